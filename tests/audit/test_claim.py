@@ -9,25 +9,6 @@ from fedassay.audit.curve import GaussianCurve, ProfileCurve
 from fedassay.audit.observer import UPLOADS
 
 
-def test_a_claim_describes_itself_with_unit_adjacency_observer_and_delta(claim_of):
-    assert claim_of().describe() == (
-        "eps 4, delta 1e-5, one client (add/remove), adversary: other clients (every round's model)"
-    )
-    other = claim_of(
-        epsilon=0.5,
-        delta=0.0,
-        unit="report",
-        adjacency="replace_one",
-        observer=UPLOADS,
-        subjects="users of budget 0.5",
-        part="layer fc1",
-    )
-    assert other.describe() == (
-        "eps 0.5, delta 0, one report (replace-one), adversary: the server that observes individual updates, "
-        "for users of budget 0.5, layer fc1 alone"
-    )
-
-
 @pytest.mark.parametrize("curve", [None, GaussianCurve(0.925), ProfileCurve((0.0, 1.0), (0.2, 0.1), (0.2, 0.1))])
 def test_a_claim_survives_json_copies_and_pickles(claim_of, curve):
     claim = claim_of(curve=curve)
@@ -111,11 +92,6 @@ def test_a_wrong_field_is_named_with_its_value(claim_of, change, says):
         claim_of(**change)
 
 
-def test_a_parameter_that_is_no_plain_value_is_refused(claim_of):
-    with pytest.raises(TypeError, match=r"parameters\['clip'\] must be a number, .*, got list"):
-        claim_of(parameters={"clip": [1.0]})
-
-
 def test_an_unknown_field_is_refused(claim_of):
     with pytest.raises(ValueError, match=r"field of a claim must be epsilon, .*, got 'epsilonn'"):
         Claim.from_dict(claim_of().to_dict() | {"epsilonn": 1})
@@ -158,6 +134,7 @@ def test_a_stated_mu_states_its_curve_and_gives_its_epsilon():
         ({"epsilon": 1.0, "observer": "upload"}, "observer must be uploads"),
         ({"epsilon": 1.0, "observer": 3}, "observer must be an Observer or a text such as 'uploads', got 3"),
         ({"epsilon": "a"}, "epsilon must be a number, got 'a'"),
+        ({"epsilon": True}, "epsilon must be a number, got True"),
         ({"epsilon": 1.0, "delta": "a"}, "delta must be a number, got 'a'"),
         ({"mu": 1.0, "delta": None}, "delta must be a number, got None"),
         ({"mu": "a"}, "mu must be a number, got 'a'"),
@@ -169,7 +146,20 @@ def test_a_stated_claim_that_contradicts_itself_is_refused(fields, says):
         Claim.stated(**fields)
 
 
-@pytest.mark.parametrize("name", ["epsilon", "delta", "mu", "rounds"])
-def test_a_truth_value_is_no_number(name):
-    with pytest.raises(ValueError, match=f"{name} must be a number, got True"):
-        Claim.stated(**{"epsilon": 9.0, "delta": 1e-5} | {name: True})
+def test_a_claim_describes_itself_with_unit_adjacency_observer_and_delta(claim_of):
+    assert claim_of().describe() == (
+        "eps 4, delta 1e-5, one client (add/remove), adversary: other clients (every round's model)"
+    )
+    other = claim_of(
+        epsilon=0.5,
+        delta=0.0,
+        unit="report",
+        adjacency="replace_one",
+        observer=UPLOADS,
+        subjects="users of budget 0.5",
+        part="layer fc1",
+    )
+    assert other.describe() == (
+        "eps 0.5, delta 0, one report (replace-one), adversary: the server that observes individual updates, "
+        "for users of budget 0.5, layer fc1 alone"
+    )

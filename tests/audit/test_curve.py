@@ -34,12 +34,6 @@ def test_a_curve_that_leaks_nothing_is_the_coin():
     np.testing.assert_allclose(ProfileCurve((0.0,), (0.0,), (0.0,)).fnr(RATES), 1 - RATES, atol=1e-12)
 
 
-def test_the_ends_of_a_curve_are_zero_and_one():
-    assert GaussianCurve(2).fnr(0.0) == 1
-    assert GaussianCurve(2).fnr(1.0) == 0
-    assert ProfileCurve((1e4,), (0.25,), (0.0,)).fnr(0.0) == 0.75
-
-
 def test_one_knot_is_the_curve_of_epsilon_delta():
     curve = ProfileCurve((1.0,), (0.1,), (0.1,))
     assert curve.fnr(0.1) == pytest.approx(1 - 0.1 - np.e * 0.1)
@@ -60,13 +54,6 @@ def test_a_profile_lies_at_or_below_the_exact_curve_and_within_a_thousandth(mu):
     profile = profile_of(mu, np.linspace(0, mu * mu / 2 + 8 * mu, 1000)).fnr(RATES)
     assert np.all(profile <= exact + 1e-12)
     assert np.max(exact - profile) < 1e-3
-
-
-def test_a_coarse_profile_errs_on_the_side_of_the_defense():
-    exact = GaussianCurve(0.925).fnr(RATES)
-    coarse = profile_of(0.925, np.array([0.0, 1.0, 2.0, 4.0])).fnr(RATES)
-    assert np.all(coarse <= exact + 1e-12)
-    assert np.max(exact - coarse) > 0.01
 
 
 def test_chords_between_the_knots_of_a_curve_would_refute_correct_mechanisms():
@@ -91,12 +78,6 @@ def test_a_profile_agrees_with_a_naive_one_falls_and_stays_below_the_coin(knots,
 @pytest.mark.parametrize("curve", [GaussianCurve(1), ProfileCurve((0, 1.5), (0.3, 0.1), (0.2, 0.1))])
 def test_a_curve_survives_json(curve):
     assert curve_from_dict(json.loads(json.dumps(curve.to_dict()))) == curve
-
-
-def test_a_curve_keeps_the_shape_of_the_rates():
-    for curve in (GaussianCurve(1.0), ProfileCurve((1.0, 2.0), (0.1, 0.0), (0.1, 0.0))):
-        assert curve.fnr(0.5).shape == ()
-        assert curve.fnr(np.full((3, 4), 0.5)).shape == (3, 4)
 
 
 @pytest.mark.parametrize("mu", [-1.0, float("nan"), float("inf")])

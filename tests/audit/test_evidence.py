@@ -1,14 +1,22 @@
+"""One score of each run is a trial; several of one run are not."""
+
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.evidence import (
     CandidateScores,
     Design,
-    Guesses,
     LabelCounts,
     MembershipScores,
     Reconstructions,
+    Setting,
     VoteScores,
 )
+from fedassay.audit.observer import FINAL_MODEL, UPLOADS
+from fedassay.audit.threshold import FixedThreshold
 
 
 def test_candidates_split_by_the_truth(setting_of):
@@ -55,12 +63,6 @@ def test_a_truth_that_does_not_fit_is_refused(setting_of):
         candidates.against(np.array([True]))
     with pytest.raises(ValueError, match="nonmember must not be empty"):
         candidates.against(np.array([True, True]))
-
-
-@pytest.mark.parametrize("counts", [(3, 2, 10), (-1, 2, 10), (1, 11, 10), (0, 0, 0)])
-def test_guesses_that_do_not_add_up_are_refused(setting_of, counts):
-    with pytest.raises(ValueError, match="0 <= right <= made <= canaries"):
-        Guesses(*counts, setting_of(design=Design.ONE_RUN))
 
 
 def test_images_lie_between_zero_and_one(setting_of):
@@ -119,3 +121,41 @@ def test_scores_of_votes_are_finite_and_one_per_query_and_class(setting_of):
         VoteScores(np.array([[0.0, -np.inf]]), setting_of())
     with pytest.raises(ValueError, match=r"2 dimension\(s\)"):
         VoteScores(np.zeros(3), setting_of())
+
+
+SETTING = Setting(
+    unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=FINAL_MODEL, rounds=3, design=Design.CLUSTERED
+)
+
+
+def runs(*values, setting=SETTING):
+    return [CandidateScores(np.atleast_1d(value), setting) for value in values]
+
+
+def test_one_score_per_run_is_an_independent_trial():
+    scores = MembershipScores.one_per_run(runs(3.0, 4.0), runs(1.0, 2.0, 0.0))
+    assert scores.setting == replace(SETTING, design=Design.INDEPENDENT)
+    assert (scores.member.tolist(), scores.nonmember.tolist()) == ([3.0, 4.0], [1.0, 2.0, 0.0])
+    assert (scores.member_runs, scores.nonmember_runs) == (None, None)
+    measured = clopper_pearson(scores, delta=0.0, alpha=0.05, threshold=FixedThreshold(2.5))
+    assert (measured.n1, measured.n0, measured.false_positives, measured.false_negatives) == (2, 3, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("member", "nonmember", "says"),
+    [
+        ([], runs(1.0), "member must hold at least one run, got none"),
+        (runs(1.0), [], "nonmember must hold at least one run, got none"),
+        (runs(1.0), runs(1.0, [1.0, 2.0]), "nonmember must hold one score per run.*got 2 from run 1"),
+        (runs(1.0), runs(1.0, setting=replace(SETTING, observer=UPLOADS)), r"runs must have one setting \(.*\), got 2"),
+    ],
+)
+def test_runs_that_are_no_independent_trials_are_refused(member, nonmember, says):
+    with pytest.raises(ValueError, match=says):
+        MembershipScores.one_per_run(member, nonmember)
+
+
+def test_clustered_scores_are_refused_with_what_to_give_instead():
+    clustered = CandidateScores(np.arange(4.0), SETTING).against(np.array([True, False, True, False]))
+    with pytest.raises(ValueError, match=r"clustered: give one score of each of many runs.*one_per_run"):
+        clopper_pearson(clustered, delta=0.0, alpha=0.05, threshold=FixedThreshold(2.5))

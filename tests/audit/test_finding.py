@@ -1,26 +1,31 @@
-import json
+"""A claim speaks about evidence of its own observer or a weaker one, its unit, its neighbours, and its rounds."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from fedassay.audit.binomial import largest_certifiable_epsilon
+from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.curve import GaussianCurve, ProfileCurve, mu_from_epsilon
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp
+from fedassay.audit.evidence import Setting
 from fedassay.audit.finding import (
     WEAK_TEST,
     CheckPower,
     Verdict,
     Weakness,
+    beyond_all,
+    beyond_scope,
     judge,
     not_audited,
-    not_run,
     refutes,
     with_evidence,
     with_failed_checks,
 )
 from fedassay.audit.measurement import GAUSSIAN_MECHANISM, Kind
-from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS, Observer
-from fedassay.audit.threshold import BonferroniThresholds, FixedThreshold
+from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, UPLOADS, Observer
+from fedassay.audit.threshold import FixedThreshold
 
 MU = mu_from_epsilon(4, 1e-5)
 
@@ -36,11 +41,6 @@ def test_arguments_of_another_type_are_named(claim_of, measurement_of):
         judge(claim_of(), None)
     with pytest.raises(TypeError, match=r"claim must be a Claim, .*, got 'eps 1'"):
         judge("eps 1", measurement_of())
-
-
-def test_a_bound_at_the_claim_does_not_refute_it(claim_of, measurement_of):
-    finding = judge(claim_of(epsilon=3.0), measurement_of(epsilon_low=3.0))
-    assert (finding.verdict, finding.route) == (Verdict.NOT_REFUTED, "")
 
 
 def test_a_point_under_the_stated_curve_refutes_it(claim_of, measurement_of):
@@ -81,17 +81,6 @@ def test_underpowered_states_how_many_trials_it_would_take_and_that_many_do(clai
     assert judge(claim, enough).verdict is Verdict.REFUTED
 
 
-def test_underpowered_and_refuted_by_curve_exclude_each_other(claim_of, scores_of):
-    claim = claim_of(curve=GaussianCurve(MU))
-    for n in range(2, 14):
-        for policy in (FixedThreshold(0.5), BonferroniThresholds((0.5, 0.6, 0.7))):
-            scores = scores_of(np.ones(n), np.zeros(n))
-            seen = clopper_pearson(scores, delta=1e-5, alpha=0.05, threshold=policy, curve=claim.curve)
-            # An attack without an error: whatever it does not refute was out of reach.
-            expected = Verdict.REFUTED if seen.below_curve else Verdict.UNDERPOWERED
-            assert judge(claim, seen).verdict is expected
-
-
 def test_evidence_of_a_stronger_observer_is_out_of_scope(claim_of, measurement_of, setting_of):
     participation = Observer("global_models", sees_participation=True)
     for observer in (AGGREGATE, UPLOADS, participation):
@@ -100,19 +89,6 @@ def test_evidence_of_a_stronger_observer_is_out_of_scope(claim_of, measurement_o
         assert observer.phrase in finding.reason
     weaker = measurement_of(epsilon_low=5.0, setting=setting_of(observer=FINAL_MODEL))
     assert judge(claim_of(), weaker).verdict is Verdict.REFUTED
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"unit": "sample"}, "the evidence is of one sample, the claim of one client"),
-        ({"adjacency": "replace_one"}, "the evidence is of replace-one neighbours, the claim of add/remove"),
-        ({"rounds": 21}, "the evidence is of 21 rounds, the claim covers 20"),
-    ],
-)
-def test_evidence_about_something_else_is_out_of_scope(claim_of, measurement_of, setting_of, change, says):
-    finding = judge(claim_of(), measurement_of(epsilon_low=5.0, setting=setting_of(**change)))
-    assert (finding.verdict, finding.reason) == (Verdict.OUT_OF_SCOPE, says)
 
 
 def test_fewer_rounds_are_in_scope_and_another_delta_is_not(claim_of, measurement_of, setting_of):
@@ -176,28 +152,6 @@ def test_a_curve_that_the_claim_does_not_sign_is_refused(claim_of, measurement_o
         judge(claim_of(curve=GaussianCurve(8.0)), measurement_of(below_curve=True))
 
 
-def test_the_lines_of_the_reports(claim_of, measurement_of):
-    claim = claim_of(curve=GaussianCurve(MU))
-    subject = "eps 4, delta 1e-5, one client (add/remove), adversary: other clients (every round's model)"
-    under = judge(claim, measurement_of(below_curve=True, epsilon_low=2.209, ceiling=4.97, fnr_high=0.035))
-    assert under.line() == (
-        f"{subject}: eps >= 2.2, max certifiable 4.97, "
-        "under the stated trade-off curve (FPR <= .021, FNR <= .035): REFUTED"
-    )
-    above = judge(claim, measurement_of(below_curve=False, epsilon_low=0.9, detectable=6.104))
-    assert above.line() == (
-        f"{subject}: eps >= 0.9, max certifiable 5.6, "
-        "not under the stated trade-off curve, min detectable 6.1: NOT REFUTED"
-    )
-    weak = judge(claim_of(), measurement_of(epsilon_low=0.0, ceiling=3.28, detectable=None))
-    assert weak.line() == f"{subject}: eps >= 0, max certifiable 3.28, min detectable none: UNDERPOWERED"
-    nothing = judge(None, measurement_of(epsilon_low=1.0))
-    assert nothing.line() == (
-        "no claim, delta 1e-5, one client (add/remove), adversary: other clients (every round's model): "
-        "eps >= 1, max certifiable 5.6: NO CLAIM"
-    )
-
-
 def test_no_line_states_more_than_its_theorem(claim_of, measurement_of):
     for finding in (
         judge(claim_of(), measurement_of()),
@@ -207,15 +161,6 @@ def test_no_line_states_more_than_its_theorem(claim_of, measurement_of):
     ):
         words = (finding.line() + finding.reason).lower()
         assert not any(word in words for word in ("private", "safe", "passed", "secure"))
-
-
-def test_a_finding_is_written_as_json(claim_of, measurement_of):
-    claim = claim_of()
-    written = json.loads(json.dumps(judge(claim, measurement_of()).to_dict(), allow_nan=False))
-    assert written["verdict"] == "NOT_REFUTED"
-    assert written["claim_id"] == claim.claim_id
-    assert written["measurement"]["setting"]["observer"] == "global_models"
-    assert not_audited(claim, "x").to_dict()["measurement"] is None
 
 
 def test_a_measurement_states_what_kind_it_is(measurement_of):
@@ -334,11 +279,6 @@ def test_a_failed_check_refutes_and_is_the_route_where_statistics_did_not(claim_
     assert with_failed_checks(refuted, ["sensitivity 10 > 1 allowed"]).route == "eps_low"
 
 
-def test_a_claim_that_no_method_covers_is_out_of_scope(claim_of):
-    finding = not_audited(claim_of(), "no canary covers it")
-    assert (finding.verdict, finding.reason, finding.measurement) == (Verdict.OUT_OF_SCOPE, "no canary covers it", None)
-
-
 @pytest.mark.parametrize(
     ("detectable", "verdict", "words"),
     [
@@ -359,19 +299,6 @@ def test_a_weak_test_is_underpowered_and_names_its_factor(claim_of, measurement_
     assert plain is (Verdict.NOT_REFUTED if detectable is None else verdict)
 
 
-def test_a_weak_test_that_refutes_needs_no_power(claim_of, measurement_of):
-    found = judge(claim_of(epsilon=3.0), measurement_of(epsilon_low=3.1, detectable=None), weakness=WEAK_TEST)
-    assert found.verdict is Verdict.REFUTED
-
-
-def test_an_audit_that_was_not_run_prints_why(claim_of):
-    assert (
-        not_run(claim_of(), "at least 9 trials are needed")
-        .line()
-        .endswith(": at least 9 trials are needed: UNDERPOWERED")
-    )
-
-
 def test_further_evidence_refutes_what_the_first_measurement_does_not(claim_of, measurement_of):
     claim, weak = claim_of(epsilon=3.0), measurement_of(epsilon_low=1.0)
     strong = measurement_of(epsilon_low=3.5)
@@ -382,3 +309,49 @@ def test_further_evidence_refutes_what_the_first_measurement_does_not(claim_of, 
     assert (found.verdict, found.measurement) == (Verdict.REFUTED, strong)
     # A refuted claim keeps its own evidence.
     assert with_evidence(found, [weak]) == found
+
+
+def test_a_bound_at_the_claim_does_not_refute_it(claim_of, measurement_of):
+    finding = judge(claim_of(epsilon=3.0), measurement_of(epsilon_low=3.0))
+    assert (finding.verdict, finding.route) == (Verdict.NOT_REFUTED, "")
+
+
+def test_a_claim_that_no_method_covers_is_out_of_scope(claim_of):
+    finding = not_audited(claim_of(), "no canary covers it")
+    assert (finding.verdict, finding.reason, finding.measurement) == (Verdict.OUT_OF_SCOPE, "no canary covers it", None)
+
+
+CLAIM = Claim.stated(4.0, 1e-5, unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=GLOBAL_MODELS, rounds=10)
+OWN = Setting.claimed(CLAIM)
+
+
+@pytest.mark.parametrize("changes", [{}, {"observer": FINAL_MODEL}, {"rounds": 3}])
+def test_less_than_was_claimed_is_covered(changes):
+    assert beyond_scope(CLAIM, replace(OWN, **changes)) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"observer": UPLOADS},
+            "the evidence is of the server that observes individual updates, the claim covers other clients",
+        ),
+        ({"unit": Unit.CLIENT}, "the evidence is of one client, the claim of one sample"),
+        ({"adjacency": Adjacency.REPLACE_ONE}, "of replace-one neighbours, the claim of add/remove"),
+        ({"rounds": 11}, "the evidence is of 11 rounds, the claim covers 10"),
+    ],
+)
+def test_anything_else_is_beyond_it_and_reported(changes, says):
+    assert says in beyond_scope(CLAIM, replace(OWN, **changes))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("part", "layer 1"), ("part", "a person's columns at one party"), ("subjects", "users of budget 2")],
+)
+def test_a_claim_of_a_part_is_silent_about_the_whole(field, value):
+    limited = replace(CLAIM, **{field: value})
+    assert beyond_scope(limited, OWN) == ""
+    assert beyond_all(limited, OWN).endswith(f"{value} alone")
+    assert beyond_all(CLAIM, OWN) == ""

@@ -1,5 +1,5 @@
 import pytest
-from fedassay.audit.wording import at_least, at_most, counted, nearest, plain
+from fedassay.audit.wording import at_least, at_most, nearest, plain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,8 +34,3 @@ def test_of_many_names_the_likeliest_six_are_reported():
     assert nearest("name_f", names).endswith("name_e or 3 others")
     assert nearest("name_f", names[:8]).count(",") == 6
     assert "others" not in nearest("name_f", names[:8])
-
-
-@pytest.mark.parametrize(("number", "text"), [(0, "0 claims"), (1, "1 claim"), (2, "2 claims"), (1200, "1,200 claims")])
-def test_a_count_has_its_noun_in_the_right_form(number, text):
-    assert counted(number, "claim") == text

@@ -10,7 +10,7 @@ from fedassay.audit.threshold import BonferroniThresholds, FixedThreshold, Split
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
-from scipy.stats import binom, norm
+from scipy.stats import norm
 
 
 def test_mu_one_is_4_3772_at_1e_5_and_4_887_at_1e_6():
@@ -21,10 +21,6 @@ def test_mu_one_is_4_3772_at_1e_5_and_4_887_at_1e_6():
 @pytest.mark.parametrize(("epsilon", "sigma"), [(1, 3.731), (2, 1.994), (4, 1.081), (8, 0.600)])
 def test_the_noise_of_a_claim_is_that_of_the_table(epsilon, sigma):
     assert 1 / mu_from_epsilon(epsilon, 1e-5) == pytest.approx(sigma, abs=5e-4)
-
-
-def test_a_halved_sigma_behind_a_claim_of_four_is_9_08():
-    assert epsilon_from_mu(2 * mu_from_epsilon(4, 1e-5), 1e-5) == pytest.approx(9.08, abs=0.005)
 
 
 @pytest.mark.parametrize(("mu", "epsilon"), [(0.5, 0.3), (1.0, 2.0), (3.0, 4.0), (0.01, 0.0)])
@@ -99,12 +95,6 @@ def test_no_error_gives_the_ceiling_and_delta_zero_is_refused(scores_of):
         gaussian_dp(scores, delta=0.0, alpha=0.05, threshold=FixedThreshold(0.5))
 
 
-def test_all_guesses_the_same_give_zero(scores_of):
-    for cut in (-1.0, 2.0):
-        seen = gaussian_dp(scores_of(np.ones(50), np.zeros(50)), delta=1e-5, alpha=0.05, threshold=FixedThreshold(cut))
-        assert (seen.epsilon_low, seen.estimate) == (0, None)
-
-
 @pytest.mark.simulations
 @pytest.mark.parametrize(
     "policy", [FixedThreshold(0.5), SplitThreshold(0.5), BonferroniThresholds((0.0, 1.0))], ids=str
@@ -118,16 +108,3 @@ def test_null_and_boundary_are_refuted_no_oftener_than_alpha(scores_of, most_fal
         null += gaussian_dp(scores_of(again, out), delta=1e-5, alpha=0.05, threshold=policy).epsilon_low > 0
         boundary += gaussian_dp(scores_of(held, out), delta=1e-5, alpha=0.05, threshold=policy).epsilon_low > claimed
     assert max(null, boundary) <= most_false_alarms(1000, 0.05) == 73
-
-
-@pytest.mark.parametrize(("epsilon", "expected"), [(1, 0.38), (2, 1.31), (4, 3.20), (8, 6.98)])
-def test_expected_tightness_at_a_thousand_trials(epsilon, expected):
-    # Exact mean of mu over both error counts, the best of a grid of thresholds, then its epsilon.
-    mu, n, counts = mu_from_epsilon(epsilon, 1e-5), 1000, np.arange(1001)
-    depth = -norm.ppf(upper_bound(counts[:-1], n, 0.025))
-    gains = np.maximum(0, depth[:, None] + depth[None, :])
-    means = [
-        binom.pmf(counts[:-1], n, norm.sf(cut)) @ gains @ binom.pmf(counts[:-1], n, norm.cdf(cut - mu))
-        for cut in np.arange(mu / 2 - 0.1, mu / 2 + 0.5, 0.05)
-    ]
-    assert epsilon_from_mu(max(means), 1e-5) == pytest.approx(expected, abs=0.01)

@@ -56,12 +56,6 @@ def test_a_leak_in_many_coordinates_is_found_without_being_given_where(outputs_o
     assert seen.detectable > 1
 
 
-def test_a_leak_in_the_spread_alone_is_found(outputs_of):
-    rng = np.random.default_rng(3)
-    seen = hockey_stick(outputs_of(rng.normal(0, 4, (2000, 1)), rng.normal(0, 1, (2000, 1))), **LEVELS)
-    assert seen.epsilon_low > 2
-
-
 def test_a_stated_curve_is_tested(outputs_of):
     rng = np.random.default_rng(4)
     outputs = outputs_of(rng.normal(2, 1, (2000, 3)), rng.normal(0, 1, (2000, 3)))

@@ -65,28 +65,3 @@ def test_it_is_labelled_an_estimate_and_never_refutes(cosines_of, claim_of):
 def test_cosines_that_do_not_vary_or_nearly_so_give_no_number(cosines_of):
     assert one_shot(cosines_of(np.zeros(10)), dimension=D, delta=1e-5).estimate is None
     assert one_shot(cosines_of([0.5, 0.5 + 1e-12]), dimension=D, delta=1e-5).estimate is None
-
-
-@pytest.mark.parametrize(
-    ("values", "change", "words"),
-    [
-        ([0.1], {}, "one_shot needs canaries of dimension >= 1, and at least two canaries, got dimension 10000 and 1"),
-        (
-            [0.1, 0.2],
-            {"dimension": 0},
-            "one_shot needs canaries of dimension >= 1, and at least two canaries, got dimension 0 and 2",
-        ),
-        ([0.1, 1.2], {}, r"cosines must lie in \[-1, 1\], got 0\.1 to 1\.2"),
-        ([0.1, 0.2], {"delta": 0.0}, r"one_shot needs a claim with delta in \(0, 1\), got delta 0\.0"),
-    ],
-)
-def test_what_cannot_be_estimated_is_refused(cosines_of, values, change, words):
-    with pytest.raises(ValueError, match=words):
-        one_shot(cosines_of(values), **({"dimension": D, "delta": 1e-5} | change))
-
-
-def test_other_designs_are_refused(cosines_of):
-    with pytest.raises(
-        ValueError, match=r"one_shot .*many canaries, got evidence of dependence type \(design\) independent"
-    ):
-        one_shot(cosines_of([0.1, 0.2], Design.INDEPENDENT), dimension=D, delta=1e-5)

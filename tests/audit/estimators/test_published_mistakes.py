@@ -10,15 +10,13 @@ from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp
 from fedassay.audit.estimators.hockey_stick import MechanismOutputs, hockey_stick
 from fedassay.audit.estimators.joint_beta import joint_beta
-from fedassay.audit.estimators.joint_point import best_bound
 from fedassay.audit.estimators.one_run import epsilon_from_guesses, one_run, p_value
-from fedassay.audit.estimators.one_run_fdp import mu_from_guesses, one_run_fdp
+from fedassay.audit.estimators.one_run_fdp import one_run_fdp
 from fedassay.audit.estimators.pairwise_event import EventCounts, pairwise_event
 from fedassay.audit.estimators.sequential import sequential
-from fedassay.audit.estimators.z_test import mu_from_effect, z_test
+from fedassay.audit.estimators.z_test import z_test
 from fedassay.audit.evidence import Design, Guesses
 from fedassay.audit.threshold import BonferroniThresholds, FixedThreshold, SplitThreshold
-from scipy.special import ndtri
 from scipy.stats import binom, norm
 
 REPEATS = 1000
@@ -46,18 +44,6 @@ def test_the_absolute_value_of_mu_reads_nine_off_the_tail_of_null_scores(scores_
     assert seen.epsilon_low == 0
 
 
-def test_the_absolute_value_of_mu_accuses_null_scores_nearly_always(scores_of):
-    rng, mistaken, ours = np.random.default_rng(0), 0, 0
-    for _ in range(200):
-        scores = scores_of(rng.normal(size=100), rng.normal(size=100))
-        seen = gaussian_dp(scores, delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.0))
-        mu = norm.isf(seen.fpr_high) - norm.ppf(seen.fnr_high)
-        mistaken += epsilon_from_mu(abs(mu), 1e-5) > 1
-        ours += seen.epsilon_low > 0
-    assert mistaken > 150
-    assert ours <= 2
-
-
 @pytest.mark.simulations
 def test_the_best_threshold_on_the_counted_data_errs_and_no_policy_of_ours_does(scores_of, most_false_alarms):
     # Mistake 3: two Laplace laws 2 apart are (2, 0)-DP at every cut beyond both; n 1000, alpha .05.
@@ -75,15 +61,7 @@ def test_the_best_threshold_on_the_counted_data_errs_and_no_policy_of_ours_does(
     assert max(errors.values()) <= most_false_alarms(REPEATS, 0.05)
 
 
-def test_every_threshold_in_a_gaussian_bound_errs_too(most_false_alarms):
-    rng, mistaken = np.random.default_rng(2), 0
-    for _ in range(REPEATS):
-        member, nonmember = rng.normal(1, 1, 1000), rng.normal(0, 1, 1000)
-        fpr, fnr = bounds_at_every_cut(member, nonmember)
-        mistaken += np.max(-ndtri(fpr) - ndtri(fnr)) > 1
-    assert mistaken > most_false_alarms(REPEATS, 0.05)
-
-
+@pytest.mark.simulations
 def test_a_bound_without_delta_accuses_a_mechanism_that_keeps_its_claim(scores_of, most_false_alarms):
     # Mistake 7: (1, .1)-DP to the letter.
     rng, wrong = np.random.default_rng(3), 0.9 / (1 + math.e)
@@ -94,14 +72,6 @@ def test_a_bound_without_delta_accuses_a_mechanism_that_keeps_its_claim(scores_o
         ours += clopper_pearson(scores, delta=0.1, alpha=0.05, threshold=FixedThreshold(0.5)).epsilon_low > 1
     assert forgotten > 200
     assert ours <= most_false_alarms(REPEATS, 0.05)
-
-
-def test_trials_that_share_a_noise_draw_are_refused(scores_of):
-    # Mistake 10. The scores carry their design, so that no estimator of independent trials counts them.
-    shared = scores_of([1.0, 1.0], [0.0, 0.0], design=Design.CLUSTERED)
-    for estimator in (clopper_pearson, gaussian_dp):
-        with pytest.raises(ValueError, match="needs independent trials"):
-            estimator(shared, delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5))
 
 
 def test_a_bound_on_one_rate_at_the_other_rates_face_value_errs_and_the_joint_one_does_not(most_false_alarms):
@@ -125,28 +95,12 @@ def test_ties_are_counted_on_the_side_of_out(scores_of):
         assert (seen.epsilon_low, seen.false_positives / seen.n0 + seen.false_negatives / seen.n1) == (0, 1)
 
 
-def test_the_headline_is_the_lower_end(scores_of):
-    # Mistake 12.
-    rng = np.random.default_rng(5)
-    seen = clopper_pearson(
-        scores_of(rng.normal(1, 1, 500), rng.normal(0, 1, 500)), delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5)
-    )
-    assert seen.epsilon_low < seen.estimate < seen.ceiling
-
-
 def test_no_right_guess_proves_nothing_where_a_grid_has_an_edge(setting_of):
     # Mistake 2: 0 right of 10 "proved" .397, the first of the noise levels on a grid.
     for counts in ((0, 10, 1000), (0, 10, 10), (5, 10, 1000), (0, 0, 1)):
         guesses = Guesses(*counts, setting_of(design=Design.ONE_RUN))
         for estimator in (one_run, one_run_fdp):
             assert estimator(guesses, delta=1e-5, alpha=0.05).epsilon_low == 0
-
-
-def test_the_other_edge_of_a_grid_is_no_answer_either():
-    # All of more and more guesses right: the bounds keep growing, no level is the last.
-    made = [100, 1000, 10_000]
-    assert np.all(np.diff([epsilon_from_guesses(r, r, r, delta=0.0, alpha=0.05) for r in made]) > 2)
-    assert np.all(np.diff([mu_from_guesses(r, r, r, alpha=0.05) for r in made[:2]]) > 0.5)
 
 
 def test_the_number_of_guesses_chosen_on_the_scored_labels_errs(most_false_alarms):
@@ -162,15 +116,6 @@ def test_the_number_of_guesses_chosen_on_the_scored_labels_errs(most_false_alarm
     assert fixed <= most_false_alarms(REPEATS, 0.05)
 
 
-def test_a_confidence_multiplier_the_wrong_way_round_errs(most_false_alarms):
-    # Mistake 4: the effect plus its error, in a mechanism exactly at mu 1.
-    effects = np.random.default_rng(7).normal(1, math.sqrt(2 / 100), REPEATS)
-    error = norm.isf(0.05) * math.sqrt(2 / 100)
-    ours = sum(mu_from_effect(effect, 100, 100, alpha=0.05, known=True) > 1 for effect in effects)
-    assert np.mean(effects + error > 1) > 0.5
-    assert ours <= most_false_alarms(REPEATS, 0.05)
-
-
 def test_canaries_that_share_a_coin_are_no_independent_channels(most_false_alarms):
     # Mistake 5: with chance .2 one coin reveals all 500 canaries, else randomised response at epsilon 1: (1, .2)-DP to
     # the letter. Each canary alone is guessed right with chance .2 + .8 q, but their counts are no binomial.
@@ -180,28 +125,6 @@ def test_canaries_that_share_a_coin_are_no_independent_channels(most_false_alarm
     ours = sum(p_value(int(v), 500, 500, epsilon=1.0, delta=0.2) < 0.05 for v in np.unique(right))
     assert independent.sum() > 2 * most_false_alarms(REPEATS, 0.05)
     assert ours == 0
-
-
-@pytest.mark.simulations
-def test_many_events_in_both_directions_need_a_union_bound(setting_of, most_false_alarms):
-    # Mistake 6: ten events on null reports, each at the whole alpha, against ten at a tenth.
-    rng, mistaken, ours = np.random.default_rng(9), 0, 0
-    for _ in range(REPEATS):
-        hits = rng.binomial(200, 0.3, (10, 2))
-        events = [EventCounts(hits_in=int(a), n1=200, hits_out=int(b), n0=200, setting=setting_of()) for a, b in hits]
-        mistaken += any(pairwise_event(event, delta=0.0, alpha=0.25).epsilon_low > 0 for event in events)
-        ours += best_bound([pairwise_event(event, delta=0.0, alpha=0.025) for event in events]).epsilon_low > 0
-    assert mistaken > most_false_alarms(REPEATS, 0.25)
-    assert ours <= most_false_alarms(REPEATS, 0.25)
-
-
-def test_one_run_without_delta_accuses_a_mechanism_that_reveals_some_canaries():
-    # Mistake 7: revealed with chance .1, else a coin: (0, .1)-DP to the letter; 400 guesses.
-    right = np.random.default_rng(10).binomial(400, 0.55, 200)
-    forgotten = [epsilon_from_guesses(int(v), 400, 400, delta=0.0, alpha=0.05) > 0 for v in right]
-    kept = [epsilon_from_guesses(int(v), 400, 400, delta=0.1, alpha=0.05) > 0 for v in right]
-    assert np.mean(forgotten) > 0.5
-    assert not any(kept)
 
 
 def test_one_noise_draw_makes_many_canaries_one_trial(scores_of, setting_of):
@@ -227,10 +150,10 @@ def test_one_noise_draw_makes_many_canaries_one_trial(scores_of, setting_of):
             refused()
 
 
-def test_the_upper_end_of_a_credible_interval_is_no_headline(scores_of):
-    # Mistake 12, for the interval that has an upper end.
-    rng = np.random.default_rng(12)
-    scores = scores_of(rng.normal(size=500), rng.normal(size=500))
-    seen = joint_beta(scores, delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.0))
-    assert seen.credible[1] > 0.1
-    assert (seen.epsilon_low, seen.ceiling) == (0, 0)
+def test_one_run_without_delta_accuses_a_mechanism_that_reveals_some_canaries():
+    # Mistake 7: revealed with chance .1, else a coin: (0, .1)-DP to the letter; 400 guesses.
+    right = np.random.default_rng(10).binomial(400, 0.55, 200)
+    forgotten = [epsilon_from_guesses(int(v), 400, 400, delta=0.0, alpha=0.05) > 0 for v in right]
+    kept = [epsilon_from_guesses(int(v), 400, 400, delta=0.1, alpha=0.05) > 0 for v in right]
+    assert np.mean(forgotten) > 0.5
+    assert not any(kept)

@@ -71,20 +71,6 @@ def test_rounds_in_which_the_sender_was_not_seen_count_nothing() -> None:
     assert release_scores(values, release, BrokenRelease(), seen=seen)[0] == pytest.approx((2 * 3 - 1) / 2)
 
 
-def test_a_longer_row_is_scored_as_a_gaussian_of_that_mean() -> None:
-    """Row 10, sigma 2: the ratio of N(10, 4) over N(0, 4) at 7 is (2 * 7 * 10 - 100) / 8 = 5."""
-    assert release_scores(np.array([[7.0]]), GaussianRelease(sigma=2.0), BrokenRelease(row=10.0))[0] == pytest.approx(
-        5.0
-    )
-
-
-def test_draws_have_the_mean_and_spread() -> None:
-    values = draw_projections(LOTS, BrokenRelease(noise=0.5, row=10.0), world=1, n=4000, rng=np.random.default_rng(1))
-    assert values.mean() == pytest.approx(0.13, abs=5 * 1.15 / math.sqrt(values.size))
-    out = draw_projections(LOTS, BrokenRelease(noise=0.5), world=0, n=4000, rng=np.random.default_rng(2))
-    assert out.std() == pytest.approx(0.415, rel=5 / math.sqrt(2 * out.size))
-
-
 def test_the_designed_threshold_stands_near_the_best_one_of_a_gaussian_broken_version() -> None:
     """With full participation both score laws are Gaussian, so the best margin over the claim is known in
     closed form.
@@ -109,6 +95,7 @@ def test_the_designed_threshold_stands_near_the_best_one_of_a_gaussian_broken_ve
     assert margin((test.threshold + mu**2 / 2) / mu) > 0.97 * best
 
 
+@pytest.mark.simulations
 def test_no_threshold_on_the_claimed_score_detects_halved_noise_in_small_lots_but_its_own_score_does() -> None:
     """The claim's own likelihood ratio is blind here: found while planning the suite ``standard``, at 3000 runs a
     world.
@@ -193,21 +180,6 @@ def test_sides_of_other_rounds_or_settings_are_refused() -> None:
         audit_release_tests(short, good, RELEASE, designed(), **arguments)
     with pytest.raises(ValueError, match="20 rounds"):
         audit_release_tests(short, short, RELEASE, designed(), **arguments)
-
-
-@pytest.mark.parametrize(
-    "fields", [{"sigma": 0.0}, {"sigma": math.nan}, {"sigma": 1.0, "rate": 0.0}, {"sigma": 1.0, "rounds": 0}]
-)
-def test_bad_releases_are_refused(fields: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="must be"):
-        GaussianRelease(**fields)
-
-
-def test_bad_releases_and_arms_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"noise .*and row"):
-        BrokenRelease(noise=0.0)
-    with pytest.raises(ValueError, match="world must be"):
-        draw_projections(RELEASE, BrokenRelease(), world=2, n=1, rng=np.random.default_rng(0))
 
 
 def test_the_score_of_a_schedule_is_the_sum_of_those_of_its_rounds():

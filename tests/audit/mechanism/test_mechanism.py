@@ -1,4 +1,9 @@
-"""A mechanism alone: what it must show, what it must never show, and that trials are counted and not kept."""
+"""A mechanism alone: what it must show, what it must never show, and that trials are counted and not kept.
+
+Outputs of runs that were made before: half of them learn an event, and the other half is counted.
+
+Pairs of inputs on a ball: lengths, distances, what each adjacency allows.
+"""
 
 import math
 import tracemalloc
@@ -6,10 +11,10 @@ import tracemalloc
 import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
-from fedassay.audit.curve import GaussianCurve, mu_from_epsilon
+from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.estimators.counted import odds_low
 from fedassay.audit.finding import Verdict
-from fedassay.audit.mechanism.mechanism import audit_mechanism, ball_neighbours
+from fedassay.audit.mechanism.mechanism import audit_mechanism, audit_outputs, ball_neighbours
 
 REPEATS = 300
 
@@ -66,14 +71,6 @@ def test_half_the_noise_is_refuted_by_the_curve_and_all_of_it_is_not():
             )
             assert finding.verdict is verdict
             assert finding.route == ("curve" if verdict is Verdict.REFUTED else "")
-
-
-def test_half_the_noise_is_refuted_by_the_bound_where_no_curve_is_stated():
-    # True epsilon 2.15 behind a claim of 1: 9.3e3 trials give half power, 1e5 all of it.
-    finding = audit_mechanism(
-        gaussian(0.5 / mu_from_epsilon(1, 1e-5)), Claim.stated(1.0, 1e-5), inputs=(0.0, 1.0), batched=True
-    )
-    assert (finding.verdict, finding.route) == (Verdict.REFUTED, "eps_low")
 
 
 def test_a_deterministic_mechanism_is_refuted_at_its_ceiling():
@@ -232,17 +229,6 @@ def test_vectors_of_whole_numbers_are_one_output_each(batched):
     assert finding.measurement.epsilon_low < 2
 
 
-def test_what_no_line_and_no_parabola_separates_is_seen_by_bins():
-    # Uniform on [0, 4), the unit intervals weighted 3 1 1 3 ... by turns: period 2 in x.
-    def striped(x, rng):
-        even = rng.random(x.shape) < np.where(x == 1, 0.75, 0.25)
-        return 2 * rng.integers(0, 4, size=x.shape) + np.where(even, 0, 1) + rng.random(x.shape)
-
-    shown = audit_mechanism(striped, Claim.stated(1.0), inputs=(0, 1), batched=True).measurement
-    assert 0.9 * math.log(3) < shown.epsilon_low < math.log(3)
-    assert "bins" in shown.witness
-
-
 def test_of_a_long_vector_the_coordinate_that_differs_is_found():
     x1 = np.zeros(500)
     x1[17] = 1.0
@@ -263,16 +249,6 @@ def test_a_long_vector_of_another_shape_than_the_input_is_projected_on_the_diffe
     assert "projection on the difference of the means" in finding.measurement.witness
 
 
-def test_a_two_sided_geometric_shows_its_epsilon_and_no_more():
-    # Ratio exactly e between neighbours; the best event {y >= 1} has .731 against .269.
-    def geometric(x, rng):
-        rate = 1 - math.exp(-1)
-        return x + rng.geometric(rate, size=x.shape) - rng.geometric(rate, size=x.shape)
-
-    finding = audit_mechanism(geometric, Claim.stated(1.0), inputs=(0, 1), trials=300_000, batched=True)
-    assert 0.97 < finding.measurement.epsilon_low < 1
-
-
 def test_a_score_of_ones_own_is_used_as_it_is_given():
     def middle(outputs):
         assert outputs.shape[1:] == (3, 2)
@@ -288,22 +264,6 @@ def test_a_score_of_ones_own_is_used_as_it_is_given():
     assert shown.epsilon_low > 3
 
 
-def test_the_setting_is_the_claims_and_a_tiny_audit_is_underpowered():
-    claim = Claim.stated(4.0, 1e-5, unit="client", adjacency="add_remove", observer="aggregate", rounds=3)
-    finding = audit_mechanism(gaussian(1.0), claim, inputs=(0.0, 1.0), trials=2, batched=True)
-    assert finding.verdict is Verdict.UNDERPOWERED
-    assert finding.measurement.setting.rounds == 3
-    assert finding.measurement.epsilon_low == 0.0
-
-
-def test_the_curve_of_the_finding_is_the_claims():
-    claim = Claim.stated(delta=1e-5, mu=0.5)
-    finding = audit_mechanism(gaussian(2.0), claim, inputs=(0.0, 1.0), trials=1000, batched=True)
-    assert claim.curve == GaussianCurve(0.5)
-    assert finding.measurement.below_curve is False
-    assert "not under the stated trade-off curve" in finding.line()
-
-
 @pytest.mark.parametrize("batched", [False, True])
 def test_whole_numbers_beyond_two_to_the_53_keep_their_last_bit(batched):
     def odd_or_even(x, rng):
@@ -312,3 +272,38 @@ def test_whole_numbers_beyond_two_to_the_53_keep_their_last_bit(batched):
     finding = audit_mechanism(odd_or_even, Claim.stated(1.0), inputs=(0, 1), trials=1000, batched=batched)
     assert finding.verdict is Verdict.REFUTED
     assert finding.measurement.epsilon_low == finding.measurement.ceiling
+
+
+def test_outputs_are_audited_from_python_too():
+    rng, claim = np.random.default_rng(0), Claim.stated(1.0, 1e-5)
+    out, within = rng.normal(size=(100, 2)), rng.normal(size=(100, 2)) + 9
+    assert audit_outputs(out, within, claim).verdict is Verdict.REFUTED
+    assert audit_outputs(out, within, claim, estimator="hockey_stick").measurement.estimator == "hockey_stick"
+    with pytest.raises(ValueError, match="member must hold at least 8 outputs, got 3"):
+        audit_outputs(out, within[:3], claim)
+    with pytest.raises(ValueError, match="must have the same type and shape"):
+        audit_outputs(out, within[:, :1], claim)
+
+
+@pytest.mark.simulations
+def test_outputs_at_the_claim_are_refuted_no_oftener_than_alpha(most_false_alarms):
+    rng, claim, repeats = np.random.default_rng(0), Claim.stated(delta=1e-5, mu=1.0), 60
+    found = (audit_outputs(rng.normal(size=120), rng.normal(1, 1, 120), claim).verdict for _ in range(repeats))
+    assert sum(verdict is Verdict.REFUTED for verdict in found) <= most_false_alarms(repeats, 0.05)
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize(("adjacency", "count"), [("replace_one", 10), ("add_remove", 5), ("zero_out", 5)])
+def test_vectors_lie_on_the_ball_and_zero_stands_for_what_is_away(norm, adjacency, count):
+    pairs = ball_neighbours(7, radius=3.0, norm=norm, adjacency=adjacency)
+    assert len(pairs) == count
+    for x0, x1 in pairs:
+        assert np.linalg.norm(x1, norm) == pytest.approx(3)
+        assert np.array_equal(x0, -x1) or not x0.any()
+    assert sum(x0.any() for x0, _ in pairs) == (5 if adjacency == "replace_one" else 0)
+
+
+def test_the_directions_by_hand():
+    pairs = ball_neighbours(4, radius=2.0, norm=1, adjacency="add_remove", directions=0)
+    np.testing.assert_array_equal([x1 for _, x1 in pairs], [[2, 0, 0, 0], [0, 0, 0, 2], [0.5] * 4])
+    np.testing.assert_array_equal(ball_neighbours(1, radius=2.0), [([0], [2]), ([-2], [2])])

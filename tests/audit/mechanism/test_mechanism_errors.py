@@ -180,14 +180,6 @@ def test_whole_numbers_that_no_float_holds_are_refused_where_floats_are_needed()
         audit(correct, score=lambda outputs: np.full(len(outputs), odd))
 
 
-def test_a_noise_that_is_shared_for_one_of_the_inputs_alone_is_refused():
-    def shared(x, rng):
-        return x + (rng.laplace() if x[0] == 1 else rng.laplace(size=x.shape))
-
-    with pytest.raises(ValueError, match="draw noise in the shape of x"):
-        audit(shared, batched=True)
-
-
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, None])
 def test_missing_and_infinite_outputs_are_values_that_an_event_can_hold(odd):
     # One answer in twenty is missing, on the second input only; an answer of rng.laplace() has epsilon 1.

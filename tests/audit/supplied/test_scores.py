@@ -1,13 +1,22 @@
-"""Scores supplied by the user: judged like measured ones, and refused where they cannot be judged."""
+"""Scores supplied by the user: judged like measured ones, and refused where they cannot be judged.
+
+One run with canaries: estimators as in suites, coins that must have been fair, a direction that is asked for.
+"""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from fedassay.audit.binomial import epsilon_low
 from fedassay.audit.claim import Claim
+from fedassay.audit.estimators.one_run import epsilon_from_guesses
+from fedassay.audit.estimators.one_run import one_run as catalogued
+from fedassay.audit.estimators.one_run_claim import planned_guesses
+from fedassay.audit.evidence import Guesses
 from fedassay.audit.finding import Verdict
-from fedassay.audit.supplied.scores import audit_scores
+from fedassay.audit.measurement import Measurement
+from fedassay.audit.supplied.scores import audit_one_run, audit_scores
 
 CLAIM = Claim.stated(1.0, 1e-5, unit="sample", adjacency="add_remove", observer="final_model")
 INDEPENDENT = {"design": "independent", "higher_is_member": True}
@@ -83,6 +92,82 @@ def test_scores_that_cannot_be_judged_are_refused(member, nonmember, options, wo
         audit_scores(member, nonmember, CLAIM, **INDEPENDENT | options)
 
 
-def test_one_score_a_side_shows_nothing_and_can_show_nothing():
-    finding = audit_scores([1.0], [0.0], CLAIM, **INDEPENDENT, threshold=0.5)
-    assert (finding.verdict, finding.measurement.epsilon_low) == (Verdict.UNDERPOWERED, 0.0)
+def canaries(effect, m=1000, seed=0):
+    rng = np.random.default_rng(seed)
+    coins = rng.random(m) < 0.5
+    return rng.normal(0, 1, m) + effect * coins, coins
+
+
+def test_revealed_canaries_refute_with_the_bound_of_the_theorem():
+    scores, coins = canaries(50.0)
+    found = audit_one_run(scores, coins, CLAIM, higher_is_member=True)
+    made = planned_guesses(1000, epsilon=1.0, delta=1e-5, alpha=0.05)
+    assert found.verdict is Verdict.REFUTED
+    assert found.measurement.right == found.measurement.made == made
+    assert found.measurement.epsilon_low == epsilon_from_guesses(made, made, 1000, delta=1e-5, alpha=0.05)
+
+
+def test_losses_are_refused_and_turned():
+    scores, coins = canaries(-5.0)
+    with pytest.raises(ValueError, match="state --lower-is-member"):
+        audit_one_run(scores, coins, CLAIM, higher_is_member=True)
+    assert audit_one_run(scores, coins, CLAIM, higher_is_member=False).verdict is Verdict.REFUTED
+    with pytest.raises(ValueError, match="state whether high or low scores mean member"):
+        audit_one_run(scores, coins, CLAIM)
+
+
+def test_few_canaries_are_underpowered():
+    scores, coins = canaries(50.0, m=12)
+    assert audit_one_run(scores, coins, Claim.stated(4.0, 1e-5), higher_is_member=True).verdict is Verdict.UNDERPOWERED
+
+
+def test_a_gaussian_claim_is_judged_by_both_estimators_at_half_of_alpha_each():
+    scores, coins = canaries(2.0)
+    claim = Claim.stated(delta=1e-5, mu=1.0)
+    found = audit_one_run(scores, coins, claim, higher_is_member=True).measurement
+    assert (found.comparisons, found.alpha) == (2, 0.05)
+
+
+def test_one_run_of_scores_is_the_same_audit():
+    scores, coins = canaries(2.0)
+    whole = np.concatenate([scores[coins], scores[~coins]])
+    first = audit_scores(scores[coins], scores[~coins], CLAIM, design="one_run", higher_is_member=True)
+    assert first == audit_one_run(whole, np.arange(1000) < coins.sum(), CLAIM, higher_is_member=True)
+
+
+def test_one_shot_gives_an_estimate_that_never_refutes():
+    rng = np.random.default_rng(0)
+    cosines = rng.normal(0.9, 0.01, 50)
+    found = audit_one_run(cosines, np.ones(50, bool), CLAIM, estimator="one_shot", dimension=10_000)
+    assert (found.verdict, found.measurement.kind.value) == (Verdict.UNDERPOWERED, "estimate")
+    assert found.measurement.estimate > 100
+
+
+def test_an_estimator_of_ones_own_is_called_whatever_its_name_is():
+    def one_run(guesses: Guesses, *, delta: float, alpha: float) -> Measurement:
+        assert guesses.right > guesses.made / 2
+        return replace(catalogued(guesses, delta=delta, alpha=alpha), epsilon_low=0.25)
+
+    found = audit_one_run(*canaries(2.0), CLAIM, higher_is_member=True, estimator=one_run)
+    assert found.measurement.epsilon_low == 0.25
+
+
+@pytest.mark.parametrize(
+    ("coins", "options", "words"),
+    [
+        (np.arange(1000) < 600, {}, "600 of 1000 canaries were included, which independent fair coins give"),
+        (np.ones(1000, bool), {}, "1000 of 1000 canaries were included"),
+        (np.arange(900) < 450, {}, r"included must be booleans of shape \(1000,\)"),
+        (np.arange(1000) % 3, {}, "included must be booleans"),
+        (np.arange(1000) % 2, {"estimator": "clopper_pearson"}, "estimators that cover it: one_run, one_run_fdp, one_"),
+        (np.arange(1000) % 2, {"estimator": "one_rum"}, "unknown estimator 'one_rum'; known: one_run, "),
+        (np.arange(1000) % 2, {"estimator": ["one_run", "one_shot"], "dimension": 9}, "one_shot gives no bound"),
+        (np.arange(1000) % 2, {"estimator": "one_shot"}, r"one_shot needs dimension \(--dimension\)"),
+        (np.arange(1000) % 2, {"dimension": 10}, "one_run uses no dimension: leave it out"),
+        (np.arange(1000) % 2, {"estimator": "one_shot", "dimension": 9, "guesses": 9}, "one_shot makes no guesses"),
+    ],
+)
+def test_what_does_not_fit_is_refused(coins, options, words):
+    scores = np.random.default_rng(0).uniform(-1, 1, 1000)
+    with pytest.raises(ValueError, match=words):
+        audit_one_run(scores, coins, CLAIM, higher_is_member=True, **options)

@@ -41,11 +41,6 @@ def test_one_under_the_curve_comes_before_a_larger_bound() -> None:
     assert best_bound([larger, under]).below_curve
 
 
-def test_a_single_measurement_stays_what_it_was() -> None:
-    alone = measured(1.0, 0.05)
-    assert best_bound([alone]) == alone
-
-
 def test_nothing_and_mixed_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         best_bound([])

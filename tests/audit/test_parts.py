@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 from fedassay.audit import parts as outside
-from fedassay.audit.parts import build, call, find_outside, group, is_path, label, name_and_options, path_of, version_of
+from fedassay.audit.parts import build, call, find_outside, is_path, label, name_and_options, path_of, version_of
 
 SOURCE = """\
 def small(shape, classes, *, width=8):
@@ -41,14 +41,6 @@ def test_an_entry_point_is_found_by_its_name_and_an_unknown_one_is_not(own_modul
     assert find_outside("model", "theirs")(1, 2) == (1, 2, 8)
     with pytest.raises(ValueError, match="unknown data set 'theirs'; known: digits; name one of your own as package"):
         find_outside("dataset", "theirs", ["digits"])
-
-
-def test_groups_of_entry_points_are_the_plurals_of_the_kinds():
-    assert {group(kind) for kind in ("dataset", "canary", "defense")} == {
-        "fedassay.datasets",
-        "fedassay.canaries",
-        "fedassay.defenses",
-    }
 
 
 @pytest.mark.parametrize(
@@ -90,11 +82,6 @@ def test_options_are_checked_by_name_and_an_exception_is_reported_with_its_type(
         call("part", lambda shape, classes, *, width=8: shape * width * 1.0, options, 2.0, 3)
 
 
-def test_an_option_without_a_default_is_required():
-    with pytest.raises(ValueError, match=r"^part needs a value for width"):
-        call("part", lambda shape, *, width: width, {}, 1)
-
-
 def test_an_object_takes_no_options(own_module):
     path = f"{own_module(SOURCE)}:THING"
     assert build("dataset", path, {}) == 7
@@ -132,10 +119,6 @@ def test_the_version_changes_with_the_source_of_a_function_and_of_the_module_of_
         )
     assert found[0] == found[2]
     assert all(a != b for a, b in zip(found[0], found[1], strict=True))
-
-
-def test_a_part_of_the_package_has_no_digest():
-    assert version_of(label) == "1"
 
 
 def test_what_no_worker_process_could_import_has_no_path():

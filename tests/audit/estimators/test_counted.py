@@ -1,16 +1,70 @@
-"""The bound from guesses of inputs that coins chose: exact at the boundary, and close to the best that counts allow."""
+"""The exact test of a ratio of two rates: valid at the boundary, close to the best that the counts allow.
+
+The bound from guesses of inputs that coins chose: exact at the boundary, and close to the best that counts allow.
+"""
 
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from fedassay.audit.binomial import epsilon_low
 from fedassay.audit.claim import Claim
-from fedassay.audit.estimators.counted import GuessCounts, guess_odds_of_counts, odds_low, ratio_low
+from fedassay.audit.estimators.counted import (
+    Contrast,
+    GuessCounts,
+    _refutes,
+    event_ratio_of_counts,
+    guess_odds_of_counts,
+    odds_low,
+    ratio_low,
+)
+from fedassay.audit.estimators.pairwise_event import EventCounts
 from fedassay.audit.evidence import Design, Setting
 from scipy.stats import binom
 
 SETTING = Setting.claimed(Claim.stated(1.0))
+
+
+def test_a_million_trials_show_more_than_two_separate_bounds_and_less_than_a_normal_approximation():
+    n, p1, p0 = 10**6, 0.5, 0.5 * math.exp(-0.1)
+    shown = ratio_low(round(n * p1), n, round(n * p0), n, weight=p1 / p0, delta=0, alpha=0.1)
+    normal = 0.1 - 1.2816 * math.sqrt(((1 - p1) / p1 + (1 - p0) / p0) / n)
+    assert epsilon_low(round(n * p0), round(n * (1 - p1)), n, n, 0, 0.1) + 0.001 < shown < normal
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize(("epsilon", "delta", "rate"), [(0.5, 0.0, 0.3), (0.0, 0.1, 0.2), (1.0, 0.0, 0.1)])
+def test_at_the_boundary_the_chance_of_a_refutation_is_at_most_alpha_by_exact_sums(epsilon, delta, rate):
+    # Each count on one input has a smallest count on the other that refutes; 40 trials per input, weight 2.
+    n, alpha, high = 40, 0.1, math.exp(epsilon) * rate + delta
+    wrong = 0.0
+    for k0 in range(int(binom.ppf(1e-4, n, rate)), int(binom.ppf(1 - 1e-4, n, rate)) + 1):
+        least, most = 0, n + 1
+        while least < most:
+            k1 = (least + most) // 2
+            refuted = _refutes(k1, n, k0, n, epsilon, weight=2.0, delta=delta, alpha=alpha, every=1)
+            least, most = (least, k1) if refuted else (k1 + 1, most)
+        wrong += binom.pmf(k0, n, rate) * binom.sf(least - 1, n, high)
+    assert 0 < wrong <= alpha
+
+
+@pytest.mark.simulations
+def test_the_complement_exchanges_the_inputs():
+    counts = EventCounts(hits_in=900, n1=1000, hits_out=400, n0=1000, setting=SETTING)
+    shown = [
+        event_ratio_of_counts(counts, contrast=Contrast(weight=2.0, complement=side), delta=0.0, alpha=0.05)
+        for side in (False, True)
+    ]
+    assert shown[0].estimate == pytest.approx(math.log(900 / 400))
+    assert shown[1].estimate == pytest.approx(math.log(600 / 100))
+    assert all(0 < one.epsilon_low < one.estimate for one in shown)
+
+
+def test_equal_counts_show_nothing_and_a_weight_is_positive():
+    assert ratio_low(500, 1000, 500, 1000, weight=1.0, delta=0, alpha=0.05) == 0
+    with pytest.raises(ValueError, match="weight must be > 0 and finite, got 0"):
+        Contrast(weight=0)
 
 
 def counts(in_as_in=0, in_as_out=0, out_as_in=0, out_as_out=0, n=1000, setting=SETTING):
@@ -38,19 +92,6 @@ def test_at_the_boundary_the_chance_of_a_false_bound_is_at_most_alpha_by_exact_s
     right = np.arange(made + 1)
     false = np.array([odds_low(int(k), made - int(k), 0.1) > epsilon for k in right])
     assert binom.pmf(right, made, 1 / (1 + math.exp(-epsilon)))[false].sum() <= 0.1
-
-
-@pytest.mark.parametrize(("rare_in", "rare_out"), [(0.1, 0.1), (0.02, 0.15), (0.2, 0.0)])
-def test_unequal_events_at_the_boundary_show_too_much_no_oftener_than_alpha(rare_in, rare_out, most_false_alarms):
-    # Each event is e^epsilon times as likely on its input as on the other; in other outputs no guess is made.
-    epsilon, repeats, rng = 0.7, 2000, np.random.default_rng(0)
-    often = math.exp(epsilon)
-    n1 = rng.binomial(400, 0.5, repeats)
-    inside = rng.multinomial(n1, [often * rare_in, rare_out, 1 - often * rare_in - rare_out])
-    outside = rng.multinomial(400 - n1, [rare_in, often * rare_out, 1 - rare_in - often * rare_out])
-    right, wrong = inside[:, 0] + outside[:, 1], inside[:, 1] + outside[:, 0]
-    false = sum(odds_low(int(k), int(w), 0.1) > epsilon for k, w in zip(right, wrong, strict=True))
-    assert false <= most_false_alarms(repeats, 0.1)
 
 
 def test_a_rare_event_on_either_side_shows_more_than_the_ratio_of_one_of_them():

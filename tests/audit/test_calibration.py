@@ -3,17 +3,14 @@
 import ast
 import math
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 
 import fedassay.audit
 import numpy as np
 import pytest
-from fedassay.audit.binomial import epsilon_low, privacy_loss, upper_bound
 from fedassay.audit.calibration import (
     ALPHA,
     EPSILON,
-    MU,
     KnownMechanism,
     calibrate,
     known_mechanism_for,
@@ -21,12 +18,11 @@ from fedassay.audit.calibration import (
 )
 from fedassay.audit.curve import epsilon_from_mu
 from fedassay.audit.estimators.catalogue import describe, estimators
-from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp
 from fedassay.audit.estimators.one_run import one_run
 from fedassay.audit.evidence import CandidateScores, Guesses, MembershipScores, Reconstructions
 from fedassay.audit.measurement import Kind, Measurement
-from fedassay.audit.threshold import FixedThreshold, ThresholdPolicy
+from fedassay.audit.threshold import ThresholdPolicy
 from scipy.special import ndtri
 from scipy.stats import binom
 
@@ -64,6 +60,13 @@ def test_every_file_with_a_function_that_returns_a_measurement_is_calibrated():
             returning.add(path.stem)
     assert len(returning) > 10
     assert returning - set(NO_ESTIMATOR) == set(estimators())
+
+
+@pytest.mark.parametrize("name", estimators())
+def test_every_estimator_answers_or_refuses_degenerate_inputs_levels_and_designs(name):
+    rows = list(calibrate(repeats=1, only=[estimators()[name]]))
+    assert [row for row in rows if row.fails] == []
+    assert {"NaN", "constant scores"} < {row.situation for row in rows}
 
 
 @pytest.mark.simulations
@@ -117,13 +120,6 @@ def test_the_boundary_law_meets_its_claim_at_every_cut_beyond_both():
     assert np.mean(member > 0.5) - math.exp(EPSILON) * np.mean(nonmember > 0.5) < law.delta - 0.02
 
 
-def test_the_same_seed_gives_the_same_rows_and_another_does_not():
-    z_test = estimators()["z_test"]
-    rows = [list(calibrate(repeats=60, seed=seed, only=[z_test])) for seed in (0, 0, 1)]
-    assert rows[0] == rows[1]
-    assert [row.refuted for row in rows[0]] != [row.refuted for row in rows[2]]
-
-
 def test_the_absolute_value_of_mu_fails_on_null_scores():
     def mutant(scores: MembershipScores, *, delta: float, alpha: float, threshold: ThresholdPolicy) -> Measurement:
         seen = gaussian_dp(scores, delta=delta, alpha=alpha, threshold=threshold)
@@ -134,51 +130,6 @@ def test_the_absolute_value_of_mu_fails_on_null_scores():
     assert rows["null"].outcome == "FAILS"
     assert rows["null"].refuted > 0.9 * REPEATS
     assert rows["constant scores"].outcome == "FAILS: epsilon_low must be finite, got inf"
-
-
-@pytest.mark.simulations
-def test_the_best_threshold_on_the_counted_data_fails():
-    # Mistake 3. At the boundary of delta 0 it errs in 9 % of runs, of which 1000 repeats show more than 73.
-    high = lru_cache(lambda n, alpha: upper_bound(np.arange(n + 1), n, alpha / 2))
-
-    def mutant(scores: MembershipScores, *, delta: float, alpha: float) -> Measurement:
-        member, nonmember = np.sort(scores.member), np.sort(scores.nonmember)
-        cuts = np.concatenate([member, nonmember])
-        fpr = high(len(nonmember), alpha)[len(nonmember) - np.searchsorted(nonmember, cuts, side="right")]
-        fnr = high(len(member), alpha)[np.searchsorted(member, cuts, side="right")]
-        best = FixedThreshold(float(cuts[np.argmax(privacy_loss(fpr, fnr, delta))]))
-        return clopper_pearson(scores, delta=delta, alpha=alpha, threshold=best)
-
-    assert rows_of(mutant, repeats=1000)["boundary, delta 0"].outcome == "FAILS"
-
-
-def test_face_value_rates_without_confidence_bounds_fail():
-    def mutant(scores: MembershipScores, *, delta: float, alpha: float, threshold: ThresholdPolicy) -> Measurement:
-        seen = clopper_pearson(scores, delta=delta, alpha=alpha, threshold=threshold)
-        return replace(seen, epsilon_low=seen.estimate or 0.0)
-
-    rows = rows_of(mutant)
-    assert (rows["boundary"].outcome, rows["boundary, delta 0"].outcome) == ("FAILS", "FAILS")
-
-
-def test_a_bound_that_forgets_delta_fails_at_the_boundary_alone():
-    # Mistake 7: about 22 % of runs, of which 200 repeats show more than 21.
-    def mutant(scores: MembershipScores, *, delta: float, alpha: float, threshold: ThresholdPolicy) -> Measurement:
-        seen = clopper_pearson(scores, delta=delta, alpha=alpha, threshold=threshold)
-        n0, n1 = seen.n0, seen.n1
-        return replace(seen, epsilon_low=epsilon_low(seen.false_positives, seen.false_negatives, n0, n1, 0.0, alpha))
-
-    rows = rows_of(mutant, repeats=200)
-    assert rows["null"].outcome == "holds"
-    assert rows["boundary"].outcome == "FAILS"
-
-
-def test_independent_channels_assumed_in_one_run_fail_under_a_shared_coin():
-    # Mistake 5: a binomial at the canary's own rate, delta counted or not.
-    def mutant(guesses: Guesses, *, delta: float, alpha: float) -> Measurement:
-        return one_run(guesses, delta=0.0, alpha=alpha)
-
-    assert rows_of(mutant)["shared coin"].outcome == "FAILS"
 
 
 def test_an_edge_of_a_grid_and_a_swallowed_design_fail():
@@ -229,13 +180,3 @@ def test_what_takes_no_evidence_or_returns_no_measurement_is_no_estimator():
     def without() -> Measurement: ...
 
     assert [describe("x", function) for function in (number, chooser, without)] == [None] * 3
-
-
-def test_repeats_must_be_some():
-    with pytest.raises(ValueError, match="repeats must be >= 1, got 0"):
-        list(calibrate(repeats=0))
-
-
-def test_the_gaussian_law_is_exactly_its_epsilon():
-    law = known_mechanism_for(MembershipScores, gaussian=True)
-    assert law.epsilon == epsilon_from_mu(MU, law.delta)

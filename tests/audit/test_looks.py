@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pytest
 from fedassay.audit.binomial import privacy_loss, upper_bound
 from fedassay.audit.power import planned_looks
 from hypothesis import given
@@ -45,14 +44,6 @@ def test_looking_after_every_run_at_alpha_errs_more_often():
     assert share_refuted(fp, fn, [(runs, ALPHA) for runs in range(10, RUNS + 1, 2)]) > 1.1 * ALPHA
 
 
-def test_a_clear_violation_is_seen_at_the_first_look():
-    # An attack that hardly errs shows far more than epsilon 1 in an eighth of the runs.
-    fp, fn = errors(0.01, 0.01)
-    first = planned_looks(RUNS, ALPHA)[0]
-    assert first.replicas == RUNS // 8
-    assert share_refuted(fp, fn, [(first.replicas, first.alpha)]) > 0.99
-
-
 def test_the_looks_cost_less_power_than_a_sixth_of_the_runs():
     alpha = 0.01
     fp, fn = errors(0.1, 0.58)
@@ -70,9 +61,3 @@ def test_the_levels_sum_to_alpha_at_most_and_the_last_look_is_at_all_runs(replic
     assert counts[-1] == replicas
     assert math.fsum(look.alpha for look in looks) <= alpha * (1 + 1e-12)
     assert looks[-1].alpha >= alpha / 2
-
-
-@pytest.mark.parametrize(("replicas", "alpha"), [(1, 0.1), (100, 0.0), (100, 1.0)])
-def test_a_design_without_runs_or_level_is_refused(replicas, alpha):
-    with pytest.raises(ValueError, match=r"must"):
-        planned_looks(replicas, alpha)

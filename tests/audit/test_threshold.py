@@ -1,11 +1,24 @@
+"""How far a point lies under a curve, and the cut that goes by it."""
+
 import itertools
+import math
 
 import numpy as np
 import pytest
 from fedassay.audit.binomial import privacy_loss, upper_bound
-from fedassay.audit.threshold import BonferroniThresholds, FixedThreshold, SplitThreshold, best_bound_threshold
+from fedassay.audit.curve import GaussianCurve, ProfileCurve
+from fedassay.audit.threshold import (
+    BonferroniThresholds,
+    CountingPlan,
+    FixedThreshold,
+    SplitThreshold,
+    best_bound_threshold,
+    best_cut,
+    margin,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 SCORES = st.lists(st.integers(-3, 3).map(float), min_size=2, max_size=12)
 
@@ -35,12 +48,6 @@ def test_bonferroni_spends_an_equal_share_on_each_threshold():
     assert [point.false_negatives for point in points] == [0, 0, 0, 1]
 
 
-def test_a_split_counts_only_what_did_not_choose():
-    member, nonmember = np.arange(100.0), np.arange(-50.0, 10.0)
-    (point,) = counts(SplitThreshold(0.25), member, nonmember)
-    assert (point.n1, point.n0, point.alpha) == (75, 45, 0.05)
-
-
 def test_the_counted_part_does_not_move_the_threshold():
     rng = np.random.default_rng(1)
     member, nonmember = rng.normal(1, 1, 40), rng.normal(0, 1, 40)
@@ -55,12 +62,6 @@ def test_the_counted_part_does_not_move_the_threshold():
     assert moved.false_positives > point.false_positives
 
 
-def test_a_split_does_not_depend_on_the_order_of_trials_alone():
-    member, nonmember = np.r_[np.zeros(50), np.ones(50)], np.zeros(100)
-    (point,) = counts(SplitThreshold(0.5), member, nonmember)
-    assert 15 < point.false_negatives < 35
-
-
 @settings(derandomize=True, deadline=None)
 @given(SCORES, SCORES)
 def test_the_chosen_cut_is_the_best_of_all_cuts(member, nonmember):
@@ -73,12 +74,6 @@ def test_the_chosen_cut_is_the_best_of_all_cuts(member, nonmember):
     cuts = [(low + high) / 2 for low, high in itertools.pairwise(levels)] or levels
     chosen = best_bound_threshold(np.array(member), np.array(nonmember), 1e-5, 0.05)
     assert bound(chosen) == pytest.approx(max(map(bound, cuts)))
-
-
-def test_a_split_of_separated_scores_cuts_midway():
-    (point,) = counts(SplitThreshold(0.5), np.full(20, 9.0), np.full(20, 1.0))
-    assert point.threshold == 5
-    assert (point.false_positives, point.false_negatives) == (0, 0)
 
 
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5, float("nan")])
@@ -102,11 +97,44 @@ def test_thresholds_must_be_finite_and_some():
             BonferroniThresholds((0.0, threshold))
 
 
-def test_a_policy_names_itself():
-    assert [
-        str(policy) for policy in (FixedThreshold(0.3), SplitThreshold(0.5, seed=2), BonferroniThresholds((0.0, 1.0)))
-    ] == [
-        "fixed",
-        "split(fraction=0.5, seed=2)",
-        "bonferroni(k=2)",
-    ]
+def plan(curve=None, trials=10_000):
+    return CountingPlan(trials=trials, delta=1e-5, alpha=0.05, curve=curve)
+
+
+def test_the_margin_by_hand():
+    # f(a) = 1 - e a below its kink at 1 / (1 + e): slope -e.
+    curve, fpr, fnr, n = ProfileCurve((1.0,), (0.0,), (0.0,)), 0.1, 0.6, 400
+    spread = math.sqrt((0.6 * 0.4 + math.e**2 * 0.1 * 0.9) / n)
+    assert margin(curve, fpr, fnr, n) == pytest.approx((1 - 0.1 * math.e - 0.6) / spread)
+    assert margin(curve, fpr, 0.8, n) < 0
+    np.testing.assert_allclose(margin(curve, fpr, [fnr, fnr], 4 * n), 2 * margin(curve, fpr, fnr, n))
+
+
+def test_of_a_halved_noise_the_cut_is_near_the_one_of_the_largest_margin():
+    mu, rng = 1.0, np.random.default_rng(0)
+    found = best_cut(rng.normal(2 * mu, 1, 20_000), rng.normal(0, 1, 20_000), plan(GaussianCurve(mu)))
+
+    def true_margin(cut):
+        return float(margin(GaussianCurve(mu), norm.sf(cut), norm.cdf(cut - 2 * mu), 10_000))
+
+    assert true_margin(found.threshold) > 0.95 * max(true_margin(cut) for cut in np.linspace(-1, 3, 401))
+    assert found.promise == (found.margin, 0.0)
+    assert found.margin > 10
+
+
+def test_more_trials_to_count_move_the_cut_into_the_tail():
+    rng = np.random.default_rng(2)
+    sides = rng.normal(2, 1, 20_000), rng.normal(0, 1, 20_000)
+    cuts = [abs(best_cut(*sides, plan(trials=trials)).threshold - 1) for trials in (100, 10_000, 1_000_000)]
+    assert cuts == sorted(cuts)
+    assert cuts[0] < cuts[2] - 0.5
+
+
+def test_a_split_with_a_curve_chooses_by_it_and_counts_the_rest():
+    rng, curve = np.random.default_rng(3), GaussianCurve(1.0)
+    member, nonmember = rng.normal(2, 1, 1000), rng.normal(0, 1, 1000)
+    (by_curve,) = SplitThreshold(0.5, curve=curve).counts(member, nonmember, delta=1e-5, alpha=0.05)
+    (by_bound,) = SplitThreshold(0.5).counts(member, nonmember, delta=1e-5, alpha=0.05)
+    assert (by_curve.n0, by_curve.n1) == (500, 500)
+    assert by_curve.fnr_high < curve.fnr(by_curve.fpr_high)
+    assert abs(by_curve.threshold - 1) < abs(by_bound.threshold - 1)
