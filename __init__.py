@@ -33,7 +33,7 @@ states how far the claim holds.
     PlayBack        frozen rows through one noised step of a foreign system
     Step            one noised step of a foreign system, for PlayBack
     Runner          protocol of a foreign system that can be run with and without a unit
-    Recording       all that was seen of one run of a foreign system
+    TrainingRecord  all that was seen of one run of a foreign system
     Release         one noised vector of such a run
     Plant           the unit that an audit puts into a run of a foreign system
 
@@ -62,14 +62,10 @@ if TYPE_CHECKING:
     from .adapters.many_units import audit_many_units as audit_many_units
     from .adapters.play_back import PlayBack as PlayBack
     from .adapters.play_back import Step as Step
-    from .adapters.probe import probe as probe
-    from .adapters.recording import Plant as Plant
-    from .adapters.recording import Recording as Recording
-    from .adapters.recording import Release as Release
-    from .adapters.recording import Runner as Runner
     from .adapters.replicas import audit_replicas as audit_replicas
     from .adapters.replicas import plan_replicas as plan_replicas
-    from .adapters.watch import watched as watched
+    from .adapters.runner import Runner as Runner
+    from .adapters.runner import probe as probe
     from .api import Run as Run
     from .api import open as open
     from .api import resume as resume
@@ -85,6 +81,10 @@ if TYPE_CHECKING:
     from .audit.mechanism.mechanism import ball_neighbours as ball_neighbours
     from .audit.supplied.scores import audit_one_run as audit_one_run
     from .audit.supplied.scores import audit_scores as audit_scores
+    from .checks.training_record import Plant as Plant
+    from .checks.training_record import Release as Release
+    from .checks.training_record import TrainingRecord as TrainingRecord
+    from .checks.watched_run import watched as watched
     from .defenses.accounting.stated_laws import claim_from_accountant as claim_from_accountant
     from .defenses.accounting.stated_laws import claim_from_noise as claim_from_noise
     from .defenses.accounting.stated_laws import claim_from_rho as claim_from_rho
@@ -111,12 +111,12 @@ __all__ = [
     "PlayBack",
     "Prepared",
     "Protection",
-    "Recording",
     "Release",
     "Run",
     "Runner",
     "Step",
     "Suite",
+    "TrainingRecord",
     "Unit",
     "attack_gradient",
     "attack_labels",
@@ -152,20 +152,20 @@ _HOMES = {
     "Finding": "audit.finding",
     "judge": "audit.finding",
     "audit_mechanism": "audit.mechanism.mechanism",
-    "audit_outputs": "audit.mechanism.kept_outputs",
-    "audit_one_run": "audit.supplied.one_run",
+    "audit_outputs": "audit.mechanism.mechanism",
+    "audit_one_run": "audit.supplied.scores",
     "audit_scores": "audit.supplied.scores",
     "claim_from_accountant": "defenses.accounting.stated_laws",
     "claim_from_noise": "defenses.accounting.stated_laws",
     "claim_from_rho": "defenses.accounting.stated_laws",
-    "ball_neighbours": "audit.mechanism.neighbours",
+    "ball_neighbours": "audit.mechanism.mechanism",
     "Defense": "defenses.defense",
     "Prepared": "defenses.defense",
     "Protection": "fl.protection",
     "Attack": "attacks.attack",
-    "attack_gradient": "suites.attacking.on_gradient",
-    "attack_labels": "suites.attacking.on_gradient",
-    "attack_membership": "suites.attacking.on_models",
+    "attack_gradient": "suites.attacking.own_model",
+    "attack_labels": "suites.attacking.own_model",
+    "attack_membership": "suites.attacking.own_model",
     "Suite": "suites.config.tables.suite",
     "ManyUnits": "adapters.many_units",
     "audit_many_units": "adapters.many_units",
@@ -173,14 +173,14 @@ _HOMES = {
     "LoopWatch": "adapters.loop",
     "PlayBack": "adapters.play_back",
     "Step": "adapters.play_back",
-    "probe": "adapters.probe",
-    "Plant": "adapters.recording",
-    "Recording": "adapters.recording",
-    "Release": "adapters.recording",
-    "Runner": "adapters.recording",
+    "probe": "adapters.runner",
+    "Plant": "checks.training_record",
+    "TrainingRecord": "checks.training_record",
+    "Release": "checks.training_record",
+    "Runner": "adapters.runner",
     "audit_replicas": "adapters.replicas",
     "plan_replicas": "adapters.replicas",
-    "watched": "adapters.watch",
+    "watched": "checks.watched_run",
 }
 
 

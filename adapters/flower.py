@@ -13,21 +13,18 @@ from torch import Tensor
 from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
 from ..audit.supplied.given import check_whole
+from ..checks.training_record import AccountantHistory, Plant, TrainingRecord, equal_releases
+from ..checks.watched_run import Watched, watched
 from ..defenses.accounting.stated_laws import claim_from_noise
 from ..defenses.defense import check_delta
 from ..fl.laws.law import GaussianLaw
 from ..fl.layout import Layout
 from ..fl.seeded import seeded
-from .flower_parts.grid import Clients, LocalClients, ProcessGrid, context, in_process, innermost
-from .flower_parts.hooks import FlowerHooks, quiet_vector
-from .flower_parts.play import FlowerPlay
-from .flower_parts.play_back import CASES, FlowerPlayBack, Replies
-from .flower_parts.ray_clients import RayClients
-from .flower_parts.starting import NOT_STARTED, starting
-from .flower_parts.stated import noise_of_updates_and_count, stated_by_mod
+from .flower_grid import Clients, LocalClients, ProcessGrid, RayClients, context, in_process, innermost
+from .flower_hooks import FlowerHooks, noise_of_updates_and_count, quiet_vector, stated_by_mod
+from .flower_play_back import CASES, FlowerPlay, FlowerPlayBack, Replies
+from .flower_rounds import NOT_STARTED, starting
 from .many_units import ManyUnits
-from .recording import Ledger, Plant, Recording, equal_releases
-from .watch import Watched, watched
 
 PROCESS, RAY = "process", "ray"
 """Where clients are called."""
@@ -100,9 +97,9 @@ class App:
         if backend not in (PROCESS, RAY):
             raise ValueError(f"backend must be {PROCESS!r} or {RAY!r}, got {backend!r}")
         self._run_config, self._cases, self._backend = dict(run_config or {}), tuple(cases), backend
-        self.interrupted: Recording | None = None
+        self.interrupted: TrainingRecord | None = None
 
-    def run(self, member: bool = False, seed: int = 0, *, noise: int = 0, plant: Plant | None = None) -> Recording:
+    def run(self, member: bool = False, seed: int = 0, *, noise: int = 0, plant: Plant | None = None) -> TrainingRecord:
         """Run both apps once, and return what was seen.
 
         ``member``: whether the planted unit takes part. It stands in place of the last node's update, between the
@@ -123,7 +120,7 @@ class App:
 
         return self._run(seed, planted, noise=noise)[0]
 
-    def run_many_units(self, many: ManyUnits, seed: int = 0) -> Recording:
+    def run_many_units(self, many: ManyUnits, seed: int = 0) -> TrainingRecord:
         """Run both apps once with many planted units, each of which takes part by its coin; they are the last nodes.
 
         Raises ValueError as ``run``, for more units than nodes or coordinates, and for a mod that noises each report.
@@ -146,7 +143,7 @@ class App:
 
     def _run(
         self, seed: int, planted: Callable[[Layout], dict[int, Tensor]] = lambda _: {}, *, noise: int = 0
-    ) -> tuple[Recording, FlowerHooks]:
+    ) -> tuple[TrainingRecord, FlowerHooks]:
         hooks = FlowerHooks(
             law=self._law,
             planted=planted,
@@ -263,14 +260,14 @@ class App:
         return equal_releases(self._first[0], again)
 
     @cached_property
-    def _first(self) -> tuple[Recording, FlowerHooks]:
+    def _first(self) -> tuple[TrainingRecord, FlowerHooks]:
         return self._run(seed=0)
 
-    def _recording(self, hooks: FlowerHooks) -> Recording:
+    def _recording(self, hooks: FlowerHooks) -> TrainingRecord:
         assert hooks.layout is not None
         remarks = {"lots": "a round takes all replies that arrive, and no sampling is accounted for"}
         accountant = getattr(hooks.strategy, "accountant", None)
-        ledger: Ledger | None = None
+        ledger: AccountantHistory | None = None
         accounted = delta = None
         if accountant is None:
             remarks["ledger"] = "the strategy has no accountant"
@@ -281,7 +278,7 @@ class App:
             accounted = float(accountant.get_epsilon(delta)) if steps else None
         if not hooks.releases:
             remarks["noise"] = remarks["rows"] = _unreleased(hooks)
-        return Recording(
+        return TrainingRecord(
             layout=hooks.layout,
             releases=tuple(hooks.releases),
             ledger=ledger,

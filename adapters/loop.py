@@ -13,12 +13,12 @@ from torch.optim import Optimizer
 
 from ..audit.arrays import FloatArray
 from ..audit.supplied.given import check_whole
+from ..checks.training_record import AccountantHistory, Movement, Release, TrainingRecord
+from ..checks.watched_run import Watched, watched
+from ..checks.watched_state import StateWatch
+from ..checks.watched_sums import contributions, undetermined_rule
 from ..fl.fields import check_positive
 from ..fl.layout import Layout
-from .checks.movement import StateWatch
-from .checks.sums import contributions, undetermined_rule
-from .recording import Ledger, Movement, Recording, Release
-from .watch import Watched, watched
 
 Array = Tensor | np.ndarray[Any, Any]
 Vectors = Array | Mapping[str, Array] | Sequence[Array]
@@ -223,9 +223,9 @@ class LoopWatch:
         how = "holds the sum with less than its noise" if plainly else "is not a multiple of the noised sum"
         self._loose.append(Movement(name="the gradient", how=f"{update} {how}", by_data=plainly))
 
-    def recording(self) -> Recording:
+    def recording(self) -> TrainingRecord:
         """Return all that was recorded so far."""
-        ledger: Ledger | None = None
+        ledger: AccountantHistory | None = None
         if self._rate is not None:
             accounted = len(self._releases) if self._accounted is None else self._accounted
             ledger = ((self._noise_multiplier, self._rate, accounted),) if accounted else ()
@@ -233,7 +233,7 @@ class LoopWatch:
         if (reason := undetermined_rule(self._weights)) is not None:
             remarks["weights"] = reason
         moved = None if self._state is None or not self._begun else (*self._loose, *self._state.end())
-        return Recording(
+        return TrainingRecord(
             layout=self.layout,
             releases=tuple(self._releases),
             ledger=ledger,

@@ -18,10 +18,10 @@ from ..audit.estimators.likelihood_ratio import subsampled_gaussian
 from ..audit.finding import Finding
 from ..audit.supplied.given import check_whole
 from ..audit.supplied.scores import audit_one_run
+from ..checks.training_record import TrainingRecord
 from ..fl.fields import check_positive
 from ..fl.laws.law import GaussianLaw
 from ..fl.layout import Layout
-from .recording import Recording
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class ManyUnits:
             vector[coordinate] = self.weight * coin
             yield vector
 
-    def scores(self, recording: Recording, law: GaussianLaw) -> FloatArray:
+    def scores(self, recording: TrainingRecord, law: GaussianLaw) -> FloatArray:
         """Return one score per unit, ``(units,)``, higher means that it took part.
 
         Raises ValueError where the rest of a release is not known.
@@ -85,7 +85,7 @@ class ManyUnitsRunner(Protocol):
     @property
     def law(self) -> GaussianLaw | None: ...
 
-    def run_many_units(self, many: ManyUnits, seed: int = 0) -> Recording:
+    def run_many_units(self, many: ManyUnits, seed: int = 0) -> TrainingRecord:
         """Run the system once; each of the units takes part by its coin."""
         ...
 

@@ -10,20 +10,19 @@ from torch import Tensor
 
 from ..audit.claim import ONE_TRAINER, Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
+from ..checks.training_record import AccountantHistory, Movement, Plant, TrainingRecord, equal_noise, equal_releases
+from ..checks.watched_run import Watched, watched
+from ..checks.watched_state import differing
 from ..defenses.accounting.gaussian import LEAST_NOISE
 from ..defenses.accounting.stated_laws import claim_from_accountant
 from ..defenses.defense import check_delta
 from ..fl.laws.law import GaussianLaw
 from ..fl.layout import Layout
 from ..fl.seeded import seeded
-from .checks.movement import differing
+from .logged_data import LoggedData
 from .many_units import ManyUnits
-from .opacus_parts.hooks import OpacusHooks
-from .opacus_parts.logged_data import LoggedData
-from .opacus_parts.parts import OpacusParts, parts_of
+from .opacus_hooks import OpacusHooks, OpacusParts, parts_of
 from .play_back import PlayBack, Step
-from .recording import Ledger, Movement, Plant, Recording, equal_noise, equal_releases
-from .watch import Watched, watched
 
 
 class Training:
@@ -77,11 +76,11 @@ class Training:
             unit,
             {"observer": GLOBAL_MODELS} | setting,
         )
-        self.interrupted: Recording | None = None
+        self.interrupted: TrainingRecord | None = None
         self._ends: dict[str, Tensor] = {}
         self._begins: dict[str, Tensor] = {}
 
-    def run(self, member: bool = False, seed: int = 0, *, noise: int = 0, plant: Plant | None = None) -> Recording:
+    def run(self, member: bool = False, seed: int = 0, *, noise: int = 0, plant: Plant | None = None) -> TrainingRecord:
         """Train once, under the seed of all global generators, and return what was seen.
 
         ``member``: whether the planted unit takes part; in a run without it, the vector of its record is zero, and all
@@ -101,7 +100,7 @@ class Training:
         own_vectors = plant is not None and plant.tensor is not None
         return self._run(seed, noise, planted=int(plant is not None), units=units, own_vectors=own_vectors)
 
-    def run_many_units(self, many: ManyUnits, seed: int = 0) -> Recording:
+    def run_many_units(self, many: ManyUnits, seed: int = 0) -> TrainingRecord:
         """Train once with many planted units, each of which takes part by its coin; they have the last indices.
 
         Raises ValueError as ``run``, and for more units than records or coordinates.
@@ -123,7 +122,7 @@ class Training:
         account: bool = False,
         other: Collection[int] = (),
         forced: Sequence[Tensor] = (),
-    ) -> Recording:
+    ) -> TrainingRecord:
         """``own_vectors``: whether the units' directions matter; ``account``: whether the accountant is asked for its
         epsilon, which takes it long; ``other``: indices that have other records; ``forced``: noised sums of another
             run.
@@ -172,7 +171,7 @@ class Training:
             recording = replace(recording, moved=moved, remarks=remarks)
         return watched(recording)
 
-    def _explained(self, recording: Recording, seed: int) -> tuple[Movement, ...]:
+    def _explained(self, recording: TrainingRecord, seed: int) -> tuple[Movement, ...]:
         """What data move, by a second run on other records; as it was where the second run does not show it."""
         moved, ends, drawn = recording.moved or (), self._ends, self._drawn
         forced = [one.released for one in recording.releases]
@@ -267,7 +266,7 @@ class Training:
         return equal_releases(self._first, again)
 
     @cached_property
-    def _first(self) -> Recording:
+    def _first(self) -> TrainingRecord:
         return self.run(seed=0)
 
     def _call(self, built: Any) -> None:
@@ -276,13 +275,13 @@ class Training:
         else:
             self._train(*built)
 
-    def _recording(self, hooks: OpacusHooks, earlier: int, *, ended: bool) -> Recording:
+    def _recording(self, hooks: OpacusHooks, earlier: int, *, ended: bool) -> TrainingRecord:
         accountant = hooks.parts.accountant
-        ledger: Ledger | None = None
+        ledger: AccountantHistory | None = None
         if accountant is not None:
             ledger = tuple((float(noise), float(rate), int(steps)) for noise, rate, steps in accountant.history)
         moved = (*hooks.loose, *hooks.by_size(), *hooks.state.end()) if ended else tuple(hooks.loose)
-        return Recording(
+        return TrainingRecord(
             layout=hooks.parts.layout,
             releases=tuple(hooks.releases),
             ledger=ledger,
@@ -295,7 +294,7 @@ class Training:
         )
 
 
-def _comparable(one: Recording, other: Recording, drawn: Sequence[int], again: Sequence[int]) -> bool:
+def _comparable(one: TrainingRecord, other: TrainingRecord, drawn: Sequence[int], again: Sequence[int]) -> bool:
     """Whether a run on other records differs from the first in its records alone.
 
     Not where the data were not read from what ``build`` received, where other records took other numbers of random
@@ -316,7 +315,7 @@ def _comparable(one: Recording, other: Recording, drawn: Sequence[int], again: S
 class _History:
     """A history as an accountant holds it."""
 
-    def __init__(self, history: Ledger) -> None:
+    def __init__(self, history: AccountantHistory) -> None:
         self.history = list(history)
 
 

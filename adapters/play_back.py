@@ -7,7 +7,7 @@ moves by jumps that depend on the noise, and is not compared where it takes few 
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -20,10 +20,9 @@ from torch import Tensor
 from ..audit.arrays import FloatArray
 from ..audit.check import EFFECTIVE, FINITE, REPLAYED, CheckResult
 from ..audit.ledger import WATCHED
+from ..checks.watched_run import Watched
 from ..fl.fields import check_positive
 from ..fl.layout import Layout
-from .checks.finite import finite_check
-from .watch import Watched
 
 LENGTHS = (0.0, 1e-2, 1.0, 10.0, 1e4, 1e20)
 """Lengths of the unit's row, in clip norms."""
@@ -267,3 +266,26 @@ def _tensor(release: Any) -> Tensor:
 
 def _longest(rows: Tensor) -> float:
     return float(rows.norm(dim=1).max()) if len(rows) else 0.0
+
+
+def finite_check(tries: Mapping[str, Callable[[], Tensor | None]], *, where: str, otherwise: str) -> CheckResult:
+    """Report what inputs do that are no numbers. Only the system's user knows whether such inputs can occur, so the
+    check passes or gives no verdict.
+
+    Args:
+        tries: what is sent, as in "a row with an entry NaN" -> sends it, and returns what is released, or None.
+        where: what a release is called.
+        otherwise: for whom the claim holds if one of them raises an error or makes the release no number.
+    """
+    broken = []
+    for words, send in tries.items():
+        try:
+            released = send()
+        except Exception as error:  # Foreign code may refuse such inputs by any exception.
+            broken.append(f"{words} raises {type(error).__name__}")
+            continue
+        if released is not None and not bool(released.isfinite().all()):
+            broken.append(f"{words} makes the {where} no number")
+    if broken:
+        return FINITE.skipped(f"{'; '.join(broken)}: the claim holds for {otherwise}")
+    return FINITE.passes(f"sent: {', '.join(tries)}")

@@ -3,13 +3,15 @@
 Each run is scored by the exact log-likelihood ratio of a broken version of the claimed mechanism, for a worst-case
 adversary who knows all other rows. The errors are counted at a threshold that was fixed by simulation before the first
 run; the bound (Clopper and Pearson 1934) holds for any mechanism. The runs are judged several times, each time at its
-share of alpha, so that an audit of a gross fault ends early.
+share of alpha, so that an audit of a gross fault ends early. The projections of finished runs are kept in a file, so
+that an interrupted audit goes on from there.
 """
 
 import hashlib
+import json
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,66 @@ from ..audit.mechanism.trials import at_looks
 from ..audit.power import trials_needed
 from ..audit.supplied.given import check_alpha, check_whole
 from ..audit.supplied.power import with_power
-from .kept_projections import KeptProjections
-from .recording import Plant, Recording, Runner
+from ..checks.training_record import Plant, TrainingRecord
+from .runner import Runner
+
+
+@dataclass(kw_only=True)
+class KeptProjections:
+    """The projections of finished runs, by (with the unit, number of the run).
+
+    Args:
+        path: of the file; None keeps them in memory only.
+        facts: what determines the runs; a file of other facts holds the runs of something else.
+
+    Raises:
+        ValueError: for a file of other facts, and for one that holds no runs.
+    """
+
+    path: Path | None
+    facts: Mapping[str, Any]
+    runs: dict[tuple[bool, int], FloatArray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.path is None or not self.path.exists():
+            return
+        head, *lines = self.path.read_text(encoding="utf-8").splitlines() or [""]
+        try:
+            known = json.loads(head)
+        except json.JSONDecodeError:
+            raise ValueError(f"{self.path} holds no runs of an audit: name another checkpoint") from None
+        if known != json.loads(json.dumps(dict(self.facts))):
+            raise ValueError(f"{self.path} holds the runs of another audit ({known}): name another checkpoint")
+        for line in lines:
+            try:
+                member, number, values = json.loads(line)
+            except (json.JSONDecodeError, ValueError):
+                break  # The last line of a killed audit may be half a line.
+            self.runs[bool(member), int(number)] = np.array(values, dtype=np.float64)
+
+    def keep(self, member: bool, number: int, values: FloatArray) -> None:
+        """Keep one finished run, in the file at once."""
+        self.runs[member, number] = values
+        if self.path is None:
+            return
+        if not self.path.exists():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text(json.dumps(dict(self.facts)) + "\n", encoding="utf-8")
+        elif not self.path.read_bytes().endswith(b"\n"):
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("\n")
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps([member, number, values.tolist()]) + "\n")
+
+    def arm(self, member: bool, count: int) -> FloatArray:
+        """Return the projections of the first ``count`` runs of one arm, ``(count, steps)``."""
+        return np.stack([self.runs[member, number] for number in range(count)])
+
+    def missing(self, count: int) -> list[tuple[bool, int]]:
+        """Return the runs among the first ``count`` of both arms that are not finished, both arms in turn."""
+        wanted = [(member, number) for number in range(count) for member in (True, False)]
+        return [one for one in wanted if one not in self.runs]
+
 
 LOOKS = 3
 """Times that the runs are judged, each at an equal share of alpha."""
@@ -210,7 +270,7 @@ def _one(runner: Runner, plant: Plant, member: bool, number: int, seed: int) -> 
     return member, number, recording.projections(plant)
 
 
-def _run(runner: Runner, member: bool, seed: int, plant: Plant, *, number: int) -> Recording:
+def _run(runner: Runner, member: bool, seed: int, plant: Plant, *, number: int) -> TrainingRecord:
     try:
         return runner.run(member, seed, plant=plant)
     except Exception as error:

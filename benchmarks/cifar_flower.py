@@ -67,7 +67,7 @@ def _trained(job: Job, grid: Any, turn_over: TurnOver) -> Tensor:
 def flower_in_process(job: Job, turn_over: TurnOver, *, draws: Draws | None = None) -> Tensor:
     """Flower's FedAvg with calls of the client app in this process; returns the last model ``(d,)``."""
     import flwr.serverapp  # noqa: F401 - Its own error, if it is not installed.
-    from fedassay.adapters.flower_parts.grid import LocalClients, ProcessGrid, in_process
+    from fedassay.adapters.flower_grid import LocalClients, ProcessGrid, in_process
 
     app = client_app(_facts(job), draws)
     with in_process():

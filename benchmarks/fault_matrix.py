@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from fedassay.adapters.opacus import Training
-from fedassay.audit.check_result import CheckResult
+from fedassay.audit.check import CheckResult
 from fedassay.suites.mutation.mutants import CORRECT_CASE, MECHANISM, TRANSFER, known_mutants, versions
 
 ROOT = Path(__file__).resolve().parents[1]

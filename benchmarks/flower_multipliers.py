@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 from fedassay.adapters.flower import App
-from fedassay.adapters.flower_parts.frozen import FrozenReplies
-from fedassay.adapters.flower_parts.play_back import FlowerPlayBack, Replies
+from fedassay.adapters.flower_play_back import FlowerPlayBack, FrozenReplies, Replies
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
 from flwr.app import Array, ArrayRecord
 from flwr.clientapp import ClientApp

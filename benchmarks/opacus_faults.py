@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fedassay.adapters.opacus import Training
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
-from fedassay.adapters.watch import Watched
+from fedassay.checks.watched_run import Watched
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "builders"))
 from opacus_runs import BROKEN, CORRECT, records

@@ -28,7 +28,7 @@ from .score_files import SUFFIXES, Columns, ScoreTable, is_score_file, read_scor
 from .signals import exit_code, word
 
 if TYPE_CHECKING:
-    from ..adapters.recording import Runner
+    from ..adapters.runner import Runner
 
 _SCORES, _FUNCTION = "a file of scores", "a mechanism"
 _ONLY_SCORES = (

@@ -57,7 +57,7 @@ def find_object(target: str) -> Any:
 
 def _can_be_audited(value: object) -> bool:
     """Whether a name of a module is a function or a system, and not only a module or a number."""
-    from ..adapters.probe import is_runner  # Lazy: it imports PyTorch, which only this error needs.
+    from ..adapters.runner import is_runner
 
     return callable(value) or is_runner(value)
 

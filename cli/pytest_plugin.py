@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from ..adapters.recording import Runner
+    from ..adapters.runner import Runner
     from ..api import Run
     from ..audit.claim import Claim
     from ..audit.finding import Finding
@@ -201,8 +201,8 @@ class SystemFixture:
         ``replicas=False`` leaves the audit out, and returns None; ``options`` are those of ``fedassay.audit_replicas``.
         """
         __tracebackhide__ = True
-        from ..adapters.probe import probe
         from ..adapters.replicas import audit_replicas
+        from ..adapters.runner import probe
         from ..suites.results.outcome import judge_finding
 
         results = probe(system, seed=seed)

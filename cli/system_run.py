@@ -5,11 +5,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..adapters.probe import is_runner, probe
-from ..adapters.recording import Runner
 from ..adapters.replicas import audit_replicas, plan_replicas
-from ..adapters.watch import Watched
+from ..adapters.runner import Runner, is_runner, probe
 from ..audit.wording import counted
+from ..checks.watched_run import Watched
 from ..suites.config.source import ConfigError
 from ..suites.results.outcome import FAIL, OK, judge_finding
 from .audited_function import find_object, with_config_errors

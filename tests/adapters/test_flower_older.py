@@ -7,9 +7,9 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedass
 
 import flower_apps as newer_apps
 from fedassay.adapters.flower import App
-from fedassay.adapters.flower_parts.play_back import CASES, EQUAL, FlowerPlayBack
-from fedassay.adapters.recording import Plant
+from fedassay.adapters.flower_play_back import CASES, EQUAL, FlowerPlayBack
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
+from fedassay.checks.training_record import Plant
 from fedassay.fl.laws.law import GaussianLaw
 from fedassay.fl.seeded import global_states
 from flower_apps import CLIENTS, CLIP

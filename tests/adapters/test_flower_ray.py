@@ -10,7 +10,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'flwr[simul
 
 import older_flower_apps
 from fedassay.adapters.flower import App
-from fedassay.adapters.recording import Plant, equal_releases
+from fedassay.checks.training_record import Plant, equal_releases
 from flower_apps import client, client_side, server
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod

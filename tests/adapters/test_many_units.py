@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.adapters.many_units import ManyUnits, audit_many_units
-from fedassay.adapters.recording import Recording, Release
+from fedassay.checks.training_record import Release, TrainingRecord
 from fedassay.defenses.accounting.stated_laws import claim_from_noise
 from fedassay.fl.laws.law import GaussianLaw
 from fedassay.fl.layout import Layout
@@ -32,7 +32,7 @@ class OneRun:
         for step in range(STEPS):
             noise = 4.0 * self.share * torch.from_numpy(rng.standard_normal(1500))
             releases.append(Release(step=step, released=total + noise, rest=rest, clip_norm=1.0, noise_multiplier=4.0))
-        return Recording(layout=LAYOUT, releases=tuple(releases))
+        return TrainingRecord(layout=LAYOUT, releases=tuple(releases))
 
 
 def test_coins_are_fair_and_coordinates_differ():

@@ -6,15 +6,15 @@ import sys
 import pytest
 import torch
 from fedassay.adapters.many_units import ManyUnits, audit_many_units
-from fedassay.adapters.recording import Plant
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
+from fedassay.checks.training_record import Plant
 from fedassay.fl.seeded import seeded
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 pytest.importorskip("opacus")
 from fedassay.adapters.opacus import Training
-from fedassay.adapters.opacus_parts.hooks import _content
+from fedassay.adapters.opacus_hooks import _content
 from opacus_runs import (
     BROKEN,
     CORRECT,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from fedassay.adapters.play_back import PlayBack, Step
-from fedassay.adapters.recording import Plant
 from fedassay.audit.check import EFFECTIVE, FINITE
+from fedassay.checks.training_record import Plant
 from fedassay.fl.layout import Layout
 from torch import Tensor
 

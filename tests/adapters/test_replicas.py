@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 from fedassay.adapters import replicas
-from fedassay.adapters.kept_projections import KeptProjections
-from fedassay.adapters.recording import Plant
-from fedassay.adapters.replicas import audit_replicas, plan_replicas
+from fedassay.adapters.replicas import KeptProjections, audit_replicas, plan_replicas
+from fedassay.checks.training_record import Plant
 from fedassay.defenses.accounting.stated_laws import claim_from_noise
 from foreign_runner import STEPS, GaussianRunner, ScheduledRunner
 

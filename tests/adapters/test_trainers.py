@@ -5,7 +5,7 @@ import pytest
 import torch
 from fedassay.adapters.function import Function
 from fedassay.adapters.loop import LoopWatch
-from fedassay.adapters.probe import probe
+from fedassay.adapters.runner import probe
 from fedassay.audit.claim import Claim
 from torch import nn
 

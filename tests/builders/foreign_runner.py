@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from fedassay.adapters.recording import Recording, Release
+from fedassay.checks.training_record import Release, TrainingRecord
 from fedassay.defenses.accounting.stated_laws import claim_from_accountant, claim_from_noise
 from fedassay.fl.laws.law import GaussianLaw
 from fedassay.fl.layout import Layout
@@ -49,7 +49,7 @@ class GaussianRunner:
                     step=step, released=released, received=total, rest=rest, clip_norm=1.0, noise_multiplier=noise_std
                 )
             )
-        return Recording(layout=LAYOUT, releases=tuple(releases))
+        return TrainingRecord(layout=LAYOUT, releases=tuple(releases))
 
 
 @dataclass(frozen=True)

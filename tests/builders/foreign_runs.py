@@ -2,8 +2,8 @@
 
 import numpy as np
 import torch
-from fedassay.adapters.checks.sums import contributions
-from fedassay.adapters.recording import Recording, Release
+from fedassay.checks.training_record import Release, TrainingRecord
+from fedassay.checks.watched_sums import contributions
 from fedassay.fl.layout import Layout
 
 LAYOUT = Layout(names=("weight", "bias", "head"), shapes=((8, 12), (8,), (5, 8)))
@@ -35,7 +35,7 @@ def recording(seed=0, *, steps=12, noise=None, lots=None, sums=None, ledger=None
                 ids=tuple(ids),
             )
         )
-    return Recording(
+    return TrainingRecord(
         layout=LAYOUT,
         releases=tuple(releases),
         ledger=((NOISE, RATE, steps),) if ledger is None else ledger,

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...audit.arrays import FloatArray
-from ...audit.check import CLIPPED, CheckResult
-from ...fl.laws.law import clip
-from ..recording import Recording
+from ..audit.arrays import FloatArray
+from ..audit.check import CLIPPED, CheckResult
+from ..fl.laws.law import clip
+from .training_record import TrainingRecord
 
 _SLACK = 1e-3
 """Relative error that counts as rounding: foreign code clips in single precision and adds 1e-6 to norms."""
@@ -104,7 +104,7 @@ def undetermined_rule(lots: Sequence[FloatArray]) -> str | None:
     return None
 
 
-def sum_checks(recording: Recording) -> list[CheckResult]:
+def sum_checks(recording: TrainingRecord) -> list[CheckResult]:
     """Check that the noised sum is that of rows of at most one clip norm each, in every step."""
     seen = [one for one in recording.releases if one.expected is not None and one.received is not None]
     if not seen:

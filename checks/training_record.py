@@ -7,21 +7,18 @@ only this sum can be compared with the claim. Tensors of a model are slices of o
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..audit.arrays import FloatArray
-from ..audit.claim import Claim
-from ..fl.laws.law import GaussianLaw
 from ..fl.layout import Layout
 
 _SAME_NOISE = 1e-2
 """Relative distance of two noise vectors that counts as rounding; that of independent ones is about 1.4."""
 
-Ledger = tuple[tuple[float, float, int], ...]
+AccountantHistory = tuple[tuple[float, float, int], ...]
 """An accountant's history: (noise multiplier, sampling rate, steps)."""
 
 
@@ -125,7 +122,7 @@ class Movement:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Recording:
+class TrainingRecord:
     """All that was seen of one run.
 
     Args:
@@ -142,7 +139,7 @@ class Recording:
 
     layout: Layout
     releases: tuple[Release, ...]
-    ledger: Ledger | None = None
+    ledger: AccountantHistory | None = None
     earlier: int = 0
     accounted: float | None = None
     delta: float | None = None
@@ -172,14 +169,14 @@ class Recording:
         return found
 
 
-def equal_releases(one: Recording, other: Recording) -> bool:
+def equal_releases(one: TrainingRecord, other: TrainingRecord) -> bool:
     """Whether two runs released the same numbers."""
     pairs = list(zip(one.releases, other.releases, strict=False))
     same = all(torch.equal(first.released, second.released) for first, second in pairs)
     return len(one.releases) == len(other.releases) and same
 
 
-def equal_noise(one: Recording, other: Recording) -> bool:
+def equal_noise(one: TrainingRecord, other: TrainingRecord) -> bool:
     """Whether the noise of two runs is the same in all steps that both have, apart from rounding."""
     pairs = list(zip(one.releases, other.releases, strict=False))
     return bool(pairs) and all(_equal_noise(first, second) for first, second in pairs)
@@ -190,33 +187,3 @@ def _equal_noise(one: Release, other: Release) -> bool:
         return torch.equal(one.released, other.released)
     noise, again = one.released.double() - one.received.double(), other.released.double() - other.received.double()
     return 0 < float(noise.norm()) < math.inf and float((noise - again).norm()) < _SAME_NOISE * float(noise.norm())
-
-
-class Runner(Protocol):
-    """A foreign system that can be run with and without one unit.
-
-    Equal ``seed`` means equal everything, where ``replayable`` says so.
-    """
-
-    @property
-    def claim(self) -> Claim:
-        """The claim that the system's accountant implies."""
-        ...
-
-    @property
-    def law(self) -> GaussianLaw | None:
-        """The law of one release; None where it is not the same in all steps."""
-        ...
-
-    @property
-    def replayable(self) -> bool:
-        """Whether two runs with one seed are equal."""
-        ...
-
-    def run(self, member: bool, seed: int, *, noise: int = 0, plant: Plant | None = None) -> Recording:
-        """Run the system and return what was seen.
-
-        ``member``: whether the planted unit takes part. ``noise``: another number gives other noise of the mechanism,
-        with all else equal.
-        """
-        ...

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from fedassay.adapters.checks.movement import StateWatch, moved_by_inputs
+from fedassay.checks.watched_state import StateWatch, moved_by_inputs
 from torch import nn
 
 

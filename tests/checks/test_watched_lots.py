@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fedassay.adapters.checks.lots import _pair_tails, lot_checks
 from fedassay.audit.check import BLOCKS, LOTS, OVERLAP, RATE, SIZES
+from fedassay.checks.watched_lots import _pair_tails, lot_checks
 from foreign_runs import NOISE, RECORDS, poisson, recording, shuffled
 from foreign_runs import RATE as Q
 

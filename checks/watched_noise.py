@@ -17,10 +17,10 @@ import numpy as np
 from scipy.special import betainc, ndtr
 from scipy.stats import binom, chi2, kstwo, norm
 
-from ...audit.arrays import BoolArray, FloatArray
-from ...audit.check import FRESH_NOISE, INDEPENDENT, PRESENT, SCALE, SHAPE, Check, CheckResult
-from ...audit.ledger import WATCHED
-from ..recording import Recording, Release
+from ..audit.arrays import BoolArray, FloatArray
+from ..audit.check import FRESH_NOISE, INDEPENDENT, PRESENT, SCALE, SHAPE, Check, CheckResult
+from ..audit.ledger import WATCHED
+from .training_record import Release, TrainingRecord
 
 _SINGLE = 2.0**-22
 """Rounding of sums in single precision, with a reserve."""
@@ -39,7 +39,7 @@ _MANY, _FEW = 1024, 32
 
 
 @dataclass(frozen=True, eq=False)
-class Noise:
+class RunNoise:
     """The noise of a run in units of the stated standard deviation.
 
     ``values``: ``(steps, d)``; ``sums``: ``(steps, d)``, what came in; ``tensors``: name -> slice of the coordinates;
@@ -73,7 +73,7 @@ class Noise:
         return scaled
 
 
-def noise_of(recording: Recording) -> Noise | None:
+def noise_of(recording: TrainingRecord) -> RunNoise | None:
     """Return the noise of all releases whose sum before the noise is known; None if there is no such release, or if
     none states any noise.
     """
@@ -86,7 +86,7 @@ def noise_of(recording: Recording) -> Noise | None:
     scale = np.array([[one.noise_std] for one in known])
     largest = np.maximum(np.abs(sums), np.abs(released)).max(initial=0.0, where=np.isfinite(released))
     coarseness = max(one.coarseness for one in known)
-    return Noise(
+    return RunNoise(
         values=(released - sums) / scale,
         sums=sums,
         tensors={name: place for name, place in recording.layout.slices.items() if place.stop > place.start},
@@ -126,7 +126,7 @@ def _common_step(numbers: FloatArray, near: float) -> float:
     return 0.0
 
 
-def noise_checks(recording: Recording) -> list[CheckResult]:
+def noise_checks(recording: TrainingRecord) -> list[CheckResult]:
     """Check presence, scale, freshness and shape of the noise, and that it does not depend on the data."""
     names = (PRESENT, SCALE, FRESH_NOISE, SHAPE, INDEPENDENT)
     silent = [one for one in recording.releases if one.noise_std == 0]
@@ -161,7 +161,7 @@ def _unlooked(name: Check) -> CheckResult:
     return name.skipped("not looked at, because noise is missing or too small")
 
 
-def _present(noise: Noise) -> CheckResult:
+def _present(noise: RunNoise) -> CheckResult:
     """Check that no tensor and no coordinate holds more exact zeros than Gaussian noise would."""
     near = max(noise.rounding, 1e-12)
     zero, chance = np.abs(noise.values) <= near, min(1.0, 2 * near / math.sqrt(2 * math.pi)) + _at_zero(noise.grid)
@@ -193,12 +193,12 @@ def _most(size: int, chance: float, tests: int) -> float:
     return float(binom.isf(WATCHED.level("watched run", tests), size, chance))
 
 
-def _where(noise: Noise, coordinate: int) -> str:
+def _where(noise: RunNoise, coordinate: int) -> str:
     name, place = next((n, p) for n, p in noise.tensors.items() if p.start <= coordinate < p.stop)
     return f"{coordinate - place.start} of {name}"
 
 
-def _scale(noise: Noise) -> CheckResult:
+def _scale(noise: RunNoise) -> CheckResult:
     """Check the sum of squares of all numbers, of each tensor, step, tensor in a step, and coordinate."""
     parts = list(_parts(noise, noise.values**2))
     if noise.grid:
@@ -223,7 +223,7 @@ def _scale(noise: Noise) -> CheckResult:
     )
 
 
-def _parts(noise: Noise, squares: FloatArray) -> Iterator[tuple[str, float, int]]:
+def _parts(noise: RunNoise, squares: FloatArray) -> Iterator[tuple[str, float, int]]:
     """Sums of squares of what is tested: words, sum, count."""
     yield "all tensors and steps", float(squares.sum()), squares.size
     for name, place in noise.tensors.items():
@@ -238,7 +238,7 @@ def _parts(noise: Noise, squares: FloatArray) -> Iterator[tuple[str, float, int]
         yield f"coordinate {_where(noise, coordinate)}", float(total), len(squares)
 
 
-def _fresh(noise: Noise) -> CheckResult:
+def _fresh(noise: RunNoise) -> CheckResult:
     """Check that no noise is used twice: in two steps, in two tensors of a step, or at any other distance."""
     for found in (_between_steps(noise), _between_tensors(noise), _at_lags(noise)):
         if found is not None:
@@ -247,7 +247,7 @@ def _fresh(noise: Noise) -> CheckResult:
     return FRESH_NOISE.passes(witness)
 
 
-def _between_steps(noise: Noise) -> CheckResult | None:
+def _between_steps(noise: RunNoise) -> CheckResult | None:
     steps = min(len(noise.values), _STEPS)
     if steps < 2:
         return None
@@ -264,7 +264,7 @@ def _between_steps(noise: Noise) -> CheckResult | None:
     return None
 
 
-def _between_tensors(noise: Noise) -> CheckResult | None:
+def _between_tensors(noise: RunNoise) -> CheckResult | None:
     names = list(noise.tensors)
     pairs = [(one, other) for n, one in enumerate(names) for other in names[n + 1 :]][: 64 * _STEPS]
     for one, other in pairs:
@@ -285,7 +285,7 @@ def _between_tensors(noise: Noise) -> CheckResult | None:
     return None
 
 
-def _at_lags(noise: Noise) -> CheckResult | None:
+def _at_lags(noise: RunNoise) -> CheckResult | None:
     """All lags of all numbers in the order of drawing them.
 
     For independent Gaussian numbers P(|sum of products| >= sqrt(2 n x) + 2 x) <= 2 e^-x (Laurent and Massart 2000,
@@ -323,7 +323,7 @@ def _repeated(witness: str, measured: float) -> CheckResult:
     return FRESH_NOISE.failed(witness, abs(float(measured)), 0.0)
 
 
-def _shape(noise: Noise) -> CheckResult:
+def _shape(noise: RunNoise) -> CheckResult:
     """Check the whole distribution, the largest number, and that numbers take more than a few values."""
     if noise.grid and not np.array_equal(noise.standard, noise.values):
         return SHAPE.skipped("noise on a grid that is larger than stated")
@@ -349,7 +349,7 @@ def _shape(noise: Noise) -> CheckResult:
     )
 
 
-def _few_values(noise: Noise) -> CheckResult | None:
+def _few_values(noise: RunNoise) -> CheckResult | None:
     flat = noise.values.ravel()
     chosen = np.sort(flat[:: max(1, len(flat) // _SAMPLE)][:_SAMPLE])
     near, count = max(_NEAR, 4 * noise.rounding), len(chosen)
@@ -362,7 +362,7 @@ def _few_values(noise: Noise) -> CheckResult | None:
     return SHAPE.failed(witness, equal, count / 2)
 
 
-def _independent(noise: Noise) -> CheckResult:
+def _independent(noise: RunNoise) -> CheckResult:
     """Check the noise along what came in: standard normal in each step, if the noise does not depend on it."""
     lengths = np.linalg.norm(noise.sums, axis=1)
     there = lengths > 0
@@ -382,7 +382,7 @@ def _independent(noise: Noise) -> CheckResult:
     return _along(noise, there, lengths)
 
 
-def _along(noise: Noise, there: BoolArray, lengths: FloatArray) -> CheckResult:
+def _along(noise: RunNoise, there: BoolArray, lengths: FloatArray) -> CheckResult:
     """Check that noise is not smaller along what came in than elsewhere."""
     along = (noise.values[there] * noise.sums[there]).sum(1) / lengths[there]
     steps = len(along)

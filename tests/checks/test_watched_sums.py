@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fedassay.adapters.checks.sums import contributions, sum_checks, undetermined_rule
+from fedassay.checks.watched_sums import contributions, sum_checks, undetermined_rule
 from foreign_runs import recording
 
 ROWS = torch.tensor([[3.0, 0.0, 0.0], [0.0, 0.5, 0.0]])

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from fedassay.adapters.recording import Plant, Recording, Release
+from fedassay.checks.training_record import Plant, Release, TrainingRecord
 from fedassay.fl.layout import Layout
 
 LAYOUT = Layout(names=("a", "b"), shapes=((2,), (3,)))
@@ -20,7 +20,7 @@ def test_projections_are_lengths_in_clip_norms():
     plant, rest = Plant(tensor="b"), torch.ones(5)
     direction = plant.direction(LAYOUT).float()
     release = Release(step=0, released=rest + 4 * direction, rest=rest, clip_norm=2.0, noise_multiplier=1.0)
-    run = Recording(layout=LAYOUT, releases=(release,))
+    run = TrainingRecord(layout=LAYOUT, releases=(release,))
     assert run.projections(plant) == pytest.approx([2.0])
 
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from fedassay.adapters.checks.noise import _grid, noise_checks
-from fedassay.adapters.recording import Recording, Release
 from fedassay.audit.check import FRESH_NOISE, INDEPENDENT, PRESENT, SCALE, SHAPE
+from fedassay.checks.training_record import Release, TrainingRecord
+from fedassay.checks.watched_noise import _grid, noise_checks
 from fedassay.fl.layout import Layout
 from foreign_runs import LAYOUT, NOISE, recording
 
@@ -147,7 +147,7 @@ def on_a_grid(points, noise, *, seed=0, steps=20, dim=60, sums=None):
                 noise_multiplier=points,
             )
         )
-    return {one.name: one for one in noise_checks(Recording(layout=layout, releases=tuple(releases)))}
+    return {one.name: one for one in noise_checks(TrainingRecord(layout=layout, releases=tuple(releases)))}
 
 
 def rounded(points):

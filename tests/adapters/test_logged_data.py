@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from fedassay.adapters.opacus_parts.logged_data import LoggedData
+from fedassay.adapters.logged_data import LoggedData
 from torch.utils.data import DataLoader, TensorDataset
 
 DATA = TensorDataset(torch.arange(5.0))

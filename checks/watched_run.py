@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from ..audit.check import CheckResult
 from ..audit.claim import Claim
 from ..audit.finding import Finding, checked_alone
-from .checks.ledger import ledger_checks
-from .checks.lots import lot_checks
-from .checks.movement import movement_checks
-from .checks.noise import noise_checks
-from .checks.sums import sum_checks
-from .recording import Recording
+from .training_record import TrainingRecord
+from .watched_lots import ledger_checks, lot_checks
+from .watched_noise import noise_checks
+from .watched_state import movement_checks
+from .watched_sums import sum_checks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +48,7 @@ class Watched:
         return checked_alone(claim, [one.words for one in self.failed])
 
 
-def watched(recording: Recording) -> Watched:
+def watched(recording: TrainingRecord) -> Watched:
     """Check one run of a foreign training.
 
     Source: each release is recomputed from its rows; the noise tests are exact under the Gaussian law, the tests of

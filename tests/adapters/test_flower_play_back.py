@@ -8,8 +8,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedassay[flower]'")
 
 from fedassay.adapters.flower import App
-from fedassay.adapters.flower_parts.frozen import FrozenReplies
-from fedassay.adapters.flower_parts.play_back import CASES, EQUAL, FlowerPlayBack, Replies
+from fedassay.adapters.flower_play_back import CASES, EQUAL, FlowerPlayBack, FrozenReplies, Replies
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
 from flower_apps import CLIP, accounted, client, client_side, fixed, flower, quiet, server
 from flwr.clientapp.mod import LocalDpMod, fixedclipping_mod

@@ -1,12 +1,46 @@
-"""All deterministic checks of a foreign system: one watched run, and play-back where the system offers it."""
+"""A foreign system that can be run with and without one unit, and all its deterministic checks: one watched run, and
+play-back where the system offers it.
+"""
 
-from typing import Any
+from typing import Any, Protocol
 
 from ..audit.check import PLAYED
-from .recording import Runner
-from .watch import Watched, watched
+from ..audit.claim import Claim
+from ..checks.training_record import Plant, TrainingRecord
+from ..checks.watched_run import Watched, watched
+from ..fl.laws.law import GaussianLaw
 
 _PARTS = ("claim", "law", "replayable")
+
+
+class Runner(Protocol):
+    """A foreign system that can be run with and without one unit.
+
+    Equal ``seed`` means equal everything, where ``replayable`` says so.
+    """
+
+    @property
+    def claim(self) -> Claim:
+        """The claim that the system's accountant implies."""
+        ...
+
+    @property
+    def law(self) -> GaussianLaw | None:
+        """The law of one release; None where it is not the same in all steps."""
+        ...
+
+    @property
+    def replayable(self) -> bool:
+        """Whether two runs with one seed are equal."""
+        ...
+
+    def run(self, member: bool, seed: int, *, noise: int = 0, plant: Plant | None = None) -> TrainingRecord:
+        """Run the system and return what was seen.
+
+        ``member``: whether the planted unit takes part. ``noise``: another number gives other noise of the mechanism,
+        with all else equal.
+        """
+        ...
 
 
 def is_runner(found: object) -> bool:

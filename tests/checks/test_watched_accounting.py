@@ -4,9 +4,9 @@ import math
 from dataclasses import replace
 
 import pytest
-from fedassay.adapters.checks.ledger import ledger_checks
 from fedassay.audit.check import ACCOUNTED, MULTIPLIER, STEPS, UPDATES
 from fedassay.audit.claim import Adjacency
+from fedassay.checks.watched_lots import ledger_checks
 from fedassay.defenses.accounting.accountant import epsilon_of
 from fedassay.defenses.accounting.stated_laws import claim_from_noise, event_of
 from foreign_runs import NOISE, RATE, recording
@@ -91,5 +91,5 @@ def test_a_history_with_further_steps_must_still_hold_each_release():
 
 
 def test_an_epsilon_that_cannot_be_computed_again_is_not_compared(monkeypatch):
-    monkeypatch.setattr("fedassay.adapters.checks.ledger.epsilon_of", lambda *_, **__: math.inf)
+    monkeypatch.setattr("fedassay.checks.watched_lots.epsilon_of", lambda *_, **__: math.inf)
     assert failed(replace(recording(), accounted=7.0, delta=1e-5)) == set()

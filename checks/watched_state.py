@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...audit.check import MOVED, CheckResult
-from ...fl.seeded import seeded
-from ..recording import Movement, Recording
+from ..audit.check import MOVED, CheckResult
+from ..fl.seeded import seeded
+from .training_record import Movement, TrainingRecord
 
 
 @dataclass(kw_only=True)
@@ -154,7 +154,7 @@ def _equal(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
-def movement_checks(recording: Recording) -> list[CheckResult]:
+def movement_checks(recording: TrainingRecord) -> list[CheckResult]:
     """Check that nothing but noised updates moved the model."""
     if recording.moved is None:
         reason = recording.remarks.get("state", "the model's state was not watched")

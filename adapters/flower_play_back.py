@@ -1,25 +1,199 @@
 """Plays frozen replies through a Flower strategy and compares neighbouring ones: how far one client moves the model.
 
-The unit is the last node that is asked. Without it, its update has a thousandth of the clip norm.
+The user's strategy and mods run, and no client trains. The unit is the last node that is asked. Without it, its update
+has a thousandth of the clip norm. The pair of neighbouring replies that lie furthest apart is a system that replicas
+judge.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...audit.arrays import FloatArray
-from ...audit.check import EFFECTIVE, REPLAYED, Check, CheckResult
-from ...audit.ledger import WATCHED
-from ..checks.finite import finite_check
-from ..play_back import Shift, deviation_of, held_lengths, largest_deviation, smallest_deviation
-from ..watch import Watched
-from .hooks import QUIET
-from .play import FlowerPlay
+from ..audit.arrays import FloatArray
+from ..audit.check import EFFECTIVE, REPLAYED, Check, CheckResult
+from ..audit.claim import Adjacency, Claim, Unit
+from ..audit.ledger import WATCHED
+from ..audit.observer import GLOBAL_MODELS
+from ..checks.training_record import Plant, Release, TrainingRecord
+from ..checks.watched_run import Watched
+from ..defenses.accounting.stated_laws import claim_from_noise
+from ..fl.laws.law import GaussianLaw
+from ..fl.layout import Layout
+from ..fl.seeded import seeded
+from .flower_grid import (
+    LocalClients,
+    ProcessGrid,
+    added,
+    context,
+    flat,
+    in_process,
+    innermost,
+    is_training,
+    largest_number,
+    layout_of,
+    only_arrays,
+)
+from .flower_hooks import QUIET, StatedNoise, noises_reports, stated_by_mod, stated_noise
+from .flower_rounds import NOT_STARTED, Rounds, starting
+from .play_back import Shift, deviation_of, finite_check, held_lengths, largest_deviation, smallest_deviation
+
+
+class _Started(BaseException):
+    """Leaves the main function of a server app as soon as it starts its strategy."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FlowerPlay:
+    """Rounds of the strategy that a server app starts, on updates of one's own.
+
+    Arguments as those of ``App``.
+    """
+
+    make_server_app: Callable[[], Any]
+    make_client_app: Callable[[], Any]
+    nodes: int
+    law: GaussianLaw | None = None
+    run_config: Mapping[str, Any] = field(default_factory=dict)
+
+    def releases(
+        self, updates: Tensor, seed: int, *, examples: Sequence[float] | None = None, rounds: int = 1
+    ) -> Tensor | None:
+        """Return the sum that each round released, ``(rounds, d)``; None where a round released nothing.
+
+        ``updates``: of the nodes whose replies arrive, before all mods and clips, ``(n, d)``, equal in all rounds;
+        ``examples``: their numbers, ``(n,)``, 1 by default; ``seed``: of all generators. The sum is the movement of the
+        model times the number of clients that the strategy states; for a mod that noises each report, it is the
+        report of the last node.
+        """
+        weights = [1.0] * len(updates) if examples is None else list(examples)
+        with seeded(seed), in_process():
+            rounds_ = self._started()
+            arrays = self._initial(rounds_)
+            clients = _Clients(self, rounds_, updates, weights)
+            found = []
+            for number in range(1, rounds + 1):
+                stated = stated_noise(rounds_.strategy, self.law)
+                scale = 1.0 if stated is None else stated.clients
+                before = flat(arrays)
+                replies = clients.replies(number, arrays)
+                if clients.local is not None:
+                    assert clients.report is not None
+                    found.append(clients.report - before)
+                    continue
+                arrays = rounds_.aggregated(number, replies)
+                if arrays is None:
+                    return None
+                found.append(scale * (flat(arrays) - before))
+            return torch.stack(found)
+
+    @cached_property
+    def stated(self) -> StatedNoise:
+        """Noise, clip norm and number of clients that are stated. Raises ValueError where nothing states any."""
+        with seeded(0), in_process():
+            rounds = self._started()
+            local = _Clients(self, rounds).local
+        if self.law is None and local is not None:
+            return stated_by_mod(local)
+        found = stated_noise(rounds.strategy, self.law)
+        if found is None:
+            raise ValueError("the strategy states no noise: hand the law of one aggregate over as law=")
+        return found
+
+    @cached_property
+    def asked(self) -> int:
+        """The number of nodes that a round asks for updates."""
+        with seeded(0), in_process():
+            rounds = self._started()
+            return len(rounds.asked(1, self._initial(rounds), _Clients(self, rounds).grid))
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Names and shapes of the arrays of the model."""
+        with seeded(0), in_process():
+            return layout_of(self._initial(self._started()))
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest number that all arrays of the model hold, by their types."""
+        with seeded(0), in_process():
+            return largest_number(self._initial(self._started()))
+
+    def _initial(self, rounds: Rounds) -> Any:
+        return self._initial_of_client if (found := rounds.initial) is None else found
+
+    @cached_property
+    def _initial_of_client(self) -> Any:
+        """Asked for once, because it may take long to make a client, and outside of the generators of a play."""
+        with seeded(0), in_process():
+            rounds = self._started()
+            return rounds.initial_of_client(_Clients(self, rounds).grid)
+
+    def _started(self) -> Rounds:
+        """The rounds of a new strategy of the server app."""
+        caught: list[Rounds] = []
+
+        def found(rounds: Rounds) -> None:
+            caught.append(rounds)
+            raise _Started
+
+        grid = ProcessGrid(LocalClients(None), self.nodes, run_config={}, answered=lambda *_: None)
+        with starting(found):
+            try:
+                self.make_server_app()(grid, context(self.run_config))
+            except _Started:
+                return caught[0]
+        raise TypeError(NOT_STARTED)
+
+
+class _Clients:
+    """The client side of a play: the frozen updates pass the user's mods, in the order of the messages."""
+
+    def __init__(
+        self, play: FlowerPlay, rounds: Rounds, updates: Tensor | None = None, examples: Sequence[float] = ()
+    ) -> None:
+        self._rounds, self._updates, self._examples, self._number = rounds, updates, examples, 0
+        self.local: Any = None
+        self.report: Tensor | None = None
+        self._received: tuple[Any, list[Any]] = (None, [])
+        with innermost(self._frozen, self._see):
+            client = play.make_client_app()
+        clients = LocalClients(client, copied=lambda message: message)
+        self.grid = ProcessGrid(clients, play.nodes, run_config=play.run_config, answered=self._answered)
+
+    def replies(self, number: int, arrays: Any) -> Any:
+        """Return the replies of the first nodes that are asked, one for each update; the others never answer."""
+        self._number = 0
+        asked = self._rounds.asked(number, arrays, self.grid)
+        return self._rounds.replies(asked, len(self._examples), self.grid)
+
+    def _see(self, mod: Any) -> None:
+        if noises_reports(mod):
+            self.local = mod
+
+    def _frozen(self, message: Any, context: Any, call_next: Any) -> Any:
+        if not is_training(message):
+            return call_next(message, context)
+        assert self._updates is not None
+        received = only_arrays(message.content)[1]
+        update, weight = self._updates[self._number].double(), self._examples[self._number]
+        self._number += 1
+        if self._received[0] is not received:
+            # Read once in a round, because all nodes receive one record.
+            self._received = received, received.to_numpy_ndarrays()
+        return self._rounds.frozen(message, added(received, update, arrays=self._received[1]), weight)
+
+    def _answered(self, asked: Any, reply: Any) -> Any:
+        if self.local is not None and is_training(asked) and reply.has_content():
+            # Read now, because servers of the older interface empty replies.
+            self.report = flat(only_arrays(reply.content)[1])
+        return reply
+
 
 LENGTHS = (10.0, 1e20)
 """Lengths of the unit's update, in clip norms."""
@@ -261,3 +435,85 @@ def _scale(noise: FloatArray, place: slice, deviation: Callable[[FloatArray], fl
     own, together = noise[:, place], deviation_of(noise)
     low, high = smallest_deviation(own, _DIFFERENT), largest_deviation(own, _DIFFERENT)
     return deviation(noise) if low <= together <= high else deviation(own)
+
+
+_PILOT = 64
+"""Plays without the unit, by seeds of their own, whose mean is taken for the release without noise."""
+_LAYOUT = Layout(names=("the movement",), shapes=((1,),))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FrozenReplies:
+    """One round on frozen replies with and without the unit, seen along the movement of the model.
+
+    Example::
+
+        print(audit_replicas(FrozenReplies(back=app.play_back())).line())
+
+    Args:
+        back: the plays of the strategy.
+        case: which replies arrive, of one round.
+        delta: of the claim, in (0, 1).
+
+    Raises:
+        ValueError: for several rounds.
+    """
+
+    back: FlowerPlayBack
+    case: Replies = EQUAL
+    delta: float = 1e-5
+    replayable: bool = True
+
+    def __post_init__(self) -> None:
+        if self.case.rounds != 1:
+            raise ValueError(f"rounds of the case must be 1, got {self.case.rounds}")
+
+    @cached_property
+    def claim(self) -> Claim:
+        """What the stated noise multiplier implies for one round."""
+        return claim_from_noise(
+            self.back.play.stated.noise_multiplier,
+            delta=self.delta,
+            unit=Unit.CLIENT,
+            adjacency=Adjacency.ZERO_OUT,
+            observer=GLOBAL_MODELS,
+        )
+
+    @property
+    def law(self) -> GaussianLaw:
+        """The law of the release that is stated."""
+        stated = self.back.play.stated
+        deviation = stated.noise_multiplier * stated.clip_norm
+        return GaussianLaw(clip_norm=stated.clip_norm, scale=1.0, noise_std=deviation)
+
+    def run(self, member: bool = False, seed: int = 0, *, noise: int = 0, plant: Plant | None = None) -> TrainingRecord:
+        """Play the round once. ``noise``: all that a seed changes is the noise, so that both are one number.
+
+        Raises ValueError where nothing is released or moves.
+        """
+        sign = 1.0 if plant is None else float(plant.direction(_LAYOUT)[0])
+        stated = self.back.play.stated
+        release = Release(
+            step=0,
+            released=sign * self._seen(member, seed + noise),
+            rest=sign * self._centre,
+            clip_norm=stated.clip_norm,
+            noise_multiplier=stated.noise_multiplier,
+        )
+        return TrainingRecord(layout=_LAYOUT, releases=(release,))
+
+    @cached_property
+    def _pair(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.back.worst(self.case)
+
+    @cached_property
+    def _centre(self) -> Tensor:
+        # Any number would be valid, because scores need no mean; this one is the adversary's best.
+        return torch.stack([self._seen(False, 2**32 - 1 - n) for n in range(_PILOT)]).mean(0)
+
+    def _seen(self, member: bool, seed: int) -> Tensor:
+        within, out, direction = self._pair
+        released = self.back.released(within if member else out, self.case, seed)
+        if released is None:
+            raise ValueError(f"the strategy releases nothing, with {self.case.words}")
+        return (released[-1] @ direction)[None]

@@ -1,8 +1,8 @@
 """All checks of one run together: their false alarms, the finding, and the words."""
 
 import pytest
-from fedassay.adapters.watch import watched
 from fedassay.audit.ledger import WATCHED, Share
+from fedassay.checks.watched_run import watched
 from fedassay.defenses.accounting.stated_laws import claim_from_noise
 from foreign_runs import NOISE, RATE, recording
 

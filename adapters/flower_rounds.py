@@ -1,0 +1,325 @@
+"""The rounds of a strategy that a server app starts, in Flower's newer interface, which sends and aggregates messages,
+or in its older one, which hands instructions to proxies of clients: what is hooked and what is played.
+
+Apps run as they are. While they run, the functions that start a strategy are wrapped: ``Strategy.start`` of the newer
+interface; of the older one, ``init_defaults``, which Flower calls for ``server_fn``, and ``DefaultWorkflow``. Besides
+the grid, only this file uses what Flower does not document.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from .flower_grid import only_arrays
+
+try:
+    from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+    from flwr.common import Code, FitRes, GetParametersIns, Status
+    from flwr.compat.common import recorddict_compat as compat
+    from flwr.server.compat import app as older_app
+    from flwr.server.compat.grid_client_proxy import GridClientProxy
+    from flwr.server.strategy import DPFedAvgFixed
+    from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
+    from flwr.serverapp.strategy import Strategy
+except ImportError as error:
+    raise ImportError("fedassay.adapters.flower needs Flower: pip install 'fedassay[flower]'") from error
+
+
+class RoundWatcher(Protocol):
+    """Receives the model, as a record of arrays, at each point of a round."""
+
+    def configured(self, arrays: Any) -> None:
+        """A round begins with this model."""
+
+    def aggregating(self, number: int) -> AbstractContextManager[None]:
+        """Return the context in which the strategy aggregates the round ``number``."""
+
+    def averaged(self, arrays: Any | None) -> None:
+        """The strategy inside of a wrapper made this model; None where it made none."""
+
+    def aggregated(self, arrays: Any | None) -> None:
+        """The round releases this model; None where it releases none."""
+
+
+class Rounds(Protocol):
+    """A strategy that a server app started.
+
+    Records are ``ArrayRecord``; ``grid`` is a ``ProcessGrid``.
+    """
+
+    @property
+    def strategy(self) -> Any:
+        """The strategy itself."""
+
+    @property
+    def quantum(self) -> float:
+        """Step of the numbers that secure aggregation adds up, models times examples; 0 without it."""
+
+    @property
+    def initial(self) -> Any | None:
+        """The model before the first round; None where a client is asked for it."""
+
+    def initial_of_client(self, grid: Any) -> Any:
+        """Ask a client for the model before the first round."""
+
+    def watch(self, watcher: RoundWatcher) -> None:
+        """Hook the strategy's own methods, and those of the strategy inside of a wrapper."""
+
+    def asked(self, number: int, arrays: Any, grid: Any) -> list[Any]:
+        """Return what the strategy sends in the round ``number``, one for each node."""
+
+    def replies(self, asked: list[Any], arrived: int, grid: Any) -> Any:
+        """Return the replies of the first ``arrived`` nodes that are asked; the others never answer."""
+
+    def aggregated(self, number: int, replies: Any) -> Any | None:
+        """Return the model that the strategy makes of replies; None where it releases none."""
+
+    def frozen(self, message: Any, arrays: Any, examples: float) -> Any:
+        """Return a client's reply to a message, with these arrays and this number of examples."""
+
+
+def watch_methods(
+    strategy: Any,
+    watcher: RoundWatcher,
+    *,
+    configure: str,
+    aggregate: str,
+    record: Callable[[Any], Any],
+    arrive: Callable[[Any], None] = lambda _: None,
+) -> None:
+    """Wrap the methods ``configure(round, model, ...)`` and ``aggregate(round, replies, ...) -> (model, metrics)``.
+
+    ``record``: of a model, as the interface has it; ``arrive``: called with the replies, before they are aggregated.
+    """
+    own_configure, own_aggregate = getattr(strategy, configure), getattr(strategy, aggregate)
+
+    def configuring(*values: Any, **named: Any) -> Any:
+        watcher.configured(record(_values(own_configure, values, named)[1]))
+        return own_configure(*values, **named)
+
+    def aggregating(*values: Any, **named: Any) -> Any:
+        number, replies = _values(own_aggregate, values, named)[:2]
+        arrive(replies)
+        with watcher.aggregating(number):
+            model, metrics = own_aggregate(*values, **named)
+        watcher.aggregated(None if model is None else record(model))
+        return model, metrics
+
+    setattr(strategy, configure, configuring)
+    setattr(strategy, aggregate, aggregating)
+    if (inner := getattr(strategy, "strategy", None)) is not None:
+        average = getattr(inner, aggregate)
+
+        def averaging(*values: Any, **named: Any) -> Any:
+            model, metrics = average(*values, **named)
+            watcher.averaged(None if model is None else record(model))
+            return model, metrics
+
+        setattr(inner, aggregate, averaging)
+
+
+def _values(method: Any, values: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+    """The arguments of a call in the method's order, because Flower names some of them."""
+    return list(inspect.signature(method).bind(*values, **named).arguments.values())
+
+
+@dataclass(frozen=True)
+class NewerRounds:
+    """A strategy of ``flwr.serverapp.strategy``, and the model that it was started with."""
+
+    strategy: Any
+    initial: Any
+    quantum: float = 0.0
+
+    def initial_of_client(self, grid: Any) -> Any:
+        """Return the model that it was started with."""
+        return self.initial
+
+    def watch(self, watcher: RoundWatcher) -> None:
+        """Hook ``configure_train`` and ``aggregate_train``."""
+        watch_methods(
+            self.strategy,
+            watcher,
+            configure="configure_train",
+            aggregate="aggregate_train",
+            record=lambda arrays: arrays,
+        )
+
+    def asked(self, number: int, arrays: Any, grid: Any) -> list[Any]:
+        """Return the messages of a round."""
+        return list(self.strategy.configure_train(number, arrays, ConfigRecord(), grid))
+
+    def replies(self, asked: list[Any], arrived: int, grid: Any) -> Any:
+        """Return the messages that arrive."""
+        return list(grid.send_and_receive(asked[:arrived]))
+
+    def aggregated(self, number: int, replies: Any) -> Any | None:
+        """Return the model that the strategy makes of messages."""
+        return self.strategy.aggregate_train(number, replies)[0]
+
+    def frozen(self, message: Any, arrays: Any, examples: float) -> Any:
+        """Return a client's reply, with examples under the key that the strategy reads, and a loss of 1 where it reads
+        one.
+        """
+        inner = getattr(self.strategy, "strategy", self.strategy)
+        metrics = MetricRecord({str(getattr(inner, "weighted_by_key", "num-examples")): examples})
+        if (key := getattr(inner, "train_loss_key", None)) is not None:
+            metrics[str(key)] = 1.0
+        return Message(RecordDict({only_arrays(message.content)[0]: arrays, "metrics": metrics}), reply_to=message)
+
+
+@dataclass(frozen=True, eq=False)
+class OlderRounds:
+    """A strategy of ``flwr.server.strategy``, and the manager of its clients.
+
+    Args:
+        strategy: of the server.
+        manager: a ``ClientManager``.
+        failing: whether the strategy sees a reply that never arrives as a failure, as from ``Server``.
+        quantum: as of ``Rounds``; where it is not 0, the server sees the sum of replies alone, and none can be played.
+
+    Raises:
+        TypeError: for strategies whose clients clip inside of their training function.
+    """
+
+    strategy: Any
+    manager: Any
+    failing: bool = True
+    quantum: float = 0.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.strategy, DPFedAvgFixed):
+            name = type(self.strategy).__name__
+            raise TypeError(
+                f"the strategy must clip at the server or by mods, got {name}, whose clients clip inside of fit, where "
+                "no unit can be planted: use the wrappers DifferentialPrivacy... of flwr.server.strategy"
+            )
+        _refuse_to_wait(self.manager)
+
+    @cached_property
+    def initial(self) -> Any | None:
+        """The strategy's initial parameters; None where it has none. Strategies hand them out once."""
+        found = self.strategy.initialize_parameters(client_manager=self.manager)
+        return None if found is None else _record(found)
+
+    def initial_of_client(self, grid: Any) -> Any:
+        """Ask one client for its parameters. Raises TypeError where it has none."""
+        self._register(grid)
+        client = self.manager.sample(1)[0]
+        return _record(client.get_parameters(GetParametersIns({}), timeout=None, group_id=0).parameters)
+
+    def watch(self, watcher: RoundWatcher) -> None:
+        """Hook ``configure_fit`` and ``aggregate_fit``."""
+        watch_methods(
+            self.strategy,
+            watcher,
+            configure="configure_fit",
+            aggregate="aggregate_fit",
+            record=_record,
+            arrive=_sort,
+        )
+
+    def asked(self, number: int, arrays: Any, grid: Any) -> list[Any]:
+        """Return pairs of proxy and instructions. Raises TypeError for secure aggregation."""
+        if self.quantum > 0:
+            raise TypeError(
+                "frozen replies cannot be played through secure aggregation: watch the app, or use replicas"
+            )
+        self._register(grid)
+        model = compat.arrayrecord_to_parameters(arrays, keep_input=True)
+        return list(self.strategy.configure_fit(number, model, self.manager))
+
+    def replies(self, asked: list[Any], arrived: int, grid: Any) -> Any:
+        """Return pairs of proxy and result, and failures."""
+        results = [(one, one.fit(told, timeout=None, group_id=0)) for one, told in asked[:arrived]]
+        missing = len(asked) - len(results) if self.failing else 0
+        return results, [TimeoutError("the reply did not arrive") for _ in range(missing)]
+
+    def aggregated(self, number: int, replies: Any) -> Any | None:
+        """Return the model that the strategy makes of results and failures."""
+        model, _ = self.strategy.aggregate_fit(number, *replies)
+        return None if model is None else _record(model)
+
+    def frozen(self, message: Any, arrays: Any, examples: float) -> Any:
+        """Return a client's result as a message."""
+        number: Any = int(examples) if float(examples).is_integer() else examples
+        result = FitRes(
+            status=Status(Code.OK, ""),
+            parameters=compat.arrayrecord_to_parameters(arrays, keep_input=True),
+            num_examples=number,
+            metrics={},
+        )
+        return Message(compat.fitres_to_recorddict(result, keep_input=True), reply_to=message)
+
+    def _register(self, grid: Any) -> None:
+        for node in grid.get_node_ids():
+            self.manager.register(GridClientProxy(node_id=node, grid=grid, run_id=grid.run.run_id))
+
+
+def _record(parameters: Any) -> Any:
+    """The arrays under the names that the older interface gives them in messages: "0", "1" and so on."""
+    if not parameters.tensors:
+        raise TypeError(
+            "the model must have arrays, got none: give the strategy initial_parameters, or the client get_parameters"
+        )
+    return compat.parameters_to_arrayrecord(parameters, keep_input=True)
+
+
+def _sort(results: list[Any]) -> None:
+    """Order results by node: they come out of a set, whose order differs from run to run."""
+    results.sort(key=lambda result: int(result[0].node_id))
+
+
+def _refuse_to_wait(manager: Any) -> None:
+    """Have a manager raise where it would wait a day for nodes that never come."""
+    wait = manager.wait_for
+
+    def waiting(num_clients: int, *values: Any, **named: Any) -> Any:
+        if num_clients > (there := manager.num_available()):
+            raise ValueError(f"nodes must be at least the {num_clients} that the strategy waits for, got {there}")
+        return wait(num_clients, *values, **named)
+
+    manager.wait_for = waiting
+
+
+NOT_STARTED = (
+    "make_server_app must make an app that starts a strategy, by server_fn or in its main function: no strategy was "
+    "started"
+)
+
+
+@contextmanager
+def starting(found: Callable[[Rounds], None]) -> Iterator[None]:
+    """Call ``found(rounds)`` whenever a strategy is started inside the context."""
+    start, defaults, work = Strategy.start, older_app.init_defaults, DefaultWorkflow.__call__
+
+    def started(strategy: Any, grid: Any, initial_arrays: Any, *values: Any, **named: Any) -> Any:
+        found(NewerRounds(strategy, initial_arrays))
+        return start(strategy, grid, initial_arrays, *values, **named)
+
+    def initialized(*values: Any, **named: Any) -> Any:
+        server, config = defaults(*values, **named)
+        # One worker: clients are called one after the other, in one order.
+        server.set_max_workers(1)
+        found(OlderRounds(server.strategy, server.client_manager()))
+        return server, config
+
+    def working(workflow: Any, grid: Any, context: Any) -> None:
+        quantum = _quantum(workflow.fit_workflow)
+        found(OlderRounds(context.strategy, context.client_manager, failing=False, quantum=quantum))
+        work(workflow, grid, context)
+
+    try:
+        Strategy.start, older_app.init_defaults, DefaultWorkflow.__call__ = started, initialized, working
+        yield
+    finally:
+        Strategy.start, older_app.init_defaults, DefaultWorkflow.__call__ = start, defaults, work
+
+
+def _quantum(workflow: Any) -> float:
+    if not isinstance(workflow, SecAggPlusWorkflow):
+        return 0.0
+    return 2 * float(workflow.clipping_range) * float(workflow.max_weight) / float(workflow.quantization_range)
