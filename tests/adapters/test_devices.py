@@ -119,7 +119,7 @@ def test_a_function_that_draws_on_the_device_is_seeded_and_its_generator_restore
     assert [first, torch.rand(1, device=device)] == expected
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @DEVICES
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("batched", [False, True])

@@ -48,7 +48,7 @@ def test_a_missing_clip_is_refuted_and_the_correct_system_is_not(broken, verdict
     assert audit_many_units(OneRun(**broken), ManyUnits(units=1000)).verdict.value == verdict
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_correct_systems_are_refuted_no_oftener_than_alpha():
     found = [audit_many_units(OneRun(), ManyUnits(units=400, seed=n), seed=n).verdict.value for n in range(100)]
     assert found.count("REFUTED") <= 11  # 5 expected at most; more than 11 have probability .004.

@@ -30,7 +30,7 @@ def test_half_of_the_noise_is_refuted_and_the_correct_system_is_not(plan):
     assert correct.measurement.n0 == plan.runs
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_the_power_is_what_the_plan_says_and_correct_systems_are_refuted_no_oftener_than_alpha(plan):
     refuted = {
         share: sum(

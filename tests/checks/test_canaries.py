@@ -54,7 +54,7 @@ gradient is several clip norms long: hence .3. Crafted found half of the noise a
 missing clip at two."""
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("canary", POWER)
 def test_each_design_refutes_what_it_has_power_for_and_no_correct_claim(canary, suite_file, assay):
     run = assay(suite_file('"dirac"', f'"{canary}"', **SUITE))
@@ -112,7 +112,7 @@ class Mine(LDPGaussian):
 """
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize(("canary", "shown"), [("dirac", False), ("random", True)])
 def test_noise_that_is_missing_on_the_models_weights_shows_along_a_random_direction_or_in_all_that_is_received(
     canary, shown, suite_file, assay, own_module

@@ -162,7 +162,7 @@ def test_reports_that_fit_a_law_that_keeps_the_claim_state_their_epsilon(correct
     assert power_of_checks([fit], protection, claim, PLAN) is None
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_a_defense_with_just_so_much_less_noise_than_its_law_is_found_in_nine_of_ten_seeds(correct):
     protection, claim, checks = correct
     assert claim.adjacency is Adjacency.REPLACE_ONE
@@ -180,7 +180,7 @@ def test_a_defense_with_just_so_much_less_noise_than_its_law_is_found_in_nine_of
     assert False not in honest
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_a_defense_without_a_law_with_just_so_much_less_noise_is_found_in_nine_of_ten_seeds(correct):
     protection, claim, _ = correct
     detects = measured(protection, claim).detects

@@ -77,7 +77,7 @@ def test_both_measurements_find_a_third_of_the_noise():
         assert broken[name].passed is False
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_a_tight_claim_without_a_law_never_fails():
     claim, ratios = PREPARED.claims[0], []
     for seed in range(200):

@@ -123,7 +123,7 @@ def evidence(kind, *, law, stated):
     return UNKNOWN if power_of_checks(checks, protection, claim, PLAN) is None else EVIDENCE
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_a_correct_defense_has_evidence_whether_or_not_it_publishes_its_law_or_states_its_noise():
     assert evidence(Correct, law=True, stated=True) == EVIDENCE
     assert evidence(Correct, law=True, stated=False) == EVIDENCE
@@ -132,7 +132,7 @@ def test_a_correct_defense_has_evidence_whether_or_not_it_publishes_its_law_or_s
     assert evidence(Correct, law=False, stated=False) == EVIDENCE
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_broken_defense_never_fares_better_by_hiding(kind):
     shown = evidence(kind, law=True, stated=True)

@@ -135,7 +135,7 @@ def sampled(name):
     return part.prepare(plan), plan
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("stated", ["with its curve", "without a curve"])
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", SAMPLED)

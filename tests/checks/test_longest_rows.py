@@ -124,7 +124,7 @@ def test_a_correct_clip_passes(kind, bounded, law, task):
     passes(task, kind, bounded, law, seed=0)
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("law", [True, False])
 @pytest.mark.parametrize("bounded", [clip, shorter, whole, by_numpy])
 @pytest.mark.parametrize("kind", PARTS)

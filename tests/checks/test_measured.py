@@ -175,7 +175,7 @@ def test_what_happens_after_the_noise_is_no_fault(kind):
     assert found.passed is not False, found.words
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("name", DEFENSES)
 def test_no_bundled_defense_without_its_law_exceeds_its_claim(name):
     if DEFENSES[name].control:

@@ -495,7 +495,7 @@ ALGORITHMS = {
 CORRECT = {name: part for name, part in parts_by_name("defense").items() if not part.control}
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("name", every(4, CORRECT))
 def test_no_bundled_defense_sends_anything_that_no_law_covers(name):
     task = toy_task((5, 4, 6), inert=1)

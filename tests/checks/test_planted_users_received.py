@@ -44,7 +44,7 @@ def test_users_of_one_and_of_several_samples_are_planted_and_absent():
     assert all(pair.direction.norm() == pytest.approx(1.0, abs=1e-4) for pair in pairs)
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_a_bound_that_spares_users_of_one_sample_is_refuted_without_a_law_and_the_correct_one_is_not():
     assert view(OneSampleUnclipped).passed is False
     assert view(UserLevelProtection).passed is True

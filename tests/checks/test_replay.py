@@ -147,7 +147,7 @@ def test_a_control_breaks_the_probe_that_is_meant_for_it_and_no_other(name, plan
     assert found <= BREAKS[name] | (DRAWN | {GIVEN_CLIENTS} if noisy else {COVERS_MOVES})
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_correct_defenses_keep_every_probe_whatever_the_seed(plan_of, probed):
     """Six standard errors: at this many groups of numbers one false alarm in some 10^7 seeds."""
     for name, part in HONEST.items():

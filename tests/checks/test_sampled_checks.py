@@ -376,7 +376,7 @@ def test_a_correct_protection_passes_every_check(checked, name, law):
     assert not failed, [one.words for one in found]
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["client", "sample", "fresh coins", "thinned lot", "skipped rounds"])
 def test_no_seed_of_thirty_accuses_a_correct_protection(checked, name):
     """The checks' chance of a false alarm is 3e-6 per claim, so that 30 seeds fail falsely once in 10,000 times."""
@@ -397,7 +397,7 @@ def test_a_rate_that_is_in_doubt_is_counted_again_in_fresh_runs(checked, monkeyp
     assert PARTICIPATION not in checked(SAMPLES, KeepsMore, seed=seed, **LOTS)[0]
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["client", "thinned lot"])
 def test_counting_again_accuses_no_correct_rate(checked, monkeypatch, name):
     """Ten seeds in which every rate counts as in doubt: one false alarm in 30,000 repeats of this test."""
@@ -427,7 +427,7 @@ def test_every_band_of_lengths_by_a_half_holds_rows_of_several_runs():
         assert torch.equal(around.long, lengths >= 10 * (1 - 1e-6))
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_a_shift_that_equal_draws_do_not_show_is_measured_over_more_runs():
     """A second draw for large numbers: the order of draws depends on the noised report."""
     found = versions("lazy_draws")
@@ -602,7 +602,7 @@ class FixedCohorts(RareCohorts):
         return order < round(self.rate * context.plan.clients)
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "failing"), [(RareCohorts, set()), (KeptCohorts, {PARTICIPATION}), (FixedCohorts, {PARTICIPATION})]
 )

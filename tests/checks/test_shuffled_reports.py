@@ -286,7 +286,7 @@ def test_uniform_words_of_two_runs_resemble_each_other_no_oftener_than_stated():
     assert hits <= 125, hits
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_reports_of_the_law_never_fail_on_other_seeds(setup):
     for seed in range(200):
         own = setup(CLDPSGDProtection, seed=seed)

@@ -76,7 +76,7 @@ def test_too_little_noise_is_found(count):
     assert "report array counts" in found.witness
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("count", "std"), [(labels, 6.0), (inputs, 30.0)])
 def test_enough_noise_passes(count, std, seed):

@@ -39,7 +39,7 @@ def test_the_correct_version_passes_with_the_violation_that_would_have_been_foun
     assert 4 <= found.detects <= 40
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*NO_LAW, *WITH_LAW])
 def test_broken_versions_are_refuted_and_correct_ones_are_not(name):
     shown = view(name, broken=True)
@@ -48,7 +48,7 @@ def test_broken_versions_are_refuted_and_correct_ones_are_not(name):
     assert view(name, broken=False).passed
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_unusual_correct_protections_are_not_refuted_on_other_seeds(seed):
     for name in ("float16_reports", "server_momentum", "laplace_with_curve", "exponential_choice", "sample_in_report"):

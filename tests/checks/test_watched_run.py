@@ -13,7 +13,7 @@ def accused(count):
     return sum(bool(watched(recording(seed, steps=STEPS[seed % 4])).failed) for seed in range(count))
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_none_of_a_thousand_correct_runs_is_accused():
     assert accused(1000) == 0
 

@@ -80,7 +80,7 @@ def test_a_deterministic_mechanism_is_refuted_at_its_ceiling():
         assert finding.measurement.epsilon_low == finding.measurement.ceiling == odds_low(2000, 0, 0.05)
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_a_mechanism_that_ignores_its_input_is_refuted_no_oftener_than_alpha(most_false_alarms):
     # 300 seeds at alpha .05: more than 28 false alarms have chance .001.
     alarms = 0
@@ -97,7 +97,7 @@ def test_a_mechanism_that_ignores_its_input_is_refuted_no_oftener_than_alpha(mos
     assert alarms <= most_false_alarms(REPEATS, 0.05) == 28
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["coin", "ten", "gaussian"])
 def test_a_mechanism_exactly_at_its_claim_is_refuted_no_oftener_than_alpha(kind, most_false_alarms):
     mechanism, claim = {

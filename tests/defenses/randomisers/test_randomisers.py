@@ -249,7 +249,7 @@ def test_a_quarter_of_a_million_reports_show_its_epsilon_and_refute_nothing(name
     assert found.measurement.epsilon_low >= LEAST_SHOWN.get(name, 0.94)
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @EVERY
 def test_a_correct_version_at_a_fifth_more_epsilon_is_refuted(name):
     claim = built(name).claim()

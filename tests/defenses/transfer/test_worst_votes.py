@@ -85,7 +85,7 @@ def test_the_broken_version_is_refuted_and_the_correct_one_is_not(control, plan,
     assert audited(correct_version(control), plan, trials).verdict is not Verdict.REFUTED
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize(
     "defense", [GNMax(epsilon=2.0), LNMax(epsilon=2.0, delta=0.0), LNMax(epsilon=2.0), ConfidentGNMax(epsilon=2.0)]
 )

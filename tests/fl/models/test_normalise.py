@@ -31,7 +31,7 @@ def test_the_naive_formula_gives_the_normalised_image():
     assert torch.equal(THIRDS.apply(torch.full((1, 3, 1, 1), 0.5)).flatten(), torch.tensor([0.0, 0.125, 0.5]))
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["convnet", "lenet", "lenet_bn", "lenet_dropout", "logistic", "mlp"])
 def test_a_model_with_normalisation_is_the_plain_model_on_normalised_images(model):
     ours, plain = network(model), network(model, None)
