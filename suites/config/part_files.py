@@ -30,6 +30,7 @@ class PartFile:
         class_name: of the part.
         summary: first line of the file's docstring, or of the class's where a file defines several parts.
         doc: of the class, or empty.
+        observer: the constant that its class names as its observer, or empty.
     """
 
     name: str
@@ -37,6 +38,7 @@ class PartFile:
     class_name: str
     summary: str
     doc: str
+    observer: str = ""
 
     def load(self) -> Any:
         """Import the file of a defense or attack and return its class."""
@@ -91,7 +93,14 @@ def part_files(folders: tuple[str, ...], bases: tuple[str, ...]) -> dict[str, Pa
 def _named_by_file(module: str, tree: ast.Module, node: ast.ClassDef) -> PartFile:
     doc = ast.get_docstring(node) or ""
     summary = (ast.get_docstring(tree) or doc).partition("\n")[0]
-    return PartFile(name=module.rpartition(".")[2], module=module, class_name=node.name, summary=summary, doc=doc)
+    return PartFile(
+        name=module.rpartition(".")[2],
+        module=module,
+        class_name=node.name,
+        summary=summary,
+        doc=doc,
+        observer=_assigned(node, "observer"),
+    )
 
 
 def _named_by_class(module: str, node: ast.ClassDef) -> PartFile:
@@ -177,6 +186,12 @@ def _classes_from(
             node for node in _classes(tree) if node.name not in roots and node.name[0] != "_" and not _is_abstract(node)
         ]
         yield module, tree, [node for node in named if _derives((module, node.name), bases, roots)]
+
+
+def _assigned(node: ast.ClassDef, attribute: str) -> str:
+    """The text of what a class assigns to an attribute with a type; empty if it assigns nothing."""
+    lines = (line for line in node.body if isinstance(line, ast.AnnAssign) and ast.unparse(line.target) == attribute)
+    return next((ast.unparse(line.value) for line in lines if line.value is not None), "")
 
 
 def _is_abstract(node: ast.ClassDef) -> bool:

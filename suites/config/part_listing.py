@@ -6,7 +6,7 @@ from importlib import resources
 from typing import Any
 
 from ...audit.parts import points
-from .part_files import PACKAGE, Kind, PartFile, own_parts, part_classes
+from .part_files import PACKAGE, Kind, PartFile, own_parts, part_classes, part_files
 
 _FAULTS = "defenses.controls"
 _CONTROLS = {"vertical": "vertical federation", "transfer": "transfer"}
@@ -21,6 +21,7 @@ _OF_BASES = {
     "VoteAttack": "transfer",
 }
 """The kinds of federations of parts, by the class that they derive from; all others run on horizontal ones."""
+_MEMBERSHIP = ("attacks.membership",)
 _ON_STUDENTS = "horizontal, transfer"
 """Attacks on the final model run on shadow students too."""
 
@@ -77,12 +78,14 @@ def federation_kinds(kind: Kind) -> dict[str, str]:
         ConfigError: an installed entry point that does not load.
     """
     installed = {name: _by_class(part) for name, part in _installed(kind).items()}
-    return installed | {name: _by_folder(part.module) for name, part in own_parts(kind).items()}
+    return installed | {name: _by_file(part) for name, part in own_parts(kind).items()}
 
 
-def _by_folder(module: str) -> str:
-    found = [one for one in ("vertical", "transfer") if f".{one}." in f"{module}."]
-    return found[0] if found else _ON_STUDENTS if ".membership.final_model." in module else "horizontal"
+def _by_file(part: PartFile) -> str:
+    found = [one for one in ("vertical", "transfer") if f".{one}." in f"{part.module}."]
+    with_shadows = part_files(_MEMBERSHIP, ("ShadowAttack",))
+    on_final = part.name in part_files(_MEMBERSHIP, ("MembershipAttack",)) and part.observer == "FINAL_MODEL"
+    return found[0] if found else _ON_STUDENTS if on_final or part.name in with_shadows else "horizontal"
 
 
 def _by_class(part: type[Any]) -> str:
