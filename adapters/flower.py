@@ -17,9 +17,9 @@ from ..checks.training_record import AccountantHistory, Plant, TrainingRecord, e
 from ..checks.watched_run import Watched, watched
 from ..defenses.accounting.stated_laws import claim_from_noise
 from ..defenses.defense import check_delta
-from ..fl.laws.law import GaussianLaw
+from ..fl.laws import GaussianLaw
 from ..fl.layout import Layout
-from ..fl.seeded import seeded
+from ..fl.streams import seeded
 from .flower_grid import Clients, LocalClients, ProcessGrid, RayClients, context, in_process, innermost
 from .flower_hooks import FlowerHooks, noise_of_updates_and_count, quiet_vector, stated_by_mod
 from .flower_play_back import CASES, FlowerPlay, FlowerPlayBack, Replies

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ..fl.layout import Layout
-from ..fl.seeded import seeded
+from ..fl.streams import seeded
 
 try:
     from flwr.app import Array, ArrayRecord, Context, Message, RecordDict

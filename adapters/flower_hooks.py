@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..checks.training_record import Movement, Release
 from ..checks.watched_sums import contributions
-from ..fl.laws.law import GaussianLaw
+from ..fl.laws import GaussianLaw
 from ..fl.layout import Layout
 from .flower_grid import InnerMod, flat, is_masked, is_training, layout_of, masked_examples, only_arrays
 from .flower_rounds import Rounds

@@ -23,9 +23,9 @@ from ..audit.observer import GLOBAL_MODELS
 from ..checks.training_record import Plant, Release, TrainingRecord
 from ..checks.watched_run import Watched
 from ..defenses.accounting.stated_laws import claim_from_noise
-from ..fl.laws.law import GaussianLaw
+from ..fl.laws import GaussianLaw
 from ..fl.layout import Layout
-from ..fl.seeded import seeded
+from ..fl.streams import seeded
 from .flower_grid import (
     LocalClients,
     ProcessGrid,

@@ -12,7 +12,7 @@ from ..audit.claim import Claim
 from ..audit.finding import Finding
 from ..audit.mechanism.mechanism import DEFAULT_TRIALS, audit_mechanism, audit_outputs
 from ..audit.supplied.given import check_whole, detached
-from ..fl.seeded import seeded
+from ..fl.streams import seeded
 
 _BATCH = 200
 """Trials that one task of a process makes, and that one file of a checkpoint holds."""

@@ -20,7 +20,7 @@ from ..audit.supplied.given import check_whole
 from ..audit.supplied.scores import audit_one_run
 from ..checks.training_record import TrainingRecord
 from ..fl.fields import check_positive
-from ..fl.laws.law import GaussianLaw
+from ..fl.laws import GaussianLaw
 from ..fl.layout import Layout
 
 

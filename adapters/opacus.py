@@ -16,9 +16,9 @@ from ..checks.watched_state import differing
 from ..defenses.accounting.gaussian import LEAST_NOISE
 from ..defenses.accounting.stated_laws import claim_from_accountant
 from ..defenses.defense import check_delta
-from ..fl.laws.law import GaussianLaw
+from ..fl.laws import GaussianLaw
 from ..fl.layout import Layout
-from ..fl.seeded import seeded
+from ..fl.streams import seeded
 from .logged_data import LoggedData
 from .many_units import ManyUnits
 from .opacus_hooks import OpacusHooks, OpacusParts, parts_of

@@ -15,7 +15,7 @@ from ..checks.training_record import Movement, Release
 from ..checks.watched_state import StateWatch
 from ..checks.watched_sums import contributions
 from ..fl.layout import Layout
-from ..fl.seeded import global_states, seeded
+from ..fl.streams import global_states, seeded
 from .logged_data import LoggedData
 
 try:

@@ -8,7 +8,7 @@ from ..audit.check import PLAYED
 from ..audit.claim import Claim
 from ..checks.training_record import Plant, TrainingRecord
 from ..checks.watched_run import Watched, watched
-from ..fl.laws.law import GaussianLaw
+from ..fl.laws import GaussianLaw
 
 _PARTS = ("claim", "law", "replayable")
 

@@ -24,14 +24,14 @@ from ..audit.evidence import (
 )
 from ..audit.observer import UPLOADS, Observer
 from ..fl.canary import Canary, CanarySet, DataCanary
-from ..fl.laws.law import Law
+from ..fl.laws import Law
 from ..fl.models.network import Network
 from ..fl.objective import CLASSIFICATION
 from ..fl.plan import Plan
 from ..fl.probe import CandidateProbe, Candidates, OwnerCandidates, OwnerProbe
 from ..fl.protection import Protection
+from ..fl.recorder import View
 from ..fl.task import Task
-from ..fl.view import View
 from .shadow_bank import ShadowBank
 
 Evidence = CandidateScores | SourceScores | LabelCounts | TokenGuesses | Exposures | Reconstructions | Projections

@@ -15,10 +15,10 @@ from ..audit.claim import Adjacency, Unit
 from ..audit.evidence import Design, Projections, Setting
 from ..audit.observer import UPLOADS
 from ..fl.canary import Canary, CanarySet, DataCanary
-from ..fl.laws.law import Law
+from ..fl.laws import Law
 from ..fl.models.network import Network
 from ..fl.plan import Plan
-from ..fl.view import View
+from ..fl.recorder import View
 from .attack import Attack, Knowledge, Level
 
 

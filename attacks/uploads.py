@@ -14,11 +14,11 @@ from ..audit.claim import Adjacency, Unit
 from ..audit.evidence import Setting
 from ..audit.observer import AGGREGATE, SHUFFLED, UPLOADS, Observer
 from ..fl.fields import check_count
-from ..fl.laws.law import GaussianLaw, Law, Mixing, ReportLaw
+from ..fl.laws import GaussianLaw, Law, Mixing, ReportLaw
 from ..fl.message import Message
-from ..fl.partitions.sampling import FixedSize, Sampling
 from ..fl.plan import Plan
-from ..fl.view import RoundView, View
+from ..fl.recorder import RoundView, View
+from ..fl.sampling import FixedSize, Sampling
 from .attack import Knowledge, Undefined, clustered_setting
 
 

@@ -18,15 +18,15 @@ from fedassay.audit.claim import Unit
 from fedassay.audit.observer import GLOBAL_MODELS, UPLOADS, Observer
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.canary import Canary
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.partitions import partition_from
-from fedassay.fl.partitions.sampling import Full, Poisson
+from fedassay.fl.partitions import partition_from
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
+from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task, build_task
 from fedassay.fl.training.local import Batch

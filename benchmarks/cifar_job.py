@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 import torch
-from fedassay.fl.algorithms.algorithm import FedAvg
+from fedassay.fl.algorithms import FedAvg
 from fedassay.fl.data.dataset import Dataset
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.models.network import Network
 from fedassay.fl.models.small_models import build_model
-from fedassay.fl.partitions.sampling import FixedSize
 from fedassay.fl.plan import Plan
+from fedassay.fl.sampling import FixedSize
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task
 from torch import Tensor, nn

@@ -27,14 +27,14 @@ from fedassay.attacks.membership.random_scores import RandomScores
 from fedassay.audit.metrics import area
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, UPLOADS, Observer
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.engine import run_federation
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.plan import Plan
 from fedassay.fl.probe import CandidateProbe, Candidates
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
+from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task
 from fedassay.suites.attacking.worst_case import worst_case_hypotheses

@@ -17,7 +17,7 @@ from fedassay.defenses.layers.aggregation import client_weights, effective_clien
 from fedassay.defenses.layers.budget import JointBudget
 from fedassay.defenses.layers.fedre import FedRE, FedREProtection
 from fedassay.defenses.layers.fedre_per_sample import FedREPerSample
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.engine import run_federation
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Context, Protection

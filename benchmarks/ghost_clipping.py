@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 
 import torch
-from fedassay.fl.laws.law import clipped_sum
+from fedassay.fl.laws import clipped_sum
 from fedassay.fl.models.network import Network
 from fedassay.fl.streams import Streams, normal
 from torch import Tensor, nn

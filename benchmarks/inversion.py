@@ -29,14 +29,14 @@ from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.defense import Defense
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.defenses.without_dp.none import Undefended
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.partitions import OneSample
-from fedassay.fl.partitions.sampling import Full, Poisson
+from fedassay.fl.partitions import OneSample
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
+from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 from fedassay.suites.scoring.images import score_images

@@ -24,15 +24,15 @@ from fedassay.attacks.labels.idlg import IDLG
 from fedassay.attacks.labels.ilrg import ILRG
 from fedassay.attacks.labels.row_sum import RowSum
 from fedassay.audit.observer import UPLOADS
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.data.dataset import Dataset, DatasetMissing
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.message import Message
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.plan import Plan
+from fedassay.fl.recorder import RoundView, View
+from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams
-from fedassay.fl.view import RoundView, View
 from fedassay.suites.scoring.label_rows import rate_interval, score_labels
 from scipy import stats
 from torch import Tensor, nn

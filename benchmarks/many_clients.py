@@ -28,16 +28,15 @@ from fedassay.defenses.secure.distributed_discrete_gaussian import DistributedDi
 from fedassay.defenses.shuffling.apes import APES
 from fedassay.defenses.shuffling.cldp_sgd import CLDPSGD
 from fedassay.defenses.without_dp.none import Undefended
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.data.dataset import Dataset
 from fedassay.fl.engine import Recorder, run_federation
-from fedassay.fl.partitions.partitions import OneSample
-from fedassay.fl.partitions.sampling import Full, Poisson
+from fedassay.fl.partitions import OneSample
 from fedassay.fl.plan import Plan
-from fedassay.fl.recorder import NumbersRecorder, UtilityRecorder, ViewRecorder
+from fedassay.fl.recorder import NumbersRecorder, TrafficRecorder, UtilityRecorder, ViewRecorder
+from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task, build_task
-from fedassay.fl.traffic import TrafficRecorder
 
 COHORT, IMAGES = 1000, 112_000
 DEFENSES: dict[str, Defense] = {

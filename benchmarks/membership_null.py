@@ -35,14 +35,14 @@ from fedassay.audit.evidence import CandidateScores, SourceScores
 from fedassay.audit.metrics import area_interval, counted_runs, joint_statement, lowest_rate
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.engine import run_federation
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.plan import Plan
 from fedassay.fl.probe import CandidateProbe, Candidates, OwnerProbe, plant_clients, plant_users
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
+from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams, uniform
 from fedassay.fl.task import Task
 from fedassay.suites.attacking.worst_case import worst_case_hypotheses

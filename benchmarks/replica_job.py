@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.models.network import Network
 from fedassay.fl.models.small_models import build_model
-from fedassay.fl.partitions.sampling import FixedSize, Full
 from fedassay.fl.plan import Plan
+from fedassay.fl.sampling import FixedSize, Full
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task
 from torch import Tensor

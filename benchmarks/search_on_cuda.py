@@ -18,17 +18,16 @@ from fedassay.attacks.gradient.dlg import DLG
 from fedassay.attacks.gradient.image_attack import SearchAttack
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.audit.observer import UPLOADS
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.partitions import OneSample
-from fedassay.fl.partitions.sampling import Full
+from fedassay.fl.partitions import OneSample
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
+from fedassay.fl.recorder import View, ViewRecorder
+from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
-from fedassay.fl.view import View
 from fedassay.suites.attacking.finished_cells import moved_knowledge, moved_view, run_attack
 from fedassay.suites.scoring.images import score_images
 

@@ -12,8 +12,7 @@ import sys
 import numpy as np
 import torch
 from fedassay.fl.data.data_folder import DataFolder
-from fedassay.fl.data.secrets import SPEAKERS
-from fedassay.fl.data.shakespeare import ALPHABET, LENGTH, speakers_of
+from fedassay.fl.data.shakespeare import ALPHABET, LENGTH, SPEAKERS, speakers_of
 from fedassay.fl.models.architectures.text_transformer import text_transformer
 from torch import Tensor, nn
 

@@ -13,8 +13,7 @@ from fedassay.defenses.vertical.labels.label_randomised_response import LabelRan
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.streams import Streams
 from fedassay.fl.vertical.engine import Planted, Runs, run_vertical
-from fedassay.fl.vertical.plan import VerticalPlan
-from fedassay.fl.vertical.protection import VerticalProtection
+from fedassay.fl.vertical.protection import VerticalPlan, VerticalProtection
 from fedassay.fl.vertical.task import VerticalTask, build_vertical_task
 
 REPLICAS, BATCH, ALONE, ROUNDS = 1000, 250, 20, 5

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
 from ..audit.parts import Spec, call, find_outside, name_and_options
 from ..fl.canary import Canary, DataCanary, UserCanary
-from ..fl.laws.law import ReportLaw
+from ..fl.laws import ReportLaw
 from ..fl.plan import Plan
 from ..fl.streams import Streams, normal
 from ..fl.task import Task

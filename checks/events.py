@@ -24,7 +24,7 @@ from ..audit.check import EVENTS, LOCAL, Check, CheckResult
 from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.ledger import SUITE
 from ..audit.observer import SHUFFLED, UPLOADS
-from ..fl.laws.law import GaussianLaw, ReportLaw
+from ..fl.laws import GaussianLaw, ReportLaw
 from ..fl.message import clear_absent
 from ..fl.replay import ReplayedStreams
 from ..fl.rounds import Round, given_rows

@@ -20,7 +20,7 @@ from ..audit.ledger import SUITE
 from ..audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS
 from ..fl.canary import AnyRow, Canary
 from ..fl.channels import Channels, changes_broadcast
-from ..fl.laws.law import GaussianLaw
+from ..fl.laws import GaussianLaw
 from ..fl.plan import Plan
 from ..fl.protection import Protection
 from ..fl.replay import Recording

@@ -19,13 +19,13 @@ from ..audit.claim import Claim, Unit
 from ..audit.observer import AGGREGATE, SHUFFLED
 from ..fl.channels import changes_broadcast, state_channels, state_numbers
 from ..fl.hooks import overrides
-from ..fl.laws.law import GaussianLaw
+from ..fl.laws import GaussianLaw
 from ..fl.message import Message, clear_absent
-from ..fl.partitions.sampling import lot_indices
 from ..fl.plan import Plan
 from ..fl.protection import Protection, State
 from ..fl.replay import Consumed, ReplayedStreams
 from ..fl.rounds import Round, Rounds, Rows, given_lots
+from ..fl.sampling import lot_indices
 from ..fl.streams import Streams, normal
 from ..fl.task import Task
 from .canaries import JOINT

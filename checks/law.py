@@ -28,11 +28,10 @@ from ..audit.observer import FINAL_MODEL, SHUFFLED
 from ..audit.wording import plain
 from ..defenses.accounting.below import LEAST_DELTA, Losses, Pair, composed, gaussian_pair
 from ..defenses.local.sampled import SampledLaw
-from ..fl.laws.law import GaussianLaw, Law, ReportLaw
-from ..fl.laws.layered_law import LayeredGaussianLaw
-from ..fl.partitions.sampling import Epoch, FixedSize
+from ..fl.laws import GaussianLaw, Law, LayeredGaussianLaw, ReportLaw
 from ..fl.plan import Plan
 from ..fl.protection import Protection
+from ..fl.sampling import Epoch, FixedSize
 from ..fl.streams import Streams
 from .canaries import JOINT, rows_that_differ
 

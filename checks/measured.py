@@ -22,7 +22,7 @@ from ..audit.wording import plain
 from ..fl.canary import Canary
 from ..fl.channels import FINAL, changes_broadcast
 from ..fl.hooks import overrides
-from ..fl.laws.law import GaussianLaw, describes_release
+from ..fl.laws import GaussianLaw, describes_release
 from ..fl.plan import Plan
 from ..fl.protection import Protection
 from ..fl.replay import Recording

@@ -32,7 +32,7 @@ from ..audit.check import DISTRIBUTION, EVERY_DIRECTION, GIVEN_CLIENTS, GIVEN_RO
 from ..audit.claim import Claim
 from ..audit.curve import delta_from_mu
 from ..audit.ledger import SUITE
-from ..fl.laws.law import GaussianLaw
+from ..fl.laws import GaussianLaw
 from .false_alarms import Shortfall, least_result, least_scale, share_found
 from .noise_sample import NoiseSample
 

@@ -38,7 +38,7 @@ from ..audit.check import (
 )
 from ..audit.claim import Claim
 from ..audit.ledger import SUITE
-from ..fl.laws.law import GaussianLaw
+from ..fl.laws import GaussianLaw
 from ..fl.replay import Recording
 from .noise_sample import NoiseSample
 

@@ -21,7 +21,7 @@ from ..audit.ledger import SUITE
 from ..audit.observer import AGGREGATE, FINAL_MODEL, SHUFFLED
 from ..audit.wording import plain
 from ..fl.channels import changes_broadcast
-from ..fl.laws.law import GaussianLaw
+from ..fl.laws import GaussianLaw
 from ..fl.plan import Plan
 from ..fl.protection import Protection
 from ..fl.streams import Streams, normal

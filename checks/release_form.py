@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..audit.claim import Claim
 from ..audit.observer import SHUFFLED
-from ..fl.laws.law import GaussianLaw
+from ..fl.laws import GaussianLaw
 from ..fl.layout import Layout
 from ..fl.plan import Plan
 from ..fl.protection import Protection

@@ -21,9 +21,8 @@ from ..audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
 from ..audit.observer import AGGREGATE, FINAL_MODEL
 from ..fl.canary import Canary, UserCanary
 from ..fl.channels import changes_broadcast
-from ..fl.laws.law import GaussianLaw, ReportLaw
+from ..fl.laws import GaussianLaw, ReportLaw
 from ..fl.layout import Layout
-from ..fl.partitions.sampling import Full
 from ..fl.plan import Plan
 from ..fl.protection import Protection
 from ..fl.replay import (
@@ -39,6 +38,7 @@ from ..fl.replay import (
     replay_many,
     unequal_stream,
 )
+from ..fl.sampling import Full
 from ..fl.streams import Streams, normal
 from ..fl.task import Task
 from .canaries import absent_row, against_others, clients_of_user, user_shapes

@@ -23,9 +23,9 @@ from ..audit.ledger import SUITE
 from ..audit.observer import SHUFFLED
 from ..audit.wording import plain
 from ..fl.hooks import overrides
-from ..fl.laws.law import GaussianLaw, Law
-from ..fl.partitions.sampling import Epoch, Full, Poisson
+from ..fl.laws import GaussianLaw, Law
 from ..fl.replay import ReplayedStreams, unequal_stream
+from ..fl.sampling import Epoch, Full, Poisson
 from .given_rows import ABSENT, OPPOSITE, PLACES, PRESENT, ZERO, HookRun, HookSetup, Surroundings
 from .law import NotCheckable, law_check
 from .measured import Direction, Ratio, bound_of, check_stated, hold, rate_of, stated_rate, states_gaussian, steps_of

@@ -47,9 +47,9 @@ from ..audit.check import FOLLOWED, TOGETHER, CheckResult
 from ..audit.claim import Unit
 from ..audit.observer import GLOBAL_MODELS, SHUFFLED, UPLOADS
 from ..fl.channels import state_channels, state_numbers
-from ..fl.laws.law import GaussianLaw
-from ..fl.partitions.sampling import Full, Poisson, Sampling
+from ..fl.laws import GaussianLaw
 from ..fl.replay import DrawAll
+from ..fl.sampling import Full, Poisson, Sampling
 from ..fl.streams import Streams, normal
 from ..fl.task import Task
 from .given_rows import (

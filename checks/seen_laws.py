@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ..audit.check import CheckResult
-from ..fl.laws.law import GaussianLaw
+from ..fl.laws import GaussianLaw
 
 SUM = -1
 """The number under which the law of a sum of all clients is kept."""

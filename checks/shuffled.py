@@ -33,11 +33,11 @@ from ..audit.check import AMPLIFIED, FITS, ORDER, PLACE, POSSIBLE, CheckResult
 from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.ledger import SUITE
 from ..defenses.accounting.below import LEAST_DELTA, Pair, composed
-from ..fl.laws.law import Mixing, ReportLaw
+from ..fl.laws import Mixing, ReportLaw
 from ..fl.message import Message
-from ..fl.partitions.sampling import Full
 from ..fl.replay import ReplayedStreams
 from ..fl.rounds import Round, given_rows
+from ..fl.sampling import Full
 from ..fl.streams import Streams, normal
 from .given_rows import HookSetup
 from .law import law_of_all_rounds

@@ -41,7 +41,7 @@ from ..audit.observer import SHUFFLED
 from ..audit.threshold import CountingPlan
 from ..fl.canary import Canary
 from ..fl.engine import run_federation
-from ..fl.laws.law import ReportLaw
+from ..fl.laws import ReportLaw
 from ..fl.plan import Plan
 from ..fl.protection import Protection
 from ..fl.replay import FixedGradients, FrozenFederation

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..audit.check import MOVED, CheckResult
-from ..fl.seeded import seeded
+from ..fl.streams import seeded
 from .training_record import Movement, TrainingRecord
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..audit.arrays import FloatArray
 from ..audit.check import CLIPPED, CheckResult
-from ..fl.laws.law import clip
+from ..fl.laws import clip
 from .training_record import TrainingRecord
 
 _SLACK = 1e-3

@@ -63,7 +63,7 @@ class Training:
             ConfigError: an output that is no array of numbers or strings.
             ExitedProcess: a call of ``os._exit``, which would end the audit without a word.
         """
-        from ..fl.seeded import seeded
+        from ..fl.streams import seeded
 
         # Philox, as in all audits of mechanisms; a word of its own for the global generators.
         streams = np.random.SeedSequence(self.seed, spawn_key=(_STREAM, arm, number)).spawn(2)

@@ -107,8 +107,8 @@ def one_dataset(kind: str, name: str | None, changes: tuple[str, ...]) -> dict[s
     ``changes``: options of its reader, each ``key=value``. Raises ConfigError for another kind, an unknown name or
     option, or data that do not fit.
     """
+    from ..fl.data.dataset import description
     from ..fl.data.datasets import load_dataset
-    from ..fl.data.description import description
     from ..suites.config.source import apply_override
 
     if kind != "datasets" or name is None:

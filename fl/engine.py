@@ -1,6 +1,10 @@
-"""Trains a federation round by round for a batch of replicas (independent runs), and passes each round to recorders."""
+"""Trains a federation round by round for a batch of replicas (independent runs), and passes each round to recorders.
 
-from collections.abc import Callable, Iterator, Sequence
+An interrupted run continues from the state after a round. Every random draw is addressed by its round, so no generator
+state has to be stored.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
@@ -8,20 +12,49 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .algorithms.local_training import Numbers
+from .algorithms import Numbers
 from .canary import Canaries
 from .hooks import overrides
 from .message import Message
 from .plan import Plan
-from .protection import Context, Protection
+from .protection import Context, Protection, State
 from .recorder import RoundEvent
-from .report_sum import NUMBERS, blocks, check_sums, sums_reports
-from .resume_state import ResumeState
-from .rounds import Round, Rounds, Tamper
+from .rounds import NUMBERS, Round, Rounds, Tamper, blocks, check_sums, sums_reports
 from .streams import Streams
 from .task import Task
 from .training.executor_choice import usual_executor
 from .training.local import Batch, LocalResult, LocalTrainer, check_unchanged
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeState:
+    """The state of a federation after ``round`` rounds, from which a run can be resumed.
+
+    Args:
+        model: the server's model, ``(R, d)``.
+        state: the protection's public state.
+        shared: the algorithm's state that is broadcast with the model.
+        kept: what each client keeps for its next round.
+    """
+
+    round: int
+    model: Tensor
+    state: State
+    shared: Mapping[str, Tensor]
+    kept: Mapping[int, Mapping[str, Tensor]]
+
+    def check(self, rounds: int, like: Tensor) -> None:
+        """Raise ValueError unless the saved state fits a federation of ``rounds`` rounds, with models of the shape of
+        ``like``.
+        """
+        if not 0 <= self.round <= rounds:
+            raise ValueError(f"resume_from must be a state after 0..{rounds} rounds, got {self.round}")
+        # A state of another precision would resume and then give slightly other numbers.
+        if self.model.shape != like.shape or self.model.dtype != like.dtype:
+            raise ValueError(
+                f"resume_from must hold a model of shape {tuple(like.shape)} and type {like.dtype}, "
+                f"got {tuple(self.model.shape)} of {self.model.dtype}"
+            )
 
 
 class Recorder(Protocol):

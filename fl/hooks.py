@@ -1,8 +1,14 @@
-"""The root of all protections: classes whose methods are hooks that an engine calls by their names."""
+"""The root of all protections: classes whose methods are hooks that an engine calls by their names.
+
+The error for a wrong return value has the same words for all kinds of federations.
+"""
 
 from difflib import get_close_matches
 from inspect import isfunction
 from typing import Any
+
+import numpy as np
+from torch import Tensor
 
 # Share of letters in common above which a method name counts as a misspelled hook (`difflib`).
 _ALIKE = 0.8
@@ -39,3 +45,22 @@ def _root(cls: type) -> type:
 def _public(owner: type) -> list[str]:
     """The names of a class's own public methods."""
     return [name for name, member in vars(owner).items() if isfunction(member) and not name.startswith("_")]
+
+
+def wrong_return(hook: str, allowed: str, returned: Any) -> ValueError:
+    """Return the error that says what a hook must return, and what it returned: ``returned``, or words about it."""
+    shown = returned if isinstance(returned, str) else _described(returned)
+    return ValueError(f"hook {hook} must return {allowed}, got {shown}")
+
+
+def _described(value: Any) -> str:
+    """Type, and of an array also its kind of numbers and its shape."""
+    if isinstance(value, tuple):
+        return f"a tuple ({', '.join(map(_described, value))})"
+    if isinstance(value, Tensor | np.ndarray):
+        name = "torch.Tensor" if isinstance(value, Tensor) else "numpy.ndarray"
+        return f"{name} of {value.dtype} and shape {tuple(value.shape)}"
+    if value is None:
+        return "None: a method without return gives None"
+    kind = type(value).__name__
+    return f"{value!r} ({kind})" if isinstance(value, int | float) else kind

@@ -7,9 +7,9 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor
 
-from .algorithms.algorithm import Algorithm
+from .algorithms import Algorithm
 from .layout import Layout
-from .partitions.sampling import Epoch, Sampling
+from .sampling import Epoch, Sampling
 
 
 @dataclass(frozen=True, kw_only=True)

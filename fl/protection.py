@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..audit.observer import Observer
 from .hooks import Hooks
-from .laws.law import Law
+from .laws import Law
 from .message import Message
 from .plan import Plan
 from .task import Samples

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from ..audit.observer import FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
-from .algorithms.algorithm import Algorithm
-from .algorithms.local_training import LocalState, Numbers
+from .algorithms import Algorithm, LocalState, Numbers
 from .canary import Canary
 from .channels import (
     FINAL,
@@ -31,12 +30,12 @@ from .channels import (
     state_numbers,
 )
 from .engine import run_federation
-from .models.gradients.clipped_sums import Weigh
+from .models.gradients import Weigh
 from .models.network import Network
-from .partitions.sampling import Sampling
 from .plan import Plan
 from .protection import Context, Protection, State
 from .recorder import RoundEvent
+from .sampling import Sampling
 from .streams import Streams, uniform
 from .task import Task
 from .training.executors.sequential import Sequential

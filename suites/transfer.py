@@ -30,11 +30,9 @@ from ..defenses.transfer.defense import PreparedTransfer, TransferDefense
 from ..defenses.transfer.worst_votes import mechanism_of, sums_votes
 from ..fl.streams import Streams
 from ..fl.transfer.engine import run_transfer
-from ..fl.transfer.law import LabelLaw
-from ..fl.transfer.plan import TransferPlan
-from ..fl.transfer.protection import counts_of, votes_of
+from ..fl.transfer.protection import LabelLaw, counts_of, votes_of
 from ..fl.transfer.recorder import AnswerRecorder, TransferEvent
-from ..fl.transfer.transfer_task import TransferTask
+from ..fl.transfer.task import TransferPlan, TransferTask
 from .attacking.finished_cells import AttackCell, Works, finish_cell, finish_job
 from .attacking.other_jobs import OtherAuditJob, OtherTrialJob
 from .attacking.shadows import rows_of_attack

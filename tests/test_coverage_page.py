@@ -11,7 +11,7 @@ import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import LADDER
 from fedassay.cli.list_command import listing
-from fedassay.fl.algorithms.algorithm import algorithm_from
+from fedassay.fl.algorithms import algorithm_from
 from fedassay.fl.utility import UTILITIES
 from fedassay.suites.config.catalogue import build
 

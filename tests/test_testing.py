@@ -13,7 +13,7 @@ class TestWithOptions(PartTests):
 
 
 class _Broken(PartTests):
-    part, kind = "fedassay.fl.partitions.partitions:ByOwner", "sampling"
+    part, kind = "fedassay.fl.partitions:ByOwner", "sampling"
 
 
 def test_a_fault_fails_the_test():

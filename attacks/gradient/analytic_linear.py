@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ...audit.evidence import Reconstructions
 from ...fl.layout import Layout
-from ...fl.models.normalise import Normalisation
+from ...fl.models.layers import Normalisation
 from ...fl.objective import TASKS
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge, Undefined
 from ..uploads import read_uploads
 from .image_attack import ImageAttack, ImageLots, lot_labels, lots_evidence, of_equal_lots, samples_behind

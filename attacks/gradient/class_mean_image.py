@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...audit.evidence import Reconstructions
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge
 from ..labels.label_attack import class_means
 from ..uploads import read_uploads

@@ -10,8 +10,8 @@ from torch import Tensor
 from ...audit.evidence import Reconstructions
 from ...fl.models.network import Network
 from ...fl.objective import TASKS
+from ...fl.recorder import View
 from ...fl.streams import normal
-from ...fl.view import View
 from ..attack import Knowledge
 from ..uploads import Uploads, read_uploads
 from .image_attack import ImageLots, SearchAttack, lots_evidence, of_equal_lots, samples_behind

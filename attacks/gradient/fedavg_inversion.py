@@ -6,8 +6,8 @@ import numpy as np
 from torch import Tensor
 
 from ...audit.evidence import Reconstructions
+from ...fl.recorder import View
 from ...fl.streams import uniform
-from ...fl.view import View
 from ..attack import Knowledge
 from ..uploads import Uploads, read_uploads
 from .image_attack import (

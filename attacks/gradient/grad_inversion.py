@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from ...audit.evidence import Reconstructions
+from ...fl.recorder import View
 from ...fl.streams import uniform
-from ...fl.view import View
 from ..attack import Knowledge
 from ..uploads import Uploads, read_uploads
 from .image_attack import (

@@ -15,12 +15,12 @@ from torch.nn.functional import one_hot
 
 from ...audit.arrays import IntArray
 from ...audit.evidence import Reconstructions
-from ...fl.algorithms.algorithm import FedAvg
+from ...fl.algorithms import FedAvg
 from ...fl.fields import check_count, check_positive
 from ...fl.models.network import Network
 from ...fl.objective import OBJECTIVES
 from ...fl.plan import Plan
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Attack, Knowledge, Undefined
 from ..labels.idlg import inferred_labels
 from ..uploads import Uploads, check_round, upload_senders, upload_setting

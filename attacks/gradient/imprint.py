@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from ...audit.evidence import Reconstructions
-from ...fl.models.imprint import LAYER
+from ...fl.models.layers import LAYER
 from ...fl.objective import TASKS
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge, Undefined
 from ..uploads import read_uploads
 from .image_attack import ImageAttack, ImageLots, lot_labels, lots_evidence, of_equal_lots, samples_behind

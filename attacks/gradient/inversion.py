@@ -8,9 +8,9 @@ import torch
 from torch.nn.functional import one_hot
 
 from ...audit.evidence import Reconstructions
+from ...fl.recorder import View
 from ...fl.streams import uniform
 from ...fl.task import Task
-from ...fl.view import View
 from ..attack import Knowledge
 from ..labels.idlg import inferred_labels
 from ..uploads import read_uploads

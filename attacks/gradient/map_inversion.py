@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ...audit.evidence import Reconstructions
 from ...fl.fields import check_count
-from ...fl.partitions.sampling import Full
-from ...fl.view import View
+from ...fl.recorder import View
+from ...fl.sampling import Full
 from ..attack import Knowledge, Undefined
 from ..uploads import read_uploads
 from .image_attack import ImageLots, SearchAttack, lot_labels, lots_evidence, random_lots, samples_behind, soft

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ...audit.observer import Observer
-from ...fl.laws.law import GaussianLaw, Law
+from ...fl.laws import GaussianLaw, Law
 from ...fl.models.network import Network
 from ...fl.plan import Plan
 from ..attack import Knowledge, Undefined

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ...audit.arrays import FloatArray
 from ...audit.evidence import LabelCounts
-from ...fl.algorithms.algorithm import FedSGD
-from ...fl.view import View
+from ...fl.algorithms import FedSGD
+from ...fl.recorder import View
 from ..attack import Knowledge
 from .label_attack import LabelAttack, check_linear, class_means, counts_of_round, read_label_lots, whole_counts
 

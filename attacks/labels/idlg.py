@@ -9,7 +9,7 @@ from torch.nn.functional import one_hot
 
 from ...audit.evidence import LabelCounts
 from ...fl.layout import Layout
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge
 from ..uploads import read_uploads, upload_setting
 from .label_attack import LabelAttack

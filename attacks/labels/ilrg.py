@@ -7,7 +7,7 @@ from scipy.special import softmax
 
 from ...audit.arrays import FloatArray, IntArray
 from ...audit.evidence import LabelCounts
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge
 from .label_attack import LabelAttack, LastLayer, check_linear, counts_of_round, last_layer, read_label_lots
 

@@ -15,11 +15,10 @@ from torch import Tensor
 
 from ...audit.arrays import FloatArray, IntArray
 from ...audit.evidence import LabelCounts
-from ...fl.laws.law import GaussianLaw, Law, ReportLaw
-from ...fl.laws.layered_law import LayeredGaussianLaw, spread_layers
+from ...fl.laws import GaussianLaw, Law, LayeredGaussianLaw, ReportLaw, spread_layers
 from ...fl.layout import Layout
 from ...fl.plan import Plan
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Attack, Knowledge
 from ..uploads import check_round, count_uploads, read_uploads, upload_setting
 

@@ -18,10 +18,9 @@ from torch.nn.functional import one_hot
 from ...audit.arrays import FloatArray, IntArray
 from ...audit.evidence import LabelCounts
 from ...fl.fields import check_count
-from ...fl.laws.law import GaussianLaw, Law
-from ...fl.laws.layered_law import LayeredGaussianLaw, layer_slices
+from ...fl.laws import GaussianLaw, Law, LayeredGaussianLaw, layer_slices
 from ...fl.models.network import Network
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge, Undefined
 from .label_attack import (
     LabelAttack,

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...audit.arrays import FloatArray, IntArray
 from ...audit.evidence import LabelCounts
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge
 from .label_attack import LabelAttack, counts_of_round, read_label_lots
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...audit.evidence import LabelCounts
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge
 from .label_attack import LabelAttack, check_linear, counts_of_round, read_label_lots
 from .llg import picked_labels

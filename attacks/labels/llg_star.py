@@ -10,8 +10,8 @@ from ...audit.arrays import FloatArray
 from ...audit.evidence import LabelCounts
 from ...fl.fields import check_count
 from ...fl.models.network import Network
+from ...fl.recorder import View
 from ...fl.streams import uniform
-from ...fl.view import View
 from ..attack import Knowledge
 from .label_attack import LabelAttack, check_linear, counts_of_round, last_layer, read_label_lots
 from .llg import picked_labels

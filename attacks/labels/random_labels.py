@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...audit.evidence import LabelCounts
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge
 from .label_attack import LabelAttack, counts_of_round, public_sizes
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...audit.evidence import LabelCounts
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge
 from .bias_sign import present_classes
 from .label_attack import LabelAttack, counts_of_round, read_label_lots

@@ -12,7 +12,7 @@ import numpy as np
 from ...audit.evidence import CandidateScores
 from ...audit.observer import FINAL_MODEL, Observer
 from ...fl.objective import CLASSIFICATION
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge
 from .candidates import MembershipAttack
 from .shadow_attack import rank_among, target_logits

@@ -21,8 +21,8 @@ from ...fl.fields import check_count
 from ...fl.models.network import Network
 from ...fl.objective import TASKS
 from ...fl.probe import CandidateProbe, Candidates, OwnerCandidates, plant_candidates
+from ...fl.recorder import RoundView, View
 from ...fl.task import Task
-from ...fl.view import RoundView, View
 from ..attack import Attack, Knowledge, Undefined, clustered_setting
 from ..uploads import check_unmasked
 

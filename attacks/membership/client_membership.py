@@ -6,8 +6,8 @@ import numpy as np
 
 from ...audit.observer import UPLOADS
 from ...fl.probe import OwnerCandidates, OwnerProbe, plant_clients
+from ...fl.recorder import View
 from ...fl.task import Task
-from ...fl.view import View
 from ..attack import Knowledge, Undefined
 from .owner_attack import OwnerAttack
 

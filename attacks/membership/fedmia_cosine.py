@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...fl.probe import Candidates
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge
 from .candidates import RoundRows, align
 from .round_attack import LEAST, RoundAttack, compare_with_other_clients

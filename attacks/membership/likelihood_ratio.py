@@ -17,10 +17,10 @@ from torch import Tensor
 
 from ...audit.estimators.likelihood_ratio import subsampled_gaussian
 from ...audit.observer import SHUFFLED, UPLOADS
-from ...fl.algorithms.algorithm import Algorithm
-from ...fl.laws.law import GaussianLaw
+from ...fl.algorithms import Algorithm
+from ...fl.laws import GaussianLaw
 from ...fl.probe import Candidates
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge, Level, Undefined
 from .candidates import CHUNK, RoundRows, candidate_gradients
 from .round_attack import RoundAttack

@@ -8,7 +8,7 @@ import torch
 
 from ...audit.evidence import CandidateScores
 from ...audit.observer import FINAL_MODEL, Observer
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge
 from .candidates import MembershipAttack
 

@@ -14,7 +14,7 @@ from ...audit.observer import AGGREGATE, SHUFFLED, Observer
 from ...fl.fields import check_count
 from ...fl.objective import TASKS
 from ...fl.probe import OwnerCandidates
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Attack, Knowledge, Undefined, clustered_setting
 from ..uploads import reduce_view
 from .candidates import RoundRows, candidate_gradients, rounds_of

@@ -14,7 +14,7 @@ from ...audit.arrays import FloatArray
 from ...audit.evidence import CandidateScores
 from ...audit.observer import FINAL_MODEL, Observer
 from ...fl.objective import CLASSIFICATION
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge
 from .candidates import MembershipAttack
 from .shadow_attack import target_logits

@@ -8,8 +8,8 @@ import numpy as np
 from ...audit.claim import Unit
 from ...audit.observer import FINAL_MODEL, Observer
 from ...fl.probe import OwnerCandidates, OwnerProbe, plant_clients, plant_users
+from ...fl.recorder import View
 from ...fl.task import Task
-from ...fl.view import View
 from ..attack import Knowledge
 from .owner_attack import OwnerAttack
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...audit.evidence import CandidateScores
 from ...audit.observer import FINAL_MODEL, Observer
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge
 from .candidates import MembershipAttack
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...audit.observer import FINAL_MODEL, Observer
 from ...fl.probe import Candidates
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge
 from .source_attack import SourceAttack
 

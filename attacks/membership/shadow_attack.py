@@ -10,7 +10,7 @@ from ...audit.arrays import FloatArray
 from ...audit.evidence import CandidateScores
 from ...audit.observer import FINAL_MODEL, Observer
 from ...fl.objective import CLASSIFICATION
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge
 from ..shadow_bank import ModelLogits, ShadowBank, true_class_logits
 from .candidates import MembershipAttack

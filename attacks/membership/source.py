@@ -7,7 +7,7 @@ import numpy as np
 
 from ...audit.observer import UPLOADS
 from ...fl.probe import Candidates
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge, Undefined
 from .candidates import align, client_model_losses, rounds_of
 from .source_attack import SourceAttack

@@ -11,8 +11,8 @@ from ...audit.evidence import SourceScores
 from ...fl.fields import check_count
 from ...fl.objective import TASKS
 from ...fl.probe import CandidateProbe, Candidates, plant_candidates
+from ...fl.recorder import View
 from ...fl.task import Task
-from ...fl.view import View
 from ..attack import Attack, Knowledge, clustered_setting
 
 

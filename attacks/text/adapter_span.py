@@ -11,9 +11,9 @@ from torch import Tensor
 from ...audit.evidence import TokenGuesses
 from ...audit.wording import counted
 from ...fl.fields import check_count
-from ...fl.models.low_rank import LowRank
+from ...fl.models.layers import LowRank
 from ...fl.models.network import Network
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge, Undefined
 from ..labels.label_attack import LabelLots, read_label_lots
 from .text_attack import TextAttack, counts_of, guesses_of_round, span_of, texts_in_spans

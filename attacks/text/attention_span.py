@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ...audit.arrays import IntArray
 from ...audit.evidence import TokenGuesses
 from ...fl.models.network import Network
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge, Undefined
 from ..labels.label_attack import read_label_lots
 from .text_attack import TextAttack, counts_of, guesses_of_round, span_of, texts_in_spans

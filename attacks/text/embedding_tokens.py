@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ...audit.arrays import BoolArray, FloatArray
 from ...audit.evidence import TokenGuesses
 from ...fl.models.network import Network
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge, Undefined
 from ..labels.label_attack import LabelLots, noise_units, read_label_lots, whole_counts
 from .text_attack import TextAttack, counts_of, guesses_of_round

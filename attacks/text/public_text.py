@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from ...audit.evidence import TokenGuesses
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Knowledge
 from ..labels.label_attack import public_sizes
 from .text_attack import TextAttack, counts_of, guesses_of_round

@@ -11,13 +11,12 @@ from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Unit
 from ...audit.evidence import Exposures
 from ...audit.observer import FINAL_MODEL, Observer
-from ...fl.data.secrets import CODES, LETTERS, PREFIX
-from ...fl.data.shakespeare import tokens_of
+from ...fl.data.shakespeare import CODES, LETTERS, PREFIX, tokens_of
 from ...fl.fields import check_count
 from ...fl.objective import NEXT_TOKEN
 from ...fl.probe import CandidateProbe, Candidates
+from ...fl.recorder import View
 from ...fl.task import Task
-from ...fl.view import View
 from ..attack import Attack, Knowledge, Undefined, clustered_setting
 
 # Texts per pass.

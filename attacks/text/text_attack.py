@@ -22,7 +22,7 @@ from ...audit.arrays import IntArray
 from ...audit.evidence import TokenGuesses
 from ...fl.models.network import Network
 from ...fl.objective import NEXT_TOKEN
-from ...fl.view import View
+from ...fl.recorder import View
 from ..attack import Attack
 from ..uploads import check_round, upload_setting
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...audit.evidence import VoteScores
 from ...audit.observer import UPLOADS, Observer
-from ...fl.transfer.view import TransferView
+from ...fl.transfer.recorder import TransferView
 from ..attack import Undefined
 from .vote_attack import LEAST, VoteAttack, VoteKnowledge
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...audit.evidence import VoteScores
-from ...fl.transfer.view import TransferView
+from ...fl.transfer.recorder import TransferView
 from .vote_attack import VoteAttack, VoteKnowledge
 
 

@@ -14,13 +14,12 @@ from ...audit.arrays import BoolArray, FloatArray
 from ...audit.observer import FINAL_MODEL
 from ...fl.probe import Candidates
 from ...fl.protection import Protection
+from ...fl.recorder import RoundView, View
 from ...fl.streams import Streams
 from ...fl.task import Task
 from ...fl.transfer.engine import run_transfer, teacher_logits
-from ...fl.transfer.plan import TransferPlan
 from ...fl.transfer.protection import TransferProtection
-from ...fl.transfer.transfer_task import TransferTask
-from ...fl.view import RoundView, View
+from ...fl.transfer.task import TransferPlan, TransferTask
 from ..attack import Knowledge
 from ..shadow_bank import ShadowBank, true_class_logits
 

@@ -11,10 +11,9 @@ from ...audit.claim import Adjacency, Unit
 from ...audit.evidence import Design, Setting, VoteScores
 from ...audit.observer import ANSWERS, Observer
 from ...fl.fields import check_count
-from ...fl.transfer.law import AnswerLaw, LabelLaw
-from ...fl.transfer.plan import TransferPlan
-from ...fl.transfer.protection import Released, TransferProtection
-from ...fl.transfer.view import TransferView
+from ...fl.transfer.protection import AnswerLaw, LabelLaw, Released, TransferProtection
+from ...fl.transfer.recorder import TransferView
+from ...fl.transfer.task import TransferPlan
 from ..attack import AttackPart, Level
 
 LEAST = -1e300

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...audit.evidence import VoteScores
-from ...fl.transfer.transfer_task import ABSTAINED
-from ...fl.transfer.view import TransferView
+from ...fl.transfer.recorder import TransferView
+from ...fl.transfer.task import ABSTAINED
 from ..attack import Level, Undefined
 from .vote_attack import LEAST, VoteAttack, VoteKnowledge, released_of
 

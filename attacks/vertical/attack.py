@@ -20,10 +20,8 @@ from ...audit.evidence import CandidateScores, Design, PersonColumns, PersonLabe
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY, Observer
 from ...fl.fields import check_count
 from ...fl.streams import normal
-from ...fl.vertical.law import Noise, VerticalLaw
-from ...fl.vertical.network import VerticalModels, VerticalNetwork
-from ...fl.vertical.plan import VerticalPlan
-from ...fl.vertical.stack import Layers, moved, weighted_sum
+from ...fl.vertical.network import Layers, VerticalModels, VerticalNetwork, moved, weighted_sum
+from ...fl.vertical.protection import Noise, VerticalLaw, VerticalPlan
 from ...fl.vertical.task import People
 from ...fl.vertical.view import StepView, VerticalView
 from ..attack import AttackPart, Level, Undefined

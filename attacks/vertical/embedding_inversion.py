@@ -10,8 +10,8 @@ from torch import Tensor
 from ...audit.evidence import PersonColumns
 from ...fl.fields import check_count
 from ...fl.streams import normal
-from ...fl.vertical.law import Noise, Noised, VerticalLaw
-from ...fl.vertical.stack import Layers
+from ...fl.vertical.network import Layers
+from ...fl.vertical.protection import Noise, Noised, VerticalLaw
 from ...fl.vertical.view import VerticalView
 from .attack import (
     ColumnRegression,

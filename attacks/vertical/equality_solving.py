@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...audit.evidence import PersonColumns
-from ...fl.vertical.stack import Layers
+from ...fl.vertical.network import Layers
 from ...fl.vertical.view import VerticalView
 from ..attack import Level, Undefined
 from .attack import PersonColumnAttack, VerticalKnowledge, followed_rows

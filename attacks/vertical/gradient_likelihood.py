@@ -10,7 +10,7 @@ from torch.nn.functional import one_hot
 
 from ...audit.evidence import PersonLabels
 from ...fl.fields import check_count
-from ...fl.vertical.law import Noise, Noised, VerticalLaw
+from ...fl.vertical.protection import Noise, Noised, VerticalLaw
 from ...fl.vertical.view import VerticalView
 from ..attack import Level, Undefined
 from .attack import PersonLabelAttack, Replayed, VerticalKnowledge, clipped_rows, replay

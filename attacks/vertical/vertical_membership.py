@@ -11,8 +11,7 @@ from ...audit.evidence import CandidateScores
 from ...fl.streams import Streams
 from ...fl.vertical.network import VerticalModels
 from ...fl.vertical.protection import VerticalProtection
-from ...fl.vertical.task import People
-from ...fl.vertical.utility import predicted
+from ...fl.vertical.task import People, predicted
 from ...fl.vertical.view import VerticalView
 from .attack import PeopleMembershipAttack, VerticalKnowledge
 

@@ -11,7 +11,7 @@ from dp_accounting.mechanism_calibration import NoBracketIntervalFoundError
 from ...audit.claim import Adjacency
 from ...audit.curve import GaussianCurve, ProfileCurve
 from ...fl.fields import check_positive
-from ...fl.partitions.sampling import Full, Poisson, Sampling
+from ...fl.sampling import Full, Poisson, Sampling
 from ..defense import check_budget
 from .accountant import Method, compose, epsilon_of, gaussian_steps
 from .pld import ArrayPLDAccountant

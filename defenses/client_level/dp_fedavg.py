@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...audit.claim import Unit
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, Observer
-from ...fl.laws.law import GaussianLaw, clip
+from ...fl.laws import GaussianLaw, clip
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State, Sums

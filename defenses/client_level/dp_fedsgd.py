@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ...fl.algorithms.algorithm import FedSGD
+from ...fl.algorithms import FedSGD
 from ...fl.plan import Plan
 from ..clipped.defense import ClippedDefense
 from ..defense import Prepared, restated

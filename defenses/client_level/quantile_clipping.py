@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...audit.claim import Unit
 from ...fl.fields import check_positive
-from ...fl.laws.law import clip
+from ...fl.laws import clip
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State

@@ -6,9 +6,8 @@ import numpy as np
 from torch import Tensor
 
 from ...audit.observer import Observer
-from ...fl.algorithms.proximal import BoundedUpdate
-from ...fl.laws.law import GaussianLaw
-from ...fl.laws.sparse import prune
+from ...fl.algorithms import BoundedUpdate
+from ...fl.laws import GaussianLaw, prune
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State

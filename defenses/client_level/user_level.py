@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ...audit.claim import Unit
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, Observer
-from ...fl.algorithms.algorithm import FedSGD
+from ...fl.algorithms import FedSGD
 from ...fl.fields import check_count
-from ...fl.laws.law import GaussianLaw, clip
+from ...fl.laws import GaussianLaw, clip
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State, Sums

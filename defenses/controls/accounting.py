@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...audit.claim import Unit
-from ...fl.laws.law import clip, clipped_sum
+from ...fl.laws import clip, clipped_sum
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, State

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ...audit.observer import AGGREGATE
-from ...fl.laws.law import clip
+from ...fl.laws import clip
 from ...fl.message import Message
 from ...fl.protection import Context, State
 from ...fl.streams import normal

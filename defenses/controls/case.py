@@ -16,7 +16,7 @@ from torch import Tensor
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import Curve
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, UPLOADS, Observer
-from ...fl.laws.law import GaussianLaw, Law, clip, clipped_sum
+from ...fl.laws import GaussianLaw, Law, clip, clipped_sum
 from ...fl.layout import Layout
 from ...fl.message import Message
 from ...fl.plan import Plan

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.observer import UPLOADS, Observer
-from ...fl.laws.law import Law, clip, clipped_sum, lot_sum
-from ...fl.laws.layered_law import LayeredGaussianLaw, clip_layers, layer_starts, spread_layers
+from ...fl.laws import Law, LayeredGaussianLaw, clip, clip_layers, clipped_sum, layer_starts, lot_sum, spread_layers
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, State

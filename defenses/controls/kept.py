@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...fl.laws.law import clip, lot_sum
+from ...fl.laws import clip, lot_sum
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, State

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import ProfileCurve
 from ...audit.observer import UPLOADS, Observer
-from ...fl.laws.law import GaussianLaw, Law, Mixing, clip, clip_entries
+from ...fl.laws import GaussianLaw, Law, Mixing, clip, clip_entries
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, State

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.observer import AGGREGATE
-from ...fl.laws.law import clip
+from ...fl.laws import clip
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, State, Sums

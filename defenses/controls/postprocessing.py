@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...audit.claim import Adjacency, Unit
 from ...audit.observer import AGGREGATE, UPLOADS, Observer
-from ...fl.laws.law import GaussianLaw
+from ...fl.laws import GaussianLaw
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, State

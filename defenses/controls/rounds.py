@@ -9,7 +9,7 @@ from torch import Tensor
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import GaussianCurve
 from ...audit.observer import FINAL_MODEL, GLOBAL_MODELS, UPLOADS
-from ...fl.laws.law import clip
+from ...fl.laws import clip
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, State

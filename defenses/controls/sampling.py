@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...fl.laws.law import clipped_sum
+from ...fl.laws import clipped_sum
 from ...fl.message import Message
 from ...fl.protection import Context, State
 from ..sample_level.dp_sgd import DPSGD, DPSGDProtection

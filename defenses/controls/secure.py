@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...audit.claim import Adjacency, Unit
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, Observer
-from ...fl.laws.law import GaussianLaw, Law
+from ...fl.laws import GaussianLaw, Law
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, State

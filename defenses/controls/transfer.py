@@ -10,7 +10,7 @@ from torch import Tensor
 from ...fl.protection import State
 from ...fl.streams import normal
 from ...fl.transfer.protection import Released, TransferContext, counts_of
-from ...fl.transfer.transfer_task import ABSTAINED
+from ...fl.transfer.task import ABSTAINED
 from ..accounting.data_dependent import data_dependent_epsilon
 from ..accounting.votes import VOTE_L1, VOTE_L2
 from ..transfer.confident_gnmax import ConfidentGNMax, ConfidentVotes

@@ -9,9 +9,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot as one_hot_of
 
 from ...fl.streams import uniform
-from ...fl.vertical.law import Noise
-from ...fl.vertical.plan import VerticalPlan
-from ...fl.vertical.protection import VerticalContext
+from ...fl.vertical.protection import Noise, VerticalContext, VerticalPlan
 from ..vertical.channel import ChannelProtection, response_channel, through
 from ..vertical.columns.columns_randomised_response import ColumnsRandomisedResponse
 from ..vertical.columns.embedding_bits import EmbeddingBits

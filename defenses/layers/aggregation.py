@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...fl.laws.layered_law import layer_starts, spread_layers
+from ...fl.laws import layer_starts, spread_layers
 from ...fl.message import Message
 from ...fl.protection import Context
 from ...fl.task import Samples

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from ...fl.algorithms.proximal import BoundedUpdate
+from ...fl.algorithms import BoundedUpdate
 from ...fl.plan import Plan
 from ..defense import Defense, Prepared, check_bound, check_budget, check_share
 from .budget import JointBudget

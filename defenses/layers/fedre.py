@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...audit.claim import Adjacency, Claim
 from ...audit.observer import UPLOADS, Observer
-from ...fl.laws.layered_law import LayeredGaussianLaw, clip_layers, layer_starts, spread_layers
+from ...fl.laws import LayeredGaussianLaw, clip_layers, layer_starts, spread_layers
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State

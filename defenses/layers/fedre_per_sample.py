@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ...audit.claim import Adjacency, Unit
 from ...audit.observer import Observer
-from ...fl.laws.layered_law import clip_layers, layer_starts, spread_layers
+from ...fl.laws import clip_layers, layer_starts, spread_layers
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...audit.observer import UPLOADS, Observer
-from ...fl.laws.layered_law import LayeredGaussianLaw, layer_starts
+from ...fl.laws import LayeredGaussianLaw, layer_starts
 from ...fl.layout import Layout
 from ...fl.message import Message
 from ...fl.plan import Plan

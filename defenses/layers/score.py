@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import grad, jacfwd, vmap
 
 from ...fl.fields import check_count
-from ...fl.laws.layered_law import layer_slices, layer_starts
+from ...fl.laws import layer_slices, layer_starts
 from ...fl.models.network import Network
 from ...fl.task import Samples
 

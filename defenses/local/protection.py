@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...audit.observer import UPLOADS, Observer
-from ...fl.laws.law import ReportLaw
+from ...fl.laws import ReportLaw
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...audit.arrays import FloatArray, IntArray
-from ...fl.laws.law import Mixing
+from ...fl.laws import Mixing
 from .number import NumberReport, sendable, unrounded
 
 

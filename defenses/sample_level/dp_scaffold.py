@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ...fl.algorithms.scaffold import Scaffold
+from ...fl.algorithms import Scaffold
 from ...fl.plan import Plan
 from ..clipped.defense import ClippedDefense
 from ..defense import Prepared, restated

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...audit.claim import Unit
 from ...audit.observer import UPLOADS, Observer
-from ...fl.laws.law import GaussianLaw, clipped_sum
+from ...fl.laws import GaussianLaw, clipped_sum
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal

@@ -9,7 +9,7 @@ from torch import Tensor
 from ...audit.claim import Adjacency, Claim, Unit, Value
 from ...audit.curve import epsilon_from_mu
 from ...audit.observer import GLOBAL_MODELS, UPLOADS, Observer
-from ...fl.laws.law import GaussianLaw, clip
+from ...fl.laws import GaussianLaw, clip
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...fl.laws.law import clip
+from ...fl.laws import clip
 from ...fl.streams import uniform
 
 LEAST_BITS, MOST_BITS = 8, 32

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...audit.observer import Observer
-from ...fl.laws.law import GaussianLaw, clip
+from ...fl.laws import GaussianLaw, clip
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, State, Sums

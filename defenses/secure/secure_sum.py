@@ -17,7 +17,7 @@ from ...audit.claim import Adjacency, Claim, Unit, Value
 from ...audit.curve import Curve
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, Observer
 from ...audit.wording import nearest
-from ...fl.laws.law import GaussianLaw
+from ...fl.laws import GaussianLaw
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State, Sums

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from ...audit.claim import Claim, Unit
 from ...audit.observer import SHUFFLED, UPLOADS, Observer
-from ...fl.algorithms.algorithm import FedAvg, FedSGD
-from ...fl.laws.law import Mixing, clip_entries
+from ...fl.algorithms import FedAvg, FedSGD
+from ...fl.laws import Mixing, clip_entries
 from ...fl.message import Message
-from ...fl.partitions.sampling import FixedSize, Full
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State, Sums
+from ...fl.sampling import FixedSize, Full
 from ...fl.streams import uniform
 from ..accounting.clones import ClonePair
 from ..accounting.counts import binomial

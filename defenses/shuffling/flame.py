@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...audit.observer import SHUFFLED, Observer
 from ...fl.fields import check_positive
-from ...fl.laws.law import Mixing
+from ...fl.laws import Mixing
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State

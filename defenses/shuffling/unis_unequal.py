@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...fl.partitions.sampling import Epoch
 from ...fl.plan import Plan
+from ...fl.sampling import Epoch
 from ..accounting.clones import shuffled
 from ..accounting.pld_convolution import Profile
 from ..defense import Prepared

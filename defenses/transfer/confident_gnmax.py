@@ -13,9 +13,8 @@ from ...audit.curve import GaussianCurve, mu_from_epsilon
 from ...fl.fields import check_count
 from ...fl.protection import State
 from ...fl.streams import normal
-from ...fl.transfer.plan import TransferPlan
 from ...fl.transfer.protection import Released, TransferContext, TransferProtection, counts_of
-from ...fl.transfer.transfer_task import ABSTAINED
+from ...fl.transfer.task import ABSTAINED, TransferPlan
 from ..accounting.accountant import ANALYTIC_GAUSSIAN
 from ..accounting.gaussian import gaussian_noise
 from ..accounting.votes import VOTE_L2, label_noise

@@ -8,8 +8,8 @@ from typing import ClassVar
 from ...audit.claim import Adjacency, Claim, Unit, Value
 from ...audit.curve import Curve
 from ...audit.observer import ANSWERS, UPLOADS
-from ...fl.transfer.plan import TransferPlan
 from ...fl.transfer.protection import TransferProtection
+from ...fl.transfer.task import TransferPlan
 from ..accounting.pure import BASIC_COMPOSITION, EXACT_COMPOSITION
 from ..defense import DefensePart, check_delta, check_epsilon
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from ...fl.laws.law import clip
+from ...fl.laws import clip
 from ...fl.protection import State
 from ...fl.streams import normal
-from ...fl.transfer.plan import TransferPlan
 from ...fl.transfer.protection import TransferContext, TransferProtection
+from ...fl.transfer.task import TransferPlan
 from ..accounting.accountant import ANALYTIC_GAUSSIAN
 from ..accounting.gaussian import gaussian_curve, gaussian_noise
 from ..defense import check_bound

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ...fl.transfer.plan import TransferPlan
+from ...fl.transfer.task import TransferPlan
 from ..accounting.accountant import ANALYTIC_GAUSSIAN
 from ..accounting.gaussian import gaussian_curve
 from ..accounting.votes import VOTE_L2, label_noise

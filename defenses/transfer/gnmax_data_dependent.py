@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ...audit.arrays import FloatArray
 from ...fl.protection import State
-from ...fl.transfer.plan import TransferPlan
 from ...fl.transfer.protection import Released, TransferContext, counts_of
+from ...fl.transfer.task import TransferPlan
 from ..accounting.accountant import RENYI
 from ..accounting.conversion import epsilon_at_best_order
 from ..accounting.smooth_sensitivity import GapBound, SmoothRelease

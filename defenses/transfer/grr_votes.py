@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...fl.transfer.plan import TransferPlan
+from ...fl.transfer.task import TransferPlan
 from ..accounting.pure import each_of
 from ..randomisers.categories.grr import GRR
 from .defense import BudgetedTransfer, PreparedTransfer

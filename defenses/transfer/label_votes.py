@@ -7,8 +7,8 @@ from torch import Tensor
 
 from ...audit.arrays import FloatArray
 from ...fl.protection import State
-from ...fl.transfer.plan import TransferPlan
 from ...fl.transfer.protection import Released, TransferContext, TransferProtection, counts_of
+from ...fl.transfer.task import TransferPlan
 from .noisy_max import NoisyMax
 
 

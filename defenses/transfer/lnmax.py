@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...fl.transfer.plan import TransferPlan
+from ...fl.transfer.task import TransferPlan
 from ..accounting.accountant import ACCOUNTANT
 from ..accounting.gaussian import profile_of
 from ..accounting.pure import BASIC_COMPOSITION

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...audit.arrays import FloatArray
-from ...fl.transfer.plan import TransferPlan
 from ...fl.transfer.protection import TransferProtection
+from ...fl.transfer.task import TransferPlan
 from .defense import PreparedTransfer, TransferDefense
 
 

@@ -9,8 +9,8 @@ from torch.nn.functional import one_hot
 
 from ...audit.arrays import FloatArray
 from ...fl.protection import State
-from ...fl.transfer.plan import TransferPlan
 from ...fl.transfer.protection import TransferContext, TransferProtection
+from ...fl.transfer.task import TransferPlan
 from ..randomisers.categories.finite_domain import FiniteDomain
 
 

@@ -15,9 +15,8 @@ from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.observer import ANSWERS, UPLOADS
 from ...fl.hooks import overrides
-from ...fl.transfer.hook_calls import released_labels, sent_answers
-from ...fl.transfer.plan import TransferPlan
-from ...fl.transfer.protection import Released, TransferContext, TransferProtection
+from ...fl.transfer.protection import Released, TransferContext, TransferProtection, released_labels, sent_answers
+from ...fl.transfer.task import TransferPlan
 
 Mechanism = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
 Pair = tuple[FloatArray, FloatArray]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from ...audit.claim import Adjacency, Claim, Unit, Value
 from ...audit.curve import Curve
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY, Observer
-from ...fl.vertical.plan import VerticalPlan
+from ...fl.vertical.protection import VerticalPlan
 
 LABEL_OBSERVERS = (PASSIVE_PARTY, FINAL_MODEL)
 ONE_PARTY = "a person's columns at one party"

@@ -5,9 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ...audit.claim import Claim
-from ...fl.vertical.law import VerticalLaw
-from ...fl.vertical.plan import VerticalPlan
-from ...fl.vertical.protection import VerticalProtection
+from ...fl.vertical.protection import VerticalLaw, VerticalPlan, VerticalProtection
 from ..defense import DefensePart
 
 

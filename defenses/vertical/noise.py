@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...fl.laws.law import clip
+from ...fl.laws import clip
 from ...fl.streams import normal
-from ...fl.vertical.law import Noise
+from ...fl.vertical.protection import Noise
 
 
 def check_noise(noise: str) -> None:

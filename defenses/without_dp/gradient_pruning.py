@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...fl.laws.sparse import prune
+from ...fl.laws import prune
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State, Sums

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...audit.observer import UPLOADS, Observer
 from ...fl.fields import check_positive
-from ...fl.laws.law import GaussianLaw, clip
+from ...fl.laws import GaussianLaw, clip
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State, Sums

@@ -1,15 +1,54 @@
-"""A data set holds labelled images, rows or texts and, where known, masks of sensitive pixels and owners."""
+"""A data set holds labelled images, rows or texts and, where known, masks of sensitive pixels and owners.
+
+Masks of privacy-sensitive pixels are computed after PSI (Xiao et al. 2025).
+"""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..objective import CLASSIFICATION, objective_of
+from ..objective import CLASSIFICATION, MULTILABEL, NEXT_TOKEN, REGRESSION, objective_of
 from ..streams import Streams
-from .regions import stroke_box
+
+# A pixel this bright belongs to the stroke.
+_INK = 0.1
+
+
+def stroke_box(images: Tensor) -> Tensor:
+    """Return a mask of the smallest box around each image's pixels brighter than 0.1.
+
+    ``images (n, c, h, w)`` give masks ``(n, h, w)``.
+
+    Meant for digits on a black background; empty for a black image.
+    """
+    ink = images.numpy().max(1) > _INK
+    down, across = _span(ink.any(2)), _span(ink.any(1))
+    return torch.from_numpy(down[:, :, None] & across[:, None, :])
+
+
+def box_mask(boxes: Sequence[tuple[int, int, int, int]], height: int, width: int) -> Tensor:
+    """Return a boolean mask ``(height, width)`` that is true inside any of the boxes.
+
+    Each box is (left, top, right, bottom).
+
+    Right and bottom edges are exclusive; boxes are cut at the image's border.
+    """
+    mask = torch.zeros(height, width, dtype=torch.bool)
+    for left, top, right, bottom in boxes:
+        # Negative edges count from the end in numpy and torch, so they are cut at 0.
+        mask[max(0, top) : max(0, bottom), max(0, left) : max(0, right)] = True
+    return mask
+
+
+def _span(there: np.ndarray) -> np.ndarray:
+    """``(n, k)``: true from the first true entry of each row to its last."""
+    begun = np.logical_or.accumulate(there, axis=1)
+    left = np.logical_or.accumulate(there[:, ::-1], axis=1)[:, ::-1]
+    return np.asarray(begun & left, dtype=np.bool_)
 
 
 class DatasetMissing(FileNotFoundError):
@@ -177,3 +216,105 @@ def _add(digest: "hashlib._Hash", array: Tensor) -> None:
     # The shape too: equal bytes of another shape are other data.
     digest.update(f"{tuple(array.shape)}".encode())
     digest.update(array.contiguous().numpy().data)
+
+
+_NAMED = 12
+
+
+def description(dataset: Dataset) -> dict[str, str]:
+    """Return the facts about a data set by their names, each as a short text."""
+    channels, height, width = dataset.shape
+    table = dataset.rows or (channels, height) == (1, 1)
+    text = dataset.task == NEXT_TOKEN
+    facts = {"kind": "texts" if text else "rows of a table" if table else "images"}
+    if text:
+        facts["length"] = f"{width} tokens"
+    elif table:
+        facts["features"] = str(width)
+    else:
+        facts["size"] = f"{height}x{width} pixels (height x width)"
+        facts["colour"] = {1: "grey", 3: "colour (3 channels)"}.get(channels, f"{channels} channels")
+    facts["samples"] = f"{len(dataset.train_labels)} training, {len(dataset.test_labels)} test"
+    facts["range"] = f"{float(dataset.train_images.min()):.4g} to {float(dataset.train_images.max()):.4g}"
+    facts |= _LABELS[dataset.task](dataset)
+    if dataset.train_owners is None:
+        facts["owners"] = "not known"
+    else:
+        sizes = torch.unique(dataset.train_owners, return_counts=True)[1]
+        facts["owners"] = f"{len(sizes)}, with {int(sizes.min())} to {int(sizes.max())} training samples each"
+    if dataset.train_masks is not None:
+        facts["sensitive pixels"] = f"{float(dataset.train_masks.double().mean()):.1%} of the training pixels"
+    facts["tasks"] = ", ".join(_tasks(dataset, table))
+    facts["SHA-256"] = dataset.digest
+    return facts
+
+
+def _tasks(dataset: Dataset, table: bool) -> list[str]:
+    kind = "table" if table else "image"
+    if dataset.task == NEXT_TOKEN:
+        return ["prediction of the next token"]
+    if dataset.task == REGRESSION:
+        return [f"{kind} regression"]
+    if dataset.task == MULTILABEL:
+        return [f"{kind} classification with several labels"]
+    tasks = [f"{kind} classification" + (" (binary)" if dataset.classes == 2 else "")]
+    return [*tasks, "segmentation"] if dataset.train_targets is not None else tasks
+
+
+def _classes(dataset: Dataset) -> dict[str, str]:
+    counts = torch.bincount(dataset.train_labels, minlength=dataset.classes)
+    return {"classes": f"{dataset.classes}{_by_class(dataset, counts)}", "balance": _balance(counts)}
+
+
+def _numbers(dataset: Dataset) -> dict[str, str]:
+    """The range, mean and deviation of each number to predict, as the model gets them, and their unit."""
+    scale, found = dataset.label_scale or (1.0,) * dataset.classes, []
+    for column, values in enumerate(dataset.train_labels.double().T):
+        name = f"{dataset.class_names[column]}: " if dataset.class_names else ""
+        unit = "" if scale[column] == 1 else f", in units of {scale[column]:.4g}"
+        low, high, mean, std = (
+            float(one) for one in (values.min(), values.max(), values.mean(), values.std(correction=0))
+        )
+        found.append(f"{name}{low:.4g} to {high:.4g}, mean {round(mean, 2) + 0:.4g}, deviation {std:.3g}{unit}")
+    return {"numbers to predict": f"{dataset.classes} ({_first(found, '; ')})"}
+
+
+def _flags(dataset: Dataset) -> dict[str, str]:
+    """The share of training samples for which each label holds."""
+    names = dataset.class_names or tuple(map(str, range(dataset.classes)))
+    shares = dataset.train_labels.double().mean(0).tolist()
+    found = [f"{name}: {share:.1%}" for name, share in zip(names, shares, strict=True)]
+    each = float(dataset.train_labels.double().sum(1).mean())
+    return {
+        "labels": f"{dataset.classes} ({_first(found, ', ')})",
+        "balance": f"{each:.2g} labels per sample on average",
+    }
+
+
+def _tokens(dataset: Dataset) -> dict[str, str]:
+    """The size of the vocabulary, and how much of the texts its most frequent token makes up."""
+    shares = torch.bincount(dataset.train_labels.flatten(), minlength=dataset.classes).double()
+    return {"vocabulary": f"{dataset.classes} tokens, the most frequent {float(shares.max() / shares.sum()):.1%}"}
+
+
+_LABELS = {CLASSIFICATION: _classes, REGRESSION: _numbers, MULTILABEL: _flags, NEXT_TOKEN: _tokens}
+
+
+def _first(found: list[str], separator: str) -> str:
+    more = f", and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return f"{separator.join(found[:_NAMED])}{more}"
+
+
+def _by_class(dataset: Dataset, counts: Tensor) -> str:
+    """The training samples of each class, of many classes the first ones only."""
+    names = dataset.class_names or tuple(map(str, range(dataset.classes)))
+    shown = [f"{name}: {count}" for name, count in zip(names, counts.tolist(), strict=False)]
+    return f" ({_first(shown, ', ')})"
+
+
+def _balance(counts: Tensor) -> str:
+    shares = counts.double() / counts.sum()
+    empty = int((counts == 0).sum())
+    has = "class has" if empty == 1 else "classes have"
+    lacking = f"; {empty} {has} no training sample" if empty else ""
+    return f"smallest class {float(shares.min()):.1%}, largest class {float(shares.max()):.1%}{lacking}"

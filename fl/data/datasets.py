@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ...audit.parts import Spec, build, find_outside, name_and_options, version_of
-from . import adult, cifar, location30, qmnist, receipts, secrets, shakespeare, sroie
+from . import adult, cifar, location30, qmnist, receipts, shakespeare, sroie
 from .data_folder import DataFolder, cache_folder
 from .dataset import Dataset, DatasetMissing, fixed_order
 from .files.lookup import DataFile, dataset_from, names_a_file
@@ -145,7 +145,7 @@ def _load(name: str) -> Dataset:
         "adult": adult.adult,
         "location30": location30.location30,
         "shakespeare": shakespeare.shakespeare,
-        "shakespeare_secrets": secrets.shakespeare_secrets,
+        "shakespeare_secrets": shakespeare.shakespeare_secrets,
     }
     return loaders[name](folder) if name in loaders else _load_mnist(name)
 

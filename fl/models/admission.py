@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...audit.wording import counted
-from .seeded_dropout import with_seeded_dropout
+from .layers import with_seeded_dropout
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 _DTYPES = (torch.float32, torch.float64)

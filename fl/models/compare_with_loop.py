@@ -10,9 +10,8 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from .admission import batch_norms, prepared
-from .gradients.clipped_sums import clipped_sum_of, sample_norms
-from .gradients.sample_blocks import SampleLoss, sample_rows
-from .seeded_dropout import SeededModel
+from .gradients import SampleLoss, clipped_sum_of, sample_norms, sample_rows
+from .layers import SeededModel
 
 Losses = Callable[[Tensor, Tensor], Tensor]
 """The losses ``(n,)`` of a batch from its logits and labels."""

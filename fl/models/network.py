@@ -26,15 +26,10 @@ from ...audit.parts import described
 from ..layout import Layout
 from ..objective import CLASSIFICATION, NEXT_TOKEN, OBJECTIVES, SEGMENTATION, Objective, objective_of
 from .admission import batch_norms
-from .dropout import Chain, dropout_of
-from .gradients.clipped_sums import Weigh, clipped_sum_of
-from .gradients.differentiable_twice import differentiable_twice
-from .gradients.sample_blocks import SampleLoss, is_mapped, report_loop, sample_rows
-from .imprint import planted
-from .normalise import Normalisation
+from .gradients import SampleLoss, Weigh, clipped_sum_of, differentiable_twice, is_mapped, report_loop, sample_rows
+from .layers import Chain, Normalisation, SeededModel, dropout_of, planted
 from .sample_gradients import is_known, sample_gradients
 from .sample_gradients import logits as known_logits
-from .seeded_dropout import SeededModel
 from .small_models import (
     build_model,
     has_plain_layers,
@@ -505,3 +500,21 @@ class Network:
             params.new_zeros(len(params), self.inert),
         ]
         return torch.cat(parts, dim=1)
+
+
+WORDS = (
+    "each row of its outputs lies in [0, 1] and sums to 1, as after a softmax: the loss of training applies a softmax "
+    "itself, so return the logits"
+)
+_CLOSE = 1e-4
+
+
+def returns_probabilities(network: Network) -> bool:
+    """Return whether a classifier, with its own initial weights, turns images into rows in [0, 1] that sum to 1."""
+    if not network.objective.classifies:
+        return False
+    images = torch.linspace(0, 1, 2 * prod(network.shape)).view(2, *network.shape)
+    with torch.no_grad():
+        outputs = network.module(images)
+    inside = bool(((outputs >= 0) & (outputs <= 1)).all())
+    return inside and bool(((outputs.sum(1) - 1).abs() <= _CLOSE).all())

@@ -15,8 +15,7 @@ from torch.nn.functional import conv2d, linear, pad
 
 from ..layout import Layout
 from ..objective import Objective
-from .dropout import Chain, Dropout
-from .normalise import Normalise
+from .layers import Chain, Dropout, Normalise
 
 _PLAIN = (nn.ReLU, nn.LeakyReLU, nn.Sigmoid, nn.Tanh, nn.MaxPool2d, nn.Flatten, Dropout, Normalise)
 """Layers without parameters that treat each sample by itself."""

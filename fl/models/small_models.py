@@ -18,13 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from ...audit.parts import call, find_outside, names_in, part_in
-from ..seeded import seeded
-from ..streams import uniform
+from ..streams import seeded, uniform
 from .admission import prepared
-from .dropout import Chain
-from .imprint import ImprintLayer
-from .normalise import Normalisation, Normalise
-from .seeded_dropout import with_seeded_dropout
+from .layers import Chain, ImprintLayer, Normalisation, Normalise, with_seeded_dropout
 
 _FOLDER = f"{__package__}.architectures"
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..algorithms.local_training import Numbers
+from ..algorithms import Numbers
 from ..models.network import Network
 
 CPU = "cpu"

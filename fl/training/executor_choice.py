@@ -5,11 +5,11 @@ from typing import cast
 
 from ...audit.parts import names_in
 from ...audit.wording import nearest
-from ..algorithms.algorithm import FedSGD
+from ..algorithms import FedSGD
 from ..canary import Canaries
-from ..partitions.sampling import Full
 from ..plan import Plan
 from ..protection import Protection
+from ..sampling import Full
 from ..task import Task
 from .devices import CPU
 from .executors.batched import Batched

@@ -13,12 +13,9 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from ..streams import Streams
-from .hook_calls import released_labels, sent_answers
-from .plan import TransferPlan
-from .protection import Released, TransferContext, TransferProtection
+from .protection import Released, TransferContext, TransferProtection, released_labels, sent_answers
 from .recorder import TransferEvent, TransferRecorder
-from .training import Lessons, trained
-from .transfer_task import ABSTAINED, TransferTask
+from .task import ABSTAINED, Lessons, TransferPlan, TransferTask, trained
 
 
 def run_transfer(

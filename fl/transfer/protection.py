@@ -1,17 +1,46 @@
-"""Defines the hooks through which a defense changes a transfer; by default the label with most votes is released."""
+"""The hooks through which a defense changes a transfer; by default the label with most votes is released.
+
+They are called here, in trainings and in audits alike, and what they return is checked. Laws are the public
+distributions of a teacher's answer and of a released label, which attacks use.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from ..hooks import Hooks
+from ...audit.arrays import FloatArray
+from ..hooks import Hooks, wrong_return
 from ..protection import State
-from .law import AnswerLaw, LabelLaw
-from .plan import TransferPlan
+from .task import ABSTAINED, TransferPlan
+
+
+class AnswerLaw(Protocol):
+    """The interface of the distribution of one teacher's answer to one query, given the teacher's vote."""
+
+    def log_likelihoods(self, answers: FloatArray) -> FloatArray:
+        """Return the log density of each answer under each vote: ``answers (..., m)`` give ``(..., classes)``.
+
+        It may be relative to any measure that does not depend on the vote: only ratios are used.
+        """
+        ...
+
+
+class LabelLaw(Protocol):
+    """The interface of the distribution of one query's released label, given the votes of all teachers.
+
+    The labels of different queries are independent, given the votes.
+    """
+
+    def log_probabilities(self, counts: FloatArray) -> FloatArray:
+        """Return the log probability of each label, and last of no label: vote ``counts (..., classes)`` give
+        ``(..., classes + 1)``.
+        """
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,3 +123,60 @@ def _of_each_run(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor
         once = function(tensor[:1])
         return once.expand(len(tensor), *once.shape[1:])
     return function(tensor)
+
+
+def sent_answers(
+    protection: TransferProtection, logits: Tensor, context: TransferContext, state: State, rng: np.random.Generator
+) -> Tensor:
+    """Return what the teachers send: ``logits (R, teachers, queries, classes)`` give ``(R, teachers, queries, m)``.
+
+    Raises:
+        ValueError: if the hook ``teacher_answers`` returns anything but finite numbers of this shape.
+    """
+    found: Any = protection.teacher_answers(logits, context, state, rng)
+    words = f"finite numbers of shape (replicas, teachers, queries, m) = ({', '.join(map(str, logits.shape[:3]))}, m)"
+    right = isinstance(found, Tensor) and found.ndim == 4 and found.shape[:3] == logits.shape[:3]
+    _require("teacher_answers", right, f"a torch.Tensor of {words}", found)
+    answers: Tensor = found
+    # Equal runs share their memory, and one of them shows what all hold.
+    once = answers[:1] if answers.stride(0) == 0 else answers
+    # A NaN would win every comparison of sums, and one teacher would choose the label.
+    _require("teacher_answers", bool(once.isfinite().all()), words, "NaN or infinity")
+    return answers
+
+
+def released_labels(
+    protection: TransferProtection, answers: Tensor, context: TransferContext, state: State, rng: np.random.Generator
+) -> Released:
+    """Return what the student is given, from answers ``(R, teachers, queries, m)``.
+
+    Raises:
+        ValueError: if the hook ``aggregate_votes`` returns anything but one label or none for each query of each run,
+            numbers with one row per run, and a state.
+    """
+    found: Any = protection.aggregate_votes(answers, context, state, rng)
+    right = isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Released)
+    _require("aggregate_votes", right, "a tuple (Released(labels=...), state)", found)
+    released: Released = found[0]
+    _check_labels(released.labels, context)
+    for name, number in released.numbers.items():
+        right = isinstance(number, Tensor) and number.ndim >= 1 and len(number) == context.replicas
+        words = f"number {name} as a torch.Tensor with one row per replica, ({context.replicas}, ...)"
+        _require("aggregate_votes", right, words, number)
+    return released
+
+
+def _check_labels(labels: Any, context: TransferContext) -> None:
+    wanted, last = (context.replicas, context.plan.queries), context.plan.classes - 1
+    # Torch would broadcast a single row to all replicas silently, and they would share their noise.
+    right = isinstance(labels, Tensor) and tuple(labels.shape) == wanted and labels.dtype is torch.int64
+    words = f"labels as a torch.Tensor of torch.int64 and shape (replicas, queries) = {wanted}"
+    _require("aggregate_votes", right, words, labels)
+    low, high = int(labels.min()), int(labels.max())
+    words = f"labels in 0..{last}, or {ABSTAINED} for a query without a label"
+    _require("aggregate_votes", ABSTAINED <= low <= high <= last, words, f"{low} to {high}")
+
+
+def _require(hook: str, right: bool, allowed: str, returned: Any) -> None:
+    if not right:
+        raise wrong_return(hook, allowed, returned)

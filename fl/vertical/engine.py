@@ -12,10 +12,8 @@ from torch.nn.functional import one_hot
 from ..fields import check_positive
 from ..hooks import overrides
 from ..streams import Streams
-from .network import VerticalModels
-from .plan import VerticalPlan
-from .protection import VerticalContext, VerticalProtection, check_returned
-from .stack import Layers, moved, row_norms, weighted_sum
+from .network import Layers, VerticalModels, moved, row_norms, weighted_sum
+from .protection import VerticalContext, VerticalPlan, VerticalProtection, check_returned
 from .task import VerticalTask
 
 

@@ -6,9 +6,8 @@ from torch import Tensor
 
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY, Observer
 from .engine import StepEvent
-from .network import VerticalModels
-from .plan import VerticalPlan
-from .stack import Layers
+from .network import Layers, VerticalModels
+from .protection import VerticalPlan
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...fl.engine import ResumeState
 from ...fl.plan import Plan
-from ...fl.resume_state import ResumeState
 from ..results.store import Store
 
 SCHEMA = "checkpoint-2"

@@ -16,8 +16,8 @@ from ...attacks.attack import Attack, Evidence, Knowledge, Undefined
 from ...attacks.gradient.image_attack import SearchAttack
 from ...audit.parts import raised_at
 from ...fl.message import Message
+from ...fl.recorder import RoundView, View
 from ...fl.training.devices import exact_convolutions
-from ...fl.view import RoundView, View
 from ..config.resolve import AttackEntry
 from ..config.source import ConfigError
 from ..results.cell import Cell

@@ -25,16 +25,16 @@ from ...audit.metrics import Area, ScoresByRun, area_interval, tpr_at
 from ...audit.observer import FINAL_MODEL
 from ...audit.supplied.given import detached
 from ...audit.wording import shortened
-from ...fl.algorithms.algorithm import FedSGD
+from ...fl.algorithms import FedSGD
 from ...fl.layout import Layout
+from ...fl.models.layers import Normalisation, Normalise, normalisation_from
 from ...fl.models.network import Network
-from ...fl.models.normalise import Normalisation, Normalise, normalisation_from
 from ...fl.objective import CLASSIFICATION, Objective, objective_of
-from ...fl.partitions.sampling import Full
 from ...fl.plan import Plan
 from ...fl.probe import Candidates
+from ...fl.recorder import View
+from ...fl.sampling import Full
 from ...fl.streams import Streams
-from ...fl.view import View
 from ..config.source import ConfigError
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ from ...audit.evidence import LabelCounts, Reconstructions
 from ...audit.observer import UPLOADS
 from ...audit.supplied.given import scores_or_rows
 from ...fl.fields import check_count
-from ...fl.laws.law import Law
+from ...fl.laws import Law
 from ...fl.message import Message
-from ...fl.view import RoundView
+from ...fl.recorder import RoundView
 from ..config.catalogue import build, part_from_instance
 from ..scoring.images import match, score_images
 

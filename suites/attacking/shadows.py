@@ -18,10 +18,10 @@ from ...fl.engine import run_federation
 from ...fl.plan import Plan
 from ...fl.probe import Candidates
 from ...fl.protection import Protection
+from ...fl.recorder import RoundView, View
 from ...fl.streams import Streams, uniform
 from ...fl.task import Task
 from ...fl.training.local import Batch, LocalTrainer
-from ...fl.view import RoundView, View
 from ..config.resolve import executor_of, plan_of, task_of
 from ..config.tables.suite import FederationSpec, PlanChange
 from ..results.cell import Cell

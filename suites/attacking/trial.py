@@ -15,16 +15,13 @@ from ...attacks.attack import Knowledge, Level
 from ...attacks.uploads import reduce_view
 from ...audit.evidence import CandidateScores, Exposures, LabelCounts, Reconstructions, SourceScores, TokenGuesses
 from ...audit.observer import UPLOADS
-from ...fl.engine import Recorder, run_federation
+from ...fl.engine import Recorder, ResumeState, run_federation
 from ...fl.plan import Plan
 from ...fl.probe import CandidateProbe, OwnerProbe
 from ...fl.protection import Protection
-from ...fl.recorder import LotRecorder, NumbersRecorder, UtilityRecorder, ViewRecorder
-from ...fl.resume_state import ResumeState
+from ...fl.recorder import LotRecorder, NumbersRecorder, TrafficRecorder, UtilityRecorder, View, ViewRecorder
 from ...fl.streams import Streams
 from ...fl.task import Task
-from ...fl.traffic import TrafficRecorder
-from ...fl.view import View
 from ..config.resolve import executor_of, plan_of, task_of
 from ..config.tables.suite import FederationSpec, PlanChange
 from ..results.cell import Cell

@@ -13,14 +13,13 @@ from ...attacks.membership.candidates import RoundRows, rounds_of
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, UPLOADS
 from ...fl.channels import changes_broadcast
 from ...fl.hooks import overrides
-from ...fl.laws.law import GaussianLaw, Law, Mixing, ReportLaw
-from ...fl.partitions.sampling import FixedSize
+from ...fl.laws import GaussianLaw, Law, Mixing, ReportLaw
 from ...fl.plan import Plan
 from ...fl.probe import CandidateProbe
 from ...fl.protection import Protection
-from ...fl.recorder import LotRecorder
+from ...fl.recorder import LotRecorder, View
+from ...fl.sampling import FixedSize
 from ...fl.task import Task
-from ...fl.view import View
 
 _NO_NOISE = 1e-12
 """Standard deviation assumed for a release without noise, so that log ratios stay finite."""

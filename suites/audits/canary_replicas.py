@@ -18,7 +18,7 @@ from ...audit.parts import name_and_options
 from ...checks.canaries import CanaryInputs, canary_kind, check_covered, clients_of_user
 from ...checks.noise_replicas import expected_repeats
 from ...fl.canary import Canary, DataCanary
-from ...fl.laws.law import GaussianLaw
+from ...fl.laws import GaussianLaw
 from ...fl.plan import Plan
 from ...fl.streams import Streams
 from ...fl.task import Task

@@ -27,14 +27,13 @@ from ...checks.replay import check_claim, with_own_model
 from ...checks.trials import view_checks
 from ...fl.canary import Canaries, Canary, CanarySet, DataCanary
 from ...fl.engine import run_federation
-from ...fl.laws.law import GaussianLaw, Law
+from ...fl.laws import GaussianLaw, Law
 from ...fl.plan import Plan
 from ...fl.protection import Protection
-from ...fl.recorder import ViewRecorder
+from ...fl.recorder import View, ViewRecorder
 from ...fl.streams import Streams
 from ...fl.task import Task
 from ...fl.training.local import Batch
-from ...fl.view import View
 from ..config.resolve import audited, calibrated, executor_of, plan_of, task_of
 from ..config.tables.suite import MOST_TRIALS
 from .planned_audit import AuditRequest, BlockJob

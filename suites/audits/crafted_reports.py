@@ -25,11 +25,11 @@ from ...audit.measurement import Measurement
 from ...audit.observer import SHUFFLED
 from ...checks.canaries import COORDINATE, JOINT, rows_that_differ
 from ...checks.shuffled import report_checks
-from ...fl.laws.law import Mixing, ReportLaw
+from ...fl.laws import Mixing, ReportLaw
 from ...fl.message import Message
-from ...fl.partitions.sampling import FixedSize
 from ...fl.plan import Plan
 from ...fl.rounds import Round, Rounds
+from ...fl.sampling import FixedSize
 from ...fl.streams import Streams, uniform
 from ...fl.task import Task
 from ..config.tables.suite import AuditSpec

@@ -28,10 +28,10 @@ from ...checks.canaries import CANARIES
 from ...checks.noise_replicas import check_centred, replica_checks
 from ...checks.replay import ReplaySetup, replay_setup
 from ...fl.canary import Canary
-from ...fl.laws.law import GaussianLaw, describes_release
-from ...fl.partitions.sampling import Full
+from ...fl.laws import GaussianLaw, describes_release
 from ...fl.plan import Plan
 from ...fl.replay import frozen_federation
+from ...fl.sampling import Full
 from ...fl.task import Task
 from ..config.tables.suite import AuditSpec
 from ..results.store import Store

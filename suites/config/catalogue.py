@@ -16,11 +16,11 @@ from pydantic import BaseModel
 from ...audit.parts import KINDS, Spec, find_outside, is_path, label, name_and_options, points, version_of
 from ...audit.wording import nearest
 from ...checks.canaries import CANARIES
-from ...fl.algorithms.algorithm import KNOWN_ALGORITHMS
+from ...fl.algorithms import KNOWN_ALGORITHMS
 from ...fl.data.datasets import KNOWN_DATASETS
 from ...fl.data.files.lookup import names_a_file
 from ...fl.models.small_models import known_models
-from ...fl.partitions.partitions import KNOWN_PARTITIONS
+from ...fl.partitions import KNOWN_PARTITIONS
 from .part_files import Kind, own_parts
 from .source import ConfigError
 from .tables.suite import AttackSpec, DefenseSpec, Suite

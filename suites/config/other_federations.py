@@ -19,17 +19,13 @@ from ...defenses.transfer.defense import PreparedTransfer, TransferDefense
 from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from ...fl.data.datasets import load_dataset
 from ...fl.data.files.lookup import names_a_file
-from ...fl.partitions.partitions import partition_from
+from ...fl.partitions import partition_from
 from ...fl.streams import Streams
 from ...fl.task import build_task
 from ...fl.transfer.engine import teacher_logits
-from ...fl.transfer.plan import TransferPlan
 from ...fl.transfer.protection import TransferProtection
-from ...fl.transfer.training import TrainingRule
-from ...fl.transfer.transfer_task import TransferTask, transfer_task
-from ...fl.vertical.law import VerticalLaw
-from ...fl.vertical.plan import VerticalPlan
-from ...fl.vertical.protection import VerticalProtection
+from ...fl.transfer.task import TrainingRule, TransferPlan, TransferTask, transfer_task
+from ...fl.vertical.protection import VerticalLaw, VerticalPlan, VerticalProtection
 from ...fl.vertical.task import VerticalTask, build_vertical_task
 from .catalogue import outside_versions
 from .resolve import AttackEntry, DefenseEntry, ResolvedSuite, line_of

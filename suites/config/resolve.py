@@ -22,19 +22,18 @@ from ...audit.parts import find_outside, label, name_and_options
 from ...checks.canaries import canary_kind
 from ...defenses.defense import Defense, Prepared
 from ...defenses.transfer.defense import TransferDefense
-from ...fl.algorithms.algorithm import algorithm_from
+from ...fl.algorithms import algorithm_from
 from ...fl.data.datasets import load_dataset
+from ...fl.models.layers import normalisation_from
 from ...fl.models.network import Network
-from ...fl.models.normalise import normalisation_from
-from ...fl.partitions.partitions import partition_from
-from ...fl.partitions.sampling import cohort_from, sampling_from
+from ...fl.partitions import partition_from
 from ...fl.plan import Plan
 from ...fl.protection import Protection
+from ...fl.sampling import cohort_from, sampling_from
 from ...fl.streams import Streams
-from ...fl.task import Task, build_task
+from ...fl.task import Task, WarmStartRule, build_task
 from ...fl.training.executor_choice import executor_named
 from ...fl.training.local import LocalTrainer
-from ...fl.warm_start import WarmStartRule
 from .catalogue import (
     Part,
     build,

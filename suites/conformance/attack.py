@@ -16,10 +16,9 @@ from ...defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from ...fl.engine import run_federation
 from ...fl.probe import CandidateProbe, OwnerProbe
 from ...fl.protection import Protection
-from ...fl.recorder import LotRecorder, ViewRecorder
+from ...fl.recorder import LotRecorder, View, ViewRecorder
 from ...fl.streams import Streams
 from ...fl.task import Task
-from ...fl.view import View
 from ..attacking.worst_case import worst_case_hypotheses
 from .check import Check, Fault, Subject, built, can_be_sent, equal, no_global_randomness, require, toy_plan, toy_task
 

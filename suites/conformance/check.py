@@ -19,17 +19,15 @@ from torch import Tensor
 from ...attacks.attack import Undefined
 from ...audit.claim import Claim
 from ...audit.parts import Spec, described, name_and_options
-from ...fl.algorithms.algorithm import FedSGD
+from ...fl.algorithms import FedSGD
 from ...fl.data.dataset import Dataset
-from ...fl.data.secrets import CODES, LETTERS, PREFIX
-from ...fl.data.shakespeare import ALPHABET, tokens_of
-from ...fl.models.gradients.sample_blocks import SlowGradients
+from ...fl.data.shakespeare import ALPHABET, CODES, LETTERS, PREFIX, tokens_of
+from ...fl.models.gradients import SlowGradients
 from ...fl.objective import NEXT_TOKEN
-from ...fl.partitions.partitions import IID
-from ...fl.partitions.sampling import Full
+from ...fl.partitions import IID
 from ...fl.plan import Plan
-from ...fl.seeded import global_states
-from ...fl.streams import Streams, uniform
+from ...fl.sampling import Full
+from ...fl.streams import Streams, global_states, uniform
 from ...fl.task import Task, build_task
 
 _Found = TypeVar("_Found")

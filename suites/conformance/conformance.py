@@ -14,13 +14,13 @@ from ...checks.canaries import CANARIES, canary_kind
 from ...defenses.defense import DefensePart
 from ...defenses.transfer.defense import TransferDefense
 from ...defenses.vertical.defense import VerticalDefense
-from ...fl.algorithms.algorithm import KNOWN_ALGORITHMS, Algorithm, algorithm_from
+from ...fl.algorithms import KNOWN_ALGORITHMS, Algorithm, algorithm_from
 from ...fl.data.dataset import Dataset
 from ...fl.data.datasets import KNOWN_DATASETS, load_dataset
 from ...fl.data.files.lookup import dataset_from, names_a_file
 from ...fl.models.small_models import known_models
-from ...fl.partitions.partitions import KNOWN_PARTITIONS, Partition, partition_from
-from ...fl.partitions.sampling import Sampling, cohort_from
+from ...fl.partitions import KNOWN_PARTITIONS, Partition, partition_from
+from ...fl.sampling import Sampling, cohort_from
 from ..config.catalogue import build as build_class
 from ..config.catalogue import find as find_class
 from ..config.part_files import own_parts

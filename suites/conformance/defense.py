@@ -9,16 +9,13 @@ import torch
 
 from ...audit.claim import Claim
 from ...defenses.defense import Defense, Prepared
-from ...fl.algorithms.algorithm import FedAvg, FedSGD
-from ...fl.algorithms.proximal import BoundedUpdate
-from ...fl.algorithms.scaffold import Scaffold
+from ...fl.algorithms import BoundedUpdate, FedAvg, FedSGD, Scaffold
 from ...fl.engine import run_federation
 from ...fl.hooks import overrides
-from ...fl.partitions.sampling import FixedSize, Full, Poisson
 from ...fl.plan import Plan
 from ...fl.protection import Protection
-from ...fl.report_sum import sums_reports
-from ...fl.rounds import Rounds, given_rows
+from ...fl.rounds import Rounds, given_rows, sums_reports
+from ...fl.sampling import FixedSize, Full, Poisson
 from ...fl.streams import Streams, normal
 from ...fl.task import Task
 from ...fl.training.local import Batch

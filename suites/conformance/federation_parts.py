@@ -11,20 +11,17 @@ from torch import Tensor
 
 from ...audit.parts import load, points
 from ...checks.canaries import CANARIES
-from ...fl.algorithms.algorithm import KNOWN_ALGORITHMS, Algorithm
-from ...fl.algorithms.local_training import LocalState, Numbers
+from ...fl.algorithms import KNOWN_ALGORITHMS, Algorithm, LocalState, Numbers
 from ...fl.data.dataset import Dataset
 from ...fl.data.shakespeare import ALPHABET, LENGTH
 from ...fl.engine import run_federation
-from ...fl.models.network import Network
-from ...fl.models.probabilities import WORDS, returns_probabilities
+from ...fl.models.network import WORDS, Network, returns_probabilities
 from ...fl.models.small_models import find_model, known_models
 from ...fl.objective import CLASSIFICATION, MULTILABEL, NEXT_TOKEN, REGRESSION, SEGMENTATION
-from ...fl.partitions.partitions import KNOWN_PARTITIONS, Partition
-from ...fl.partitions.sampling import Epoch, FixedSize, Full, Poisson
+from ...fl.partitions import KNOWN_PARTITIONS, Partition
 from ...fl.protection import Protection
-from ...fl.seeded import seeded
-from ...fl.streams import Streams, normal, uniform
+from ...fl.sampling import Epoch, FixedSize, Full, Poisson
+from ...fl.streams import Streams, normal, seeded, uniform
 from ...fl.training.local import Batch
 from ..config.source import ConfigError
 from .check import Check, Fault, Subject, built, can_be_sent, equal, no_global_randomness, require, toy_plan, toy_task

@@ -19,16 +19,16 @@ from ...checks.results import worst_results
 from ...defenses.controls.case import Case, Fault
 from ...defenses.controls.fault import Mechanism, Mutant, Score, correct_version
 from ...defenses.defense import Defense, Prepared
-from ...fl.algorithms.algorithm import FedAvg, FedSGD
+from ...fl.algorithms import FedAvg, FedSGD
 from ...fl.canary import Canary
 from ...fl.data.datasets import load_dataset
 from ...fl.engine import run_federation
-from ...fl.laws.law import GaussianLaw
-from ...fl.partitions.partitions import partition_from
-from ...fl.partitions.sampling import Full, Poisson
+from ...fl.laws import GaussianLaw
+from ...fl.partitions import partition_from
 from ...fl.plan import Plan
 from ...fl.protection import Protection
 from ...fl.recorder import ViewRecorder
+from ...fl.sampling import Full, Poisson
 from ...fl.streams import Streams
 from ...fl.task import Task, build_task
 from ...fl.training.local import Batch

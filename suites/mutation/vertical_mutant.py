@@ -18,7 +18,7 @@ from ...defenses.controls.fault import Mutant, Score, correct_version
 from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from ...fl.data.datasets import load_dataset
 from ...fl.streams import Streams
-from ...fl.vertical.plan import VerticalPlan
+from ...fl.vertical.protection import VerticalPlan
 from ...fl.vertical.task import VerticalTask, build_vertical_task
 from ..vertical.checks.claim_checks import vertical_checks
 from ..vertical.discriminant import discriminant

@@ -16,8 +16,8 @@ from ...defenses.defense import variant_of
 from ...defenses.transfer.defense import PreparedTransfer
 from ...defenses.vertical.defense import VerticalPrepared
 from ...fl.plan import marks
-from ...fl.transfer.plan import TransferPlan
-from ...fl.vertical.plan import VerticalPlan
+from ...fl.transfer.task import TransferPlan
+from ...fl.vertical.protection import VerticalPlan
 from ..attacking.finished_cells import AttackCell
 from ..attacking.other_jobs import OtherAuditJob, OtherTrialJob
 from ..config.other_federations import (

@@ -8,7 +8,7 @@ from ...audit.observer import FINAL_MODEL
 from ...audit.parts import label
 from ...audit.wording import counted
 from ...fl.data.datasets import load_dataset
-from ...fl.models.probabilities import WORDS, returns_probabilities
+from ...fl.models.network import WORDS, returns_probabilities
 from ...fl.task import network_of
 from ..attacking.other_jobs import OtherAuditJob, OtherTrialJob
 from ..attacking.shadows import ShadowJob

@@ -7,11 +7,10 @@ import numpy as np
 from torch import Tensor
 
 from ...audit.claim import Claim
-from ...fl.recorder import NumbersRecorder, UtilityRecorder, by_round
+from ...fl.recorder import NumbersRecorder, TrafficRecorder, UtilityRecorder, by_round
 from ...fl.task import Task
-from ...fl.traffic import TrafficRecorder
 from ...fl.transfer.recorder import TransferEvent
-from ...fl.transfer.transfer_task import TransferTask
+from ...fl.transfer.task import TransferTask
 from ...fl.utility import Spread, spread_of, utility_of
 from ..results.cell import Cell
 from ..results.record import NUMBERS, ROUNDS, Record

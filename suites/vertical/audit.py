@@ -15,9 +15,7 @@ from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
 from ...checks.results import same_claim, worst_results
 from ...defenses.vertical.defense import VerticalDefense
 from ...fl.streams import Streams
-from ...fl.vertical.law import Noised, VerticalLaw
-from ...fl.vertical.plan import VerticalPlan
-from ...fl.vertical.protection import VerticalProtection
+from ...fl.vertical.protection import Noised, VerticalLaw, VerticalPlan, VerticalProtection
 from ...fl.vertical.task import VerticalTask
 from ..attacking.finished_cells import finish_cell
 from ..config.other_federations import small_plan, vertical_plan_of, vertical_task_of

@@ -28,8 +28,7 @@ from ...audit.evidence import CandidateScores, Design, Guesses, Setting
 from ...audit.measurement import Measurement
 from ...fl.streams import Streams
 from ...fl.vertical.engine import Planted, run_vertical
-from ...fl.vertical.plan import VerticalPlan
-from ...fl.vertical.protection import VerticalProtection
+from ...fl.vertical.protection import VerticalPlan, VerticalProtection
 from ...fl.vertical.task import VerticalTask
 from .discriminant import discriminant
 from .received import GradientsByPerson

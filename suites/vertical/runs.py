@@ -23,8 +23,7 @@ from ...audit.observer import FINAL_MODEL
 from ...audit.threshold import SplitThreshold
 from ...fl.streams import Streams
 from ...fl.vertical.engine import Runs, run_vertical
-from ...fl.vertical.plan import VerticalPlan
-from ...fl.vertical.protection import VerticalProtection
+from ...fl.vertical.protection import VerticalPlan, VerticalProtection
 from ...fl.vertical.task import VerticalTask
 from .clearest_event import clearest_event
 from .dependence import BLOCKS, dependent

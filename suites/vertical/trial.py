@@ -13,11 +13,9 @@ from ...audit.wording import counted
 from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from ...fl.streams import Streams
 from ...fl.vertical.engine import run_vertical
-from ...fl.vertical.law import VerticalLaw
 from ...fl.vertical.network import VerticalModels
-from ...fl.vertical.plan import VerticalPlan
-from ...fl.vertical.task import People, VerticalTask
-from ...fl.vertical.utility import predicted, utility_of
+from ...fl.vertical.protection import VerticalLaw, VerticalPlan
+from ...fl.vertical.task import People, VerticalTask, predicted, utility_of
 from ...fl.vertical.view import VerticalRecorder
 from ..attacking.finished_cells import AttackCell, Works, finish_job
 from ..attacking.other_jobs import OtherAuditJob, OtherTrialJob

@@ -11,8 +11,8 @@ from fedassay.adapters.many_units import ManyUnits
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
 from fedassay.audit.supplied.scores import audit_one_run
 from fedassay.checks.training_record import Plant, equal_releases
-from fedassay.fl.laws.law import GaussianLaw
-from fedassay.fl.seeded import global_states
+from fedassay.fl.laws import GaussianLaw
+from fedassay.fl.streams import global_states
 from flower_apps import CLIENTS, CLIP, NOISE, accounted, client, client_side, fixed, flower, quiet, server
 from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
 

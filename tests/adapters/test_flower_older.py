@@ -10,8 +10,8 @@ from fedassay.adapters.flower import App
 from fedassay.adapters.flower_play_back import CASES, EQUAL, FlowerPlayBack
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
 from fedassay.checks.training_record import Plant
-from fedassay.fl.laws.law import GaussianLaw
-from fedassay.fl.seeded import global_states
+from fedassay.fl.laws import GaussianLaw
+from fedassay.fl.streams import global_states
 from flower_apps import CLIENTS, CLIP
 from flwr.client.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod, secaggplus_mod
 from flwr.compat.server import ServerAppComponents

@@ -8,7 +8,7 @@ import torch
 from fedassay.adapters.many_units import ManyUnits, audit_many_units
 from fedassay.checks.training_record import Release, TrainingRecord
 from fedassay.defenses.accounting.stated_laws import claim_from_noise
-from fedassay.fl.laws.law import GaussianLaw
+from fedassay.fl.laws import GaussianLaw
 from fedassay.fl.layout import Layout
 
 LAYOUT = Layout(names=("weight",), shapes=((1500,),))

@@ -8,7 +8,7 @@ import torch
 from fedassay.adapters.many_units import ManyUnits, audit_many_units
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
 from fedassay.checks.training_record import Plant
-from fedassay.fl.seeded import seeded
+from fedassay.fl.streams import seeded
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 

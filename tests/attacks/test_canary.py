@@ -22,12 +22,12 @@ from fedassay.defenses.controls.clipping import ControlNoClip, NoClipProtection
 from fedassay.defenses.controls.noise import ControlNoiseHalved, NoiseHalvedProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.canary import Canary
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.sampling import Full, Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
+from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
 from scipy import stats

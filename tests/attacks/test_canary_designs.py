@@ -9,13 +9,13 @@ from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFF
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.canary import Canary, DataCanary
 from fedassay.fl.engine import run_federation
-from fedassay.fl.laws.law import clip
-from fedassay.fl.partitions.sampling import Poisson
+from fedassay.fl.laws import clip
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
+from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
 

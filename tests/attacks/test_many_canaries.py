@@ -12,8 +12,8 @@ from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.canary import CanarySet
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.recorder import ViewRecorder
+from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
 

@@ -10,10 +10,10 @@ from fedassay.attacks.gradient.random_image import RandomImage
 from fedassay.attacks.labels.random_labels import RandomLabels
 from fedassay.audit.evidence import LabelCounts, Reconstructions
 from fedassay.audit.observer import UPLOADS
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.message import Message
 from fedassay.fl.models.network import Network
-from fedassay.fl.view import RoundView, View
+from fedassay.fl.recorder import RoundView, View
 from toy_federation import flat_plan
 
 NETWORK = Network(model="logistic", shape=(1, 3, 3), classes=4)

@@ -16,13 +16,13 @@ from fedassay.attacks.labels.ilrg import ILRG
 from fedassay.attacks.uploads import read_uploads, reduce_view
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from fedassay.defenses.shuffling.cldp_sgd import OneBitLaw
-from fedassay.fl.algorithms.algorithm import FedAvg
-from fedassay.fl.laws.law import GaussianLaw, Mixing
-from fedassay.fl.partitions.sampling import FixedSize, Poisson
+from fedassay.fl.algorithms import FedAvg
+from fedassay.fl.laws import GaussianLaw, Mixing
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import View
+from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.task import Task
-from fedassay.fl.view import View
 
 Build = Callable[..., Any]
 

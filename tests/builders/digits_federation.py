@@ -7,16 +7,15 @@ import numpy as np
 import torch
 from fedassay.attacks.attack import Knowledge
 from fedassay.audit.observer import UPLOADS, Observer
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.partitions import IID, OneSample, Partition
+from fedassay.fl.partitions import IID, OneSample, Partition
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
+from fedassay.fl.recorder import View, ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task, build_task
-from fedassay.fl.view import View
 from fedassay.suites.scoring.images import match
 from torch import Tensor
 from toy_federation import toy_plan

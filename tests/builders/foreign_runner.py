@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from fedassay.checks.training_record import Release, TrainingRecord
 from fedassay.defenses.accounting.stated_laws import claim_from_accountant, claim_from_noise
-from fedassay.fl.laws.law import GaussianLaw
+from fedassay.fl.laws import GaussianLaw
 from fedassay.fl.layout import Layout
 
 LAYOUT = Layout(names=("weight",), shapes=((6,),))

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.canary import Canary
 from fedassay.fl.data.dataset import Dataset
-from fedassay.fl.partitions.partitions import IID
-from fedassay.fl.partitions.sampling import Sampling
+from fedassay.fl.partitions import IID
+from fedassay.fl.sampling import Sampling
 
 
 def rows(count=120, classes=3):

@@ -4,8 +4,7 @@ import gzip
 
 import numpy as np
 from fedassay.fl.data.data_folder import DataFolder
-from fedassay.fl.data.secrets import CODES
-from fedassay.fl.data.shakespeare import FILE, LENGTH
+from fedassay.fl.data.shakespeare import CODES, FILE, LENGTH
 
 
 def spoken(folder, *, speakers=41, windows=53):

@@ -3,12 +3,12 @@
 from typing import Any
 
 import torch
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.layout import Layout
-from fedassay.fl.models.imprint import thresholds
+from fedassay.fl.models.layers import thresholds
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.plan import Plan
+from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams, uniform
 from fedassay.fl.task import Task
 

@@ -6,15 +6,13 @@ import numpy as np
 import torch
 from fedassay.attacks.attack import Knowledge
 from fedassay.audit.observer import UPLOADS
-from fedassay.fl.data.secrets import LETTERS, PREFIX
-from fedassay.fl.data.shakespeare import ALPHABET, tokens_of
+from fedassay.fl.data.shakespeare import ALPHABET, LETTERS, PREFIX, tokens_of
 from fedassay.fl.engine import run_federation
 from fedassay.fl.models.network import Network
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import LotRecorder, ViewRecorder
+from fedassay.fl.recorder import LotRecorder, View, ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task
-from fedassay.fl.view import View
 from toy_federation import toy_plan
 
 LENGTH, TOKENS = 6, 9

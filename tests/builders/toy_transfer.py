@@ -5,9 +5,7 @@ from typing import Any
 import torch
 from fedassay.fl.layout import Layout
 from fedassay.fl.streams import Streams
-from fedassay.fl.transfer.plan import TransferPlan
-from fedassay.fl.transfer.training import TrainingRule
-from fedassay.fl.transfer.transfer_task import TransferTask, transfer_task
+from fedassay.fl.transfer.task import TrainingRule, TransferPlan, TransferTask, transfer_task
 from toy_federation import toy_task
 
 RULE = TrainingRule(steps=3, learning_rate=0.1, optimizer="sgd")

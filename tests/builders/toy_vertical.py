@@ -7,8 +7,7 @@ import torch
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.engine import Planted, Runs, StepEvent, run_vertical
 from fedassay.fl.vertical.network import VerticalNetwork
-from fedassay.fl.vertical.plan import VerticalPlan
-from fedassay.fl.vertical.protection import VerticalContext, VerticalProtection
+from fedassay.fl.vertical.protection import VerticalContext, VerticalPlan, VerticalProtection
 from fedassay.fl.vertical.task import People, VerticalTask
 from torch import Tensor
 

@@ -14,8 +14,7 @@ from fedassay.audit.observer import PASSIVE_PARTY, Observer
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.engine import run_vertical
 from fedassay.fl.vertical.network import VerticalModels, VerticalNetwork
-from fedassay.fl.vertical.plan import VerticalPlan
-from fedassay.fl.vertical.protection import VerticalProtection
+from fedassay.fl.vertical.protection import VerticalPlan, VerticalProtection
 from fedassay.fl.vertical.task import People, VerticalTask
 from fedassay.fl.vertical.view import VerticalRecorder, VerticalView
 

@@ -15,8 +15,8 @@ from fedassay.checks.seen_laws import SeenLaws
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
-from fedassay.fl.laws.law import clip
-from fedassay.fl.partitions.sampling import Full, Poisson
+from fedassay.fl.laws import clip
+from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import normal
 from toy_federation import toy_plan, toy_task
 

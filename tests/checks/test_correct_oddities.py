@@ -11,10 +11,10 @@ from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
-from fedassay.fl.algorithms.algorithm import FedSGD
-from fedassay.fl.laws.law import clip
-from fedassay.fl.partitions.sampling import Full, Poisson
+from fedassay.fl.algorithms import FedSGD
+from fedassay.fl.laws import clip
 from fedassay.fl.plan import Plan
+from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import normal, uniform
 from fedassay.suites.config.part_listing import correct_cases
 from toy_federation import toy_plan, toy_task

@@ -10,7 +10,7 @@ from fedassay.checks.given_rows import HookSetup
 from fedassay.checks.hook_checks import HookRuns, _sampled
 from fedassay.checks.measured import measured_checks
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
-from fedassay.fl.laws.law import clip
+from fedassay.fl.laws import clip
 from fedassay.fl.streams import normal, uniform
 from toy_federation import toy_plan, toy_task
 

@@ -28,8 +28,8 @@ from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
-from fedassay.fl.laws.law import GaussianLaw, clip
-from fedassay.fl.partitions.sampling import Poisson
+from fedassay.fl.laws import GaussianLaw, clip
+from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import normal
 from thinned import every
 from toy_federation import toy_plan, toy_task

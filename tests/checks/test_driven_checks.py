@@ -9,8 +9,8 @@ from fedassay.audit.claim import Claim
 from fedassay.checks.hook_checks import hook_runs
 from fedassay.checks.searches import driven_check
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
-from fedassay.fl.laws.law import clip, row_norms
-from fedassay.fl.partitions.sampling import Poisson
+from fedassay.fl.laws import clip, row_norms
+from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import normal
 from toy_federation import toy_plan, toy_task
 

@@ -9,9 +9,9 @@ from fedassay.audit.check import EVENTS
 from fedassay.audit.claim import Claim
 from fedassay.checks.events import event_checks
 from fedassay.checks.given_rows import HookSetup
-from fedassay.fl.algorithms.algorithm import FedSGD
-from fedassay.fl.partitions.sampling import Full
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import Full
 from fedassay.fl.streams import uniform
 from toy_federation import toy_plan, toy_task
 

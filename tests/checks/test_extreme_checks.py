@@ -14,12 +14,11 @@ from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
-from fedassay.fl.algorithms.proximal import BoundedUpdate
-from fedassay.fl.algorithms.scaffold import Scaffold
+from fedassay.fl.algorithms import BoundedUpdate, Scaffold
 from fedassay.fl.canary import AnyRow, Canary
-from fedassay.fl.laws.law import clip, clip_entries
-from fedassay.fl.partitions.sampling import FixedSize
+from fedassay.fl.laws import clip, clip_entries
 from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import FixedSize
 from fedassay.fl.streams import normal, uniform
 from known_parts import parts_by_name
 from thinned import every

@@ -9,7 +9,7 @@ from fedassay.checks.given_rows import HookSetup
 from fedassay.checks.hook_checks import _runs
 from fedassay.checks.searches import followed_check
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
-from fedassay.fl.laws.law import clip
+from fedassay.fl.laws import clip
 from fedassay.fl.streams import normal
 from toy_federation import toy_plan, toy_task
 

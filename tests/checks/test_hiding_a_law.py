@@ -6,8 +6,8 @@ import pytest
 import torch
 from fedassay.checks.coverage import power_of_checks
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
-from fedassay.fl.algorithms.algorithm import FedSGD
-from fedassay.fl.laws.law import clip
+from fedassay.fl.algorithms import FedSGD
+from fedassay.fl.laws import clip
 from fedassay.fl.streams import normal
 from fedassay.suites.audits.case import Fitted, claim_checks, received_checks
 from fedassay.suites.conformance.check import toy_plan

@@ -20,11 +20,9 @@ from fedassay.defenses.local.numbers.ldp_fed import LDPFed
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.defenses.shuffling.ldp_min import LDPMin
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
-from fedassay.fl.algorithms.proximal import BoundedUpdate
-from fedassay.fl.algorithms.scaffold import Scaffold
-from fedassay.fl.laws.law import GaussianLaw
-from fedassay.fl.partitions.sampling import Epoch, FixedSize, Full, Poisson
+from fedassay.fl.algorithms import BoundedUpdate, FedAvg, FedSGD, Scaffold
+from fedassay.fl.laws import GaussianLaw
+from fedassay.fl.sampling import Epoch, FixedSize, Full, Poisson
 from known_parts import parts_by_name
 from toy_federation import toy_plan, toy_task
 

@@ -11,8 +11,8 @@ from fedassay.checks.searches import longest_check
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
-from fedassay.fl.laws.law import clip
-from fedassay.fl.partitions.sampling import Poisson
+from fedassay.fl.laws import clip
+from fedassay.fl.sampling import Poisson
 from toy_federation import toy_plan, toy_task
 
 SIZES, ROUNDS = (4, 9, 6, 5, 7, 4), 6

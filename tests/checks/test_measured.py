@@ -15,12 +15,12 @@ from fedassay.defenses.controls.noise import ControlNoiseHalved, ControlNoiseOne
 from fedassay.defenses.local.numbers.ldp_duchi import LDPDuchi
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.partitions.partitions import partition_from
-from fedassay.fl.partitions.sampling import Full, Poisson
+from fedassay.fl.partitions import partition_from
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 from fedassay.suites.mutation.mutants import versions

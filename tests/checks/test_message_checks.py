@@ -16,11 +16,9 @@ from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtectio
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.defenses.shuffling.mechanisms.channel import shuffle_coordinates
-from fedassay.fl.algorithms.algorithm import FedSGD
-from fedassay.fl.algorithms.proximal import BoundedUpdate
-from fedassay.fl.algorithms.scaffold import Scaffold
-from fedassay.fl.laws.law import clip
-from fedassay.fl.partitions.sampling import FixedSize, Poisson
+from fedassay.fl.algorithms import BoundedUpdate, FedSGD, Scaffold
+from fedassay.fl.laws import clip
+from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.streams import normal
 from known_parts import parts_by_name
 from thinned import every

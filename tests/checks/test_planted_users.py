@@ -11,12 +11,12 @@ from fedassay.audit.observer import UPLOADS
 from fedassay.checks.canaries import user_shapes
 from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.user_level import UserLevel, UserLevelProtection, user_sums
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.canary import UserCanary
-from fedassay.fl.laws.law import clip
-from fedassay.fl.partitions.sampling import Full
+from fedassay.fl.laws import clip
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import Full
 from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.tables.suite import FederationSpec
 

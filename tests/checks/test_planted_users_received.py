@@ -10,7 +10,7 @@ from fedassay.checks.replay import replay_setup
 from fedassay.checks.trials import neighbours_of, view_checks
 from fedassay.defenses.client_level.user_level import UserLevelProtection, user_sums
 from fedassay.defenses.controls.clipping import ControlUserClipPerClient
-from fedassay.fl.laws.law import clip
+from fedassay.fl.laws import clip
 from fedassay.suites.mutation.versions import versions_of
 
 

@@ -9,7 +9,7 @@ from fedassay.audit.observer import UPLOADS
 from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
-from fedassay.fl.laws.law import clip
+from fedassay.fl.laws import clip
 from fedassay.fl.streams import normal, uniform
 from known_parts import parts_by_name
 from toy_federation import toy_plan, toy_task

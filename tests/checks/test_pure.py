@@ -9,9 +9,9 @@ from fedassay.audit.check import PURE
 from fedassay.audit.claim import Claim
 from fedassay.audit.observer import AGGREGATE, UPLOADS
 from fedassay.checks.pure import pure_checks
-from fedassay.fl.algorithms.algorithm import FedSGD
-from fedassay.fl.partitions.sampling import Full
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import Full
 from fedassay.suites.conformance.check import toy_plan
 from toy_federation import toy_task
 

@@ -10,7 +10,7 @@ from fedassay.checks.hook_checks import hook_runs
 from fedassay.checks.release_form import Shown, covered_shift, has_form
 from fedassay.checks.seen_laws import SUM, SeenLaws
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
-from fedassay.fl.laws.law import clip
+from fedassay.fl.laws import clip
 from fedassay.fl.layout import Layout
 from fedassay.fl.streams import normal
 from hidden_law import without_law

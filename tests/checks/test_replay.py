@@ -23,11 +23,11 @@ from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
-from fedassay.fl.laws.law import clip
-from fedassay.fl.partitions.sampling import Full, Poisson
+from fedassay.fl.algorithms import FedAvg, FedSGD
+from fedassay.fl.laws import clip
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import normal
 from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.tables.suite import FederationSpec

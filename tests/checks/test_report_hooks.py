@@ -17,7 +17,7 @@ from fedassay.defenses.shuffling.cldp_sgd import CLDPSGD
 from fedassay.defenses.shuffling.mechanisms.budgeted import BudgetedReports
 from fedassay.defenses.shuffling.unis import UniS
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import FixedSize, Poisson
+from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.streams import uniform
 from toy_federation import toy_plan, toy_task
 

@@ -16,9 +16,9 @@ from fedassay.defenses.client_level.quantile_clipping import QuantileClipping
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.defenses.secure.distributed_gaussian import DistributedGaussian
-from fedassay.fl.algorithms.algorithm import FedAvg
-from fedassay.fl.laws.law import clip, clipped_sum
-from fedassay.fl.partitions.sampling import FixedSize, Poisson
+from fedassay.fl.algorithms import FedAvg
+from fedassay.fl.laws import clip, clipped_sum
+from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.streams import normal, uniform
 from fedassay.suites.mutation.mutants import versions
 from thinned import every

@@ -15,8 +15,8 @@ from fedassay.checks.shuffled import _pairs, amplified_checks, shuffle_checks
 from fedassay.defenses.secure.distributed_gaussian import DistributedGaussian, DistributedGaussianProtection
 from fedassay.defenses.secure.masks import Masks, draw_masks
 from fedassay.defenses.shuffling.cldp_sgd import CLDPSGD, CLDPSGDProtection, OneBitLaw
-from fedassay.fl.laws.law import Mixing, clip_entries
-from fedassay.fl.partitions.sampling import FixedSize
+from fedassay.fl.laws import Mixing, clip_entries
+from fedassay.fl.sampling import FixedSize
 from fedassay.fl.streams import uniform
 from toy_federation import toy_plan, toy_task
 

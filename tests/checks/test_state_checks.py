@@ -7,7 +7,7 @@ import torch
 from fedassay.audit.check import TOGETHER
 from fedassay.checks.hook_checks import hook_runs
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
-from fedassay.fl.partitions.sampling import Poisson
+from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import normal
 from toy_federation import toy_plan, toy_task
 

@@ -10,9 +10,9 @@ from fedassay.audit.observer import AGGREGATE, UPLOADS
 from fedassay.checks.measured import measured_checks
 from fedassay.checks.replay import check_claim, moves_of_all, replay_setup
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
-from fedassay.fl.laws.law import GaussianLaw, clip
-from fedassay.fl.partitions.sampling import Poisson
+from fedassay.fl.laws import GaussianLaw, clip
 from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import normal
 from toy_federation import toy_plan, toy_task
 

@@ -13,14 +13,12 @@ import torch
 from fedassay.audit.claim import AS_PUBLISHED, NOT_PROVABLE, PROVABLE, Claim, Unit
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.without_dp.plain_noise import PlainNoise
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
-from fedassay.fl.algorithms.proximal import BoundedUpdate, FedProx
-from fedassay.fl.algorithms.scaffold import Scaffold
+from fedassay.fl.algorithms import BoundedUpdate, FedAvg, FedProx, FedSGD, Scaffold
 from fedassay.fl.engine import run_federation
-from fedassay.fl.laws.law import ReportLaw
+from fedassay.fl.laws import ReportLaw
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import Epoch, FixedSize, Poisson
 from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import Epoch, FixedSize, Poisson
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.training.local import Batch
 from known_parts import parts_by_name

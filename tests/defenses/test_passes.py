@@ -15,7 +15,7 @@ from fedassay.defenses.shuffling.pldp import PLDP
 from fedassay.defenses.shuffling.s_apes import SAPES
 from fedassay.defenses.shuffling.unis import UniS
 from fedassay.defenses.shuffling.unis_unequal import UniSUnequal
-from fedassay.fl.partitions.sampling import Epoch, FixedSize
+from fedassay.fl.sampling import Epoch, FixedSize
 from toy_federation import flat_plan
 
 UNSHUFFLED = [PLDP(budget_scale=1.0), PLDP(budget_scale=1.0, variant="as_published"), LDPMin(budget_scale=1.0)]

@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from fedassay.fl.algorithms.algorithm import FedAvg
+from fedassay.fl.algorithms import FedAvg
 from fedassay.fl.data.data_folder import DataFolder
 from fedassay.fl.models.network import Network
 from PIL import Image, ImageDraw

@@ -12,11 +12,11 @@ from fedassay.defenses.controls.clipping import NoClipProtection
 from fedassay.defenses.controls.noise import NoiseHalvedProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.canary import Canary
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
 from scipy import stats

@@ -9,11 +9,11 @@ import torch
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
 from fedassay.fl.models.small_models import build_model
-from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.executor_choice import executor_named
 from fedassay.fl.training.local import Batch

@@ -6,14 +6,14 @@ import pytest
 import torch
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import FINAL_MODEL, GLOBAL_MODELS
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.canary import Canary
 from fedassay.fl.channels import changes_broadcast
 from fedassay.fl.engine import run_federation
 from fedassay.fl.hooks import overrides
-from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
+from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.training.local import Batch
 from fedassay.fl.vertical.protection import VerticalProtection

@@ -6,11 +6,11 @@ import pytest
 import torch
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder
+from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.fl.streams import Streams, uniform
 from fedassay.fl.training.local import Batch
 

@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Unit
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.canary import Canary, CanarySet, DataCanary
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.sampling import Full, Poisson
 from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.sampling import Epoch
 from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import Epoch
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
 

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from fedassay.fl.algorithms.algorithm import FedAvg
+from fedassay.fl.algorithms import FedAvg
 from fedassay.fl.layout import Layout
-from fedassay.fl.partitions.sampling import Epoch, FixedSize, Full, Poisson
 from fedassay.fl.plan import Plan
+from fedassay.fl.sampling import Epoch, FixedSize, Full, Poisson
 
 PLAN = Plan(
     sizes=(2, 10, 3),

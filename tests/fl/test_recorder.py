@@ -7,9 +7,9 @@ import torch
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.fl.engine import run_federation
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder, NumbersRecorder, RoundEvent, UtilityRecorder, ViewRecorder
+from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.training.local import Batch
 

@@ -11,11 +11,10 @@ from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.controls.clipping import AdaptiveClipRawProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.canary import Canary
 from fedassay.fl.channels import of_replica
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.sampling import Epoch, FixedSize, Full, Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.replay import (
     HOOK_STREAMS,
@@ -30,6 +29,7 @@ from fedassay.fl.replay import (
     replay,
     replay_many,
 )
+from fedassay.fl.sampling import Epoch, FixedSize, Full, Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.executors.sequential import Sequential
 from fedassay.fl.training.local import Batch

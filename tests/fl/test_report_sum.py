@@ -26,16 +26,15 @@ from fedassay.defenses.shuffling.s_apes import SAPESProtection
 from fedassay.defenses.without_dp.gradient_pruning import GradientPruningProtection
 from fedassay.defenses.without_dp.plain_noise import PlainNoiseProtection
 from fedassay.defenses.without_dp.sign import SignProtection
-from fedassay.fl import engine, report_sum
-from fedassay.fl.algorithms.scaffold import Scaffold
+from fedassay.fl import engine, rounds
+from fedassay.fl.algorithms import Scaffold
 from fedassay.fl.canary import Canary
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import LotRecorder, NumbersRecorder, UtilityRecorder, ViewRecorder
-from fedassay.fl.report_sum import sums_reports
+from fedassay.fl.recorder import LotRecorder, NumbersRecorder, TrafficRecorder, UtilityRecorder, ViewRecorder
+from fedassay.fl.rounds import sums_reports
+from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import Streams
-from fedassay.fl.traffic import TrafficRecorder
 from fedassay.fl.training.local import Batch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -72,7 +71,7 @@ def in_blocks(monkeypatch):
 
     def limit(rows, dim):
         most = 10**9 if rows is None else rows * dim
-        monkeypatch.setattr(report_sum, "_BLOCK", most)
+        monkeypatch.setattr(rounds, "_BLOCK", most)
         monkeypatch.setattr(engine, "NUMBERS", most)
 
     return limit

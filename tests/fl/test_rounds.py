@@ -8,13 +8,13 @@ import torch
 from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.engine import run_federation
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import FixedSize, Poisson, lot_indices
 from fedassay.fl.protection import Protection
 from fedassay.fl.replay import ReplayedStreams, frozen_federation, replay_many
 from fedassay.fl.rounds import Rounds, given_lots, given_rows
+from fedassay.fl.sampling import FixedSize, Poisson, lot_indices
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.training.local import Batch
 from tape import Tape

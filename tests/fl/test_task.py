@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from fedassay.fl.data.dataset import Dataset
-from fedassay.fl.partitions.partitions import IID, ByOwner, Dirichlet, OneSample
+from fedassay.fl.partitions import IID, ByOwner, Dirichlet, OneSample
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task, noised, redrawn
 from numbered_images import TRAIN, numbered_images

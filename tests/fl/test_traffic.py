@@ -9,14 +9,13 @@ from fedassay.defenses.shuffling.cldp_sgd import CLDPSGD
 from fedassay.defenses.shuffling.flame import FLAME
 from fedassay.defenses.without_dp.gradient_pruning import GradientPruning
 from fedassay.defenses.without_dp.sign import Sign
-from fedassay.fl.algorithms.algorithm import FedAvg
-from fedassay.fl.algorithms.scaffold import Scaffold
+from fedassay.fl.algorithms import FedAvg, Scaffold
 from fedassay.fl.engine import run_federation
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import TrafficRecorder, broadcast_bytes, report_bytes
+from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.streams import Streams
-from fedassay.fl.traffic import TrafficRecorder, broadcast_bytes, report_bytes
 
 DIM = 51
 """Weights of the toy task's model: 48 weights and 3 biases."""

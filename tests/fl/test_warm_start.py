@@ -5,19 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.data.dataset import Dataset
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.partitions import IID
-from fedassay.fl.partitions.sampling import Full
+from fedassay.fl.partitions import IID
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
 from fedassay.fl.replay import frozen_federation
+from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams
-from fedassay.fl.task import build_task
+from fedassay.fl.task import WarmStartRule, build_task, public_part
 from fedassay.fl.training.local import Batch
-from fedassay.fl.warm_start import WarmStartRule, public_part
 from numbered_images import TRAIN, numbered_images
 
 RULE = WarmStartRule(samples=12, steps=5, learning_rate=0.1, lot=4)

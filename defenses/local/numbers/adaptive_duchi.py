@@ -11,7 +11,7 @@ from torch import Tensor
 from ....audit.arrays import FloatArray
 from ....audit.claim import Claim, Value
 from ....audit.observer import SHUFFLED, UPLOADS, Observer
-from ....fl.laws.law import Mixing
+from ....fl.laws import Mixing
 from ....fl.layout import Layout
 from ....fl.message import Message
 from ....fl.plan import Plan

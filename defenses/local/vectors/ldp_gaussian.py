@@ -7,7 +7,7 @@ import numpy as np
 
 from ....audit.claim import Adjacency, Claim, Unit
 from ....audit.observer import UPLOADS, Observer
-from ....fl.laws.law import GaussianLaw, clip
+from ....fl.laws import GaussianLaw, clip
 from ....fl.message import Message
 from ....fl.plan import Plan
 from ....fl.protection import Context, Protection, State, Sums

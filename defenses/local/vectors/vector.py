@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ....audit.arrays import BoolArray, FloatArray
-from ....fl.laws.law import Mixing, clip_entries
+from ....fl.laws import Mixing, clip_entries
 from ...randomisers.randomiser import Randomiser
 
 # Numbers that are sorted at once.

@@ -15,8 +15,8 @@ from scipy.stats import binom, hypergeom
 
 from ....audit.arrays import FloatArray
 from ....fl.fields import check_positive
-from ....fl.partitions.sampling import Epoch
 from ....fl.plan import Plan
+from ....fl.sampling import Epoch
 from ...accounting.clones import ClonePair, shuffled
 from ...accounting.counts import poisson_binomial
 from ...accounting.gaussian import poisson_rate

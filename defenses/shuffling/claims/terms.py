@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ....audit.claim import Adjacency, Claim, Unit, Value
 from ....audit.curve import Curve
 from ....audit.observer import SHUFFLED, UPLOADS, Observer
-from ....fl.partitions.sampling import Epoch, Full, Sampling
 from ....fl.plan import Plan
+from ....fl.sampling import Epoch, Full, Sampling
 from ...accounting.accountant import ACCOUNTANT
 from ...accounting.counts import least_epsilon
 from ...accounting.pld_convolution import Profile, many_curve, many_epsilon

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ....audit.observer import SHUFFLED, UPLOADS, Observer
 from ....audit.wording import nearest
-from ....fl.laws.law import Mixing
+from ....fl.laws import Mixing
 from ....fl.message import Message
 from ....fl.plan import Plan
 from ....fl.protection import Context, Protection, State, Sums

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ....audit.arrays import FloatArray
-from ....fl.laws.law import Mixing, clip_entries
+from ....fl.laws import Mixing, clip_entries
 
 _CHUNK = 1 << 15
 _GRID = 2**22

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ....audit.arrays import FloatArray
-from ....fl.laws.law import Mixing, clip_entries
+from ....fl.laws import Mixing, clip_entries
 from .clip_laplace import on_grid, row_blocks
 
 # Half the distance of two uniform draws: a draw of 0 gives a report about 37 scales out and not an infinite one.

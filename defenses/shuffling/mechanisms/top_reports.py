@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ....audit.arrays import BoolArray, FloatArray
-from ....fl.laws.law import Mixing, clip_entries
+from ....fl.laws import Mixing, clip_entries
 from .clip_laplace import clip_laplace_at, log_clip_laplace, row_blocks
 
 

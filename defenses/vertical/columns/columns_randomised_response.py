@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 from ....fl.fields import check_count
-from ....fl.vertical.law import Noised, VerticalLaw
-from ....fl.vertical.plan import VerticalPlan
-from ....fl.vertical.protection import VerticalProtection
+from ....fl.vertical.protection import Noised, VerticalLaw, VerticalPlan, VerticalProtection
 from ..channel import response_channel, through
 from ..claims import columns_claim
 from ..defense import VerticalPrepared

@@ -6,9 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ....fl.vertical.law import Noised, VerticalLaw
-from ....fl.vertical.plan import VerticalPlan
-from ....fl.vertical.protection import VerticalContext, VerticalProtection
+from ....fl.vertical.protection import Noised, VerticalContext, VerticalLaw, VerticalPlan, VerticalProtection
 from ...defense import check_flag
 from ..channel import response_channel, through
 from ..claims import columns_claim

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from ....audit.claim import Value
-from ....fl.vertical.law import Noise, Noised, VerticalLaw
-from ....fl.vertical.plan import VerticalPlan
+from ....fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalPlan
 from ...accounting.accountant import ANALYTIC_GAUSSIAN
 from ...accounting.gaussian import gaussian_curve, gaussian_noise
 from ...accounting.spending import gaussian_spending

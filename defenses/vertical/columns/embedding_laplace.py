@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from ....fl.vertical.law import Noise, Noised, VerticalLaw
-from ....fl.vertical.plan import VerticalPlan
+from ....fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalPlan
 from ...defense import check_bound, check_flag
 from ..claims import columns_claim
 from ..defense import VerticalPrepared

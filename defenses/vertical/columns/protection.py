@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 from ....fl.streams import normal
-from ....fl.vertical.law import Noise
-from ....fl.vertical.plan import VerticalPlan
-from ....fl.vertical.protection import VerticalContext, VerticalProtection
+from ....fl.vertical.protection import Noise, VerticalContext, VerticalPlan, VerticalProtection
 from ..noise import clipped, drawn
 
 

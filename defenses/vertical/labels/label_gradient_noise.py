@@ -8,9 +8,7 @@ from torch import Tensor
 
 from ....audit.claim import Claim
 from ....audit.observer import PASSIVE_PARTY
-from ....fl.vertical.law import Noise, Noised, VerticalLaw
-from ....fl.vertical.plan import VerticalPlan
-from ....fl.vertical.protection import VerticalContext, VerticalProtection
+from ....fl.vertical.protection import Noise, Noised, VerticalContext, VerticalLaw, VerticalPlan, VerticalProtection
 from ...accounting.accountant import ANALYTIC_GAUSSIAN
 from ...accounting.gaussian import gaussian_curve, gaussian_noise
 from ...accounting.spending import Spending, gaussian_spending

@@ -6,9 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ....fl.vertical.law import Noise, Noised, VerticalLaw
-from ....fl.vertical.plan import VerticalPlan
-from ....fl.vertical.protection import VerticalContext, VerticalProtection
+from ....fl.vertical.protection import Noise, Noised, VerticalContext, VerticalLaw, VerticalPlan, VerticalProtection
 from ...defense import check_flag
 from ..claims import label_claims
 from ..defense import VerticalPrepared

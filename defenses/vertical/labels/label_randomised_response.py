@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from ....fl.vertical.law import Noised, VerticalLaw
-from ....fl.vertical.plan import VerticalPlan
+from ....fl.vertical.protection import Noised, VerticalLaw, VerticalPlan
 from ...defense import check_flag
 from ..channel import ChannelProtection, response_channel
 from ..claims import label_claims

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ....fl.vertical.law import Noised, VerticalLaw
-from ....fl.vertical.plan import VerticalPlan
+from ....fl.vertical.protection import Noised, VerticalLaw, VerticalPlan
 from ...defense import check_epsilon
 from ..channel import ChannelProtection, response_channel
 from ..claims import label_claims

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from ....fl.fields import check_count
-from ....fl.vertical.plan import VerticalPlan
-from ....fl.vertical.protection import VerticalContext, VerticalProtection
+from ....fl.vertical.protection import VerticalContext, VerticalPlan, VerticalProtection
 from ..defense import VerticalDefense, VerticalPrepared
 
 

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ....fl.vertical.plan import VerticalPlan
-from ....fl.vertical.protection import VerticalContext, VerticalProtection
+from ....fl.vertical.protection import VerticalContext, VerticalPlan, VerticalProtection
 from ...defense import check_share
 from ..defense import VerticalDefense, VerticalPrepared
 

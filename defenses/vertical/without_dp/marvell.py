@@ -10,8 +10,7 @@ from torch import Tensor
 from ....audit.arrays import FloatArray
 from ....fl.fields import check_positive
 from ....fl.streams import normal
-from ....fl.vertical.plan import VerticalPlan
-from ....fl.vertical.protection import VerticalContext, VerticalProtection
+from ....fl.vertical.protection import VerticalContext, VerticalPlan, VerticalProtection
 from ..defense import VerticalDefense, VerticalPrepared
 
 _GRID = 2000

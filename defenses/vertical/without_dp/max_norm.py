@@ -6,10 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ....fl.laws.law import row_norms
+from ....fl.laws import row_norms
 from ....fl.streams import normal
-from ....fl.vertical.plan import VerticalPlan
-from ....fl.vertical.protection import VerticalContext, VerticalProtection
+from ....fl.vertical.protection import VerticalContext, VerticalPlan, VerticalProtection
 from ..defense import VerticalDefense, VerticalPrepared
 
 

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from ....fl.vertical.plan import VerticalPlan
-from ....fl.vertical.protection import VerticalProtection
+from ....fl.vertical.protection import VerticalPlan, VerticalProtection
 from ..defense import VerticalDefense, VerticalPrepared
 
 

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from torch import nn
 
-from ..dropout import Chain
+from ..layers import Chain
 
 
 def convnet(shape: tuple[int, int, int], classes: int) -> nn.Module:

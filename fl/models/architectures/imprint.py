@@ -5,8 +5,7 @@ from collections import OrderedDict
 from torch import nn
 
 from ...fields import check_count
-from ..dropout import Chain
-from ..imprint import BINS, LAYER, ImprintLayer
+from ..layers import BINS, LAYER, Chain, ImprintLayer
 from .mlp import mlp
 
 

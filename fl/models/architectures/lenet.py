@@ -6,7 +6,7 @@ from collections import OrderedDict
 from torch import nn
 
 from ....audit.wording import nearest
-from ..dropout import Chain, Dropout
+from ..layers import Chain, Dropout
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,

@@ -5,7 +5,7 @@ from collections import OrderedDict
 
 from torch import nn
 
-from ..dropout import Chain
+from ..layers import Chain
 
 
 def logistic(shape: tuple[int, int, int], classes: int) -> nn.Module:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from torch import nn
 
 from ...fields import check_count
-from ..dropout import Chain
+from ..layers import Chain
 
 
 def mlp(shape: tuple[int, int, int], classes: int, *, hidden: int = 256) -> nn.Module:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..low_rank import adapt
+from ..layers import adapt
 from .text_transformer import text_transformer
 
 _WEIGHTS = Path(__file__).with_suffix(".npz")

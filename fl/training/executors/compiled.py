@@ -15,9 +15,8 @@ from torch.func import functional_call, grad, vmap
 from ....audit.parts import described
 from ...models.network import Network
 from ...plan import Plan
-from ..joined_lots import JoinedLots
 from ..local import Lot
-from .batched import LARGE, Batched
+from .batched import LARGE, Batched, JoinedLots
 
 # Rows of a call; more do not fit in the cache.
 _ROWS = 16

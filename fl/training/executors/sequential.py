@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ...algorithms.local_training import Numbers
+from ...algorithms import Numbers
 from ...protection import Context, State
 from ..local import LocalResult, LocalTrainer
 

@@ -13,13 +13,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from ....audit.parts import Spec, find_outside, is_path, label, name_and_options, points, written
 from ....audit.wording import nearest
 from ....checks.canaries import CANARIES
-from ....fl.algorithms.algorithm import KNOWN_ALGORITHMS, algorithm_from
+from ....fl.algorithms import KNOWN_ALGORITHMS, algorithm_from
 from ....fl.data.datasets import KNOWN_DATASETS
 from ....fl.data.files.lookup import DataFile, is_object, keep, names_a_file
-from ....fl.models.normalise import normalisation_from
+from ....fl.models.layers import normalisation_from
 from ....fl.models.small_models import known_models
-from ....fl.partitions.partitions import KNOWN_PARTITIONS, partition_from
-from ....fl.partitions.sampling import cohort_from, sampling_from
+from ....fl.partitions import KNOWN_PARTITIONS, partition_from
+from ....fl.sampling import cohort_from, sampling_from
 from ....fl.training.executor_choice import known_executors
 from ..part_files import texts_of
 

@@ -6,9 +6,7 @@ from ....audit.check import CheckResult
 from ....audit.claim import Claim, Unit
 from ....audit.ledger import SUITE
 from ....fl.streams import Streams
-from ....fl.vertical.law import VerticalLaw
-from ....fl.vertical.plan import VerticalPlan
-from ....fl.vertical.protection import VerticalProtection
+from ....fl.vertical.protection import VerticalLaw, VerticalPlan, VerticalProtection
 from ....fl.vertical.task import VerticalTask
 from ..pairs import Pair, labels_of, why_no_pair
 from .label_channel import channel_check

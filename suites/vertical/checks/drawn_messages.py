@@ -19,8 +19,7 @@ from ....audit.measurement import Measurement
 from ....audit.mechanism.mechanism import audit_mechanism
 from ....audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
 from ....fl.streams import Streams
-from ....fl.vertical.law import VerticalLaw
-from ....fl.vertical.protection import VerticalContext, VerticalProtection
+from ....fl.vertical.protection import VerticalContext, VerticalLaw, VerticalProtection
 from .tape import Call, NotJudged, again, recorded
 
 _TRIALS, _PILOT = 6000, 3000

@@ -20,8 +20,7 @@ from ....audit.measurement import Measurement
 from ....audit.mechanism.mechanism import audit_mechanism
 from ....fl.hooks import overrides
 from ....fl.streams import Streams
-from ....fl.vertical.plan import VerticalPlan
-from ....fl.vertical.protection import VerticalContext, VerticalProtection, check_returned
+from ....fl.vertical.protection import VerticalContext, VerticalPlan, VerticalProtection, check_returned
 from ..received import held_against
 
 TRIALS, PILOT, COMPARED = 2**16, 2**13, 2**13

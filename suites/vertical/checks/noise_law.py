@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ....audit.arrays import FloatArray, IntArray
-from ....fl.vertical.law import Noise
+from ....fl.vertical.protection import Noise
 
 _RESOLUTION, _COARSEST = 2.0**-23, 2.0**-21
 """Spacing of single precision over the numbers' size, and of a generator's values over their standard deviation."""

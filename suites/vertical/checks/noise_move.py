@@ -21,8 +21,7 @@ from ....audit.curve import epsilon_from_mu, mu_from_epsilon
 from ....audit.ledger import SUITE
 from ....audit.observer import FINAL_MODEL
 from ....fl.streams import Streams
-from ....fl.vertical.law import Noise, VerticalLaw
-from ....fl.vertical.protection import VerticalProtection
+from ....fl.vertical.protection import Noise, VerticalLaw, VerticalProtection
 from ..received import held_against
 from .drawn_messages import drawn_check
 from .noise_law import least_p, nearer_kind, on_grid

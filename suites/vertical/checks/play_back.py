@@ -22,9 +22,7 @@ from ....checks.results import worst_results
 from ....fl.hooks import overrides
 from ....fl.streams import Streams
 from ....fl.vertical.engine import run_vertical
-from ....fl.vertical.law import VerticalLaw
-from ....fl.vertical.plan import VerticalPlan
-from ....fl.vertical.protection import VerticalContext, VerticalProtection
+from ....fl.vertical.protection import VerticalContext, VerticalLaw, VerticalPlan, VerticalProtection
 from ....fl.vertical.task import VerticalTask
 from ..pairs import Pair, covered, why_no_pair
 from ..received import Received, all_numbers

@@ -9,12 +9,12 @@ import torch
 from digits_federation import received
 from fedassay.attacks.attack import Knowledge, Undefined
 from fedassay.attacks.gradient.analytic_linear import AnalyticLinear, lone_images
-from fedassay.fl.algorithms.algorithm import Algorithm, FedAvg, FedSGD
+from fedassay.fl.algorithms import Algorithm, FedAvg, FedSGD
 from fedassay.fl.models.network import Network
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import View
 from fedassay.fl.task import Task
-from fedassay.fl.view import View
 
 Build = Callable[..., Any]
 

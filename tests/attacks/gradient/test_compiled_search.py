@@ -11,11 +11,11 @@ from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient import search as module
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.search import Cosine, check_compiled, compiled_slopes, slopes
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.models.network import Network
+from fedassay.fl.recorder import View
 from fedassay.fl.streams import normal, uniform
 from fedassay.fl.task import Task
-from fedassay.fl.view import View
 from fedassay.suites.config.catalogue import build
 from fedassay.suites.config.source import ConfigError
 

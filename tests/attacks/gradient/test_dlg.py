@@ -13,8 +13,8 @@ from fedassay.audit.observer import UPLOADS
 from fedassay.fl.message import Message
 from fedassay.fl.models.network import Network
 from fedassay.fl.models.small_models import build_model
+from fedassay.fl.recorder import RoundView, View
 from fedassay.fl.streams import uniform
-from fedassay.fl.view import RoundView, View
 from torch import Tensor, nn
 
 Build = Callable[..., Any]

@@ -13,13 +13,13 @@ from fedassay.attacks.gradient.map_inversion import MapInversion
 from fedassay.attacks.gradient.posterior import FlatPrior, GaussianPrior, ImagePosterior
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.defenses.shuffling.cldp_sgd import CLDPSGDProtection
-from fedassay.fl.algorithms.algorithm import FedSGD
-from fedassay.fl.laws.law import GaussianLaw
+from fedassay.fl.algorithms import FedSGD
+from fedassay.fl.laws import GaussianLaw
 from fedassay.fl.models.network import Network
 from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import View
 from fedassay.fl.streams import uniform
 from fedassay.fl.task import Task
-from fedassay.fl.view import View
 from toy_federation import flat_plan
 
 

@@ -13,11 +13,11 @@ from fedassay.attacks.uploads import reduce_view
 from fedassay.audit.observer import AGGREGATE, UPLOADS, Observer
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.defenses.without_dp.none import Undefended
-from fedassay.fl.algorithms.algorithm import Algorithm, FedAvg, FedSGD
+from fedassay.fl.algorithms import Algorithm, FedAvg, FedSGD
 from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.models.imprint import direction
+from fedassay.fl.models.layers import direction
+from fedassay.fl.recorder import View
 from fedassay.fl.task import Task
-from fedassay.fl.view import View
 from toy_federation import toy_plan
 
 EXACT = 1 / 32

@@ -13,11 +13,11 @@ from fedassay.attacks.gradient.search import Cosine, Search, best_restarts, tota
 from fedassay.attacks.labels.idlg import inferred_labels
 from fedassay.attacks.uploads import read_uploads
 from fedassay.audit.evidence import Reconstructions
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.models.network import Network
+from fedassay.fl.recorder import View
 from fedassay.fl.streams import uniform
 from fedassay.fl.task import Task
-from fedassay.fl.view import View
 from torch import Tensor
 
 CLIENTS = 4

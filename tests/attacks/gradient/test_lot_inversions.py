@@ -13,15 +13,13 @@ from fedassay.attacks.gradient.fedavg_inversion import FedAvgInversion
 from fedassay.attacks.gradient.grad_inversion import GradInversion, discord, unique_labels
 from fedassay.attacks.gradient.image_attack import lot_labels, samples_behind, simulated_updates
 from fedassay.attacks.gradient.inversion import GradientInversion
-from fedassay.fl.algorithms.algorithm import Algorithm, FedAvg, FedSGD
-from fedassay.fl.algorithms.proximal import FedProx
-from fedassay.fl.algorithms.scaffold import Scaffold
+from fedassay.fl.algorithms import Algorithm, FedAvg, FedProx, FedSGD, Scaffold
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.plan import Plan
+from fedassay.fl.recorder import View
+from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.task import Task
-from fedassay.fl.view import View
 from torch.nn.functional import one_hot
 
 

@@ -19,14 +19,14 @@ from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.local.numbers.ldp_piecewise import LDPPiecewise
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
-from fedassay.fl.laws.law import GaussianLaw, Law
+from fedassay.fl.algorithms import FedAvg, FedSGD
+from fedassay.fl.laws import GaussianLaw, Law
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.sampling import FixedSize
 from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import View
+from fedassay.fl.sampling import FixedSize
 from fedassay.fl.streams import normal, uniform
 from fedassay.fl.task import Task
-from fedassay.fl.view import View
 from toy_federation import flat_plan
 
 Seen = tuple[Task, View, Knowledge]

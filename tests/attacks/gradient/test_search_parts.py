@@ -18,7 +18,7 @@ from fedassay.attacks.gradient.map_inversion import MapInversion
 from fedassay.attacks.gradient.search import upload_parts
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.protection import Protection
-from fedassay.fl.view import View
+from fedassay.fl.recorder import View
 from torch import Tensor
 
 

@@ -29,10 +29,10 @@ from fedassay.attacks.uploads import read_uploads, reduce_view
 from fedassay.audit.evidence import LabelCounts, Reconstructions
 from fedassay.audit.observer import AGGREGATE
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
-from fedassay.fl.algorithms.algorithm import FedAvg
+from fedassay.fl.algorithms import FedAvg
+from fedassay.fl.recorder import View
 from fedassay.fl.streams import Streams, uniform
 from fedassay.fl.task import Task
-from fedassay.fl.view import View
 from torch.nn.functional import conv2d, leaky_relu, one_hot
 
 MODELS = ("lenet_bn", "lenet_dropout")

@@ -8,13 +8,13 @@ import torch
 from digits_federation import dealt_digits, received, with_uploads
 from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.labels.idlg import IDLG, inferred_labels
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.layout import Layout
 from fedassay.fl.models.network import Network
 from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import RoundView, View
 from fedassay.fl.task import Task
-from fedassay.fl.view import RoundView, View
 from toy_federation import toy_plan
 
 N = 60

@@ -20,13 +20,12 @@ from fedassay.attacks.labels.llg_star import LLGStar, response
 from fedassay.attacks.labels.random_labels import RandomLabels
 from fedassay.attacks.labels.row_minimum import RowMinimum
 from fedassay.attacks.labels.row_sum import RowSum
-from fedassay.fl.algorithms.algorithm import Algorithm, FedAvg, FedSGD
-from fedassay.fl.algorithms.scaffold import Scaffold
+from fedassay.fl.algorithms import Algorithm, FedAvg, FedSGD, Scaffold
 from fedassay.fl.layout import Layout
-from fedassay.fl.partitions.partitions import IID, Dirichlet, Partition
-from fedassay.fl.partitions.sampling import FixedSize, Poisson
+from fedassay.fl.partitions import IID, Dirichlet, Partition
+from fedassay.fl.recorder import View
+from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.task import Task
-from fedassay.fl.view import View
 from fedassay.suites.scoring.label_rows import LabelScores, score_labels
 
 FEDSGD = FedSGD(learning_rate=0.5)

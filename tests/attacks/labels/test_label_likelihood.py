@@ -14,11 +14,11 @@ from fedassay.attacks.labels.ilrg import ILRG
 from fedassay.attacks.labels.label_likelihood import GaussianLots, LabelLikelihood, likeliest_counts
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithms.algorithm import Algorithm, FedAvg, FedSGD
-from fedassay.fl.laws.law import GaussianLaw
+from fedassay.fl.algorithms import Algorithm, FedAvg, FedSGD
+from fedassay.fl.laws import GaussianLaw
 from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import View
 from fedassay.fl.task import Task
-from fedassay.fl.view import View
 from fedassay.suites.scoring.label_rows import score_labels
 
 FEDSGD = FedSGD(learning_rate=0.5)

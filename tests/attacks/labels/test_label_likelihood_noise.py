@@ -17,13 +17,12 @@ from fedassay.defenses.local.numbers.adaptive_duchi import LDPAdaptiveDuchi
 from fedassay.defenses.local.numbers.ldp_laplace import LDPLaplace
 from fedassay.defenses.local.vectors.em_mds import LDPEMMDS
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
-from fedassay.fl.algorithms.algorithm import FedSGD
-from fedassay.fl.laws.law import GaussianLaw
-from fedassay.fl.laws.layered_law import LayeredGaussianLaw
+from fedassay.fl.algorithms import FedSGD
+from fedassay.fl.laws import GaussianLaw, LayeredGaussianLaw
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import View
 from fedassay.fl.task import Task
-from fedassay.fl.view import View
 from fedassay.suites.scoring.label_rows import score_labels
 from toy_federation import toy_plan
 

@@ -14,13 +14,13 @@ from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.probe import CandidateProbe, Candidates
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
+from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import Streams
 from fedassay.suites.attacking.worst_case import worst_case_hypotheses
 from fedassay.suites.scoring.membership_rows import auc

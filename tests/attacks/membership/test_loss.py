@@ -11,12 +11,12 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design
 from fedassay.audit.observer import FINAL_MODEL
 from fedassay.defenses.without_dp.none import Undefended
-from fedassay.fl.algorithms.algorithm import FedAvg
+from fedassay.fl.algorithms import FedAvg
 from fedassay.fl.engine import run_federation
 from fedassay.fl.probe import CandidateProbe, Candidates
 from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import View
 from fedassay.fl.streams import Streams
-from fedassay.fl.view import View
 from fedassay.suites.scoring.membership_rows import auc
 
 COUNT = 10

@@ -19,12 +19,11 @@ from fedassay.audit.threshold import FixedThreshold, SplitThreshold
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.fl.canary import DataCanary
 from fedassay.fl.engine import run_federation
-from fedassay.fl.laws.law import lot_sum
+from fedassay.fl.laws import lot_sum
 from fedassay.fl.probe import CandidateProbe, Candidates
-from fedassay.fl.recorder import LotRecorder, ViewRecorder
+from fedassay.fl.recorder import LotRecorder, RoundView, View, ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
-from fedassay.fl.view import RoundView, View
 from fedassay.suites.attacking.worst_case import worst_case_hypotheses
 
 TRIALS, ROUNDS, ALPHA = 100, 2, 0.01

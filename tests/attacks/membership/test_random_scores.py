@@ -11,7 +11,7 @@ from fedassay.attacks.membership.loss import LossThreshold
 from fedassay.attacks.membership.random_scores import RandomScores
 from fedassay.audit.observer import FINAL_MODEL, UPLOADS
 from fedassay.fl.protection import Protection
-from fedassay.fl.view import View
+from fedassay.fl.recorder import View
 from fedassay.suites.scoring.membership_rows import auc
 
 PARTS = [RandomScores, LossThreshold, LikelihoodRatio]

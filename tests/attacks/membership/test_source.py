@@ -13,9 +13,9 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Setting, SourceScores
 from fedassay.audit.observer import AGGREGATE, SHUFFLED, UPLOADS
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
-from fedassay.fl.algorithms.algorithm import FedAvg
-from fedassay.fl.partitions.sampling import Poisson
+from fedassay.fl.algorithms import FedAvg
 from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import Poisson
 from fedassay.suites.scoring.membership_rows import credits, wilson
 from scipy.stats import binomtest
 from torch.nn.functional import cross_entropy

@@ -11,7 +11,7 @@ from fedassay.attacks.text.attention_span import AttentionSpan
 from fedassay.attacks.text.embedding_tokens import EmbeddingTokens
 from fedassay.attacks.text.public_text import PublicText
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
-from fedassay.fl.partitions.sampling import FixedSize
+from fedassay.fl.sampling import FixedSize
 from fedassay.suites.scoring.label_rows import matched, true_texts
 from toy_texts import LENGTH, observed_texts, toy_texts
 

@@ -9,7 +9,7 @@ from fedassay.attacks.labels.label_attack import whole_counts
 from fedassay.attacks.text.embedding_tokens import EmbeddingTokens, embedding_slice
 from fedassay.attacks.text.public_text import PublicText
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
-from fedassay.fl.algorithms.algorithm import FedAvg
+from fedassay.fl.algorithms import FedAvg
 from fedassay.fl.models.network import Network
 from fedassay.suites.scoring.label_rows import score_labels, true_texts
 from torch import nn

@@ -10,12 +10,12 @@ from fedassay.attacks.attack import Knowledge, Undefined
 from fedassay.attacks.text.secret_exposure import SecretExposure
 from fedassay.audit.evidence import Exposures
 from fedassay.audit.observer import FINAL_MODEL
-from fedassay.fl.data.secrets import COPIES, shakespeare_secrets
-from fedassay.fl.partitions.partitions import ByOwner
+from fedassay.fl.data.shakespeare import COPIES, shakespeare_secrets
+from fedassay.fl.partitions import ByOwner
 from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import View
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
-from fedassay.fl.view import View
 from fedassay.suites.results.cell import Cell
 from fedassay.suites.results.store import Store
 from fedassay.suites.scoring.membership_rows import score_exposures

@@ -24,7 +24,7 @@ from fedassay.defenses.transfer.plain_votes import PlainVotes
 from fedassay.defenses.transfer.unary_votes import UnaryVotes
 from fedassay.fl.streams import Streams
 from fedassay.fl.transfer.engine import answered
-from fedassay.fl.transfer.view import TransferView
+from fedassay.fl.transfer.recorder import TransferView
 from toy_transfer import logits_of, votes_plan
 
 QUERIES, TEACHERS, CLASSES = 20_000, 7, 3

@@ -9,8 +9,7 @@ from fedassay.attacks.attack import Level
 from fedassay.attacks.vertical.attack import VerticalAttack
 from fedassay.audit.evidence import CandidateScores, PersonColumns, PersonLabels
 from fedassay.fl.streams import normal
-from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
-from fedassay.fl.vertical.protection import VerticalProtection
+from fedassay.fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalProtection
 from fedassay.fl.vertical.task import People
 from fedassay.suites.config.part_files import own_parts
 from vertical_adversary import LOGISTIC, auc_deviations, drawn_task, observed

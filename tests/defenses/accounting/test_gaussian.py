@@ -20,7 +20,7 @@ from fedassay.defenses.accounting.gaussian import (
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.defenses.sample_level.adap_dp_fl import AdapDPFL
 from fedassay.defenses.sample_level.nbafl import NbAFL
-from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
+from fedassay.fl.sampling import FixedSize, Full, Poisson
 from opacus.accountants.analysis.rdp import compute_rdp, get_privacy_spent
 from opacus.accountants.prv import PRVAccountant
 from scipy.stats import norm

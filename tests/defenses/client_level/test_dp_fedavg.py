@@ -10,11 +10,11 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import ProfileCurve
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import Epoch, FixedSize, Poisson
 from fedassay.fl.protection import Context
+from fedassay.fl.sampling import Epoch, FixedSize, Poisson
 from fedassay.fl.streams import normal
 from fedassay.fl.training.local import Batch
 

@@ -6,9 +6,9 @@ from fedassay.audit.claim import Unit
 from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg
 from fedassay.defenses.client_level.dp_fedsgd import DPFedSGD
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.sampling import FixedSize, Poisson
+from fedassay.fl.sampling import FixedSize, Poisson
 
 
 def test_one_round_by_hand_is_the_clipped_gradients_over_the_expected_cohort(toy_task, toy_plan, tape, streams):

@@ -10,8 +10,8 @@ from fedassay.defenses.client_level.dp_fedavg import DPFedAvg
 from fedassay.defenses.client_level.quantile_clipping import QuantileClipping, QuantileClippingProtection
 from fedassay.fl.engine import run_federation
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.protection import Context, Protection
+from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.training.local import Batch
 

@@ -6,13 +6,12 @@ import torch
 from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg
 from fedassay.defenses.client_level.regularised_sparsified import RegularisedSparsified
-from fedassay.fl.algorithms.algorithm import FedAvg
-from fedassay.fl.algorithms.proximal import BoundedUpdate
+from fedassay.fl.algorithms import BoundedUpdate, FedAvg
 from fedassay.fl.engine import run_federation
-from fedassay.fl.laws.sparse import prune
+from fedassay.fl.laws import prune
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.protection import Context, Protection
+from fedassay.fl.sampling import FixedSize, Poisson
 
 ALGORITHM = BoundedUpdate(learning_rate=0.1, local_steps=2, mu=1.0, radius=1.0)
 

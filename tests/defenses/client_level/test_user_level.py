@@ -11,10 +11,10 @@ from fedassay.defenses.accounting.gaussian import SampledGaussian, calibrate_sam
 from fedassay.defenses.client_level.user_level import UserLevel, UserLevelProtection, user_sums
 from fedassay.defenses.controls.clipping import UserClipPerClientProtection, UserClipPerSampleProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithms.algorithm import FedAvg
+from fedassay.fl.algorithms import FedAvg
 from fedassay.fl.canary import Canary
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
+from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.fl.training.local import Batch
 from scipy.stats import norm
 

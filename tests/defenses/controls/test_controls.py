@@ -34,8 +34,8 @@ from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.fl.engine import run_federation
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.protection import Context
+from fedassay.fl.sampling import Poisson
 from fedassay.fl.training.local import Batch
 
 CORRECT = {

@@ -22,7 +22,7 @@ from fedassay.defenses.layers.budget import JointBudget, largest_share, score_sh
 from fedassay.defenses.layers.fedre import FedRE, published_split
 from fedassay.defenses.layers.score import LayerScorer
 from fedassay.fl.engine import run_federation
-from fedassay.fl.laws.layered_law import layer_slices, layer_starts
+from fedassay.fl.laws import layer_slices, layer_starts
 from fedassay.fl.layout import Layout
 from fedassay.fl.message import Message
 from fedassay.fl.models.network import Network

@@ -10,10 +10,10 @@ import torch
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.defenses.layers.fedre import FedRE
 from fedassay.defenses.layers.fedre_per_sample import FedREPerSample
-from fedassay.fl.algorithms.algorithm import FedAvg
+from fedassay.fl.algorithms import FedAvg
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.sampling import FixedSize, Full
 from fedassay.fl.protection import Context
+from fedassay.fl.sampling import FixedSize, Full
 from fedassay.fl.streams import Streams
 
 DELTA = 1e-5

@@ -11,7 +11,7 @@ from fedassay.audit.observer import AGGREGATE, UPLOADS
 from fedassay.defenses.accounting.layers import Layer, LayeredGaussian
 from fedassay.defenses.layers.blur_lus import BlurLus
 from fedassay.defenses.layers.uniform_layers import UniformLayers
-from fedassay.fl.algorithms.proximal import BoundedUpdate
+from fedassay.fl.algorithms import BoundedUpdate
 from fedassay.fl.message import Message
 from fedassay.fl.protection import Context
 

@@ -17,11 +17,11 @@ from fedassay.defenses.accounting.filter import planned_filter
 from fedassay.defenses.accounting.filter import renyi_epsilon as converted
 from fedassay.defenses.clipped.filter_cost import RENYI_ORDERS
 from fedassay.defenses.sample_level.adap_dp_fl import AdapDPFL
-from fedassay.fl.algorithms.algorithm import FedAvg
+from fedassay.fl.algorithms import FedAvg
 from fedassay.fl.engine import run_federation
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.fl.protection import Context
+from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.training.local import Batch
 

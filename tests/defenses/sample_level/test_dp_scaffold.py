@@ -6,10 +6,9 @@ from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
 from fedassay.checks.replay import check_claim
 from fedassay.defenses.sample_level.dp_scaffold import DPScaffold
-from fedassay.fl.algorithms.algorithm import FedAvg
-from fedassay.fl.algorithms.scaffold import Scaffold
+from fedassay.fl.algorithms import FedAvg, Scaffold
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.sampling import FixedSize, Poisson
+from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.training.local import Batch
 
 ALGORITHM = Scaffold(learning_rate=0.2, local_steps=3)

@@ -10,10 +10,10 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import ProfileCurve
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.fl.protection import Context
+from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.fl.streams import normal
 from fedassay.fl.training.local import Batch
 

@@ -10,11 +10,11 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, UPLOADS
 from fedassay.checks.replay import check_claim
 from fedassay.defenses.sample_level.nbafl import NbAFL, NbAFLProtection
-from fedassay.fl.algorithms.algorithm import FedAvg
+from fedassay.fl.algorithms import FedAvg
 from fedassay.fl.engine import run_federation
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.protection import Context
+from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.training.local import Batch
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from fedassay.defenses.accounting.counts import CountPair
 from fedassay.defenses.secure.poisson_binomial import PoissonBinomial, PoissonBinomialProtection
-from fedassay.fl.laws.law import clip
+from fedassay.fl.laws import clip
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.protection import Context
+from fedassay.fl.sampling import FixedSize, Poisson
 from scipy import stats
 
 ALARM = 1e-6

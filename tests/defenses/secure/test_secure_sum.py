@@ -21,11 +21,11 @@ from fedassay.defenses.secure.secure_sum import (
     survivors_of,
 )
 from fedassay.defenses.secure.skellam import Skellam
-from fedassay.fl.laws.law import clip
+from fedassay.fl.laws import clip
 from fedassay.fl.message import Message
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.protection import Context
+from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.streams import normal
 from scipy import stats
 from toy_federation import flat_plan

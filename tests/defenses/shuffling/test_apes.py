@@ -9,8 +9,8 @@ from fedassay.defenses.accounting.heterogeneous import client_bound, published_b
 from fedassay.defenses.shuffling.apes import APES
 from fedassay.defenses.shuffling.mechanisms.calibration import calibrated_mean
 from fedassay.fl.engine import run_federation
-from fedassay.fl.laws.law import Mixing
-from fedassay.fl.partitions.sampling import Full, Poisson
+from fedassay.fl.laws import Mixing
+from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
 from toy_federation import flat_plan as plan

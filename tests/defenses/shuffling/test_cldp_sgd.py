@@ -12,13 +12,12 @@ from fedassay.defenses.accounting.clones import shuffled
 from fedassay.defenses.accounting.counts import CountPair
 from fedassay.defenses.accounting.pld_convolution import many_epsilon
 from fedassay.defenses.shuffling.cldp_sgd import CLDPSGD, OneBitLaw, record_pair
-from fedassay.fl.algorithms.algorithm import FedAvg
-from fedassay.fl.algorithms.scaffold import Scaffold
+from fedassay.fl.algorithms import FedAvg, Scaffold
 from fedassay.fl.engine import run_federation
-from fedassay.fl.laws.law import Mixing
+from fedassay.fl.laws import Mixing
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.fl.protection import Context
+from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
 from toy_federation import flat_plan

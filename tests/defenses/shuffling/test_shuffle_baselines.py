@@ -19,10 +19,10 @@ from fedassay.defenses.shuffling.mechanisms.clip_laplace import ClipLaplaceLaw
 from fedassay.defenses.shuffling.pldp import PLDP
 from fedassay.defenses.shuffling.s_apes import SAPES
 from fedassay.defenses.shuffling.unis import UniS
-from fedassay.fl.laws.law import Mixing
+from fedassay.fl.laws import Mixing
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.fl.protection import Context
+from fedassay.fl.sampling import FixedSize, Full, Poisson
 from toy_federation import flat_plan as plan
 
 

@@ -14,7 +14,7 @@ from fedassay.defenses.shuffling.mechanisms.laplace import LaplaceLaw
 from fedassay.defenses.shuffling.pldp import PLDP
 from fedassay.defenses.shuffling.unis_unequal import UniSUnequal
 from fedassay.fl.engine import run_federation
-from fedassay.fl.laws.law import Mixing
+from fedassay.fl.laws import Mixing
 from fedassay.fl.streams import Streams
 from toy_federation import flat_plan as plan
 

@@ -14,7 +14,7 @@ from fedassay.fl.streams import Streams
 from fedassay.fl.transfer.engine import run_transfer
 from fedassay.fl.transfer.protection import TransferContext
 from fedassay.fl.transfer.recorder import AnswerRecorder
-from fedassay.fl.transfer.transfer_task import ABSTAINED
+from fedassay.fl.transfer.task import ABSTAINED
 from known_parts import transfer_parts
 from toy_transfer import toy_transfer, toy_transfer_plan
 

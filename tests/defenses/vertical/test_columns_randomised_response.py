@@ -15,7 +15,7 @@ from fedassay.fl.streams import Streams
 from fedassay.fl.vertical.engine import run_vertical
 from fedassay.fl.vertical.network import VerticalNetwork
 from fedassay.fl.vertical.protection import VerticalProtection
-from fedassay.fl.vertical.utility import predicted
+from fedassay.fl.vertical.task import predicted
 from scipy.stats import binom
 from toy_vertical import LOGISTIC, SPLIT, steps_of, toy_vertical, with_rows
 

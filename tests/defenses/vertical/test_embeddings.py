@@ -17,8 +17,8 @@ from fedassay.defenses.vertical.columns.embedding_gaussian import EmbeddingGauss
 from fedassay.defenses.vertical.columns.embedding_laplace import EmbeddingLaplace
 from fedassay.defenses.vertical.columns.protection import NoisedEmbeddingProtection
 from fedassay.defenses.vertical.noise import clipped
-from fedassay.fl.vertical.law import Noise, Noised
 from fedassay.fl.vertical.network import VerticalNetwork
+from fedassay.fl.vertical.protection import Noise, Noised
 from scipy.stats import binom
 from toy_vertical import LOGISTIC, SPLIT, context_of, moved_by, steps_of, toy_vertical, with_rows
 

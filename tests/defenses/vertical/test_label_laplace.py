@@ -5,7 +5,7 @@ import pytest
 import torch
 from fedassay.defenses.accounting.pure import composed_epsilon
 from fedassay.defenses.vertical.labels.label_laplace import LabelLaplace, posterior
-from fedassay.fl.vertical.law import Noise, Noised
+from fedassay.fl.vertical.protection import Noise, Noised
 from scipy.stats import kstest, laplace
 from toy_vertical import LOGISTIC, SPLIT, Taped, context_of, steps_of, toy_vertical, with_label
 

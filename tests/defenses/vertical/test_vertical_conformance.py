@@ -15,7 +15,7 @@ from fedassay.fl.streams import Streams
 from fedassay.fl.vertical.engine import run_vertical
 from fedassay.fl.vertical.network import VerticalNetwork
 from fedassay.fl.vertical.protection import VerticalProtection
-from fedassay.fl.vertical.utility import predicted
+from fedassay.fl.vertical.task import predicted
 from known_parts import vertical_parts
 from toy_vertical import BINARY, LOGISTIC, SPLIT, Events, context_of, steps_of, toy_vertical
 

@@ -33,8 +33,8 @@ from fedassay.defenses.vertical.labels.label_laplace import LabelLaplace
 from fedassay.defenses.vertical.labels.label_randomised_response import LabelRandomisedResponse
 from fedassay.defenses.vertical.labels.label_rr_with_prior import LabelRRWithPrior
 from fedassay.defenses.vertical.noise import clipped
-from fedassay.fl.vertical.law import Noise
 from fedassay.fl.vertical.network import VerticalNetwork
+from fedassay.fl.vertical.protection import Noise
 from known_parts import vertical_parts
 from scipy.stats import beta
 from toy_vertical import LOGISTIC, SPLIT, Taped, context_of, moved_by, steps_of, toy_vertical, with_label, with_rows

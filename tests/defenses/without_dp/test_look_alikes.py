@@ -7,7 +7,7 @@ from fedassay.audit.observer import AGGREGATE, UPLOADS
 from fedassay.defenses.without_dp.gradient_pruning import GradientPruning
 from fedassay.defenses.without_dp.plain_noise import PlainNoise
 from fedassay.defenses.without_dp.sign import Sign
-from fedassay.fl.laws.sparse import prune
+from fedassay.fl.laws import prune
 from fedassay.fl.message import Message
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.without_dp.none import Undefended
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.sampling import FixedSize
+from fedassay.fl.sampling import FixedSize
 from torch.nn.functional import cross_entropy
 
 

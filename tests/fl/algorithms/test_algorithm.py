@@ -2,9 +2,7 @@
 
 import pytest
 import torch
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD, algorithm_from
-from fedassay.fl.algorithms.proximal import BoundedUpdate, FedProx
-from fedassay.fl.algorithms.scaffold import Scaffold
+from fedassay.fl.algorithms import BoundedUpdate, FedAvg, FedProx, FedSGD, Scaffold, algorithm_from
 from fedassay.fl.streams import Streams, normal
 
 MODEL = torch.tensor([[1.0, -2.0], [0.5, 4.0]])

@@ -2,11 +2,11 @@
 
 import torch
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS
-from fedassay.fl.algorithms.scaffold import Scaffold
+from fedassay.fl.algorithms import Scaffold
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.sampling import FixedSize
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
+from fedassay.fl.sampling import FixedSize
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
 

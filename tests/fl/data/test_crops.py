@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.data.crops import HEIGHT, WIDTH, crops_of
-from fedassay.fl.data.receipts import read_receipts
+from fedassay.fl.data.receipts import HEIGHT, WIDTH, crops_of, read_receipts
 
 
 def receipt_of(printer, **changes):

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import torch
+from fedassay.fl.data.dataset import description
 from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.data.description import description
 
 
 def test_the_facts_of_images():

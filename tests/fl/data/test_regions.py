@@ -1,7 +1,7 @@
 """Sensitive regions drawn by hand."""
 
 import torch
-from fedassay.fl.data.regions import box_mask, stroke_box
+from fedassay.fl.data.dataset import box_mask, stroke_box
 
 
 def test_the_stroke_box_is_the_smallest_box_around_the_ink():

@@ -2,8 +2,18 @@
 
 import pytest
 import torch
-from fedassay.fl.data.secrets import CODES, COPIES, PREFIX, SPEAKERS, WINDOWS, secret_words, shakespeare_secrets
-from fedassay.fl.data.shakespeare import LENGTH, shakespeare, tokens_of
+from fedassay.fl.data.shakespeare import (
+    CODES,
+    COPIES,
+    LENGTH,
+    PREFIX,
+    SPEAKERS,
+    WINDOWS,
+    secret_words,
+    shakespeare,
+    shakespeare_secrets,
+    tokens_of,
+)
 from spoken_secrets import spoken
 
 

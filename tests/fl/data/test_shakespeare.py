@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from fedassay.fl.data.data_folder import DataFolder
+from fedassay.fl.data.dataset import description
 from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.data.description import description
 from fedassay.fl.data.shakespeare import ALPHABET, FILE, LENGTH, shakespeare, tokens_of
-from fedassay.fl.partitions.partitions import ByOwner, Dirichlet
+from fedassay.fl.partitions import ByOwner, Dirichlet
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 

@@ -8,7 +8,7 @@ from fedassay.fl.data.data_folder import DataFolder
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.data.receipts import ANNOTATIONS
 from fedassay.fl.data.sroie import sroie, sroie_tampered
-from fedassay.fl.partitions.partitions import ByOwner
+from fedassay.fl.partitions import ByOwner
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 

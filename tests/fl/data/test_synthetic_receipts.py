@@ -6,9 +6,8 @@ import re
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.data.crops import crops_of
 from fedassay.fl.data.datasets import available, load_dataset
-from fedassay.fl.data.synthetic_receipts import COUNT, synthetic_receipts
+from fedassay.fl.data.receipts import COUNT, crops_of, synthetic_receipts
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from fedassay.fl.data.crops import HEIGHT, WIDTH, crops_of
-from fedassay.fl.data.receipts import read_receipts
-from fedassay.fl.data.tampering import Tampered, tamper
+from fedassay.fl.data.receipts import HEIGHT, WIDTH, crops_of, read_receipts
+from fedassay.fl.data.sroie import Tampered, tamper
 from fedassay.fl.streams import Streams
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.laws.law import GaussianLaw, clip, clip_entries, clipped_sum, lot_sum
+from fedassay.fl.laws import GaussianLaw, clip, clip_entries, clipped_sum, lot_sum
 from fedassay.fl.streams import Streams, normal
 from scipy import stats
 

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.laws.law import Mixing, ReportLaw, clip
-from fedassay.fl.laws.layered_law import LayeredGaussianLaw, layer_starts, sparsify_layers, spread_layers
+from fedassay.fl.laws import LayeredGaussianLaw, Mixing, ReportLaw, clip, layer_starts, sparsify_layers, spread_layers
 from fedassay.fl.layout import Layout
 
 LAW = LayeredGaussianLaw(starts=(0, 2, 5), clip_norms=(1.0, 2.0, 0.5), noise_stds=(0.1, 3.0, 2.0))

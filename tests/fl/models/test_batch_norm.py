@@ -3,12 +3,12 @@
 import pytest
 import torch
 from fedassay.audit.claim import Unit
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.canary import Canary, CanarySet, DataCanary
 from fedassay.fl.engine import run_federation
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.sampling import Full, Poisson
 from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import Streams, normal, uniform
 from fedassay.fl.training.local import Batch
 from torch import nn

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
-from fedassay.fl.models.dropout import Dropout
+from fedassay.fl.models.layers import Dropout
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.sampling import Full, Poisson, lot_indices
 from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import Full, Poisson, lot_indices
 from fedassay.fl.streams import Streams, normal, uniform
 from fedassay.fl.training.local import Batch
 from torch.nn.functional import conv2d, cross_entropy, leaky_relu

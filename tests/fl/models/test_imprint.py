@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.models.imprint import direction, planted, thresholds
+from fedassay.fl.models.layers import direction, planted, thresholds
 from fedassay.fl.models.network import Network
 from fedassay.fl.models.small_models import build_model
 from torch.func import functional_call

@@ -6,11 +6,11 @@ import torch
 from digits_federation import UNDEFENDED, received
 from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient.analytic_linear import AnalyticLinear
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.data.datasets import load_dataset
+from fedassay.fl.models.layers import Normalisation, normalisation_from
 from fedassay.fl.models.network import Network
-from fedassay.fl.models.normalise import Normalisation, normalisation_from
-from fedassay.fl.partitions.partitions import OneSample
+from fedassay.fl.partitions import OneSample
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 from toy_federation import toy_plan

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from fedassay.fl.models.seeded_dropout import SeededDropout, SeededModel, with_seeded_dropout
+from fedassay.fl.models.layers import SeededDropout, SeededModel, with_seeded_dropout
 from fedassay.fl.streams import Streams
 from torch import nn
 from torch.func import vmap

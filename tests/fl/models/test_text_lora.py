@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.models.low_rank import LowRank, adapt
+from fedassay.fl.models.layers import LowRank, adapt
 from fedassay.fl.models.network import Network
 from fedassay.fl.models.small_models import build_model
 from fedassay.fl.streams import Streams

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from fedassay.fl.models.layers import Normalisation
 from fedassay.fl.models.network import Network
-from fedassay.fl.models.normalise import Normalisation
 from fedassay.fl.models.small_models import build_model
 from fedassay.fl.streams import Streams
 from torch import nn

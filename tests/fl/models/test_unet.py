@@ -8,7 +8,7 @@ from fedassay.fl.data.dataset import Dataset
 from fedassay.fl.models.architectures.unet import _spread, doubled
 from fedassay.fl.models.network import Network
 from fedassay.fl.models.small_models import build_model
-from fedassay.fl.partitions.partitions import IID
+from fedassay.fl.partitions import IID
 from fedassay.fl.streams import Streams, normal, uniform
 from fedassay.fl.task import build_task
 from fedassay.fl.utility import Outcomes, utility_of

@@ -2,15 +2,7 @@
 
 import numpy as np
 import pytest
-from fedassay.fl.partitions.partitions import (
-    IID,
-    KNOWN_PARTITIONS,
-    ByOwner,
-    Dirichlet,
-    OneSample,
-    Shards,
-    partition_from,
-)
+from fedassay.fl.partitions import IID, KNOWN_PARTITIONS, ByOwner, Dirichlet, OneSample, Shards, partition_from
 from fedassay.fl.streams import Streams
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.partitions.sampling import Epoch, FixedSize, Full, Poisson, cohort_from, lot_indices, sampling_from
+from fedassay.fl.sampling import Epoch, FixedSize, Full, Poisson, cohort_from, lot_indices, sampling_from
 from fedassay.fl.streams import Streams
 from hypothesis import given, settings
 from hypothesis import strategies as st

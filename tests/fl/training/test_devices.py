@@ -4,15 +4,14 @@ import pytest
 import torch
 from fedassay.audit.claim import Unit
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
-from fedassay.fl.algorithms.algorithm import FedAvg
-from fedassay.fl.algorithms.scaffold import Scaffold
+from fedassay.fl.algorithms import FedAvg, Scaffold
 from fedassay.fl.canary import Canary
 from fedassay.fl.engine import run_federation
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import Streams
-from fedassay.fl.training import devices, joined_lots, local
+from fedassay.fl.training import devices, local
 from fedassay.fl.training.devices import numbers_of_sample
 from fedassay.fl.training.executor_choice import executor_named
 from fedassay.fl.training.executors import batched, compiled
@@ -78,7 +77,7 @@ def pretended(monkeypatch):
 
     def run(task, plan, protection, **options):
         apart = Apart()
-        for module in (devices, joined_lots, local, batched):
+        for module in (devices, batched, local):
             monkeypatch.setattr(module, "moved", apart.moved)
         monkeypatch.setattr(batched, "free_numbers", lambda device: 2**18)
         monkeypatch.setattr(compiled, "_compiled", lambda function, backend: function)

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
 from fedassay.fl.models.network import Network
 from fedassay.fl.models.small_models import build_model
-from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.fl.protection import Context, Protection
+from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.training.executors.sequential import Sequential
 from fedassay.fl.training.local import Batch

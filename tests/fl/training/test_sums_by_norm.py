@@ -10,7 +10,7 @@ from fedassay.fl.models import network as network_file
 from fedassay.fl.models.network import Network
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import Streams
-from fedassay.fl.training.sums_by_norm import sums_by_norm, weighted_sum
+from fedassay.fl.training.local import sums_by_norm, weighted_sum
 
 CLIP = 0.5
 DPSGD = DPSGDProtection(clip_norm=CLIP, noise_multiplier=0.0)

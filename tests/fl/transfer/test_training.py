@@ -5,7 +5,7 @@ import pytest
 import torch
 from fedassay.fl.models.network import Network
 from fedassay.fl.streams import Streams
-from fedassay.fl.transfer.training import Lessons, TrainingRule, trained
+from fedassay.fl.transfer.task import Lessons, TrainingRule, trained
 
 NETWORK = Network(model="mlp", shape=(1, 3, 3), classes=3, options={"hidden": 4})
 
@@ -51,7 +51,7 @@ def test_models_trained_together_are_those_of_a_plain_loop(optimizer, lot, monke
     together = trained(NETWORK, start, lessons, rule)
     for model in range(3):
         torch.testing.assert_close(together[model], alone(start, lessons, rule, model), atol=1e-6, rtol=1e-6)
-    monkeypatch.setattr("fedassay.fl.transfer.training._IMAGE_BYTES", 1)
+    monkeypatch.setattr("fedassay.fl.transfer.task._IMAGE_BYTES", 1)
     torch.testing.assert_close(trained(NETWORK, start, lessons, rule), together)
 
 

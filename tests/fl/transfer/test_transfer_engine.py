@@ -8,8 +8,7 @@ from fedassay.fl.streams import Streams
 from fedassay.fl.transfer.engine import run_transfer, teacher_logits
 from fedassay.fl.transfer.protection import Released, TransferProtection, counts_of, votes_of
 from fedassay.fl.transfer.recorder import AnswerRecorder
-from fedassay.fl.transfer.training import TrainingRule
-from fedassay.fl.transfer.transfer_task import ABSTAINED, transfer_task
+from fedassay.fl.transfer.task import ABSTAINED, TrainingRule, transfer_task
 from toy_federation import toy_task
 from toy_transfer import RULE, logits_of, toy_transfer, toy_transfer_plan
 

@@ -7,12 +7,9 @@ import torch
 from fedassay.audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY, UPLOADS
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.engine import Planted, Runs, run_vertical
-from fedassay.fl.vertical.network import VerticalNetwork
-from fedassay.fl.vertical.plan import VerticalPlan
-from fedassay.fl.vertical.protection import VerticalProtection
-from fedassay.fl.vertical.stack import Stack, row_norms, weighted_sum
-from fedassay.fl.vertical.task import People, VerticalTask, column_groups
-from fedassay.fl.vertical.utility import predicted, utility_of
+from fedassay.fl.vertical.network import Stack, VerticalNetwork, row_norms, weighted_sum
+from fedassay.fl.vertical.protection import VerticalPlan, VerticalProtection
+from fedassay.fl.vertical.task import People, VerticalTask, column_groups, predicted, utility_of
 from fedassay.fl.vertical.view import VerticalRecorder
 from torch import nn
 

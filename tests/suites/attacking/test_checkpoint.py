@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.resume_state import ResumeState
+from fedassay.fl.engine import ResumeState
 from fedassay.suites.attacking import checkpoint as checkpoint_module
 from fedassay.suites.attacking import trial as trial_module
 from fedassay.suites.attacking.checkpoint import Checkpoint

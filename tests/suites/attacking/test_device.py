@@ -14,8 +14,7 @@ from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.mean_image import MeanImage
 from fedassay.attacks.gradient.search import Cosine, Search, best_restarts, minimise
 from fedassay.cli.app import app
-from fedassay.fl.laws.law import GaussianLaw
-from fedassay.fl.laws.layered_law import LayeredGaussianLaw, layer_starts
+from fedassay.fl.laws import GaussianLaw, LayeredGaussianLaw, layer_starts
 from fedassay.fl.models.network import Network
 from fedassay.fl.protection import Protection
 from fedassay.suites.attacking import finished_cells as device_module

@@ -9,7 +9,7 @@ import torch
 from fedassay.attacks.attack import Undefined
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.membership.loss import LossThreshold
-from fedassay.fl.laws.law import GaussianLaw
+from fedassay.fl.laws import GaussianLaw
 from fedassay.suites.attacking.own_model import LeakedImages, MembershipResult
 from fedassay.suites.config.source import ConfigError
 from sklearn.datasets import load_digits

@@ -7,9 +7,9 @@ from fedassay.attacks.uploads import reduce_view
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, LabelCounts, Reconstructions, Setting
 from fedassay.audit.observer import SHUFFLED, UPLOADS
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
-from fedassay.fl.partitions.sampling import FixedSize, Full
+from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.recorder import LotRecorder
+from fedassay.fl.sampling import FixedSize, Full
 from fedassay.suites.attacking import trial
 from fedassay.suites.attacking.trial import is_pooled, pooled_evidence, pooled_truth
 from fedassay.suites.config.resolve import task_of

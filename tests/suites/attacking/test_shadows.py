@@ -10,10 +10,10 @@ from fedassay.attacks.membership.shadow_attack import ShadowAttack
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import CandidateScores, Design, MembershipScores, Setting
 from fedassay.audit.observer import FINAL_MODEL
-from fedassay.fl.algorithms.algorithm import FedAvg
+from fedassay.fl.algorithms import FedAvg
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
 from fedassay.reports.reading.membership import memberships

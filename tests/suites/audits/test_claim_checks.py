@@ -7,7 +7,7 @@ from fedassay.audit.check import AS_SAMPLED, NUMBERS, SENSITIVITY, VECTORS, VIEW
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.observer import AGGREGATE
 from fedassay.defenses.defense import Defense, Prepared
-from fedassay.fl.laws.law import GaussianLaw, clip
+from fedassay.fl.laws import GaussianLaw, clip
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import normal
 from fedassay.suites.audits.audit_method import BlockMethod, block_method

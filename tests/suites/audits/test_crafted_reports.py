@@ -21,7 +21,7 @@ import torch
 from fedassay.audit.claim import Claim
 from fedassay.audit.observer import GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.defense import Defense, Prepared
-from fedassay.fl.laws.law import Mixing
+from fedassay.fl.laws import Mixing
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import uniform
 

@@ -10,7 +10,7 @@ from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.observer import AGGREGATE
 from fedassay.defenses.accounting.gaussian import gaussian_curve, gaussian_noise
 from fedassay.defenses.defense import Defense, Prepared
-from fedassay.fl.laws.law import GaussianLaw, clip
+from fedassay.fl.laws import GaussianLaw, clip
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import normal
 from fedassay.suites.audits.audit_claim import audit_claim, run_block

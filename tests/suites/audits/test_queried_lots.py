@@ -11,9 +11,9 @@ from fedassay.audit.finding import Verdict, judge
 from fedassay.audit.threshold import SplitThreshold
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.defenses.sample_level.adap_dp_fl import AdapDPFL
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
-from fedassay.fl.partitions.sampling import Poisson
+from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.protection import Context
+from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import Streams
 from fedassay.suites.audits.queried_lots import published_query_trials
 from scipy.stats import norm

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
-from fedassay.fl.algorithms.algorithm import FedSGD
-from fedassay.fl.models.normalise import Normalisation
-from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
+from fedassay.fl.algorithms import FedSGD
+from fedassay.fl.models.layers import Normalisation
+from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.suites.config.resolve import audited, plan_of, prepare, task_of
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.tables.suite import AuditSpec, PlanChange

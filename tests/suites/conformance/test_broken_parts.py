@@ -21,12 +21,12 @@ from fedassay.audit.measurement import Measurement
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.defenses.defense import Defense, Prepared
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
-from fedassay.fl.algorithms.scaffold import Scaffold
+from fedassay.fl.algorithms import FedAvg, FedSGD
+from fedassay.fl.algorithms import Scaffold
 from fedassay.fl.canary import Canary
 from fedassay.fl.data.dataset import Dataset
-from fedassay.fl.partitions.partitions import IID
-from fedassay.fl.partitions.sampling import Poisson, Sampling
+from fedassay.fl.partitions import IID
+from fedassay.fl.sampling import Poisson, Sampling
 from fedassay.fl.protection import Protection
 
 def data(images=None, labels=None, classes=3, owners=None, seed=0):

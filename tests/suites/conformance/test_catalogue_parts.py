@@ -37,7 +37,7 @@ def test_the_kind_is_found_out_from_the_name_or_from_the_part(own_module):
     with pytest.raises(ConfigError, match="unknown part 'dp_sgdd'; known: dp_sgd"):
         kind_of("dp_sgdd")
     module = own_module(
-        "from fedassay.fl.partitions.partitions import IID\nfrom fedassay.fl.algorithms.algorithm import FedSGD\n"
+        "from fedassay.fl.partitions import IID\nfrom fedassay.fl.algorithms import FedSGD\n"
         "from fedassay.defenses.without_dp.none import Undefended\n"
         "def net(shape, classes): pass\ndef rows(): pass\ndef row(inputs): pass\ndef other(x, y): pass\n"
     )

@@ -26,7 +26,7 @@ from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.evidence import MembershipScores
 from fedassay.audit.measurement import Measurement
 from fedassay.defenses.defense import Defense, Prepared
-from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.protection import Protection
 
 CALLS = []

@@ -3,7 +3,7 @@
 import pytest
 from fedassay.audit.observer import ACTIVE_PARTY, PASSIVE_PARTY
 from fedassay.fl.vertical.network import VerticalNetwork
-from fedassay.fl.vertical.plan import VerticalPlan
+from fedassay.fl.vertical.protection import VerticalPlan
 from fedassay.suites.config.source import ConfigError, Source
 from fedassay.suites.config.tables.other_federations import TransferSpec, VerticalSpec
 from fedassay.suites.planning import plan_other as memory_estimate

@@ -10,7 +10,7 @@ from fedassay.audit.evidence import CandidateScores, Design, Setting
 from fedassay.audit.metrics import area, area_interval
 from fedassay.audit.observer import UPLOADS
 from fedassay.fl.data.dataset import Dataset
-from fedassay.fl.partitions.partitions import Dirichlet, Shards
+from fedassay.fl.partitions import Dirichlet, Shards
 from fedassay.fl.probe import CandidateProbe, Candidates, plant_candidates
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task

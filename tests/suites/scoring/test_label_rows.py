@@ -6,9 +6,9 @@ import torch
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, LabelCounts, Setting
 from fedassay.audit.observer import UPLOADS
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
-from fedassay.fl.partitions.sampling import FixedSize, Full
+from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.recorder import LotRecorder
+from fedassay.fl.sampling import FixedSize, Full
 from fedassay.suites.attacking.trial import run_trial
 from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.tables.suite import FederationSpec

@@ -7,7 +7,7 @@ import torch
 from fedassay.defenses.transfer.gnmax import GNMax
 from fedassay.fl.transfer.protection import Released
 from fedassay.fl.transfer.recorder import TransferEvent
-from fedassay.fl.transfer.transfer_task import ABSTAINED
+from fedassay.fl.transfer.task import ABSTAINED
 from fedassay.suites.scoring.utility_rows import transfer_rows
 from toy_cell import toy_cell
 from toy_transfer import logits_of, toy_transfer, toy_transfer_plan

@@ -1,7 +1,7 @@
 """Rows of one training: utility, spread over classes and clients, and bytes."""
 
 import pytest
-from fedassay.fl.traffic import TrafficRecorder
+from fedassay.fl.recorder import TrafficRecorder
 from fedassay.suites.attacking import trial as trial_module
 from fedassay.suites.results.store import Store
 

@@ -8,10 +8,9 @@ from fedassay.audit.claim import Claim
 from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.finding import judge
 from fedassay.audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
-from fedassay.fl.laws.law import clip
+from fedassay.fl.laws import clip
 from fedassay.fl.streams import Streams, normal
-from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
-from fedassay.fl.vertical.protection import VerticalProtection
+from fedassay.fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalProtection
 from fedassay.suites.vertical.audit import why_not
 from fedassay.suites.vertical.checks.claim_checks import vertical_checks
 from fedassay.suites.vertical.pairs import pairs_of_claim

@@ -7,8 +7,7 @@ from fedassay.audit.check import PERSON_MOVE
 from fedassay.audit.claim import Claim
 from fedassay.defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from fedassay.fl.streams import normal
-from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
-from fedassay.fl.vertical.protection import VerticalProtection
+from fedassay.fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalProtection
 from fedassay.suites.config.other_federations import small_plan, vertical_plan_of, vertical_task_of
 from fedassay.suites.config.tables.other_federations import VerticalSpec
 from fedassay.suites.results.cell import Cell

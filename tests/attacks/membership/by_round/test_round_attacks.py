@@ -19,9 +19,9 @@ from fedassay.attacks.membership.round_attack import compare_with_other_clients
 from fedassay.audit.metrics import area
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
-from fedassay.fl.partitions.sampling import Poisson
+from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import Poisson
 from fedassay.suites.scoring.membership_rows import counted_scores
 from hypothesis import given
 from hypothesis import strategies as st

@@ -12,9 +12,8 @@ from fedassay.attacks.vertical.imputed_columns import ImputedColumns
 from fedassay.attacks.vertical.mean_columns import MeanColumns
 from fedassay.audit.observer import ACTIVE_PARTY
 from fedassay.fl.streams import normal
-from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
 from fedassay.fl.vertical.network import VerticalNetwork
-from fedassay.fl.vertical.protection import VerticalProtection
+from fedassay.fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalProtection
 from vertical_adversary import drawn_task, observed, squared_error
 
 RNG = np.random.default_rng(11)

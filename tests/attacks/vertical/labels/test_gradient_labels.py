@@ -14,7 +14,7 @@ from fedassay.fl.data.dataset import DatasetMissing
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.streams import Streams
 from fedassay.fl.vertical.network import VerticalNetwork
-from fedassay.fl.vertical.plan import VerticalPlan
+from fedassay.fl.vertical.protection import VerticalPlan
 from fedassay.fl.vertical.task import build_vertical_task
 from vertical_adversary import LINEAR, LOGISTIC, SPLIT, accuracy, auc, drawn_task, observed
 

@@ -10,9 +10,8 @@ from fedassay.attacks.vertical.attack import replay
 from fedassay.attacks.vertical.gradient_likelihood import GradientLikelihood
 from fedassay.attacks.vertical.majority_label import MajorityLabel
 from fedassay.fl.streams import normal
-from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
 from fedassay.fl.vertical.network import VerticalNetwork
-from fedassay.fl.vertical.protection import VerticalProtection
+from fedassay.fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalProtection
 from scipy.stats import norm
 from torch.nn.functional import one_hot
 from vertical_adversary import LINEAR, LOGISTIC, SPLIT, accuracy, auc, auc_deviations, drawn_task, observed

@@ -10,7 +10,7 @@ from fedassay.audit.observer import SHUFFLED, UPLOADS
 from fedassay.defenses.accounting.pure import composed_epsilon
 from fedassay.defenses.local.numbers.adaptive_duchi import LDPAdaptiveDuchi, shuffled_apart
 from fedassay.defenses.local.numbers.ldp_fed import LDPFed
-from fedassay.fl.laws.law import Mixing
+from fedassay.fl.laws import Mixing
 from fedassay.fl.message import Message
 from fedassay.fl.protection import Context
 from scipy import stats

@@ -13,8 +13,8 @@ from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFF
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.fl.engine import run_federation
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.protection import Context
+from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import normal
 from fedassay.fl.training.local import Batch
 

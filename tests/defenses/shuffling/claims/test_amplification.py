@@ -7,7 +7,7 @@ from fedassay.defenses.accounting.counts import least_epsilon
 from fedassay.defenses.accounting.heterogeneous import published_bound
 from fedassay.defenses.shuffling.claims.amplification import AssuredCohort, among_unequal_laplace, among_unequals
 from fedassay.defenses.shuffling.claims.budgets import deal, representative_clients
-from fedassay.fl.partitions.sampling import Epoch
+from fedassay.fl.sampling import Epoch
 from toy_federation import flat_plan
 
 DELTA = 1e-8

@@ -11,9 +11,9 @@ from fedassay.defenses.shuffling.claims.amplification import AssuredCohort, Loca
 from fedassay.defenses.shuffling.mechanisms import clip_laplace
 from fedassay.defenses.shuffling.mechanisms.calibration import calibrated_mean, calibration_quality
 from fedassay.defenses.shuffling.mechanisms.clip_laplace import ClipLaplaceLaw, mean_and_variance, randomised_rows
-from fedassay.fl.laws.law import Mixing
+from fedassay.fl.laws import Mixing
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import Epoch, FixedSize, Poisson
+from fedassay.fl.sampling import Epoch, FixedSize, Poisson
 from scipy.stats import kstest
 
 RADIUS = 0.1

@@ -8,7 +8,7 @@ import torch
 from fedassay.defenses.randomisers.numbers.laplace import Laplace
 from fedassay.defenses.shuffling.mechanisms import clip_laplace
 from fedassay.defenses.shuffling.mechanisms.laplace import LaplaceLaw, LaplacePair, laplace_clones, laplace_rows
-from fedassay.fl.laws.law import Mixing
+from fedassay.fl.laws import Mixing
 from scipy.stats import kstest, laplace
 
 RADIUS = 0.1

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.data.description import description
+from fedassay.fl.data.dataset import description
 from fedassay.fl.data.files.lookup import DataFile
 
 ROWS = 40

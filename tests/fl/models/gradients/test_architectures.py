@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from fedassay.fl.models import gradients
 from fedassay.fl.models.architectures.resnet18 import resnet18
 from fedassay.fl.models.architectures.transformer import transformer
 from fedassay.fl.models.compare_with_loop import compare_with_loop
-from fedassay.fl.models.gradients import sample_blocks
 from own_models import Through
 from torch import nn
 from torch.nn import functional as F
@@ -220,5 +220,5 @@ def test_in_double_precision_they_agree_to_rounding(name):
 
 @pytest.mark.parametrize("name", ["recurrent cell of linear layers", "depthwise convolution", "dropout"])
 def test_blocks_of_single_samples_change_nothing(monkeypatch, name):
-    monkeypatch.setattr(sample_blocks, "_AT_ONCE", 1)
+    monkeypatch.setattr(gradients, "_AT_ONCE", 1)
     assert max(layer.largest for layer in compare_with_loop(*built(name))) < 1e-5

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from fedassay.fl.models.gradients.differentiable_twice import differentiable_twice
+from fedassay.fl.models.gradients import differentiable_twice
 from torch.func import grad, vmap
 from torch.nn import functional as F
 

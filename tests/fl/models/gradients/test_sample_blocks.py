@@ -4,12 +4,10 @@ import warnings
 
 import pytest
 import torch
+from fedassay.fl.models import gradients
 from fedassay.fl.models.architectures.resnet18 import resnet18
 from fedassay.fl.models.compare_with_loop import compare_with_loop
-from fedassay.fl.models.gradients import contributions, layer_rules, sample_blocks
-from fedassay.fl.models.gradients.clipped_sums import clipped_sum_of, sample_norms
-from fedassay.fl.models.gradients.contributions import Factors, Rows, together
-from fedassay.fl.models.gradients.sample_blocks import SampleLoss
+from fedassay.fl.models.gradients import Factors, Rows, SampleLoss, clipped_sum_of, sample_norms, together
 from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
@@ -74,12 +72,12 @@ def test_recurrent_layers_of_pytorch_are_mapped(build):
 
 
 def test_a_wrong_rule_is_found_in_its_own_layer_alone(monkeypatch):
-    right = layer_rules._FOUND[nn.Conv2d]
+    right = gradients._FOUND[nn.Conv2d]
 
     def wrong(layer, inputs, slopes):
         return right(layer, inputs.flip(-1), slopes)
 
-    monkeypatch.setattr(layer_rules, "_FOUND", {**layer_rules._FOUND, nn.Conv2d: wrong})
+    monkeypatch.setattr(gradients, "_FOUND", {**gradients._FOUND, nn.Conv2d: wrong})
     found = {layer.name: max(layer.gradients, layer.norms) for layer in compare_with_loop(small(), data())}
     assert found["0.weight"] > 0.01
     assert max(value for name, value in found.items() if name != "0.weight") < 1e-5
@@ -99,7 +97,7 @@ def test_norms_of_a_tied_weight_added_one_by_one_are_found(monkeypatch):
         # Norms add in squares, as if the two uses had weights of their own.
         return Rows(values=torch.stack([row.values.flatten(1) for row in rows]).square().sum(0).sqrt())
 
-    monkeypatch.setattr(sample_blocks, "together", wrong)
+    monkeypatch.setattr(gradients, "together", wrong)
     found = {layer.name: layer.norms for layer in compare_with_loop(seeded(Twice), data())}
     assert found["inner.weight"] > 0.01
     assert found["output.weight"] < 1e-5
@@ -167,8 +165,8 @@ def test_forward_methods_are_restored():
 def test_no_gradient_per_sample_of_a_large_layer_is_held(monkeypatch):
     """ResNet-18 of 11 million parameters: rows of one layer never hold more than its products of positions would."""
     held = []
-    honest = contributions.Factors.rows
-    monkeypatch.setattr(contributions.Factors, "rows", lambda self: (held.append(self), honest(self))[1])
+    honest = gradients.Factors.rows
+    monkeypatch.setattr(gradients.Factors, "rows", lambda self: (held.append(self), honest(self))[1])
     model = seeded(lambda: resnet18((3, 32, 32), 10))
     target, layers = target_of(model)
     images, labels = data(4, (3, 32, 32))

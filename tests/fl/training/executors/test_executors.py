@@ -6,13 +6,12 @@ import pytest
 import torch
 from fedassay.audit.claim import Unit
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
-from fedassay.fl.algorithms.scaffold import Scaffold
+from fedassay.fl.algorithms import FedAvg, FedSGD, Scaffold
 from fedassay.fl.canary import Canary, DataCanary
 from fedassay.fl.engine import run_federation
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.executor_choice import executor_named, known_executors, usual_executor
 from fedassay.fl.training.executors import batched, compiled

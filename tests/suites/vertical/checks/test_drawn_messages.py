@@ -10,8 +10,7 @@ from fedassay.audit.claim import Claim
 from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.observer import FINAL_MODEL, PASSIVE_PARTY
 from fedassay.fl.streams import Streams, normal
-from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
-from fedassay.fl.vertical.protection import VerticalProtection
+from fedassay.fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalProtection
 from fedassay.suites.vertical.checks.play_back import play_back_checks
 from fedassay.suites.vertical.pairs import pair_of_labels
 from toy_vertical import LOGISTIC, SPLIT, toy_vertical

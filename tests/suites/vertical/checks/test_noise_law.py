@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.audit.ledger import SUITE
-from fedassay.fl.vertical.law import Noise
+from fedassay.fl.vertical.protection import Noise
 from fedassay.suites.vertical.checks.noise_law import _longest, least_p
 from scipy.stats import kstest
 

@@ -5,10 +5,9 @@ import torch
 from fedassay.audit.check import PERSON_MOVE, RELEASED
 from fedassay.audit.claim import Claim
 from fedassay.audit.observer import ACTIVE_PARTY
-from fedassay.fl.laws.law import clip
+from fedassay.fl.laws import clip
 from fedassay.fl.streams import Streams, normal
-from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
-from fedassay.fl.vertical.protection import VerticalProtection
+from fedassay.fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalProtection
 from fedassay.suites.vertical.checks import constants
 from fedassay.suites.vertical.checks.play_back import play_back_checks
 from fedassay.suites.vertical.pairs import pairs_of_claim

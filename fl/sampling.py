@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...audit.parts import build, name_and_options, points
-from ...audit.wording import nearest
-from ..streams import uniform
+from ..audit.parts import build, name_and_options, points
+from ..audit.wording import nearest
+from .streams import uniform
 
 _RULES = ("full", "poisson", "fixed_size")
 

@@ -1,4 +1,7 @@
-"""A federated algorithm defines what a client computes in a round and how the server combines the clients' updates.
+"""Federated algorithms: what a client computes in a round, and how the server combines the clients' updates.
+
+FedSGD and FedAvg, proximal algorithms (FedProx, BLUR) and SCAFFOLD, which corrects the clients' drift by control
+variates of clients and server (Karimireddy et al. 2020).
 
 One convention holds throughout: an **update** is what the server adds. FedSGD uploads minus the gradient, FedAvg the
 difference of weights. Code that needs the sign of a gradient must use ``gradient``.
@@ -11,11 +14,147 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from ...audit.parts import Spec, build, check_members, name_and_options
-from ..fields import check_positive
-from .local_training import LocalState, LocalTraining, Numbers
-from .proximal import BoundedUpdate, FedProx
-from .scaffold import Scaffold
+from ..audit.parts import Spec, build, check_members, name_and_options
+from .fields import check_count, check_positive
+
+LocalState = dict[str, Tensor]
+Numbers = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTraining:
+    """Base class of algorithms whose clients send weight differences, which the server adds to its model.
+
+    By default no state is shared or kept, and updates are not linear in the steps' directions.
+    """
+
+    learning_rate: float
+    local_steps: int
+    server_learning_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("learning_rate", self.learning_rate)
+        check_positive("server_learning_rate", self.server_learning_rate)
+        check_count("local_steps", self.local_steps)
+
+    @property
+    def linear_scale(self) -> float | None:
+        return None
+
+    def share(self, model: Tensor) -> LocalState:
+        return {}
+
+    def update(self, model: Tensor, local: Tensor) -> Tensor:
+        return local - model
+
+    def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
+        return {}
+
+    def combine(self, model: Tensor, aggregate: Tensor) -> Tensor:
+        return model + self.server_learning_rate * aggregate
+
+    def advance(self, shared: Numbers, aggregate: Tensor, rate: float) -> LocalState:
+        return {}
+
+    def aggregate_between(self, before: Tensor, after: Tensor) -> Tensor:
+        return (after - before) / self.server_learning_rate
+
+    def gradient(self, update: Tensor) -> Tensor:
+        """Return the mean gradient of the local steps, including any correction that the algorithm adds to them."""
+        return -update / (self.learning_rate * self.local_steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedProx(LocalTraining):
+    """FedProx is FedAvg whose local loss includes ``mu / 2 * |local - model|^2`` (Li et al. 2020, Algorithm 2).
+
+    The paper allows clients to solve their problem inexactly; here a client takes ``local_steps`` steps of SGD.
+    """
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("mu", self.mu)
+
+    @property
+    def linear_scale(self) -> float | None:
+        """Return the factor between the direction of a client's only local step and its update; None for several local
+        steps.
+
+        In one step the proximal term vanishes; later steps shrink earlier directions.
+        """
+        return -self.learning_rate if self.local_steps == 1 else None
+
+    def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
+        return {"anchor": model}
+
+    def step(self, local: Tensor, direction: Tensor, state: LocalState) -> tuple[Tensor, LocalState]:
+        return local - self.learning_rate * (direction + self.pull(local - state["anchor"])), state
+
+    def pull(self, moved: Tensor) -> Tensor:
+        """Return the gradient of the proximal term for local models that have moved by ``moved (R, d)`` from the
+        received ones, one row per replica (independent run).
+        """
+        return self.mu * moved
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedUpdate(FedProx):
+    """A variant of FedProx whose pull towards the received model acts only beyond a distance of ``radius``.
+
+    The local loss includes ``mu / 2 * max(0, |local - model| - radius)^2`` (after Cheng et al. 2022, Bounded Local
+    Update Regularization).
+
+    ``radius``: the clip norm, so that clipping removes little.
+    """
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("radius", self.radius)
+
+    def pull(self, moved: Tensor) -> Tensor:
+        length = torch.linalg.vector_norm(moved, dim=-1, keepdim=True)
+        # Below the radius numerator and denominator are equal, so the pull is exactly zero.
+        beyond: Tensor = 1 - self.radius / length.clamp_min(self.radius)
+        return self.mu * moved * beyond
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaffold(LocalTraining):
+    """A federated algorithm whose local steps are corrected by control variates of the client and the server
+    (SCAFFOLD).
+
+    The steps follow ``gradient - own control + server's control`` (Algorithm 1, option II for the own control).
+
+    Of the paper's two uploads only the update is sent. The change of the client's control is
+    ``-(server's control) - update / (local_steps * learning_rate)``, so the update determines both, and the server
+    advances its control from the aggregate alone. Whatever protects the update therefore protects the control, and the
+    server's control, which is broadcast, depends only on what was released. Clients have the aggregate's weights; the
+    share of clients in a round is the published rate, not the number that took part. Updates are linear in the steps'
+    directions only for fixed controls, which change in every round.
+    """
+
+    def share(self, model: Tensor) -> LocalState:
+        return {"control": torch.zeros_like(model)}
+
+    def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
+        zero = torch.zeros_like(model)
+        # A client that has not taken part yet has a control of zero.
+        server, own = (shared or {}).get("control", zero), (kept or {}).get("control", zero)
+        return {"correction": server - own}
+
+    def step(self, local: Tensor, direction: Tensor, state: LocalState) -> tuple[Tensor, LocalState]:
+        return local - self.learning_rate * (direction + state["correction"]), state
+
+    def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
+        return {"control": self.gradient(local - model) - state["correction"]}
+
+    def advance(self, shared: Numbers, aggregate: Tensor, rate: float) -> LocalState:
+        # The aggregate replaces the mean over the cohort in the paper's update.
+        return {"control": shared["control"] + rate * (self.gradient(aggregate) - shared["control"])}
 
 
 class Algorithm(Protocol):

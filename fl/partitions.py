@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Protocol, get_args
 
 import numpy as np
 
-from ...audit.parts import Spec, build, check_members, name_and_options
+from ..audit.parts import Spec, build, check_members, name_and_options
 
 Exchangeable = Literal["all", "label", "none"]
 """Which samples that were not dealt are distributed like a client's own, given the clients' numbers of samples.

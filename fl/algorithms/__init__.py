@@ -1,1 +1,0 @@
-"""Federated algorithms: what a client computes and how the server combines it."""

@@ -1,1 +1,0 @@
-"""Laws: public descriptions of the distribution of what a defense releases."""

@@ -1,1 +1,0 @@
-"""Computes sample gradients, their norms and their clipped sums for any model."""
