@@ -9,7 +9,7 @@ def main() -> None:
     # One thread per process, set before numpy or torch load: two on a busy machine were measured 50 times slower.
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
-    from .cli.signals import exit_code, leave, stop_once, word
+    from .cli.errors import exit_code, leave, stop_once, word
 
     stop_once()
     try:

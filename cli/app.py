@@ -248,7 +248,7 @@ def check(
 ) -> None:
     """Check that a part does what its kind requires: a line per check; exit code 10 if one finds a fault."""
     with reported_errors():
-        from .check_command import check_lines
+        from .printing import check_lines
 
         lines, code = check_lines(part, kind=kind, options=set_ or [], limit=limit, as_json=json)
         for line in lines:

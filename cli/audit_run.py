@@ -1,4 +1,4 @@
-"""Carry out ``fedassay audit``: read the scores or import the function, audit the claim, and describe the result."""
+"""Carry out ``fedassay audit``: read the scores or import the function, state the claim, audit it, print the result."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..adapters.kept_runs import MOST_BY_DEFAULT, KeptRuns, RunFailed, Training
+from ..adapters.target import find_function, read_input, read_json
 from ..audit.claim import Claim
 from ..audit.evidence import Design
 from ..audit.finding import Finding, not_run
@@ -19,16 +21,63 @@ from ..audit.supplied.scores import DEFAULT_ESTIMATORS, audit_one_run, audit_sco
 from ..audit.wording import plain
 from ..suites.config.source import ConfigError
 from ..suites.results.outcome import Outcome, judge_finding
-from .audited_function import find_function, read_input, read_json, with_config_errors
-from .claim_options import stated_claim
 from .console import print_lines
-from .errors import fail
-from .kept_runs import MOST_BY_DEFAULT, KeptRuns, RunFailed, Training
+from .errors import exit_code, fail, with_config_errors, word
 from .score_files import SUFFIXES, Columns, ScoreTable, is_score_file, read_scores
-from .signals import exit_code, word
 
 if TYPE_CHECKING:
     from ..adapters.runner import Runner
+
+
+_ASSUMED = {"unit": "report", "adjacency": "replace_one", "observer": "uploads"}
+_OF_DPSGD = {"unit": "sample", "adjacency": "add_remove", "observer": "uploads"}
+"""What is assumed of a claim of DP-SGD, whose accountants state one sample under add/remove."""
+
+
+def stated_claim(
+    *,
+    epsilon: float | None,
+    delta: float,
+    mu: float | None,
+    rho: float | None,
+    noise_multiplier: float | None,
+    sampling_rate: float | None,
+    steps: int | None,
+    rounds: int,
+    **setting: str | None,
+) -> tuple[Claim, dict[str, str]]:
+    """Return the claim, and the unit, adjacency and observer that were assumed because no option stated them.
+
+    Raises:
+        ConfigError: options that state no claim, several claims, or one that contradicts itself.
+    """
+    default = _ASSUMED if noise_multiplier is None else _OF_DPSGD
+    assumed = {name: value for name, value in default.items() if setting[name] is None}
+    fields: dict[str, Any] = {name: value for name, value in setting.items() if value is not None} | assumed
+    fields |= {"epsilon": epsilon, "delta": delta, "rounds": rounds}
+    laws = {"--mu": mu, "--rho": rho, "--noise-multiplier": noise_multiplier}
+    if len(given := [name for name, value in laws.items() if value is not None]) > 1:
+        raise ConfigError(f"the law of a claim is stated once, got {' and '.join(given)}")
+    try:
+        if rho is not None:
+            # Loads dp-accounting and torch, which no other claim needs.
+            from ..defenses.accounting.stated_laws import claim_from_rho
+
+            return claim_from_rho(rho, **fields), assumed
+        if noise_multiplier is not None:
+            from ..defenses.accounting.stated_laws import claim_from_noise
+
+            rate, count = 1.0 if sampling_rate is None else sampling_rate, 1 if steps is None else steps
+            return claim_from_noise(noise_multiplier, sampling_rate=rate, steps=count, **fields), assumed
+        for name, value in (("--sampling-rate", sampling_rate), ("--steps", steps)):
+            if value is not None:
+                raise ConfigError(f"{name} describes the noise of DP-SGD: give --noise-multiplier as well")
+        return Claim.stated(mu=mu, **fields), assumed
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
 
 _SCORES, _FUNCTION = "a file of scores", "a mechanism"
 _ONLY_SCORES = (
@@ -278,7 +327,7 @@ def _trained(
 
     def audit() -> Finding:
         try:
-            out, within = runs.outputs(trials, jobs=given["jobs"] or 1, silent=given["json"])
+            out, within = runs.outputs(trials, jobs=given["jobs"] or 1, show=_ignored if given["json"] else print_lines)
         except KeyboardInterrupt as error:
             kept = f"Finished runs are kept in {runs.folder}; the same command goes on"
             fail(f"{word(error)}. {kept}", code=exit_code(error))
@@ -339,3 +388,7 @@ def _refuse(target: str, given: Mapping[str, Any], names: tuple[str, ...], kind:
         if given[name] is not None and given[name] is not False:
             option = options.get(name, name.replace("_", "-"))
             raise ConfigError(f"--{option} can be given only with {kind}, not with {target}")
+
+
+def _ignored(line: str) -> None:
+    """Print nothing."""

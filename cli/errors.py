@@ -1,16 +1,85 @@
-"""Print, as one paragraph, an error that the user can correct, and choose the exit code."""
+"""End a command: print an error that the user can correct as one paragraph, choose the exit code, and stop at Ctrl-C or
+SIGTERM once, whatever signals follow while it stops.
+"""
 
+import atexit
 import errno
+import math
+import os
 import shlex
-from collections.abc import Iterator
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from types import FrameType
+from typing import Any, NoReturn, TypeVar
 
 import typer
 
 from .console import print_lines
-from .signals import exit_code, word
+
+T = TypeVar("T")
+_PATIENCE_S = 10.0
+"""Seconds in which further signals are ignored: a second exception would interrupt the end of the workers."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM was received. It stops a command in the same way as Ctrl-C, and only the exit code differs."""
+
+
+def exit_code(error: KeyboardInterrupt) -> int:
+    """Return the exit code of a command that this exception stopped: 128 and the number of the signal."""
+    return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
+
+
+def word(error: KeyboardInterrupt) -> str:
+    """Return what happened, in one word."""
+    return "terminated" if isinstance(error, Terminated) else "interrupted"
+
+
+def stop_once() -> None:
+    """From now on raise KeyboardInterrupt at Ctrl-C and Terminated at SIGTERM, and ignore signals that follow soon."""
+    last = -math.inf
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _PATIENCE_S:
+            last = now
+            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+    _handle(stop)
+    # Python restores the default of any other handler before it ends, and a late signal would change the exit code.
+    atexit.register(_handle, signal.SIG_IGN)
+
+
+def leave(leaving: BaseException | None) -> None:
+    """From now on let Python's own end finish whatever signals come, for all work is done: ended in the middle of it,
+    semaphores of workers would stay behind with a warning. After ``_PATIENCE_S`` a signal ends the process with the
+    exit code of the exception ``leaving``.
+    """
+    code = leaving.code if isinstance(leaving, SystemExit) and isinstance(leaving.code, int) else 1
+    began = time.monotonic()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if time.monotonic() - began >= _PATIENCE_S:
+            os._exit(code)
+
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    _handle(end)
+
+
+def _handle(handler: "signal._HANDLER") -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # A shell starts a command in the background of a script with Ctrl-C ignored, and it must stay so.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
+
 
 _USAGE, _INCOMPLETE = 2, 12
 _MISTAKES = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
@@ -65,6 +134,42 @@ def fail(*lines: str, code: int) -> NoReturn:
     """Print the lines to the standard error stream and exit with ``code``."""
     print_lines(*lines, err=True)
     raise typer.Exit(code)
+
+
+def with_config_errors(target: str, audit: Callable[[], T]) -> T:
+    """Call ``audit``; turn its ValueError into a ConfigError, and report an exception of the audited function."""
+    from ..suites.config.source import ConfigError
+
+    try:
+        return audit()
+    except Exception as error:
+        # A note marks an error inside the user's mechanism: report it as a crash of that code, not as one of ours.
+        if getattr(error, "__notes__", []) or (not isinstance(error, ValueError) and _is_foreign(audit, error)):
+            _fail_in_mechanism(target, error)
+        if not isinstance(error, ValueError):
+            raise
+        raise ConfigError(str(error)) from None
+
+
+def _is_foreign(call: Callable[..., Any], error: Exception) -> bool:
+    """Whether an error comes from a call of the user's own function, such as one that makes a system."""
+    inside = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    place = getattr(call, "__code__", None) if inside is None else inside.tb_frame.f_code
+    package = Path(__file__).resolve().parents[1]
+    return place is None or not Path(place.co_filename).resolve().is_relative_to(package)
+
+
+def _fail_in_mechanism(target: str, error: Exception) -> NoReturn:
+    """Print the error as Python does, with the frames below the call of the mechanism only, and exit with code 1."""
+    from ..audit.mechanism import trial_stream
+
+    shown = traceback.TracebackException.from_exception(error)
+    link: traceback.TracebackException | None = shown
+    while link is not None:
+        ours = [n for n, frame in enumerate(link.stack, start=1) if frame.filename == trial_stream.__file__]
+        del link.stack[: max(ours, default=0)]
+        link = link.__cause__ or link.__context__
+    fail(f"cannot audit {target}, because it raised an exception:", *"".join(shown.format()).splitlines(), code=1)
 
 
 def _described(error: OSError) -> str:

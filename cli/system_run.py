@@ -7,12 +7,13 @@ from typing import Any
 
 from ..adapters.replicas import audit_replicas, plan_replicas
 from ..adapters.runner import Runner, is_runner, probe
+from ..adapters.target import find_object
 from ..audit.wording import counted
 from ..checks.watched_run import Watched
 from ..suites.config.source import ConfigError
 from ..suites.results.outcome import FAIL, OK, judge_finding
-from .audited_function import find_object, with_config_errors
 from .console import print_lines
+from .errors import with_config_errors
 
 
 def find_system(target: str) -> Runner | None:
@@ -20,7 +21,7 @@ def find_system(target: str) -> Runner | None:
 
     None for anything else, such as a mechanism. Raises ConfigError where the name cannot be imported.
     """
-    found = find_object(target)
+    found = with_config_errors(target, lambda: find_object(target))
     if is_runner(found):
         return found  # type: ignore[no-any-return]
     if not callable(found) or not _takes_nothing(found):

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from fedassay.__main__ import main
-from fedassay.cli import signals as signals_module
+from fedassay.cli import errors as signals_module
 from fedassay.cli.app import app
 from fedassay.suites.execution import backend as local_module
 from fedassay.suites.results import store as store_module

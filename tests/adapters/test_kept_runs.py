@@ -11,7 +11,7 @@ from pathlib import Path
 import fedassay
 import numpy as np
 import pytest
-from fedassay.cli import kept_runs
+from fedassay.adapters import kept_runs
 
 LOOPS = """\
 import os

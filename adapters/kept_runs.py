@@ -22,9 +22,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ..suites.config.source import ConfigError
-from .audited_function import find_function, read_input
-from .console import print_lines
+from .target import find_function, read_input
 
 MOST_BY_DEFAULT = 1000
 """With at most so many trials per input, the outputs of a function are kept unless it is batched."""
@@ -60,7 +58,7 @@ class Training:
         """Return the output of one run; the global generators are seeded too, and restored afterwards.
 
         Raises:
-            ConfigError: an output that is no array of numbers or strings.
+            WrongOutput: an output that is no array of numbers or strings.
             ExitedProcess: a call of ``os._exit``, which would end the audit without a word.
         """
         from ..fl.streams import seeded
@@ -73,9 +71,9 @@ class Training:
         try:
             array = np.asarray(value)
         except (ValueError, TypeError, RuntimeError) as error:
-            raise ConfigError(f"{self._where(arm, number)} returned no array: {error}") from None
+            raise WrongOutput(f"{self._where(arm, number)} returned no array: {error}") from None
         if array.dtype.kind not in "biufUS" or array.size == 0 or _mixed(value, array):
-            raise ConfigError(f"{self._where(arm, number)} must return numbers or strings, got {_kind(value, array)}")
+            raise WrongOutput(f"{self._where(arm, number)} must return numbers or strings, got {_kind(value, array)}")
         return array
 
     def _where(self, arm: int, number: int) -> str:
@@ -100,11 +98,14 @@ class KeptRuns:
         self._facts = self.folder / "training.json"
         self._check(facts)
 
-    def outputs(self, trials: int, *, jobs: int, silent: bool) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Make the runs that are missing, and return the outputs of the first ``trials`` runs on each input.
+    def outputs(
+        self, trials: int, *, jobs: int = 1, show: Callable[[str], None] = print
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Make the runs that are missing, in ``jobs`` processes, and return the outputs of the first ``trials`` runs on
+        each input; ``show`` prints a line about the progress.
 
         Raises:
-            ConfigError: a function that ignores its generator or draws noise elsewhere, or outputs that cannot be
+            ValueError: a function that ignores its generator or draws noise elsewhere, or outputs that cannot be
                 audited.
             RunFailed: an exception of the function, or a process that died.
         """
@@ -112,10 +113,10 @@ class KeptRuns:
         if missing:
             self._start()
             total = 2 * trials
-            _show(silent, f"runs   {total}, of which {total - len(missing)} are kept in {self.folder}")
+            show(f"runs   {total}, of which {total - len(missing)} are kept in {self.folder}")
             self._check_seed(trials)
             self._check_usable(trials)
-            self._make([one for one in missing if not self._path(*one).exists()], total, jobs, silent)
+            self._make([one for one in missing if not self._path(*one).exists()], total, jobs, show)
         return self._read(0, trials), self._read(1, trials)
 
     def share(self, look: Mapping[str, Any], alpha: float) -> float:
@@ -132,10 +133,10 @@ class KeptRuns:
 
     def _check(self, facts: Mapping[str, Any]) -> None:
         if self.folder.exists() and not self.folder.is_dir():
-            raise ConfigError(f"{self.folder} is a file, and runs are kept in a folder")
+            raise ValueError(f"{self.folder} is a file, and runs are kept in a folder")
         if not self._facts.exists():
             if self.folder.is_dir() and any(self.folder.iterdir()):
-                raise ConfigError(
+                raise ValueError(
                     f"{self.folder} is not empty and holds no runs of a training loop: name another folder"
                 )
             return
@@ -143,7 +144,7 @@ class KeptRuns:
         changed = [name for name in facts if kept.get(name) != facts[name]]
         if changed:
             was, now = (", ".join(f"{name} {one.get(name)}" for name in changed) for one in (kept, facts))
-            raise ConfigError(
+            raise ValueError(
                 f"{self.folder} holds runs of another training loop ({was}), got {now}: name another folder"
             )
 
@@ -156,13 +157,13 @@ class KeptRuns:
         first = [self._kept_or_made(0, number) for number in range(min(_FIRST, trials))]
         again = self.training.output(0, 0)
         if not _close(first[0], again):
-            raise ConfigError(
+            raise ValueError(
                 f"{self.training.target} returned another output when run 0 was repeated with the same generator: it "
                 "keeps state between calls, draws noise elsewhere than from rng and the global generators of Python, "
                 "NumPy and PyTorch, or imports code that has changed since the run was kept"
             )
         if first[0].dtype.kind == "f" and all(np.array_equal(first[0], one) for one in first[1:]) and len(first) > 1:
-            raise ConfigError(
+            raise ValueError(
                 f"{self.training.target} returned the same output in {len(first)} runs with different generators: it "
                 "must draw its initial weights, batches and noise from rng, and must not set a seed of its own"
             )
@@ -178,7 +179,7 @@ class KeptRuns:
                 return
             probes += [self._kept_or_made(arm, number) for arm in (0, 1)]
         if wrong := _unusable(probes):
-            raise ConfigError(
+            raise ValueError(
                 f"{self.training.target} returned {wrong} in the first {len(probes)} runs: {_USABLE}. "
                 f"Finished runs are kept in {self.folder}"
             )
@@ -188,14 +189,14 @@ class KeptRuns:
             self._raise(_made(self.training, self._path(arm, number), arm, number))
         return np.asarray(np.load(self._path(arm, number), allow_pickle=False))
 
-    def _make(self, missing: list[tuple[int, int]], total: int, jobs: int, silent: bool) -> None:
+    def _make(self, missing: list[tuple[int, int]], total: int, jobs: int, show: Callable[[str], None]) -> None:
         done, every = total - len(missing), max(1, total // 20)
         try:
             for failure in self._results(missing, jobs):
                 self._raise(failure)
                 done += 1
                 if done % every == 0 or done == total:
-                    _show(silent, f"run    {done}/{total}")
+                    show(f"run    {done}/{total}")
         except Exception as error:
             # By name: importing joblib here would slow down every command.
             if type(error).__name__ != "TerminatedWorkerError":
@@ -216,13 +217,17 @@ class KeptRuns:
     def _raise(self, failure: "Failure | None") -> None:
         if failure is not None:
             words = f"{failure.reason.rstrip('.')}. Finished runs are kept in {self.folder}"
-            raise RunFailed(words) if failure.crashed else ConfigError(words)
+            raise RunFailed(words) if failure.crashed else ValueError(words)
 
     def _path(self, arm: int, number: int) -> Path:
         return self.folder / f"input{arm}" / f"run{number:06d}.npy"
 
     def _read(self, arm: int, trials: int) -> NDArray[Any]:
         return np.stack([np.load(self._path(arm, number), allow_pickle=False) for number in range(trials)])
+
+
+class WrongOutput(ValueError):
+    """An output of the user's function that no audit could use."""
 
 
 class RunFailed(Exception):
@@ -267,7 +272,7 @@ def _made(training: Training, path: Path, arm: int, number: int) -> Failure | No
     place = f"in run {number} on input {arm}"
     try:
         output = training.output(arm, number)
-    except ConfigError as error:
+    except WrongOutput as error:
         return Failure(str(error))
     except ExitedProcess as error:
         return Failure(f"{training.target} ended its process by {error} {place}", crashed=True)
@@ -356,8 +361,3 @@ def _replace(path: Path, content: bytes) -> None:
     temporary = path.with_suffix(".tmp")
     temporary.write_bytes(content)
     temporary.replace(path)
-
-
-def _show(silent: bool, line: str) -> None:
-    if not silent:
-        print_lines(line)
