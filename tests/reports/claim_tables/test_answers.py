@@ -3,7 +3,6 @@
 import math
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,15 +20,10 @@ from fedassay.reports.tables.answers import (
     answers,
     controls_sentence,
     headline,
-    item_in_plain_words,
-    plain_names,
-    what_was_tested,
 )
 from fedassay.reports.tables.covered import better_than_guessing, covered_table, did_words
-from fedassay.reports.tables.pooled_rows import pooled_attacks, pooled_utility
-from fedassay.reports.tables.printed import ANSWERS, VERDICTS, utility_table
+from fedassay.reports.tables.pooled_rows import pooled_attacks
 from fedassay.reports.tables.scoreboard import claims_of_runs, scoreboards
-from fedassay.reports.tables.summary import exit_words
 from toy_claim import toy_claim
 
 GATE = {"verdict_line": "a line", "exit_code": 0}
@@ -131,21 +125,6 @@ def test_a_failed_check_takes_away_the_word_that_nothing_was_found(one_claim, ru
     assert headline(folder) == "The privacy claim is not decided"
 
 
-def test_an_unfinished_run_says_so_first(one_claim):
-    folder = one_claim(gate=None)
-    assert headline(folder) == "This run is not finished"
-    assert re.search(r"<h1>This run is not finished</h1>", html(folder))
-
-
-def test_what_was_not_audited_yet_is_told_to_be_finished(run_maker):
-    run_maker.sign("mine", toy_claim())
-    run_maker.accuracy_row(defense="mine", value=0.5)
-    (one,) = answers(run_maker.write())
-    assert (one.found, one.power) == ("Not tested", "")
-    assert one.unseen.startswith("Not looked at: whether the claim holds")
-    assert one.next_step == f"Finish the run: fedassay resume {run_maker.path}."
-
-
 def test_what_a_claim_does_not_cover_stands_beside_what_attacks_showed_there(one_claim, run_maker):
     for seed in (0, 1):
         run_maker.row(
@@ -160,18 +139,6 @@ def test_what_a_claim_does_not_cover_stands_beside_what_attacks_showed_there(one
     assert row[2:4] == ("covered", "NOT REFUTED")
     assert row[4:6] == ("not covered", "not covered")
     assert row[6] == "not covered; inverting_gradients PSNR 31.0 dB"
-
-
-def test_a_refuted_claim_says_nothing_about_weaker_adversaries(one_claim):
-    (row,) = covered_table(one_claim(replace(toy_claim(), observer=UPLOADS), verdict="REFUTED", value=9.0)).rows
-    assert row[2:6] == ("covered by a refuted claim",) * 4
-    assert row[6] == "REFUTED"
-
-
-def test_the_quick_suites_page_answers_before_its_tables(quick_folder, quick_page):
-    assert quick_page.index("<article") < quick_page.index('id="claims-section"')
-    assert len(answers(quick_folder)) == quick_page.count("<article")
-    assert what_was_tested(quick_folder)[0].startswith("Tested in simulated federations")
 
 
 def test_controls_say_whether_the_audits_find_violations(quick_folder):
@@ -259,36 +226,6 @@ def test_what_guessing_rebuilds_at_most_is_rounded_up(one_claim, run_maker):
     assert "guessing: at most 11.8 % of images" in one.outside
 
 
-def test_the_size_of_the_audit_stands_with_what_was_tested(one_claim, run_maker):
-    audit = {"design": "independent", "clients": 2, "samples_per_client": 32}
-    run_maker.manifest["suite"] = {**run_maker.manifest["suite"], "audit": audit}
-    for unit in (Unit.REPORT, Unit.SAMPLE):
-        run_maker.sign(unit, other := replace(toy_claim(), unit=unit))
-        run_maker.verdict_row(other, defense=unit, attack="canary", verdict="NOT_REFUTED", n=1000)
-    (words,) = what_was_tested(one_claim(n=1000))
-    (units,) = re.findall(r"1,000 small trainings with one planted (.*) and as many without it", words)
-    assert units == "client, report or sample"
-    assert words.endswith("of 2 clients with at most 32 records each.")
-
-
-def test_a_run_without_a_control_says_so(one_claim):
-    assert controls_sentence(claim_rows(one_claim())).startswith("This run has no control")
-
-
-def test_a_claim_about_reports_names_its_rounds(one_claim):
-    (one,) = answers(one_claim(replace(toy_claim(), unit=Unit.REPORT, rounds=20)))
-    assert "all that one participant sends" in one.promise
-    assert one.promise.endswith("over 20 rounds).")
-
-
-def test_the_quality_of_the_model_stands_with_the_claim(one_claim, run_maker):
-    for defense, value in (("none", 0.9), ("mine", 0.25)):
-        run_maker.accuracy_row(defense=defense, value=value, direction="higher_better")
-    (one,) = answers(folder := one_claim())
-    assert one.quality == "The model under this defense: accuracy 0.250, and 0.900 without a defense."
-    assert one.quality in html(folder)
-
-
 def test_a_violation_is_stated_as_what_the_test_found_against_what_the_claim_allows(one_claim, run_maker):
     claim = replace(toy_claim(), epsilon=4.0, curve=GaussianCurve(1.0))
     bounds = run_maker.arrays("c", "scores", fpr_high=0.1, fnr_high=0.44)
@@ -315,20 +252,6 @@ def test_controls_that_were_not_tested_yet_show_nothing_about_the_audits(run_mak
     run_maker.verdict_row(toy_claim(), defense="half", verdict="REFUTED", control=True)
     words = controls_sentence(claim_rows(run_maker.write()))
     assert words.endswith("1 of 1 was found, so these audits do find such errors. 1 of 2 is not tested yet.")
-
-
-def test_federations_without_a_row_yet_are_named_from_the_suite(run_maker):
-    table = {"dataset": "digits", "model": "lenet"}
-    run_maker.manifest["suite"] = {**run_maker.manifest["suite"], "federations": {"main": table, "later": table}}
-    run_maker.accuracy_row(defense="mine", value=0.5)
-    (words,) = what_was_tested(run_maker.write())
-    assert words.startswith("To be tested")
-    assert re.search(r"So far: \d+ of \d+ planned cells on record\.$", words)
-    assert "later: the model lenet on the data digits" in words
-
-
-def test_a_run_without_controls_does_not_speak_of_them(one_claim):
-    assert exit_words(one_claim()) == "exit code 0: no audited claim was refuted"
 
 
 def labels(run_maker, attack, role, right, units=8):
@@ -437,51 +360,6 @@ def test_the_reason_of_too_few_runs_is_that_of_the_audit():
     )
     found = _TOO_FEW.fullmatch(finding.reason.partition(";")[0])
     assert (found["absent"], found["present"]) == ("2", "3")
-
-
-def test_a_model_that_only_guesses_is_marked_on_the_card(one_claim, run_maker):
-    for defense, value in (("none", 0.9), ("mine", 0.101)):
-        run_maker.accuracy_row(defense=defense, value=value, n=450)
-        run_maker.accuracy_row(defense=defense, value=value, n=10, metric="class_accuracy_mean")
-    (one,) = answers(folder := one_claim())
-    assert one.quality.endswith("0.900 without a defense. It is of no use: not clearly better than guessing, 0.100.")
-    table = utility_table(pooled_utility(folder))
-    assert [row[2] for row in table.rows] == ["0.900", "0.101 (of no use)"]
-    assert table.note == "mine: of no use, not clearly better than guessing, 0.100."
-    assert "of no use: not clearly better than guessing, 0.100" in html(folder)
-    assert "accuracy 0.101 (of no use)" in scoreboards(claims_of_runs([folder]))[0].rows[0]
-
-
-def test_names_of_checks_are_said_in_plain_words():
-    assert plain_names("epsilon of the law 9.085 > 4 allowed") == (
-        "the ε that follows from the published noise: 9.085 > 4 allowed"
-    )
-    assert item_in_plain_words("broadcast model: no run recorded it") == "the model that the server sends to all"
-    assert (
-        item_in_plain_words("broadcast model: the defense leaves it as it is, so that it follows from the aggregates")
-        == "the model that the server sends to all (it follows from the aggregates)"
-    )
-    assert item_in_plain_words("report values of client #: none sent") == "report values of a client"
-    assert item_in_plain_words("a part of my own: why not") == "a part of my own"
-
-
-def test_no_term_of_the_field_is_left_unexplained_on_the_cards(quick_page):
-    cards = re.findall(r"<article.*?</article>", quick_page, re.DOTALL)
-    assert cards
-    for card in cards:
-        visible = re.sub(r"<abbr.*?</abbr>|<[^>]*>", "", card)
-        first = re.sub(r"<[^>]*>", "", card)
-        for word in ("AUC", "TPR", "ROC", "of the law", "broadcast model"):
-            assert word not in first
-        assert ("PSNR" in first) == ('<abbr title="PSNR' in card)
-        assert "ε" not in visible or '<abbr title="Epsilon' in card
-
-
-def test_the_docs_name_each_word_of_the_first_screen_with_its_verdict():
-    docs = (Path(__file__).parents[3] / "docs" / "read-a-report.md").read_text(encoding="utf-8")
-    # A card is about a claim, so that NO CLAIM is never on one.
-    for verdict, words in ANSWERS.items():
-        assert (f"| {words} | {VERDICTS[verdict]}" in docs) == (verdict != "NO_CLAIM")
 
 
 @pytest.mark.parametrize(("ends", "better"), [((0.3, 0.6), True), ((0.7, 1.2), False), ((1.3, 1.5), False)])

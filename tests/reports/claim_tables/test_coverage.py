@@ -19,7 +19,3 @@ def test_one_line_for_equal_statements_and_a_table_with_the_reasons(run_maker, m
     (first, _) = coverage_table(claim_rows(folder)).rows
     assert first[2:] == ("noise scale", "timing: no check measures it")
     assert "timing: no check measures it" in markdown(folder)
-
-
-def test_a_run_without_checks_has_no_statement(quick_folder):
-    assert coverage_lines(quick_folder) == []

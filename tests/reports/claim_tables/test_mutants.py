@@ -1,10 +1,6 @@
 """Kills and false alarms side by side."""
 
 import pytest
-from fedassay.reports.formats.markdown import markdown
-from fedassay.reports.formats.page import html
-from fedassay.reports.formats.terminal import claim_lines, tables
-from fedassay.reports.regression.gated_run import judge_folder
 from fedassay.reports.tables.auditors import mutant_rows, mutant_table
 
 
@@ -40,20 +36,6 @@ def test_a_row_a_mutant_and_a_line_that_counts_them(hunted):
         "2 of 3 mutants refuted: 1 by statistics, 1 by implementation checks alone. With the runs of one seed alone, "
         "mutants were refuted in 1 of 4 tests. Correct versions refuted: 1 of 3 (1 of 6 tests of one seed)."
     )
-
-
-def test_the_terminal_prints_it_and_a_run_without_mutants_does_not(hunted, quick_folder):
-    assert "Mutants" in tables(hunted)
-    assert "Mutants" not in tables(quick_folder)
-    assert mutant_rows(quick_folder) == []
-
-
-def test_the_correct_version_is_printed_as_such(hunted):
-    judged = judge_folder(hunted).outcome
-    lines = "\n".join([*claim_lines(hunted), judged.verdict_line, *judged.details])
-    for printed in (html(hunted), markdown(hunted), lines):
-        assert "missed (correct version)" in printed
-        assert "missed (twin)" not in printed
 
 
 def test_a_mutant_that_failed_has_no_verdict_and_is_not_counted_as_refuted(run_maker):

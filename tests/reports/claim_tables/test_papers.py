@@ -2,9 +2,6 @@
 
 import pytest
 from fedassay.audit.claim import Unit
-from fedassay.reports.formats.markdown import markdown
-from fedassay.reports.formats.page import html
-from fedassay.reports.formats.terminal import claim_lines, tables
 from fedassay.reports.reading.claims import claim_rows
 from fedassay.reports.tables.stated import paper_table
 
@@ -57,13 +54,3 @@ def test_where_nothing_is_provable_the_table_gives_none(run_maker, make_claim):
     run_maker.sign("fedre", claim, variant="as_published")
     ((_, _, _, provable, *_),) = paper_table(claim_rows(run_maker.write())).rows
     assert provable == "none"
-
-
-@pytest.mark.simulations
-def test_every_page_prints_it_and_none_is_alarmed(tried, quick_folder):
-    for printed in ("\n".join(tables(tried)), markdown(tried), html(tried)):
-        assert "Claims as published" in printed
-        assert "25.8" in printed
-    assert "Claims as published" not in html(quick_folder)
-    assert not any(row.needs_attention for row in claim_rows(tried))
-    assert any("REFUTED (as published)" in line for line in claim_lines(tried))

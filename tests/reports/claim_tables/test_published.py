@@ -3,7 +3,6 @@
 import pytest
 from fedassay.audit.claim import Unit
 from fedassay.reports.formats.page import html
-from fedassay.reports.formats.terminal import tables
 from fedassay.reports.tables.stated import published_table, published_values
 
 
@@ -47,13 +46,3 @@ def test_figures_that_a_hand_has_spoilt_spoil_no_page(run_maker, edited):
     run_maker.accuracy_row(value=0.9)
     run_maker.manifest["suite"]["published"] = edited
     assert "0.900" in html(run_maker.write())
-
-
-def test_the_table_is_on_the_page_and_on_the_terminal(compared):
-    assert "Compared with the paper" in html(compared)
-    assert "Compared with the paper" in tables(compared)
-
-
-def test_a_suite_that_names_no_paper_has_no_such_table(run_maker):
-    run_maker.accuracy_row(value=0.9)
-    assert "Compared with the paper" not in html(run_maker.write())

@@ -3,7 +3,6 @@
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import UPLOADS
-from fedassay.reports.formats.page import html
 from fedassay.reports.tables.stated import trust_table
 
 
@@ -33,13 +32,3 @@ def test_a_row_states_model_neighbours_observer_trust_and_clients(rows):
     )
     assert rows[1][0] == "local"
     assert rows[1][3] == "nobody"
-
-
-def test_it_states_before_whom_nothing_is_claimed(rows):
-    assert "the server that observes individual updates" in rows[0][5]
-    assert "the server that observes individual updates" not in rows[1][5]
-
-
-def test_a_run_without_claims_has_no_such_table(run_maker):
-    run_maker.row()
-    assert "who is trusted" not in html(run_maker.write())

@@ -8,7 +8,6 @@ from fedassay.reports.figures.rounds import leakage_by_round
 from fedassay.reports.figures.sheet import INK, chosen, left_out_words
 from fedassay.reports.figures.spent import accuracy_spent
 from fedassay.reports.reading.pooling import thinned
-from fedassay.reports.reading.run_folder import RunFolder
 
 
 def texts(svg):
@@ -74,11 +73,6 @@ def test_an_auc_that_a_claim_covers_states_its_unit_and_what_is_not_covered_is_n
     assert evidence(run_maker.write()) == "one client and one sample: OUT OF SCOPE (of_clients)"
 
 
-def test_without_a_claim_nothing_is_out_of_scope(run_maker, add_membership):
-    scored(run_maker, add_membership)
-    assert evidence(run_maker.write()) == "one sample"
-
-
 def test_a_claim_that_does_not_say_what_it_spends_leaves_the_lower_panel_empty(run_maker, make_claim):
     leaks(run_maker)
     run_maker.sign("dp_fedavg", make_claim())
@@ -87,10 +81,6 @@ def test_a_claim_that_does_not_say_what_it_spends_leaves_the_lower_panel_empty(r
     assert {row[2] for row in figure.table.rows} == {"–"}
     assert "no ε by round is stated" in figure.svg
     assert accuracy_spent(folder) is None
-
-
-def test_a_run_without_attacks_by_round_has_no_such_figure(quick_folder):
-    assert leakage_by_round(quick_folder) == ()
 
 
 def test_of_many_defenses_the_twelve_that_leak_most_are_drawn_and_all_are_in_the_table(run_maker):
@@ -148,13 +138,3 @@ def test_a_table_thins_a_curve_evenly_and_keeps_its_end():
     assert thinned(range(1, 21), 5) == [4, 8, 12, 16, 20]
     assert thinned([3, 1, 2], 5) == [1, 2, 3]
     assert thinned([], 5) == []
-
-
-def test_both_figures_are_the_same_bytes_from_a_copy(run_maker, make_claim):
-    leaks(run_maker)
-    learns(run_maker, "dp_fedavg", (0.1, 0.2, 0.3))
-    run_maker.sign("dp_fedavg", make_claim(), spent=SPENT)
-    folder = run_maker.write()
-    again = RunFolder.read(folder.path)
-    assert leakage_by_round(folder)[0].svg == leakage_by_round(again)[0].svg
-    assert accuracy_spent(folder).svg == accuracy_spent(again).svg

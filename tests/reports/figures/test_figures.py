@@ -79,10 +79,6 @@ def test_claimed_against_measured_shows_the_bound_rounded_down_and_the_claim(run
     assert "adversary: other clients (every round's model)" in words
 
 
-def test_the_frontier_names_the_undefended_federation(quick_folder):
-    assert texts(privacy_utility(quick_folder).svg).count("none: 0.947") == 3
-
-
 def test_the_heatmap_prints_each_number_and_hatches_what_was_not_measured(run_maker):
     run_maker.row(defense="none", value=0.81, direction="higher_leaks")
     run_maker.row(defense="dp_fedavg", metric="none", status="failed", reason="diverged")

@@ -61,12 +61,3 @@ def test_what_a_claim_signs_goes_before_what_the_suite_states(ladder, run_maker,
     assert (noise.value, noise.in_clip_norms) == (4.8, True)
     # Of the three two are left in the upload's unit: no curve.
     assert gain_by_noise(folder) == ()
-
-
-def test_two_noises_are_no_curve(ladder):
-    assert gain_by_noise(ladder([1.0, 2.0])) == ()
-
-
-def test_a_defense_without_noise_has_none(ladder, run_maker):
-    folder = ladder([1.0])
-    assert noise_of(folder, "noise", "nobody") is None

@@ -8,7 +8,6 @@ import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import FINAL_MODEL, UPLOADS
 from fedassay.reports.figures.roc import claim_words, membership_roc
-from fedassay.reports.formats.page import html
 from fedassay.reports.reading.membership import memberships
 
 
@@ -60,13 +59,6 @@ def test_where_unit_neighbours_rounds_or_observer_differ_nothing_is_hatched(
     (figure,) = membership_roc(run_maker.write())
     assert hatched(figure.svg) == 0
     assert figure.table.rows[0][-1].startswith(why)
-
-
-def test_without_a_claim_the_panel_states_so(run_maker, add_membership):
-    add_membership(run_maker, "none")
-    (figure,) = membership_roc(run_maker.write())
-    assert hatched(figure.svg) == 0
-    assert figure.table.rows[0][-1] == "no claim is stated on this federation"
 
 
 def test_a_claim_against_a_stronger_observer_is_hatched_for_a_weaker_one(signed, add_membership):
@@ -130,21 +122,3 @@ def test_one_score_a_side_and_ties_are_drawn(run_maker, add_membership):
     add_membership(run_maker, "none", member=[1.0], nonmember=[1.0])
     (figure,) = membership_roc(run_maker.write())
     assert figure.table.rows[0][4:8] == ("1", "1", "1", "0.500")
-
-
-def test_the_figure_stands_on_the_page(signed):
-    page = html(signed.write())
-    assert '<figure id="membership-main">' in page
-    assert "A line by itself refutes no claim" in page
-
-
-def test_a_figure_stands_alone_and_is_kept_apart_from_the_next(signed, add_membership):
-    add_membership(signed, "none", federation="other")
-    folder = signed.write()
-    drawn = membership_roc(folder)
-    assert [figure.key for figure in drawn] == ["membership-main", "membership-other"]
-    assert [figure.title.partition(" (")[2] for figure in drawn] == ["main)", "other)"]
-    for figure in drawn:
-        ElementTree.fromstring(figure.svg)
-        assert figure.description.endswith(".")
-    assert [figure.svg for figure in drawn] == [figure.svg for figure in membership_roc(folder)]

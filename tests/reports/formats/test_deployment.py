@@ -133,12 +133,6 @@ def test_a_manifest_that_states_nothing_leaves_the_plan_not_stated(export):
     assert entry["setting"]["data"] == NOT_STATED
 
 
-def test_a_federation_that_the_manifest_lacks_is_not_stated(run_maker, make_claim):
-    run_maker.sign("dp", make_claim(), federation="gone")
-    (entry,) = entries(run_maker.write())
-    assert entry["composition"]["rounds_run"] == NOT_STATED
-
-
 def test_what_a_claim_by_its_own_terms_leaves_open_is_listed(make_claim):
     assert left_unprotected(make_claim(part="layer fc", subjects="users of budget 1"), 30) == [
         "against the server that observes only the aggregate",
@@ -197,8 +191,3 @@ def test_the_claims_of_a_real_run_are_exported_whole(finished):
     }
     assert entry["sampling"]["clients"] == "all, every time"
     assert entry["audits"][0]["verdict"] == "NOT_REFUTED"
-
-
-def test_a_run_without_claims_exports_none(run_maker):
-    run_maker.row(value=0.5)
-    assert entries(run_maker.write()) == []

@@ -24,11 +24,6 @@ def test_a_refuted_correct_claim_and_a_blind_control_are_among_them(run_maker, m
     assert lines[1].startswith("- **NOT REFUTED** noise_halved (control: should be REFUTED): eps 4")
 
 
-def test_a_run_without_failures_has_no_such_part(run_maker):
-    run_maker.row(value=0.5)
-    assert "## Problems" not in markdown(run_maker.write())
-
-
 def test_it_names_where_each_sequential_audit_stopped_as_the_page_does(run_maker, make_claim):
     early, late = (
         f"stopped at look {look} of 6, after {runs} of 1,000 runs per arm" for look, runs in ((1, 125), (6, 1))
@@ -44,10 +39,6 @@ def test_it_names_where_each_sequential_audit_stopped_as_the_page_does(run_maker
     assert "ldp_gaussian (eps 4" in lines[1]
     page, several = html(folder), markdown_of_several([folder])
     assert all(words in page and words in several for words in (early, late))
-
-
-def test_a_run_without_sequential_audits_has_no_such_part(quick_folder):
-    assert "## Sequential audits" not in markdown(quick_folder)
 
 
 def test_every_table_row_has_as_many_cells_as_its_header(quick_folder):
@@ -76,7 +67,3 @@ def test_text_cannot_become_markup_a_link_or_a_mention():
     assert cell("*x* `y` [t](u) dp_fedavg _z_") == "\\*x\\* \\`y\\` [t]\\(u) dp_fedavg \\_z\\_"
     assert cell("@team") == "@\u200bteam"
     assert cell("[0.1, 0.2]") == "[0.1, 0.2]"
-
-
-def test_the_same_folder_gives_the_same_text(quick_folder):
-    assert markdown(quick_folder) == markdown(quick_folder)

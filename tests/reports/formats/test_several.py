@@ -8,7 +8,6 @@ from fedassay.reports.formats.latex import latex
 from fedassay.reports.formats.markdown import markdown_of_several as markdown
 from fedassay.reports.formats.page import html_of_several as html
 from fedassay.reports.formats.write import read_runs, write_files
-from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.tables.sections import run_tables
 from fedassay.reports.tables.several_runs import all_rows, by_run, merged, overview, run_labels, tables_of
 from fedassay.reports.tables.table import Table
@@ -77,16 +76,6 @@ def test_a_defense_called_as_a_column_is_keeps_its_own():
     assert joined.rows == (("loss", "AUC", "a", "0.1", "0.2", "3"), ("loss", "AUC", "b", "–", "0.3", "4"))
 
 
-def test_notes_are_said_once_and_other_ones_both():
-    rows = ("loss", "AUC", "0.5", "3")
-    joined = merged([(name, table(rows, note=note)) for name, note in (("a", "x."), ("b", "x."), ("c", "y."))])
-    assert joined.note == "a, b: x. c: y."
-
-
-def test_one_run_keeps_its_tables_as_they_are(quick_folder):
-    assert tables_of([quick_folder]) == run_tables(quick_folder)
-
-
 def test_every_row_of_every_run_is_there(two):
     own = all_rows(two)
     assert tables_of(two) == [*by_run(two, run_labels(two)), *own]
@@ -122,21 +111,6 @@ def test_page_and_markdown_hold_verdicts_tables_and_the_source_of_each_run(two):
             assert words in without_marks(text).replace("dp<wbr>", "dp")
         assert text.count("r" * 12) == text.count("t" * 12) == 1
     assert len(html(two).encode()) < 100_000
-
-
-@pytest.mark.simulations
-def test_a_page_of_several_runs_needs_nothing_else(two):
-    page = html(two)
-    assert "<script" not in without_script(page)
-    targets = set(re.findall(r'\bid="([^"]+)"', page))
-    assert {link[1:] for link in re.findall(r'(?:href|src)="([^"]*)"', page)} <= targets
-
-
-def test_the_runs_that_cannot_be_read_whole_are_named(two):
-    (two[1].path / "results.jsonl").open("a").write('{"schema":"result-2"}\n')
-    text = markdown([two[0], RunFolder.read(two[1].path)])
-    assert "- tuesday: **cannot be read** 1 row of results.jsonl (line 5): " in text
-    assert "monday: **cannot" not in text
 
 
 def test_runs_of_one_name_are_kept_apart_by_their_path(make_run):

@@ -12,8 +12,7 @@ from fedassay.reports.formats.write import write_site
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.tables import numerals
 from fedassay.reports.tables.answers import answers
-from fedassay.reports.tables.scoreboard import SETTINGS, claims_of_runs, histories, scoreboards
-from fedassay.suites.config.tables.suite import DefenseSpec
+from fedassay.reports.tables.scoreboard import claims_of_runs, histories, scoreboards
 from page_script import without_script
 from toy_claim import toy_claim
 
@@ -114,14 +113,6 @@ def test_one_label_for_two_parts_is_two_defenses(mine):
     assert [row[2] for row in history.rows] == ["b", "c"]
 
 
-def test_the_settings_that_are_no_options_are_those_of_every_defense():
-    assert set(DefenseSpec.model_fields) | {"epsilon", "delta"} == SETTINGS
-
-
-def test_a_run_without_a_commit_is_said_to_have_none(mine):
-    assert only_rows(mine("a"))[0]["fedassay, commit"] == "0.1.0, no commit recorded"
-
-
 @pytest.mark.parametrize(
     ("stored", "printed"),
     [
@@ -155,18 +146,6 @@ def test_an_audit_that_finds_large_violations_only_is_a_weak_test(mine, detectab
     assert only_rows(folder)[0]["verdict"] == words
     # The first screen of the run's own report agrees.
     assert bool(answers(folder)[0].weak) == words.endswith("(weak test)")
-
-
-@pytest.mark.simulations
-def test_each_table_offers_one_csv_file_and_the_verdicts_are_explained(ten_runs, tmp_path):
-    text = write_site(ten_runs[:3], tmp_path / "site")[0].read_text(encoding="utf-8")
-    assert len(re.findall(r'href="tables/(?:claims|history)', text)) == 2
-    # The script adds its own button after each table, which the style sheet hides where there is a link.
-    assert ".linked .save { display: none; }" in text
-    assert re.findall(r'<section id="(\w+)" class="linked">', text) == ["claims", "history"]
-    words = re.sub(r"<[^>]+>", "", text)
-    assert "NOT REFUTED is no proof" in words
-    assert all(f"<dt>{one}</dt>" in text for one in ("REFUTED", "NOT REFUTED", "UNDERPOWERED", "Control"))
 
 
 @pytest.mark.simulations

@@ -1,15 +1,11 @@
 """The sections per defense: each holds what the other tables hold about it, and nothing about others."""
 
-import re
-
-import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import UPLOADS
-from fedassay.reports.formats.page import html
 from fedassay.reports.reading.claims import claim_rows
 from fedassay.reports.tables import numerals
 from fedassay.reports.tables.pooled_rows import attack_grids, pooled_attacks
-from fedassay.reports.tables.sections import MOST, by_defense
+from fedassay.reports.tables.sections import by_defense
 
 
 def tables(section):
@@ -45,22 +41,6 @@ def test_what_no_claim_covers_is_out_of_scope(quick_folder):
     assert "inverting_gradients" in beyond
     assert {row[4] for row in shown["ldp_gaussian"]} == {"yes", "null attack: not judged"}
     assert {row[4] for row in shown["none"]} == {"no claim", "null attack: not judged"}
-
-
-def test_every_section_of_the_page_can_be_linked(quick_page, quick_folder):
-    for one in by_defense(quick_folder):
-        assert quick_page.count(f'id="{one.key}"') == 1
-        assert f'href="#{one.key}">{one.title}<' in quick_page
-
-
-@pytest.mark.simulations
-@pytest.mark.parametrize(("count", "shown"), [(MOST, MOST), (MOST + 1, 0)])
-def test_a_page_has_room_for_so_many(run_maker, count, shown):
-    for number in range(count):
-        run_maker.row(defense=f"d{number}", value=0.5, attack="loss")
-    folder = run_maker.write()
-    assert len(by_defense(folder)) == shown
-    assert len(re.findall(r'<details id="defense-', html(folder))) == shown
 
 
 def test_an_attack_on_another_unit_is_out_of_scope_although_its_adversary_is_covered(

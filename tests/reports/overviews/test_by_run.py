@@ -2,8 +2,7 @@
 
 import pytest
 from fedassay.audit.observer import GLOBAL_MODELS
-from fedassay.reports.formats.page import html_of_several
-from fedassay.reports.tables.several_runs import MOST, by_run
+from fedassay.reports.tables.several_runs import by_run
 
 
 @pytest.fixture
@@ -103,10 +102,6 @@ def test_rows_of_one_defense_stay_together_where_a_later_run_adds_some(make_run)
     assert [row[1] for row in attacks.rows] == ["none", "none", "mine", "mine"]
 
 
-def test_more_runs_than_a_page_has_room_for_have_no_columns(runs):
-    assert by_run(runs * MOST, [str(number) for number in range(3 * MOST)]) == []
-
-
 def test_results_that_no_claim_covers_are_marked(make_run, make_claim):
     run = make_run("a")
     run.sign("mine", make_claim(observer=GLOBAL_MODELS))
@@ -115,9 +110,3 @@ def test_results_that_no_claim_covers_are_marked(make_run, make_claim):
     folder = run.write()
     attacks = next(table for table in by_run([folder], ["a"]) if table.title == "Attacks by run")
     assert {row[1]: row[4].endswith("(out of scope)") for row in attacks.rows} == {"none": False, "mine": True}
-
-
-@pytest.mark.simulations
-def test_the_page_of_several_runs_opens_with_their_answer(runs):
-    assert "<h1>1 of 3 runs found a violated claim</h1>" in html_of_several(runs)
-    assert "<h1>2 runs side by side</h1>" in html_of_several(runs[:2])

@@ -4,18 +4,15 @@ from dataclasses import replace
 
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
-from fedassay.audit.observer import ANSWERS, FINAL_MODEL, GLOBAL_MODELS, PASSIVE_PARTY, UPLOADS
-from fedassay.reports.formats.page import html
-from fedassay.reports.tables.answers import answers, what_was_tested
+from fedassay.audit.observer import FINAL_MODEL, GLOBAL_MODELS, PASSIVE_PARTY, UPLOADS
+from fedassay.reports.tables.answers import answers
 from fedassay.reports.tables.covered import covered_table
-from fedassay.reports.tables.sections import how_to_read, sections
 from fedassay.reports.tables.several_runs import by_run
 from fedassay.reports.tables.stated import trust_table
 from toy_claim import toy_claim
 
 HORIZONTAL = {"federations": {"main": {"clients": 10, "rounds": 3}}}
 VERTICAL = {"vertical": {"main": {"columns": 2, "active": False, "people": 600, "epochs": 3}}}
-TRANSFER = {"transfer": {"main": {"teachers": 25, "queries": 60, "students": 1}}}
 LABEL = replace(
     toy_claim(), unit=Unit.LABEL, adjacency=Adjacency.REPLACE_ONE, observer=PASSIVE_PARTY, curve=None, rounds=3
 )
@@ -37,21 +34,6 @@ def run_of(run_maker):
 
 
 @pytest.mark.parametrize(
-    ("tables", "names"),
-    [
-        (HORIZONTAL, ["10 clients", "3 rounds"]),
-        (VERTICAL, ["2 parties with columns and one with the labels", "600 people", "3 epochs"]),
-        (TRANSFER, ["25 teachers", "60 queries", "1 student per seed"]),
-    ],
-)
-def test_the_first_screen_names_who_takes_part(run_of, tables, names):
-    folder = run_of(tables, toy_claim())
-    assert all(name in what_was_tested(folder)[0] for name in names)
-    assert all(name in html(folder).partition("<nav")[0] for name in names)
-    assert trust_table(folder).rows[0][4] == names[0]
-
-
-@pytest.mark.parametrize(
     ("columns", "active", "words"),
     [
         ([["age"], ["job"], ["town"]], True, "3 parties with columns, one of them with the labels"),
@@ -62,37 +44,6 @@ def test_the_first_screen_names_who_takes_part(run_of, tables, names):
 def test_parties_are_counted_from_numbers_and_from_lists(run_of, columns, active, words):
     folder = run_of({"vertical": {"main": {"columns": columns, "active": active, "people": 600}}}, LABEL)
     assert folder.size_of("main")[0] == words
-
-
-@pytest.mark.parametrize(
-    ("tables", "claim", "own", "foreign"),
-    [
-        (HORIZONTAL, toy_claim(), ["a client", "canary"], ["vertical", "votes"]),
-        (VERTICAL, LABEL, ["a label", PASSIVE_PARTY.phrase, "two labels"], ["canary", "votes", "other clients"]),
-        (TRANSFER, replace(toy_claim(), observer=ANSWERS), [ANSWERS.phrase, "votes"], ["canary", "updates"]),
-    ],
-)
-def test_how_to_read_speaks_of_the_federations_and_adversaries_of_the_run(run_of, tables, claim, own, foreign):
-    folder = run_of(tables, claim)
-    words = " ".join(text for term, text in how_to_read(folder) if term in ("Claim", "Adversary", "Audit"))
-    assert all(word in words for word in own)
-    assert not any(word in words for word in foreign)
-    note = next(section.tables[0].note for section in sections(folder) if section.key == "claims")
-    assert ("canary" in note) == (tables is HORIZONTAL)
-
-
-def test_a_run_of_two_kinds_explains_both_audits(run_of):
-    texts = dict(how_to_read(run_of({**HORIZONTAL, "vertical": {"split": VERTICAL["vertical"]["main"]}}, toy_claim())))
-    assert "canary" in texts["Audit"]
-    assert "two labels" in texts["Audit"]
-
-
-@pytest.mark.parametrize(
-    ("tables", "words"), [(HORIZONTAL, "3 rounds"), (VERTICAL, "3 epochs"), (TRANSFER, "all queries together")]
-)
-def test_a_promise_holds_over_rounds_epochs_or_all_queries(run_of, tables, words):
-    (one,) = answers(run_of(tables, replace(toy_claim(), rounds=3)))
-    assert one.promise.endswith(f"over {words}).")
 
 
 def test_what_another_claim_about_the_same_unit_covers_is_not_called_uncovered(run_of):

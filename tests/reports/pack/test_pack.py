@@ -1,7 +1,6 @@
 """The evidence pack: every word about a run comes from its records, claims and manifest, and empty places say so."""
 
 import hashlib
-import json
 import re
 from dataclasses import replace
 from datetime import datetime
@@ -10,7 +9,6 @@ import pytest
 import yaml
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import UPLOADS
-from fedassay.reports.formats.exports import deployments
 from fedassay.reports.pack.crosswalk import EDPB, ISO, NIST, bound_phrase, crosswalk
 from fedassay.reports.pack.document import EMPTY, Heading, Points, Signature, markdown_of, pdf_of
 from fedassay.reports.pack.statement import (
@@ -205,10 +203,6 @@ def test_records_of_an_earlier_pack_do_not_stay(quick_folder, run_maker, tmp_pat
     assert not (tmp_path / "pack" / "run" / "gate.json").exists()
 
 
-def test_the_claims_are_those_of_the_registry_s_fields(quick_folder):
-    assert yaml.safe_load(claims_yaml(quick_folder)) == json.loads(deployments([quick_folder]))
-
-
 @pytest.mark.simulations
 @pytest.mark.parametrize(
     "name", ["<script>", "a|b", "x" * 3000, "名前 😀", "](javascript:1)", "\u202e\ud800", "**\n# h"]
@@ -246,14 +240,6 @@ def point_of(folder, framework, word):
     """What the run holds about the one point that ``word`` names."""
     (held,) = [words for key, words in points(folder, framework).items() if word in str(key)]
     return held
-
-
-def test_a_claim_of_reports_covers_all_rounds_of_the_claim(run_maker, make_claim):
-    run_maker.sign("dp", replace(make_claim(), unit=Unit.REPORT, rounds=7))
-    folder = run_maker.write()
-    assert point_of(folder, NIST, "composition") == "dp: claimed over 7 rounds"
-    table = maximum_risk([row for row, _ in answered(folder)])
-    assert "all that one participant sends in the rounds of the claim" in table.note
 
 
 def test_a_refuted_claim_is_never_printed_without_its_verdict_and_gives_no_bound(run_maker, make_claim):
@@ -326,11 +312,6 @@ def test_attacks_on_another_unit_than_the_claim_s_are_a_residual_risk(run_maker,
     ]
 
 
-def test_images_without_a_stored_psnr_are_measured_in_their_own_metric(run_maker):
-    run_maker.row(role="attack", defense="dp", attack="a", observer="uploads", metric="mse", value=0.25)
-    assert point_of(run_maker.write(), EDPB, "reconstruction") == "a: 0.2500 under dp (MSE)"
-
-
 def test_claims_without_an_audit_are_not_measured(run_maker, make_claim, add_membership):
     run_maker.sign("dp", make_claim())
     folder = run_maker.write()
@@ -367,45 +348,6 @@ def test_a_topic_that_no_check_looked_at_is_not_measured_and_has_no_file(run_mak
     assert bits == ("dp: looked at report values of a client: trailing zero bits", "report.html")
 
 
-def test_utility_and_bias_hold_values_by_defense(run_maker):
-    for defense, value in (("none", 0.9), ("dp", 0.5), ("broken", 0.8)):
-        control = defense == "broken"
-        run_maker.accuracy_row(defense=defense, value=value, control=control)
-        run_maker.accuracy_row(defense=defense, value=value / 2, metric="class_accuracy_worst", control=control)
-    run_maker.accuracy_row(defense="lost", status="failed", value=None, reason="x")
-    held = points(run_maker.write(), NIST)
-    assert held["utility", "what the noise costs"] == "accuracy: none 0.900, dp 0.500, lost not measured"
-    assert held["bias", "whom the noise costs most"] == "accuracy, worst class: none 0.450, dp 0.250"
-
-
-def test_the_candidates_of_membership_attacks_are_outside_the_data(run_maker, add_membership):
-    add_membership(run_maker, "dp")
-    assert "(at most 2 candidates outside the data per attack, over all seeds)" in point_of(
-        run_maker.write(), ISO, "7.3.3"
-    )
-
-
-def test_failed_checks_stand_with_their_numbers_after_the_next_step(run_maker, make_claim):
-    claim = run_maker.sign("dp", make_claim())
-    run_maker.verdict_row(claim, defense="dp", attack="canary", verdict="REFUTED", value=9.0, cell_id="a")
-    reasons = [f"law {number} 9.085 > 4 allowed (5 rounds)" for number in range(5)]
-    for number, reason in enumerate(reasons):
-        run_maker.row(
-            role="probe",
-            defense="dp",
-            attack="implementation",
-            metric=f"probe_law_{number}",
-            cell_id="a",
-            claim_id=claim.claim_id,
-            verdict="BROKEN",
-            value=9.085,
-            reason=reason,
-        )
-    blocks = statement(run_maker.write())
-    (place,) = [place for place, block in enumerate(blocks) if str(block).startswith("Next: ")]
-    assert blocks[place + 1] == f"Failed implementation checks: {'; '.join(reasons)}."
-
-
 @pytest.mark.parametrize(
     ("adjacency", "unit", "start"),
     [
@@ -424,36 +366,6 @@ def test_a_replace_one_claim_bounds_guesses_of_content_and_not_of_participation(
     assert start in said
     assert f"at most {allowed_of_thousand(claim):,} of 1,000" in said
     assert ("took part" in said) == (adjacency is not Adjacency.REPLACE_ONE)
-
-
-@pytest.mark.parametrize(("detectable", "mark"), [(50.0, " (weak test)"), (4.5, "")])
-def test_a_weak_test_is_named_where_its_verdict_stands(run_maker, make_claim, detectable, mark):
-    claim = run_maker.sign("dp", make_claim(4.0))
-    run_maker.verdict_row(claim, defense="dp", attack="canary", verdict="NOT_REFUTED", value=1.0, detectable=detectable)
-    folder = run_maker.write()
-    assert point_of(folder, NIST, "privacy parameters").endswith(f"(verdict: NOT REFUTED{mark})")
-    assert f"verdict: NOT REFUTED{mark})" in point_of(folder, EDPB, "resistance")
-    blocks = statement(folder)
-    assert tables_of(blocks)["Maximum risk"].rows[0][-1] == f"NOT REFUTED{mark}"
-    assert Heading(text=f"dp: No violation found{mark}", level=3) in blocks
-    for document in (blocks, crosswalk(folder)):
-        assert "NOT REFUTED is no proof of a claim." in str(document[:3])
-
-
-def test_checks_say_what_they_found_and_what_they_did_not_look_at(run_maker, make_claim):
-    claim = run_maker.sign("dp", make_claim())
-    run_maker.verdict_row(
-        claim, defense="dp", attack="canary", verdict="NOT_REFUTED", cell_id="a", not_looked_at=["the timing: no check"]
-    )
-    found = {"role": "probe", "defense": "dp", "attack": "implementation", "cell_id": "a", "claim_id": claim.claim_id}
-    for number in range(2):
-        run_maker.row(**found, metric=f"probe_{number}", verdict="KEPT", value=1.0)
-    kept = "dp: 2 checks found no difference; not looked at: the timing"
-    assert point_of(run_maker.write(), EDPB, "does the code do") == kept
-    run_maker.row(**found, metric="probe_law_of_noise", verdict="BROKEN", value=9.0, reason="x")
-    folder = run_maker.write()
-    broken = kept.replace("2 checks", "1 check failed: law of noise; 2 checks")
-    assert point_of(folder, EDPB, "does the code do") == point_of(folder, NIST, "algorithms") == broken
 
 
 def test_an_unfinished_run_is_not_signed_and_its_open_cells_are_counted(run_maker, make_claim):
@@ -493,10 +405,3 @@ def test_a_plan_is_cited_with_the_digest_of_its_results(run_maker, make_claim):
         cited.append(digest)
         run_maker.accuracy_row(value=0.6)
     assert len(set(cited)) == 2
-
-
-def test_only_markup_is_escaped():
-    text = markdown_of(["> 9.085 > 4, a < b & <i>", Points(items=("> 1 > 0",))])
-    assert text == "&gt; 9.085 > 4, a &lt; b &amp; &lt;i>\n\n- &gt; 1 > 0\n"
-    table = Table(title="", headers=("a",), rows=(("x|y > &gt;",),))
-    assert "x\\|y > &amp;gt;" in markdown_of([table])

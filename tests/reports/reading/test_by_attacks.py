@@ -3,7 +3,6 @@
 import pytest
 from fedassay.audit.claim import Unit
 from fedassay.reports.figures.claims import privacy_utility
-from fedassay.reports.figures.roc import roc
 from fedassay.reports.formats.markdown import markdown
 from fedassay.reports.formats.page import html
 from fedassay.reports.formats.terminal import claim_lines
@@ -67,12 +66,6 @@ def test_a_point_of_privacy_and_utility_is_drawn_once_a_claim(run_maker, signed)
     folder = run_maker.write()
     assert [one.verdict for one in one_row_per_claim(claim_rows(folder))] == ["REFUTED"]
     assert [line[2] for line in privacy_utility(folder).table.rows] == ["5.00"]
-
-
-def test_scores_of_attacks_have_a_figure_of_their_own(run_maker, signed):
-    scores = run_maker.arrays("c", "scores", member=[1.0, 2.0], nonmember=[0.0, 1.0])
-    run_maker.row(**ATTACKS, **signed(), verdict="UNDERPOWERED", artifact=scores)
-    assert roc(run_maker.write()) is None
 
 
 def test_attacks_without_an_answer_leave_the_claim_not_audited(run_maker, signed):

@@ -40,10 +40,6 @@ def test_a_shorter_path_goes_through_the_same_points(segments):
     assert len(short) <= len(path)
 
 
-def test_steps_name_one_number_each():
-    assert shorter("M 1 2 L 5 2 L 5 7.5 L 6 8 z ") == "M1 2H5V7.5L6 8z"
-
-
 def test_every_path_of_a_page_is_short_and_whole(quick_page):
     paths = re.findall(r'<path (?:[^>]*? )?d="([^"]*)"', quick_page)
     assert len(paths) > 100

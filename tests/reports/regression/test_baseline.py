@@ -101,14 +101,6 @@ def test_a_file_changed_by_hand_may_be_written_again(baseline, tmp_path):
     assert Baseline.read(baseline.write(path)) == baseline
 
 
-def test_nothing_there_is_reported(tmp_path):
-    with pytest.raises(FileNotFoundError, match="neither a baseline file nor a run's folder"):
-        Baseline.read(tmp_path / "none")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match="neither a baseline file nor a run's folder"):
-        Baseline.read(tmp_path / "empty")
-
-
 def test_an_unreadable_run_is_reported_with_file_and_line(craft):
     path = craft("run").cell([0.5, 0.6]).write()
     results = path / "results.jsonl"

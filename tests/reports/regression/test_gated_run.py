@@ -85,30 +85,6 @@ def test_line_code_and_test_report_agree_whatever_is_failed_on(pair, names):
                 judged.outcome.raise_for_status()
 
 
-def test_the_plain_lines(pair):
-    folder, base = pair("fine")
-    assert judge_folder(folder).outcome.verdict_line == "OK: no claim was audited"
-    assert judge_folder(folder, base).outcome.verdict_line == (
-        "OK: no claim was audited; none of 1 cell worse than the baseline by its margin"
-    )
-    folder, base = pair("worse", "uncertain", "instrument")
-    assert judge_folder(folder, base).outcome.verdict_line == (
-        "INCOMPLETE: not measured as the baseline was: federation main: rounds 20 then, 40 now; "
-        "1 of 3 cells worse than the baseline: main/mine/lira (uploads) auc; "
-        "1 of 3 cells that may be worse than the baseline by their margin: main/mine/rmia (uploads) auc"
-    )
-    assert judge_folder(folder, base, fail_on=["fail"]).outcome.verdict_line == (
-        "FAIL: 1 of 3 cells worse than the baseline: main/mine/lira (uploads) auc (ignored by fail_on: "
-        "INCOMPLETE: not measured as the baseline was: federation main: rounds 20 then, 40 now; INCONCLUSIVE: "
-        "1 of 3 cells that may be worse than the baseline by their margin: main/mine/rmia (uploads) auc)"
-    )
-    folder, base = pair("uncertain")
-    assert judge_folder(folder, base, fail_on=["fail"]).outcome.verdict_line == (
-        "OK: no problem of the kinds that fail_on names (ignored by fail_on: INCONCLUSIVE: "
-        "1 of 2 cells that may be worse than the baseline by their margin: main/mine/rmia (uploads) auc)"
-    )
-
-
 def test_a_failure_names_cell_metric_baseline_value_interval_and_the_command(craft):
     base = craft("base").cell([0.50, 0.51, 0.52, 0.53, 0.54, 0.55, 0.56, 0.57])
     run = craft("new").cell([0.60, 0.62, 0.63, 0.63, 0.64, 0.66, 0.66, 0.68])
@@ -166,15 +142,6 @@ def test_a_claim_that_nothing_judged_is_skipped_not_passed(craft):
         "third: states no claim [canary]": ["skipped"],
         f"other: {says}": ["skipped"],
     }
-
-
-def test_many_lines_of_a_kind_are_cut_and_counted(craft):
-    run = craft("new")
-    for seed in range(50):
-        run.row(seed=seed, status="failed", metric="none", reason="no")
-    details = judge_folder(read(run)).outcome.details
-    assert (len(details), details[-1]) == (41, "       and 10 more")
-    assert judge_folder(read(run)).outcome.verdict_line == "INCOMPLETE: 50 cells FAILED (mine)"
 
 
 def test_one_seed_is_inconclusive_with_its_reason(craft):
@@ -371,11 +338,6 @@ def test_a_run_with_holes_is_incomplete_and_never_becomes_a_baseline(craft, scat
     with pytest.raises(ConfigError, match=f"cannot be a baseline: .*{says}"):
         accept(folder, tmp_path / "main")
     assert not (tmp_path / "main.json").exists()
-
-
-def test_a_run_of_audits_alone_has_nothing_to_compare(craft, tmp_path):
-    with pytest.raises(ConfigError, match="no attack and no utility was measured"):
-        accept(read(craft("new").audit("NOT_REFUTED")), tmp_path / "main")
 
 
 def test_a_suite_states_what_is_minded_and_the_command_states_it_last(pair, tmp_path):

@@ -6,8 +6,6 @@ from fedassay.audit.claim import Unit
 from fedassay.audit.metrics import ScoresByRun, area_interval, joint_statement, tpr_at
 from fedassay.audit.observer import GLOBAL_MODELS, UPLOADS
 from fedassay.audit.wording import at_most
-from fedassay.reports.formats.markdown import markdown
-from fedassay.reports.formats.page import html
 from fedassay.reports.reading.membership import memberships
 from fedassay.reports.tables.membership_table import membership_table
 
@@ -157,19 +155,6 @@ def test_constant_scores_have_no_interval_and_find_no_member(run_maker, add_memb
     assert cells(run_maker.write())["none", "NO CLAIM", SERVER].startswith("AUC 0.500; TPR 0.000 at FPR 50 %")
 
 
-def test_a_run_without_scores_has_no_table(run_maker):
-    run_maker.row(value=0.5)
-    assert membership_table(run_maker.write()).rows == ()
-
-
-@pytest.mark.simulations
-def test_the_table_stands_on_both_pages(run_maker, add_membership):
-    add_membership(run_maker, "none", **normal(1.0))
-    folder = run_maker.write()
-    assert "<h3>Membership by observer</h3>" in html(folder)
-    assert "## Membership by observer" in markdown(folder)
-
-
 WHOSE = "the server that observes individual updates: client of a sample"
 
 
@@ -226,12 +211,6 @@ def test_an_attack_on_sources_that_was_left_out_states_so(run_maker, add_members
     source_row(run_maker, "none", 0.5)
     run_maker.row(defense="dp_sgd", attack="source", observer="uploads", metric="", status="skipped", reason="masked")
     assert cells(run_maker.write())["dp_sgd", "NO CLAIM", WHOSE] == "skipped"
-
-
-def test_a_null_attack_alone_makes_no_column(run_maker, add_membership):
-    add_membership(run_maker, "none", **normal(1.0))
-    add_membership(run_maker, "none", "coin", role="null", observer="final_model", **normal(1.0))
-    assert membership_table(run_maker.write()).headers == ("defense", "claim", SERVER)
 
 
 def test_adversaries_who_are_given_more_stand_by_themselves(run_maker, add_membership):

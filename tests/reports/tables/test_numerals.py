@@ -47,10 +47,6 @@ def test_a_table_aligns_numbers_right_and_text_left():
     assert table.lines() == ["name    n", "----  ---", "a       5", "long  100"]
 
 
-def test_a_table_without_rows_prints_nothing():
-    assert Table(title="t", headers=("name",), rows=()).lines() == []
-
-
 def test_a_row_of_the_wrong_length_is_refused():
     with pytest.raises(ValueError, match="must have 2 entries, got 1"):
         Table(title="t", headers=("a", "b"), rows=(("x",),))

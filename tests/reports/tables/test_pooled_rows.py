@@ -39,12 +39,6 @@ def test_a_claim_that_nothing_judged_is_shown_as_not_audited(run_maker, make_cla
     assert (row.verdict, row.epsilon_low, row.needs_attention) == ("NOT_AUDITED", None, False)
 
 
-def test_an_audit_without_a_claim_prints_no_epsilon(run_maker):
-    run_maker.row(**AUDIT, defense="none", value=5.6, verdict="NO_CLAIM")
-    (row,) = claim_table(claim_rows(run_maker.write())).rows
-    assert row[1:5] == ("states no claim", "–", "–", "–")
-
-
 @pytest.mark.parametrize(
     ("control", "verdict", "alarming"),
     [
@@ -146,12 +140,6 @@ def test_null_attacks_stand_below_the_attacks(run_maker):
     assert [(row.attack, row.null) for row in rows] == [("loss", False), ("alignment", False), ("coin", True)]
 
 
-def test_bookkeeping_rows_are_not_shown(run_maker):
-    run_maker.row(role="replicas", attack="canary", metric="replicas", value=500.0)
-    folder = run_maker.write()
-    assert (pooled_attacks(folder), claim_rows(folder), omission_rows(folder)) == ([], [], [])
-
-
 def test_the_change_of_accuracy_is_paired_by_seed(run_maker):
     # Differences -.1, -.1, -.4: mean -.2, standard deviation sqrt(.03), half width sqrt(.03 / 3) * 4.30265 = .430265.
     for defense, values in {"none": (0.9, 0.8, 0.9), "dp_fedavg": (0.8, 0.7, 0.5)}.items():
@@ -196,13 +184,6 @@ def test_equal_reasons_are_one_row_where_every_pair_of_attack_and_metric_lacks_t
         ("unavailable", "inverting_gradients, mean_image", "LPIPS, PSI LPIPS", "every defense", "8", "no weights"),
         ("unavailable", "dlg", "LPIPS", "none", "1", "no weights"),
     )
-
-
-def test_an_omission_on_every_defense_states_so(run_maker):
-    for defense in ("none", "dp_fedavg"):
-        run_maker.row(defense=defense, metric="lpips", status="unavailable", reason="no weights")
-    (row,) = omission_rows(run_maker.write())
-    assert (row.where, row.rows) == ("every defense", 2)
 
 
 def test_the_order_of_the_rows_in_the_file_changes_no_table(quick_folder):

@@ -147,24 +147,3 @@ def test_a_claim_over_fewer_rounds_than_were_run_does_not_speak(signed, run_make
     run_maker.manifest["suite"]["federations"] = {"main": {"rounds": 21}}
     (row,) = reconstruction_rows(signed())
     assert "any of 21 rounds, the claim covers 20" in row.beyond
-
-
-def test_where_no_attack_beats_the_null_the_table_states_so(run_maker):
-    images(run_maker, "mean_image", [10.0] * 20, role="null", defense="none")
-    images(run_maker, "weak", 10 + SPREAD, defense="none")
-    (words,) = reconstruction_table(reconstruction_rows(run_maker.write())).rows
-    assert words[:4] == ("none", "mean_image", "none of 1", "0 of 20 [0.00, 0.17]")
-    assert words[-1] == "– (the defense states no claim)"
-
-
-def test_without_a_null_attack_nothing_is_said_of_one(run_maker, make_claim):
-    run_maker.sign("dp_sgd", make_claim(unit=Unit.SAMPLE, observer=UPLOADS))
-    images(run_maker, "weak", 10 + SPREAD)
-    (words,) = reconstruction_table(reconstruction_rows(run_maker.write())).rows
-    assert words[1:3] == ("–", "no null attack was run")
-    assert words[-2:] == ("–", "– (without a null attack the prior success is unknown)")
-
-
-def test_a_run_without_images_has_no_such_table(run_maker):
-    run_maker.row(value=0.5)
-    assert reconstruction_rows(run_maker.write()) == []

@@ -50,12 +50,6 @@ def test_a_segmentation_has_iou_and_a_missing_value_is_a_dash(run_maker, stored)
     assert [row[0] for row in traffic_table(rows).rows] == ["none"]
 
 
-def test_runs_of_earlier_versions_have_neither_table(run_maker):
-    run_maker.accuracy_row(value=0.5)
-    rows = pooled_utility(run_maker.write())
-    assert (spread_table(rows).rows, traffic_table(rows).rows) == ((), ())
-
-
 @pytest.mark.parametrize(
     ("size", "words"),
     [

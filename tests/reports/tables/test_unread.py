@@ -5,7 +5,6 @@ import json
 import pytest
 from fedassay.reports.formats.markdown import markdown
 from fedassay.reports.formats.page import html
-from fedassay.reports.formats.terminal import tables
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.tables.summary import line_words, unread_rows, unread_table
 from fedassay.suites.results.rows import SkippedRow
@@ -36,30 +35,12 @@ def test_the_page_states_what_it_leaves_out_and_shows_all_else(damaged):
     assert "0.600<small>[0.352, 0.848]</small>" in page  # AUC of the three good rows.
 
 
-def test_a_run_of_whole_rows_states_nothing_of_it(quick_page):
-    assert "What cannot be read" not in quick_page
-
-
 def test_the_markdown_puts_them_first(damaged):
     text = markdown(damaged)
     first = text[text.index("## Problems") : text.index("## Attacks")]
     assert "- **cannot be read** 1 row of results.jsonl (line 4, of cell newer): " in first
     assert "schema 'result-1'" in first
     assert "line 6): cut off while it was written" in first
-
-
-def test_the_terminal_prints_a_line_a_reason(damaged):
-    lines = [line for line in tables(damaged) if line.startswith("unread  ")]
-    assert [line.split(":")[0] for line in lines] == [
-        "unread  1 row of results.jsonl (line 4, of cell newer)",
-        "unread  1 row of results.jsonl (line 5, of cell edited)",
-        "unread  1 row of results.jsonl (line 6)",
-    ]
-
-
-def test_an_unfinished_run_counts_them_too(damaged):
-    (damaged.path / "gate.json").unlink()
-    assert "has no outcome yet; 3 rows that cannot be read" in html(RunFolder.read(damaged.path))
 
 
 def test_lines_are_reported_in_stretches():
