@@ -1,4 +1,4 @@
-"""Every text of every figure can be read: none covers another, none is cut off or small on the screen of a phone."""
+"""Every text of every figure can be read, and shorter paths go through the same points."""
 
 import itertools
 import re
@@ -10,7 +10,7 @@ import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
 from fedassay.reports.figures.letters import GAP, SMALL, broken, distinct, label_column, shortened, spread, text_width
-from fedassay.reports.figures.sheet import WIDTH, Sheet
+from fedassay.reports.figures.sheet import WIDTH, Sheet, shorter
 from fedassay.reports.formats.page import figures
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -296,3 +296,44 @@ def test_the_panels_of_a_run_among_several_refer_to_their_own_drawing(quick_fold
     figure = figures(quick_folder)[0].of_run(2, "b")
     (drawing,) = set(re.findall(r'href="#([^"]+)"', figure.narrow))
     assert f'id="{drawing}"' in figure.svg
+
+
+NUMBER = st.sampled_from(["0", "1", "12.5", "-3.25", "100", "0.01"])
+POINT = st.tuples(NUMBER, NUMBER)
+SEGMENT = st.one_of(
+    st.tuples(st.sampled_from("ML"), st.tuples(POINT)),
+    st.tuples(st.just("Q"), st.tuples(POINT, POINT)),
+    st.tuples(st.just("C"), st.tuples(POINT, POINT, POINT)),
+    st.just(("z", ())),
+)
+
+
+def visited(path):
+    """(command, points) of each segment, a line along an axis as the line that it is."""
+    found, at = [], ("", "")
+    for command, numbers in re.findall(r"([MLHVQCz])([^MLHVQCz]*)", path):
+        values = numbers.split()
+        if command == "H":
+            command, values = "L", [values[0], at[1]]
+        elif command == "V":
+            command, values = "L", [at[0], values[0]]
+        found.append((command, tuple(zip(values[::2], values[1::2], strict=True))))
+        at = tuple(values[-2:]) if values else ("", "")
+    return found
+
+
+@given(st.lists(SEGMENT))
+def test_a_shorter_path_goes_through_the_same_points(segments):
+    path = " ".join(
+        " ".join([command, *(number for point in points for number in point)]) for command, points in segments
+    )
+    short = shorter(path)
+    assert visited(short) == [(command, points) for command, points in segments]
+    assert len(short) <= len(path)
+
+
+def test_every_path_of_a_page_is_short_and_whole(quick_page):
+    paths = re.findall(r'<path (?:[^>]*? )?d="([^"]*)"', quick_page)
+    assert len(paths) > 100
+    for path in paths:
+        assert shorter("".join(f"{command} {' '.join(sum(points, ()))} " for command, points in visited(path))) == path

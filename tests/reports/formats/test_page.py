@@ -1,8 +1,12 @@
+"""The page is what HTML says a page is, for a keyboard, a screen reader and a narrow screen too."""
+
 import re
 from html.parser import HTMLParser
 
+import html5lib
 import numpy as np
-from fedassay.reports.formats.page import html
+import pytest
+from fedassay.reports.formats.page import html, html_of_several
 from page_script import without_marks, without_script
 
 REFERENCES = {"href", "src", "srcset", "xlink:href", "action", "data", "poster"}
@@ -125,3 +129,39 @@ def test_every_part_has_an_id_of_its_own_and_every_link_inside_the_page_a_target
     links = re.findall(r"<a href=\"#([^\"]+)\"", quick_page)
     assert set(links) <= set(ids)
     assert {"claims", "covered", "attacks", "utility"} <= set(links)
+
+
+@pytest.fixture(scope="module")
+def pages(quick_folder, quick_page):
+    return {"one": quick_page, "several": html_of_several([quick_folder, quick_folder])}
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize("name", ["one", "several"])
+def test_the_page_is_valid_html(name, pages):
+    html5lib.HTMLParser(strict=True).parse(pages[name])
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize("name", ["one", "several"])
+def test_whatever_scrolls_can_be_reached_by_the_keyboard_and_has_a_name_and_so_has_each_figure(name, pages):
+    boxes = re.findall(r'<div class="(wide|card)"([^>]*)>', pages[name])
+    assert {kind for kind, _ in boxes} == {"wide", "card"}
+    for kind, attributes in boxes:
+        assert ('tabindex="0"' in attributes) == (kind == "wide")
+        assert re.search(r'aria-label="[^"]+"', attributes)
+
+
+@pytest.mark.parametrize("name", ["one", "several"])
+def test_no_header_of_a_table_is_empty(name, pages):
+    headers = re.findall(r"<th\b[^>]*>(.*?)</th>", pages[name], re.DOTALL)
+    assert headers
+    assert [header for header in headers if not re.sub(r"<[^>]*>", "", header).strip()] == []
+
+
+def test_each_figure_has_its_panels_which_refer_to_its_drawing(quick_page):
+    cards = re.findall(r'<div class="card".*?</figure>', quick_page, re.DOTALL)
+    assert len(cards) > 3
+    for card in cards:
+        (drawing,) = set(re.findall(r'<use href="#([^"]+)"', card[card.index('<div class="panels">') :]))
+        assert card.count(f'<g id="{drawing}"') == 1

@@ -1,9 +1,23 @@
+"""Files are written whole or not at all; a site of ten runs holds the numbers of their records."""
+
+import csv
 import os
+import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 
+import html5lib
 import pytest
-from fedassay.reports.formats.write import write_report, write_whole
+from fedassay.audit.claim import Unit
+from fedassay.audit.observer import UPLOADS
+from fedassay.reports.formats.write import write_report, write_site, write_whole
+from fedassay.reports.reading.run_folder import RunFolder
+from fedassay.reports.tables import numerals
+from fedassay.reports.tables.answers import answers
+from fedassay.reports.tables.scoreboard import claims_of_runs, histories, scoreboards
+from page_script import without_script
+from toy_claim import toy_claim
 
 
 def test_both_pages_are_written_beside_the_records(run_maker):
@@ -88,3 +102,173 @@ def test_a_device_is_written_into_and_a_folder_refuses(tmp_path):
     assert write_whole(Path("/dev/null"), "x") == Path("/dev/null")
     with pytest.raises(IsADirectoryError):
         write_whole(tmp_path, "x")
+
+
+VERSIONS = (("1" * 40, 0.5), ("2" * 40, 1.25), ("3" * 40, 4.5))
+
+
+@pytest.fixture
+def ten_runs(make_run):
+    """Three versions of the defense ``mine`` and seven of other defenses, of which two claim another unit."""
+    folders = []
+    for number in range(10):
+        run = make_run(f"run{number}")
+        commit, value = VERSIONS[number] if number < 3 else ("f" * 40, 0.1 * number)
+        # The later versions finished earlier: only the time counts.
+        run.manifest["finished"] = f"2026-01-{20 - number:02d}T00:00:00Z"
+        run.manifest["git"] = {"commit": commit, "dirty": number == 1}
+        run.manifest["run_id"] = f"{number}" * 12
+        defense = "mine" if number < 3 else f"other{number}"
+        claim = toy_claim() if number < 8 else replace(toy_claim(), unit=Unit.SAMPLE, observer=UPLOADS)
+        signed = run.sign(defense, replace(claim, epsilon=4.0))
+        verdict = "REFUTED" if value > 4 else "NOT_REFUTED"
+        run.verdict_row(signed, defense=defense, attack="canary", value=value, detectable=5.0 + number, verdict=verdict)
+        for seed in (0, 1):
+            run.accuracy_row(defense=defense, value=0.5 + 0.01 * number, seed=seed)
+        folders.append(run.write())
+    return folders
+
+
+def rows_of(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.simulations
+def test_every_number_of_a_table_is_one_of_a_record(ten_runs, tmp_path):
+    front, *_ = write_site(ten_runs, tmp_path / "site")
+    seen = []
+    for path in sorted((front.parent / "tables").glob("claims-*.csv")):
+        for row in rows_of(path):
+            folder = next(one for one in ten_runs if one.manifest.name == row["run"])
+            (audit,) = [one for one in folder.rows("audit") if one.defense == row["defense"]]
+            assert row["measured ε ≥"] == numerals.lower_bound(audit.value)
+            assert row["min detectable"] == numerals.epsilon(audit.detectable)
+            assert row["verdict"].removesuffix(" (weak test)") == audit.verdict.replace("_", " ")
+            # Three times the claimed epsilon are 12.
+            weak = audit.verdict == "NOT_REFUTED" and audit.detectable > 12
+            assert row["verdict"].endswith("(weak test)") == weak
+            accuracy = {one.value for one in folder.rows("utility") if one.defense == row["defense"]}
+            assert row["utility"] == f"accuracy {next(iter(accuracy)):.3f}"
+            assert row["claimed ε"] == "4"
+            seen.append(row["run"])
+            assert row["measured ε ≥"] in front.read_text(encoding="utf-8")
+    assert sorted(seen) == sorted(one.manifest.name for one in ten_runs)
+
+
+def test_claims_about_other_units_or_adversaries_stand_in_other_tables(ten_runs):
+    boards = scoreboards(claims_of_runs(ten_runs))
+    assert [len(board.rows) for board in boards] == [8, 2]
+    assert "one client" in boards[0].title
+    assert "one sample" in boards[1].title
+
+
+def test_the_history_of_a_defense_follows_the_time_and_names_its_commits(ten_runs):
+    (history,) = histories(claims_of_runs(ten_runs))
+    assert history.title == "History of mine in quick, federation main"
+    commits = ["333333333333", "222222222222 + changes", "111111111111"]
+    assert [row[4] for row in history.rows] == [f"0.1.0, {commit}" for commit in commits]
+    assert [row[3] for row in history.rows] == [f"2026-01-{day} 00:00" for day in (18, 19, 20)]
+    assert [row[-3] for row in history.rows] == ["REFUTED", "NOT REFUTED", "NOT REFUTED"]
+
+
+@pytest.fixture
+def mine(make_run):
+    """(name, changes) -> a run of the defense ``mine``, audited unless ``verdict`` is empty."""
+
+    def build(name, part=None, verdict="NOT_REFUTED", detectable=5.0, control=False, finished="2026-01-20T00:00:00Z"):
+        run = make_run(name)
+        run.manifest |= {"git": None, "finished": finished}
+        run.manifest["suite"]["defenses"] = {"mine": {"part": part, "seeds": None, "epsilon": 4.0, "clip": 2}}
+        signed = run.sign("mine", toy_claim(), control=control)
+        if verdict:
+            run.verdict_row(signed, defense="mine", verdict=verdict, detectable=detectable, control=control)
+        return run.write()
+
+    return build
+
+
+def only_rows(*folders):
+    (board,) = scoreboards(claims_of_runs(folders))
+    return [dict(zip(board.headers, row, strict=True)) for row in board.rows]
+
+
+def test_one_label_for_two_parts_is_two_defenses(mine):
+    claims = claims_of_runs([mine("a", "broken:MyDefense"), mine("b", "my:MyDefense"), mine("c", "my:MyDefense")])
+    (board,), (history,) = scoreboards(claims), histories(claims)
+    assert [row[0] for row in board.rows] == [f"mine ({part}:MyDefense, clip 2)" for part in ("broken", "my", "my")]
+    assert history.title == "History of mine (my:MyDefense) in quick, federation main"
+    assert [row[2] for row in history.rows] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "printed"),
+    [
+        ("2026-11-27T02:35:57Z", "2026-11-27 02:35"),
+        ("2026-11-27T02:35:57+02:00", "2026-11-27 00:35"),
+        ("2026-11-27T02:35:57", "2026-11-27 02:35"),
+        ("yesterday", "yesterday"),
+        (None, "not finished"),
+    ],
+)
+def test_times_are_printed_to_the_minute_in_utc(mine, stored, printed):
+    assert only_rows(mine("a", finished=stored))[0]["finished (UTC)"] == printed
+
+
+def test_controls_follow_the_others_and_rows_without_a_result_come_last(mine):
+    folders = [
+        mine("open", verdict="", finished=None),
+        mine("control", verdict="REFUTED", control=True),
+        mine("plain"),
+        mine("open_control", verdict="", control=True, finished=None),
+    ]
+    assert [row["run"] for row in only_rows(*folders)] == ["plain", "control", "open", "open_control"]
+
+
+@pytest.mark.parametrize(
+    ("detectable", "words"),
+    [(12.0, "NOT REFUTED"), (12.5, "NOT REFUTED (weak test)"), (None, "NOT REFUTED (weak test)")],
+)
+def test_an_audit_that_finds_large_violations_only_is_a_weak_test(mine, detectable, words):
+    folder = mine("a", detectable=detectable)
+    assert only_rows(folder)[0]["verdict"] == words
+    # The first screen of the run's own report agrees.
+    assert bool(answers(folder)[0].weak) == words.endswith("(weak test)")
+
+
+@pytest.mark.simulations
+def test_the_site_is_strict_html_without_outside_references_and_every_link_has_a_target(ten_runs, tmp_path):
+    files = write_site(ten_runs, tmp_path / "site")
+    assert len(files) == len(set(files)) == 1 + 10 + 2 + 1 + 1
+    text = files[0].read_text(encoding="utf-8")
+    html5lib.HTMLParser(strict=True).parse(text)
+    assert "//" not in without_script(text)
+    for link in re.findall(r'href="([^"]+)"', text):
+        assert (files[0].parent / link).is_file() if not link.startswith("#") else f'id="{link[1:]}"' in text
+
+
+@pytest.mark.simulations
+def test_the_same_runs_give_the_same_bytes_and_other_files_stay(ten_runs, tmp_path):
+    place = tmp_path / "site"
+    first = {path: path.read_bytes() for path in write_site(ten_runs[:2], place)}
+    (place / "CNAME").write_text("example.org")
+    again = write_site([RunFolder.read(one.path) for one in ten_runs[:2]], place)
+    assert {path: path.read_bytes() for path in again} == first
+    assert (place / "CNAME").read_text() == "example.org"
+
+
+def test_no_run_and_a_place_within_a_run_are_refused(ten_runs):
+    with pytest.raises(ValueError, match="at least one run"):
+        write_site([], ten_runs[0].path)
+    with pytest.raises(ValueError, match="run's data"):
+        write_site(ten_runs[:1], ten_runs[0].path / "cells")
+
+
+def test_the_command_writes_the_site_and_says_where(say, ten_runs, tmp_path):
+    done = say("site", *(one.path for one in ten_runs[:2]), "-o", tmp_path / "site")
+    assert done.exit_code == 0, done.output
+    assert "index.html" in done.output
+    assert (tmp_path / "site" / "index.html").is_file()
+    same = say("site", ten_runs[0].path, ten_runs[0].path, "-o", tmp_path / "site")
+    assert same.exit_code == 2
+    assert "only once" in same.output

@@ -1,4 +1,4 @@
-"""What each observer can tell, drawn: which attack stands for a place, and what is filled."""
+"""The best membership attack by observer, and the gain of inversions by noise."""
 
 import re
 
@@ -7,6 +7,7 @@ import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
 from fedassay.reports.figures.attacks import observers
+from fedassay.reports.figures.images import gain_by_noise, noise_of
 from fedassay.reports.figures.sheet import BLUE, COLUMN, MARGIN, RED, column
 from fedassay.reports.reading.membership import memberships
 
@@ -87,3 +88,59 @@ def test_an_area_below_the_usual_range_is_on_the_sheet(run_maker, add_membership
         add_membership(run_maker, defense, **normal(-3.0))
     (figure,) = observers(run_maker.write())
     assert float(figure.table.rows[0][5]) < 0.1
+
+
+SPREAD = np.tile([-0.5, 0.5], 8)
+
+
+@pytest.fixture
+def ladder(run_maker):
+    """(noises, federation) -> a run with plain_noise at each, in whose suite their strength alone tells them apart."""
+
+    def build(noises, **fields):
+        run_maker.manifest["suite"]["defenses"] = {
+            f"noise_{place}": {"part": "plain_noise", "noise_std": noise} | fields for place, noise in enumerate(noises)
+        }
+        for place, noise in enumerate(noises):
+            for attack, role, level in (("mean_image", "null", 10.0), ("cosine", "attack", 14 - 2 * np.log10(noise))):
+                for record, spread in enumerate(SPREAD if role == "attack" else 0 * SPREAD):
+                    run_maker.row(
+                        cell_id=f"{attack}_{place}",
+                        federation="noise",
+                        defense=f"noise_{place}",
+                        attack=attack,
+                        role=role,
+                        observer="uploads",
+                        metric="psnr",
+                        scope="record",
+                        client=record,
+                        record=record,
+                        value=float(level + spread),
+                    )
+        return run_maker.write()
+
+    return build
+
+
+def test_the_curve_goes_down_with_noise_and_its_end_is_reported(ladder):
+    (figure,) = gain_by_noise(ladder([1000.0, 1.0, 10.0, 1e-3]))
+    assert figure.key == "gain-by-noise-noise-plain_noise"
+    assert figure.table.headers == ("standard deviation of the noise", "cosine")
+    assert [row[0] for row in figure.table.rows] == ["0.001", "1", "10", "1e+03", "largest noise with a gain"]
+    assert [row[1].partition(" ")[0] for row in figure.table.rows] == ["+10.0", "+4.0", "+2.0", "−2.0", "10"]
+    assert re.findall(r'(?:href|src)="(?!#)', figure.svg) == []
+
+
+def test_noise_is_in_clip_norms_where_the_defense_names_one(ladder):
+    folder = ladder([1.0, 2.0, 4.0], clip_norm=0.5)
+    assert gain_by_noise(folder)[0].table.headers[0] == "noise, in clip norms"
+    assert noise_of(folder, "noise", "noise_2").value == 8.0
+
+
+def test_what_a_claim_signs_goes_before_what_the_suite_states(ladder, run_maker, make_claim):
+    run_maker.sign("noise_0", make_claim(unit=Unit.SAMPLE, parameters={"noise_multiplier": 4.8}), federation="noise")
+    folder = ladder([1.0, 2.0, 4.0])
+    noise = noise_of(folder, "noise", "noise_0")
+    assert (noise.value, noise.in_clip_norms) == (4.8, True)
+    # Of the three two are left in the upload's unit: no curve.
+    assert gain_by_noise(folder) == ()

@@ -1,14 +1,34 @@
-"""What attacks say of a claim stands in the tables of claims, told from an audit by canaries."""
+"""Claims, the adversaries that they cover, and what attacks say of them."""
 
 import pytest
-from fedassay.audit.claim import Unit
+from fedassay.audit.claim import Claim, Unit
+from fedassay.audit.observer import ACTIVE_PARTY, ANSWERS, FINAL_MODEL, LADDER, PASSIVE_PARTY, UPLOADS
 from fedassay.reports.figures.claims import privacy_utility
 from fedassay.reports.formats.markdown import markdown
 from fedassay.reports.formats.page import html
 from fedassay.reports.formats.terminal import claim_lines
-from fedassay.reports.reading.claims import claim_rows, one_row_per_claim
+from fedassay.reports.reading.claims import adversaries, claim_rows, left_unprotected, one_row_per_claim
 from fedassay.reports.tables.printed import claim_table
 from fedassay.reports.tables.summary import claims_note
+
+
+@pytest.mark.parametrize(
+    ("unit", "observer", "wanted"),
+    [
+        ("label", PASSIVE_PARTY, (FINAL_MODEL, PASSIVE_PARTY)),
+        ("label", FINAL_MODEL, (FINAL_MODEL, PASSIVE_PARTY)),
+        ("sample", ACTIVE_PARTY, (FINAL_MODEL, PASSIVE_PARTY, ACTIVE_PARTY)),
+        ("client", ANSWERS, (FINAL_MODEL, ANSWERS, UPLOADS)),
+        ("client", FINAL_MODEL, LADDER),
+    ],
+)
+def test_a_claim_has_the_adversaries_of_its_kind_of_federation(unit, observer, wanted):
+    claim = Claim.stated(1.0, unit=unit, observer=observer)
+    assert adversaries(claim) == wanted
+    named = left_unprotected(claim)
+    assert all((f"against {one.phrase}" in named) == (not observer.covers(one)) for one in wanted)
+    assert any("take part in a round" in words for words in named) == (wanted == LADDER)
+
 
 SHARED = {"metric": "epsilon_low", "seed": None, "ceiling": 4.5, "value": 1.0, "route": "eps_low"}
 AUDIT = SHARED | {"role": "audit", "attack": "canary", "n": 500}
