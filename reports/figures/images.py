@@ -65,7 +65,7 @@ def reconstructions(folder: RunFolder) -> tuple[Figure, ...]:
     """Draw reconstructed images, one figure per federation and gradient inversion, as many as fit on the page; none if
     no images were stored.
     """
-    order = Order.of(folder)
+    order = folder.order
     records = [record for record in folder.rows("attack", "null", status="ok") if record.metric == "psnr"]
     records.sort(key=lambda record: (order.federation(record.federation), order.attack(record.attack)))
     attacks = dict.fromkeys((record.federation, record.attack) for record in records if record.role == "attack")

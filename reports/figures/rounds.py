@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from ...suites.results.claims_file import StatedClaim
 from ..reading.membership import Membership, memberships
 from ..reading.pooling import Curve, Leakage, leakages, spent, thinned, utility_curve
-from ..reading.run_folder import Order, RunFolder
+from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.printed import VERDICTS, defense_words, neighbours_of, pooled_words
 from ..tables.table import Table
@@ -195,7 +195,7 @@ Panels = Mapping[str, Mapping[str, Curve]]
 
 def learning(folder: RunFolder) -> tuple[Figure, ...]:
     """Draw learning curves, one figure per federation whose training stored its metrics round by round."""
-    order = Order.of(folder)
+    order = folder.order
     found: dict[str, dict[str, dict[str, Curve]]] = {}
     metrics = {row.federation: row.metric for row in folder.rows("utility") if row.metric in numerals.HEADLINES}
     for federation in order.federations:

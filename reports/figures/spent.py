@@ -16,7 +16,7 @@ from ...audit.arrays import FloatArray
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record, printed_label
 from ..reading.pooling import Curve, spent, thinned, utility_curve
-from ..reading.run_folder import Order, RunFolder, once_per_run
+from ..reading.run_folder import RunFolder, once_per_run
 from ..tables import numerals
 from ..tables.pooled_rows import undefended
 from ..tables.printed import defense_words, neighbours_of, pooled_words
@@ -68,7 +68,7 @@ def accuracy_spent(folder: RunFolder) -> Figure | None:
     """Draw accuracy against epsilon spent; return None if no claim of a trained federation states the epsilon spent up
     to intermediate rounds.
     """
-    order = Order.of(folder)
+    order = folder.order
     panels: dict[tuple[str, str, str], list[_Line]] = {}
     for federation in order.federations:
         for defense in order.defenses:
@@ -206,7 +206,7 @@ class _Spent:
 
 def spending(folder: RunFolder) -> tuple[Figure, ...]:
     """For each federation, draw accuracy, loss and noise against epsilon, and the clip norms if they change."""
-    order, drawn = Order.of(folder), list[Figure]()
+    order, drawn = folder.order, list[Figure]()
     for federation in order.federations:
         found = {name: one for name in order.defenses if (one := _first(folder, federation, name)) is not None}
         if found:

@@ -18,7 +18,7 @@ from ...suites.results.claims_file import StatedClaim
 from ...suites.results.outcome import Trained, audited_on, own_training
 from ...suites.results.record import Record, printed_label
 from .membership import memberships
-from .run_folder import Order, RunFolder, once_per_run
+from .run_folder import RunFolder, once_per_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ def claim_rows(folder: RunFolder) -> list[ClaimRow]:
     """Build one table row per claim and audit, in the suite's order, audits by attacks last; a claim without an audit
     gets a row too.
     """
-    order = Order.of(folder)
+    order = folder.order
     audits = [record for record in folder.rows("audit") if record.verdict or record.status != "ok"]
     # Attacks that could not be run are listed as omissions; they are not failed audits.
     audits += [record for record in folder.rows("evidence") if record.verdict or record.status == "failed"]
@@ -147,15 +147,9 @@ def claim_rows(folder: RunFolder) -> list[ClaimRow]:
     rows += [_claim_row(folder, stated, None) for stated in folder.claims if stated.key not in judged]
     places = {stated.key: place for place, stated in enumerate(folder.claims)}
 
-    def place(row: ClaimRow) -> tuple[int, int, int, bool, str]:
+    def place(row: ClaimRow) -> tuple[tuple[int, int], int, bool, str]:
         claimed = places[row.stated.key] if row.stated else len(places)
-        return (
-            order.federation(row.federation),
-            order.defense(row.defense),
-            claimed,
-            row.by_attacks,
-            row.record.attack if row.record else "",
-        )
+        return order.place(row), claimed, row.by_attacks, row.record.attack if row.record else ""
 
     return sorted(rows, key=place)
 
@@ -275,9 +269,8 @@ def same_subject(folder: RunFolder, stated: StatedClaim) -> tuple[Claim, ...]:
     about = (own.unit, own.adjacency, own.part, own.subjects)
     return tuple(
         other.claim
-        for other in folder.claims
-        if (other.federation, other.defense) == (stated.federation, stated.defense)
-        and other.claim.claim_id != own.claim_id
+        for other in folder.claims_on(stated.federation, stated.defense)
+        if other.claim.claim_id != own.claim_id
         and (other.claim.unit, other.claim.adjacency, other.claim.part, other.claim.subjects) == about
         and other.claim.rounds >= own.rounds
     )

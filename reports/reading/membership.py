@@ -14,7 +14,7 @@ from ...audit.metrics import ScoresByRun, area, area_interval
 from ...audit.observer import Observer
 from ...suites.results.record import Record
 from .pooling import LEVEL, grouped
-from .run_folder import Order, RunFolder, once_per_run
+from .run_folder import RunFolder, once_per_run
 
 _SETTING_WORDS = ("unit", "adjacency", "rounds", "design", "observer")
 Question = tuple[Observer, Unit]
@@ -109,20 +109,11 @@ def memberships(folder: RunFolder) -> list[Membership]:
     """Pool scores over seeds for each federation, defense, observer and membership attack, in the suite's order; for
     each defense, stronger observers come first.
     """
-    order = Order.of(folder)
+    order = folder.order
     scored = (record for record in folder.rows("attack", "null", status="ok") if record.metric == "auc")
     groups = grouped(scored, "federation", "defense", "observer", "attack")
     found = [one for group in groups if (one := _membership(folder, group)) is not None]
-    return sorted(
-        found,
-        key=lambda one: (
-            order.federation(one.federation),
-            order.defense(one.defense),
-            one.about,
-            one.null,
-            order.attack(one.attack),
-        ),
-    )
+    return sorted(found, key=lambda one: (order.place(one), one.about, one.null, order.attack(one.attack)))
 
 
 def setting_of(arrays: dict[str, np.ndarray], observer: str) -> Setting | None:
@@ -231,7 +222,7 @@ def covering_claims(
     """Return the defense's claims that apply to evidence of this unit, adjacency, observer and rounds; if none does,
     also return why.
     """
-    own = [one.claim for one in folder.claims if (one.federation, one.defense) == (federation, defense)]
+    own = [one.claim for one in folder.claims_on(federation, defense)]
     reasons = [beyond_all(claim, setting) for claim in own]
     claims = tuple(claim for claim, reason in zip(own, reasons, strict=True) if not reason)
     if claims:

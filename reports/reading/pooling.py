@@ -14,7 +14,7 @@ from functools import cache
 
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record
-from .run_folder import Order, RunFolder, once_per_run
+from .run_folder import RunFolder, once_per_run
 
 LEVEL = 0.95
 """Confidence level of every interval of a report; joint for the attacks that are compared with each other."""
@@ -205,7 +205,7 @@ def leakages(folder: RunFolder) -> list[Leakage]:
 
     Attacks that scored only once, at the end, are left out.
     """
-    order = Order.of(folder)
+    order = folder.order
     scored = (record for record in folder.rows("attack", "null", status="ok") if record.metric == "auc")
     found = [
         Leakage(
@@ -219,15 +219,7 @@ def leakages(folder: RunFolder) -> list[Leakage]:
         for group in grouped(scored, "federation", "defense", "observer", "attack")
         if len(curve := _curve(folder, group, "auc")) > 1
     ]
-    return sorted(
-        found,
-        key=lambda one: (
-            order.federation(one.federation),
-            order.defense(one.defense),
-            one.null,
-            order.attack(one.attack),
-        ),
-    )
+    return sorted(found, key=lambda one: (order.place(one), one.null, order.attack(one.attack)))
 
 
 def utility_curve(folder: RunFolder, federation: str, defense: str, metric: str = "accuracy") -> Curve:
@@ -252,7 +244,7 @@ def _trainings(folder: RunFolder) -> Callable[[str, str, str], Curve]:
 
 def spent(folder: RunFolder, federation: str, defense: str) -> list[StatedClaim]:
     """Return the defense's claims that also state the epsilon spent up to intermediate rounds."""
-    return [one for one in folder.claims if (one.federation, one.defense) == (federation, defense) and one.spent]
+    return [one for one in folder.claims_on(federation, defense) if one.spent]
 
 
 def thinned(rounds: Iterable[int], count: int) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -171,6 +171,17 @@ class Manifest(BaseModel):
     planned_cells: int
 
 
+class OfDefense(Protocol):
+    """A row about a defense on a federation; a control is deliberately broken."""
+
+    @property
+    def federation(self) -> str: ...
+    @property
+    def defense(self) -> str: ...
+    @property
+    def control(self) -> bool: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunFolder:
     """A run as read from its folder, with everything from which reports are built.
@@ -250,6 +261,15 @@ class RunFolder:
     def _known(self) -> dict[object, Any]:
         """The results that ``once_per_run`` keeps."""
         return {}
+
+    @cached_property
+    def order(self) -> "Order":
+        """The suite's order of labels; labels that the suite does not name follow alphabetically."""
+        return _order(self)
+
+    def claims_on(self, federation: str, defense: str) -> list[StatedClaim]:
+        """Return the claims that a defense states on a federation."""
+        return [one for one in self.claims if (one.federation, one.defense) == (federation, defense)]
 
     @cached_property
     def _claims_by_key(self) -> dict[tuple[str, str, str], StatedClaim]:
@@ -400,11 +420,6 @@ class Order:
     defenses: tuple[str, ...]
     attacks: tuple[str, ...]
 
-    @classmethod
-    def of(cls, folder: RunFolder) -> "Order":
-        """Return the suite's order of labels; labels that the suite does not name follow alphabetically."""
-        return _order(folder)
-
     def federation(self, label: str) -> int:
         return self.federations.index(label)
 
@@ -414,8 +429,11 @@ class Order:
     def attack(self, label: str) -> int:
         return self.attacks.index(label)
 
+    def place(self, row: OfDefense) -> tuple[int, int]:
+        """Return the sort key of a row about a federation and a defense."""
+        return self.federation(row.federation), self.defense(row.defense)
 
-@once_per_run
+
 def _order(folder: RunFolder) -> Order:
     suite, records = folder.manifest.suite, folder.rows()
     # A federation may have the name of a defense, so the table of the label's own kind comes first.

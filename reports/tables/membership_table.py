@@ -12,7 +12,7 @@ from ...audit.wording import at_most, plain
 from ...suites.results.record import Record
 from ..reading.membership import Membership, Question, covering_claims, in_order, memberships, setting_of
 from ..reading.pooling import LEVEL, grouped, mean_over_seeds
-from ..reading.run_folder import Order, RunFolder, once_per_run
+from ..reading.run_folder import RunFolder, once_per_run
 from . import numerals
 from .pooled_rows import WHOLE_CELL, WORST_FIRST
 from .printed import VERDICTS, namer
@@ -137,7 +137,7 @@ def membership_table(folder: RunFolder) -> Table:
 
 def _rows(folder: RunFolder, found: Sequence[Membership]) -> list[MembershipRow]:
     """In the suite's order: the defenses that these attacks were planned on, one row per unit that they claim."""
-    order, attacks = Order.of(folder), {(one.federation, one.attack) for one in found}
+    order, attacks = folder.order, {(one.federation, one.attack) for one in found}
     attacked = {
         (record.federation, record.defense): record.control
         for record in folder.rows("attack", "null")
@@ -145,7 +145,7 @@ def _rows(folder: RunFolder, found: Sequence[Membership]) -> list[MembershipRow]
     }
     rows = []
     for federation, defense in sorted(attacked, key=lambda key: (order.federation(key[0]), order.defense(key[1]))):
-        claims = [one.claim for one in folder.claims if (one.federation, one.defense) == (federation, defense)]
+        claims = [one.claim for one in folder.claims_on(federation, defense)]
         # A defense without a claim still has a row: its attacks are the reference for all others.
         for unit in dict.fromkeys(claim.unit for claim in claims) or (None,):
             rows.append(

@@ -154,7 +154,7 @@ def pooled_attacks(folder: RunFolder) -> list[AttackRow]:
     """Pool attack results over seeds and images: one row per federation, attack, metric and defense, including attacks
     that ignore what they observe (null attacks).
     """
-    order = Order.of(folder)
+    order = folder.order
     records = folder.rows("attack", "null")
     # A cell that failed or was skipped has a single row, which counts as missing for each of the attack's metrics.
     unmeasured = (record for record in records if record.status != "ok" and record.metric == WHOLE_CELL)
@@ -209,7 +209,7 @@ def pooled_utility(folder: RunFolder) -> list[UtilityRow]:
     """Pool utility over seeds: one row per federation, metric and defense, with the paired difference from no
     defense.
     """
-    order = Order.of(folder)
+    order = folder.order
     groups = grouped(folder.rows("utility"), "federation", "metric", "defense")
     references = {
         name: undefended(r.defense for r in folder.rows("utility") if r.federation == name)
@@ -257,7 +257,7 @@ def _utility_row(group: list[Record], baseline: dict[int | None, Record]) -> Uti
 
 def omission_rows(folder: RunFolder) -> list[OmissionRow]:
     """Return what was not measured, with the reasons: what failed comes first, then what was unavailable or skipped."""
-    order = Order.of(folder)
+    order = folder.order
     omitted = [record for record in folder.rows() if record.status != "ok"]
     groups = grouped(omitted, "status", "attack", "metric", "reason")
     rows = [

@@ -1,7 +1,6 @@
 """Format claims, attacks, utility and omissions as tables of text."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
 
 from ...audit.claim import Claim
 from ...audit.observer import Observer
@@ -9,6 +8,7 @@ from ...audit.wording import plain
 from ...suites.results.record import printed_label
 from ..reading.claims import ClaimRow
 from ..reading.pooling import Pooled
+from ..reading.run_folder import OfDefense
 from . import numerals
 from .pooled_rows import AttackGrid, AttackRow, GridLine, OmissionRow, UtilityRow
 from .table import Right, Table, tabulate
@@ -44,16 +44,7 @@ def defense_words(defense: str, control: bool, federation: str = "") -> str:
     return f"{name} (control)" if control else name
 
 
-class _OfDefense(Protocol):
-    @property
-    def federation(self) -> str: ...
-    @property
-    def defense(self) -> str: ...
-    @property
-    def control(self) -> bool: ...
-
-
-def namer(rows: Iterable[_OfDefense], *, controls: bool = True) -> Callable[[_OfDefense], str]:
+def namer(rows: Iterable[OfDefense], *, controls: bool = True) -> Callable[[OfDefense], str]:
     """Return a function that names the defense of one of these rows, with its federation where the rows have several,
     and with a mark of a control unless ``controls`` is False.
     """

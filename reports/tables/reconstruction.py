@@ -55,10 +55,10 @@ def gains(folder: RunFolder) -> list[Gain]:
     """Compute PSNR gains over the best null attack (a guess that ignores the update), one per federation, defense and
     attack that reconstructed images, in the suite's order.
     """
-    order = Order.of(folder)
+    order = folder.order
     targets = sorted(
         grouped(psnr_records(folder, "attack", "null"), "federation", "defense"),
-        key=lambda group: (order.federation(group[0].federation), order.defense(group[0].defense)),
+        key=lambda group: order.place(group[0]),
     )
     return [gain for target in targets for gain in _of_target(target, order)]
 

@@ -11,7 +11,7 @@ from ...audit.observer import Observer
 from ...audit.wording import at_least, plain
 from ..reading.claims import ClaimRow, claim_rows, covers, one_row_per_claim
 from ..reading.membership import BestAttack, Question, best_attacks, in_order, memberships
-from ..reading.run_folder import Order, RunFolder
+from ..reading.run_folder import RunFolder
 from . import numerals
 from .membership_table import SourceInference, source_inferences
 from .pooled_rows import WHOLE_CELL, AttackRow, pooled_attacks, pooled_utility
@@ -102,7 +102,7 @@ def same_epsilon_table(folder: RunFolder) -> Table:
 
 def _defenses(folder: RunFolder) -> list[str]:
     """Sorted by claimed epsilon, those without a claim first. Controls are left out: their epsilon is false."""
-    order = Order.of(folder)
+    order = folder.order
     # From utility rows, because every trained defense has them, with or without attacks.
     names = {record.defense for record in folder.rows("utility") if not record.control}
     return sorted(names, key=lambda name: (_epsilon(folder, name) or 0.0, order.defense(name)))

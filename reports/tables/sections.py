@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ..reading.claims import claim_rows, covered
-from ..reading.run_folder import Order, RunFolder
+from ..reading.run_folder import RunFolder
 from . import numerals, summary
 from .auditors import mutant_rows, mutant_table
 from .covered import covered_table, primary_results, value_words
@@ -55,7 +55,7 @@ def by_defense(folder: RunFolder) -> list[DefenseSection]:
     """Return one section per defense with a claim or a result, in the suite's order; none where they are more than
     ``MOST``.
     """
-    order = Order.of(folder)
+    order = folder.order
     named = dict.fromkeys([*(one.defense for one in folder.claims), *(row.defense for row in folder.rows())])
     controls = {one.defense for one in folder.claims if one.control}
     controls |= {row.defense for row in folder.rows() if row.control}

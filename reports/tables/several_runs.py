@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ...audit.wording import nearest, plain
 from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim
-from ..reading.run_folder import Order, RunFolder
+from ..reading.run_folder import RunFolder
 from . import numerals, summary
 from .answers import headline, weakness
 from .pooled_rows import AttackRow, UtilityRow, attack_grids, pooled_attacks, pooled_utility
@@ -305,7 +305,7 @@ class _Values:
     """The values of one run by column, federation and defense."""
 
     def __init__(self, folder: RunFolder) -> None:
-        order = Order.of(folder)
+        order = folder.order
         self.claims = claim_rows(folder)
         self.utility = pooled_utility(folder)
         self.attacks = [row for row in pooled_attacks(folder) if row.pooled]

@@ -12,7 +12,7 @@ from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import printed_label
 from ..reading.claims import ClaimRow, claim_rows, left_unprotected, same_subject
 from ..reading.pooling import Pooled
-from ..reading.run_folder import Order, RunFolder
+from ..reading.run_folder import RunFolder
 from . import numerals
 from .numerals import NOTHING
 from .pooled_rows import pooled_attacks, pooled_utility
@@ -91,9 +91,9 @@ def _whole_claims(folder: RunFolder) -> list[StatedClaim]:
     """The claims in the suite's order, without those of controls, which are false on purpose, and about single layers,
     which repeat the joint claim.
     """
-    order = Order.of(folder)
-    claims = sorted(folder.claims, key=lambda one: (order.federation(one.federation), order.defense(one.defense)))
-    return [one for one in claims if one.claim.part == "joint" and not one.control]
+    return [
+        one for one in sorted(folder.claims, key=folder.order.place) if one.claim.part == "joint" and not one.control
+    ]
 
 
 def _bounds(claim: Claim) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from fedassay.reports.formats.markdown import markdown
 from fedassay.reports.formats.page import html
 from fedassay.reports.formats.terminal import claim_lines, tables
 from fedassay.reports.reading.printable import printable
-from fedassay.reports.reading.run_folder import Order, RunFolder
+from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.regression.gated_run import judge_folder
 
 
@@ -149,7 +149,7 @@ def ordered(made, suite, labels):
     made.manifest["suite"] = suite
     for label in labels:
         made.row(defense=label)
-    return Order.of(made.write()).defenses
+    return made.write().order.defenses
 
 
 def test_a_suite_named_like_a_defense_does_not_move_it(run_maker):
