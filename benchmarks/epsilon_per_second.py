@@ -31,10 +31,7 @@ import numpy as np
 import torch
 from fedassay.audit.claim import Adjacency
 from fedassay.defenses.accounting.accountant import epsilon_of, gaussian_steps
-from fedassay.suites.audits.audit_claim import run_block
-from fedassay.suites.audits.audit_method import audit_methods
-from fedassay.suites.audits.case import audited_federation, claimed_release
-from fedassay.suites.audits.planned_audit import PlannedAudit
+from fedassay.suites.audits.audit_method import PlannedAudit, audit_methods
 from fedassay.suites.config.source import Source
 from fedassay.suites.config.suite_file import check_suite
 from fedassay.suites.execution.backend import keep_freed_memory
@@ -123,7 +120,7 @@ def proofs(defense: str, design: AuditDesign, size: int, seed: int) -> dict[str,
         audit = next(audit for audit in begun.plan.audits if audit.blocks)
         started = time.process_time()
         for block in audit.blocks:
-            if failed := run_block(block, begun.store, frozenset()):
+            if failed := block.run(begun.store, frozenset()):
                 raise RuntimeError(f"the runs must succeed: {failed[0]}")
             begun.store.append(block.cell.cell_id)
         runs_s = time.process_time() - started
@@ -172,7 +169,7 @@ def true_epsilon(defense: str) -> float:
         tree = suite_of(defense, DESIGNS["planted"], PILOT)
         begun = launch(check_suite(tree, source), source, folder=Path(folder) / "run")
     block = next(audit for audit in begun.plan.audits if audit.blocks).blocks[0]
-    release, (_, plan) = claimed_release(block), audited_federation(block)
+    release, (_, plan) = block.release, block.small
     if release is None:
         raise RuntimeError("the control must publish a law")
     event = gaussian_steps(sigma=release.sigma / 2, rate=release.rate, steps=plan.rounds)

@@ -20,6 +20,7 @@ from ..attacks.attack import Level
 from ..attacks.transfer.shadow_students import ShadowStudents, shadow_students
 from ..attacks.transfer.vote_attack import VoteAttack, VoteKnowledge
 from ..audit.arrays import FloatArray
+from ..audit.check import CheckResult
 from ..audit.evidence import VoteScores
 from ..audit.finding import Finding, Verdict, not_audited
 from ..audit.mechanism.mechanism import audit_mechanism
@@ -33,16 +34,35 @@ from ..fl.transfer.engine import run_transfer
 from ..fl.transfer.protection import LabelLaw, counts_of, votes_of
 from ..fl.transfer.recorder import AnswerRecorder, TransferEvent
 from ..fl.transfer.task import TransferPlan, TransferTask
-from .attacking.finished_cells import AttackCell, Works, finish_cell, finish_job
+from .attacking.finished_cells import AttackCell
 from .attacking.other_jobs import OtherAuditJob, OtherTrialJob
 from .attacking.shadows import rows_of_attack
 from .config.other_federations import shadow_teachers_of, teachers_of, transfer_plan_of, transfer_task_of
 from .config.tables.other_federations import TransferSpec
-from .results.cell import verdict_rows
 from .results.record import Record
 from .results.store import Store
 from .scoring.label_rows import score_votes
 from .scoring.utility_rows import transfer_rows
+
+_PLANTED_BLOCK = 2**28
+"""Number of the batch of runs with planted votes, so that they share no random draw with the transfer itself."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Transferred:
+    """A finished transfer: its teachers' logits on the queries, and everything that happened in all of its runs.
+
+    ``planted``: by attacked teacher, the planted votes and what happened in the runs with them. ``shadows``: by number,
+    the shadow students. Both are filled by the first attack that needs them.
+    """
+
+    task: TransferTask
+    plan: TransferPlan
+    streams: Streams
+    logits: Tensor
+    event: TransferEvent
+    planted: dict[int, tuple[Tensor, TransferEvent]] = field(default_factory=dict)
+    shadows: dict[int, ShadowStudents] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +79,44 @@ class TransferTrialJob(OtherTrialJob):
         return (
             f"{counted(spec.teachers, 'teacher')}, {spec.queries} {asked}, {counted(spec.students, 'student')} a seed"
         )
+
+    def trained(self) -> Transferred:
+        spec, streams, recorder = self.federation, Streams(self.seed), _Event()
+        task, logits = transfer_task_of(spec, self.seed), teachers_of(spec, self.seed)
+        plan = transfer_plan_of(spec, task)
+        if not bool(logits.isfinite().all()):
+            raise FloatingPointError("training diverged: a teacher's answers hold NaN or infinity")
+        run_transfer(
+            task, plan, self.prepared.protection, streams, logits=logits, replicas=spec.students, recorders=[recorder]
+        )
+        if not bool(recorder.event.final_model.isfinite().all()):
+            raise FloatingPointError("training diverged: a student holds NaN or infinity")
+        return Transferred(task=task, plan=plan, streams=streams, logits=logits, event=recorder.event)
+
+    def utility(self, trained: Transferred) -> list[Record]:
+        return transfer_rows(self.training, trained.task, trained.event, self.prepared.claims)
+
+    def attacked(self, item: AttackCell, trained: Transferred, store: Store) -> list[Record]:
+        attack = item.entry.part.instance
+        if not isinstance(attack, VoteAttack):
+            return _membership(item, self, trained, store)
+        if attack.teacher not in trained.planted:
+            trained.planted[attack.teacher] = _with_planted(trained, attack.teacher, self)
+        votes, event = trained.planted[attack.teacher]
+        protection, recorder = self.prepared.protection, AnswerRecorder(observer=attack.observer)
+        recorder.watch(event)
+        others = counts_of(votes_of(trained.logits))[0] - votes_of(trained.logits)[0, attack.teacher]
+        known = others.double().numpy() if attack.level is Level.WORST_CASE else None
+        knowledge = VoteKnowledge.of(trained.plan, protection, others=known)
+        if knowledge.label_law is not None:
+            knowledge = replace(knowledge, label_law=_Remembered(knowledge.label_law))
+        draws = partial(trained.streams.generator, f"attack {item.entry.label}")
+        evidence = [
+            attack.run(recorder.view.of_run(number), knowledge, draws(replicate=number)) for number in range(len(votes))
+        ]
+        if not all(isinstance(one, VoteScores) for one in evidence):
+            raise TypeError(f"an attack on votes must return VoteScores, got {type(evidence[0]).__name__}")
+        return score_votes(item.cell, evidence, votes.numpy())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,26 +144,18 @@ class TransferAuditJob(OtherAuditJob):
     def runs(self) -> int:
         return 3 * self.replicas  # Half as many on each of two inputs choose the pair and the score.
 
+    def found(self) -> tuple[Finding, tuple[CheckResult, ...]]:
+        """Return the finding about a claim: of several numbers of queries the one that refutes it, or else the one that
+        would have refuted the smallest epsilon.
 
-_PLANTED_BLOCK = 2**28
-"""Number of the batch of runs with planted votes, so that they share no random draw with the transfer itself."""
-
-
-@dataclass(kw_only=True, eq=False)
-class Transferred:
-    """A finished transfer: its teachers' logits on the queries, and everything that happened in all of its runs.
-
-    ``planted``: by attacked teacher, the planted votes and what happened in the runs with them. ``shadows``: by number,
-    the shadow students. Both are filled by the first attack that needs them.
-    """
-
-    task: TransferTask
-    plan: TransferPlan
-    streams: Streams
-    logits: Tensor
-    event: TransferEvent
-    planted: dict[int, tuple[Tensor, TransferEvent]] = field(default_factory=dict)
-    shadows: dict[int, ShadowStudents] = field(default_factory=dict)
+        OUT_OF_SCOPE where the defense states another claim about fewer queries, or no neighbouring inputs are known for
+        the claim's unit and observer.
+        """
+        found = {size: _of_size(self, size) for size in self.sizes}
+        refuted = [size for size, one in found.items() if one.verdict is Verdict.REFUTED]
+        size = refuted[0] if refuted else min(found, key=lambda one: _detectable(found[one]))
+        words = f"the mechanism of {size} of {self.federation.queries} queries"
+        return replace(found[size], reason=f"{words}: {found[size].reason}"), ()
 
 
 @dataclass(eq=False)
@@ -137,63 +187,6 @@ class _Event:
 
     def watch(self, event: TransferEvent) -> None:
         self.kept = event
-
-
-def run_transfer_trial(job: TransferTrialJob, store: Store, finished: frozenset[str]) -> list[str]:
-    """Run one transfer, run and score the attacks on it, and write the results that are not yet stored.
-
-    Returns the titles of failed cells with their reasons.
-
-    Raises:
-        UnwritableRunFolder: the cells written before stay.
-    """
-    return finish_job(job.cells, store, finished, partial(_transferred, job), partial(_works, job, store))
-
-
-def _works(job: TransferTrialJob, store: Store, found: Transferred) -> Works:
-    yield job.training, partial(_utility, job, found)
-    yield from ((item.cell, partial(_attacked, item, job, found, store)) for item in job.attacks)
-
-
-def _transferred(job: TransferTrialJob) -> Transferred:
-    spec, streams, recorder = job.federation, Streams(job.seed), _Event()
-    task, logits = transfer_task_of(spec, job.seed), teachers_of(spec, job.seed)
-    plan = transfer_plan_of(spec, task)
-    if not bool(logits.isfinite().all()):
-        raise FloatingPointError("training diverged: a teacher's answers hold NaN or infinity")
-    run_transfer(
-        task, plan, job.prepared.protection, streams, logits=logits, replicas=spec.students, recorders=[recorder]
-    )
-    if not bool(recorder.event.final_model.isfinite().all()):
-        raise FloatingPointError("training diverged: a student holds NaN or infinity")
-    return Transferred(task=task, plan=plan, streams=streams, logits=logits, event=recorder.event)
-
-
-def _utility(job: TransferTrialJob, found: Transferred) -> list[Record]:
-    return transfer_rows(job.training, found.task, found.event, job.prepared.claims)
-
-
-def _attacked(item: AttackCell, job: TransferTrialJob, found: Transferred, store: Store) -> list[Record]:
-    attack = item.entry.part.instance
-    if not isinstance(attack, VoteAttack):
-        return _membership(item, job, found, store)
-    if attack.teacher not in found.planted:
-        found.planted[attack.teacher] = _with_planted(found, attack.teacher, job)
-    votes, event = found.planted[attack.teacher]
-    protection, recorder = job.prepared.protection, AnswerRecorder(observer=attack.observer)
-    recorder.watch(event)
-    others = counts_of(votes_of(found.logits))[0] - votes_of(found.logits)[0, attack.teacher]
-    known = others.double().numpy() if attack.level is Level.WORST_CASE else None
-    knowledge = VoteKnowledge.of(found.plan, protection, others=known)
-    if knowledge.label_law is not None:
-        knowledge = replace(knowledge, label_law=_Remembered(knowledge.label_law))
-    draws = partial(found.streams.generator, f"attack {item.entry.label}")
-    evidence = [
-        attack.run(recorder.view.of_run(number), knowledge, draws(replicate=number)) for number in range(len(votes))
-    ]
-    if not all(isinstance(one, VoteScores) for one in evidence):
-        raise TypeError(f"an attack on votes must return VoteScores, got {type(evidence[0]).__name__}")
-    return score_votes(item.cell, evidence, votes.numpy())
 
 
 def _with_planted(found: Transferred, teacher: int, job: TransferTrialJob) -> tuple[Tensor, TransferEvent]:
@@ -241,29 +234,6 @@ def _membership(item: AttackCell, job: TransferTrialJob, found: Transferred, sto
         teachers = shadow_teachers_of(job.federation, job.seed, count)
         found.shadows[count] = shadow_students(found.task, found.plan, job.prepared.protection, found.streams, teachers)
     return rows_of_attack(item, job.seed, found.shadows[count], store)
-
-
-def audit_transfer(job: TransferAuditJob, store: Store, finished: frozenset[str]) -> list[str]:
-    """Audit one claim and write its verdict; return a description of each failure.
-
-    Raises:
-        UnwritableRunFolder: if the folder cannot be written.
-    """
-    return finish_cell(job.cell, store, finished, lambda: verdict_rows(job.cell, found_about(job), ()))
-
-
-def found_about(job: TransferAuditJob) -> Finding:
-    """Return the finding about a claim: of several numbers of queries the one that refutes it, or else the one that
-    would have refuted the smallest epsilon.
-
-    OUT_OF_SCOPE where the defense states another claim about fewer queries, or no neighbouring inputs are known for the
-    claim's unit and observer.
-    """
-    found = {size: _of_size(job, size) for size in job.sizes}
-    refuted = [size for size, one in found.items() if one.verdict is Verdict.REFUTED]
-    size = refuted[0] if refuted else min(found, key=lambda one: _detectable(found[one]))
-    words = f"the mechanism of {size} of {job.federation.queries} queries"
-    return replace(found[size], reason=f"{words}: {found[size].reason}")
 
 
 def _detectable(finding: Finding) -> float:

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +28,24 @@ from ..results.store import Store, UnwritableRunFolder
 Works = Iterable[tuple[Cell, Callable[[], Sequence[Record]]]]
 """Cells, each with the function that computes its rows."""
 _Trained = TypeVar("_Trained")
+
+
+class Job(Protocol):
+    """A piece of a run's work that a worker does as a whole; it can be sent to another process."""
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The units of work that it stores."""
+        ...
+
+    def run(self, store: Store, finished: frozenset[str]) -> list[str]:
+        """Compute the rows of the cells that are not in ``finished`` and store them; return the titles of failed cells
+        with their reasons.
+
+        Raises:
+            UnwritableRunFolder: if the folder cannot be written; the cells written before stay.
+        """
+        ...
 
 
 @dataclass(kw_only=True)

@@ -57,6 +57,16 @@ class ShadowJob:
         """All units of work of this job, one per attack."""
         return tuple(attack.cell for attack in self.attacks)
 
+    def run(self, store: Store, finished: frozenset[str]) -> list[str]:
+        """Train the shadow federations, run the attacks on each of them, and write the results that are not yet stored.
+
+        Returns the titles of failed cells with their reasons.
+
+        Raises:
+            UnwritableRunFolder: the cells written before stay.
+        """
+        return finish_job(self.cells, store, finished, partial(_train, self), partial(_works, self, store))
+
 
 _FIRST_BLOCK = 2**29
 """First number of the batches of shadows, chosen so that they share no random draw with a trial or an audit's runs."""
@@ -123,17 +133,6 @@ class Shadows:
             shadows=self.bank.references(target),
         )
         return replace(known, public_images=self.population[0], public_labels=self.population[1])
-
-
-def run_shadows(job: ShadowJob, store: Store, finished: frozenset[str]) -> list[str]:
-    """Train the shadow federations, run the attacks on each of them, and write the results that are not yet stored.
-
-    Returns the titles of failed cells with their reasons.
-
-    Raises:
-        UnwritableRunFolder: the cells written before stay.
-    """
-    return finish_job(job.cells, store, finished, partial(_train, job), partial(_works, job, store))
 
 
 def _train(job: ShadowJob) -> Shadows:

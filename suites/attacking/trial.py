@@ -59,6 +59,24 @@ class TrialJob:
         training = () if self.training is None else (self.training,)
         return (*training, *(attack.cell for attack in self.attacks))
 
+    def run(self, store: Store, finished: frozenset[str]) -> list[str]:
+        """Train one federation, run and score the attacks on it, and write the results that are not yet stored.
+
+        Returns the titles of failed cells with their reasons.
+
+        Raises:
+            UnwritableRunFolder: the cells written before stay.
+        """
+        checkpoint, clock = _checkpoint(self, store), Clock()
+
+        def works(trained: TrainedTrial) -> Works:
+            yield from _works(self, trained, store)
+            # Reached when the rows of all cells are stored.
+            if checkpoint is not None:
+                checkpoint.discard()
+
+        return finish_job(self.cells, store, finished, partial(_train, self, clock, checkpoint), works, clock=clock)
+
 
 Probe = CandidateProbe | OwnerProbe
 
@@ -83,25 +101,6 @@ class TrainedTrial:
     utility: UtilityRecorder
     numbers: NumbersRecorder
     traffic: TrafficRecorder
-
-
-def run_trial(job: TrialJob, store: Store, finished: frozenset[str]) -> list[str]:
-    """Train one federation, run and score the attacks on it, and write the results that are not yet stored.
-
-    Returns the titles of failed cells with their reasons.
-
-    Raises:
-        UnwritableRunFolder: the cells written before stay.
-    """
-    checkpoint, clock = _checkpoint(job, store), Clock()
-
-    def works(trained: TrainedTrial) -> Works:
-        yield from _works(job, trained, store)
-        # Reached when the rows of all cells are stored.
-        if checkpoint is not None:
-            checkpoint.discard()
-
-    return finish_job(job.cells, store, finished, partial(_train, job, clock, checkpoint), works, clock=clock)
 
 
 def _checkpoint(job: TrialJob, store: Store) -> Checkpoint | None:

@@ -1,44 +1,173 @@
-"""Define the base class of every way to audit a claim, and find those of this folder by file name."""
+"""A planned audit of one claim, the base class of every way to make one, and its verdict.
+
+A sequential audit stops at one of its planned looks: when its claim is refuted, or when no further run could do so.
+Whether the runs of a later stage are made is a function of the stored runs of earlier stages alone, so that a resumed
+run, or one on another backend, makes the same ones. The bounds of all looks hold at once (``audit.power``).
+Stopping because nothing can be refuted any more needs no alpha: it only replaces a look by its known result.
+"""
 
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from typing import Any, ClassVar
+from functools import cache
+from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ...audit.check import MEASURED, PURE, SENSITIVITY, CheckResult
 from ...audit.claim import Claim
 from ...audit.evidence import MembershipScores, Setting
-from ...audit.finding import CheckPower, Weakness
+from ...audit.finding import CheckPower, Verdict, Weakness, judge, not_audited, refutes, with_evidence
 from ...audit.measurement import Measurement
 from ...audit.parts import Spec
 from ...audit.power import Look
 from ...checks.canaries import why_not_covered
 from ...checks.coverage import Coverage, coverage_of, power_of_checks
+from ...checks.law import law_checks
 from ...checks.replay import on_own_model
 from ...fl.plan import Plan
-from ..attacking.finished_cells import AttackCell
+from ..attacking.finished_cells import AttackCell, Clock, failures_as_rows, finish_cell
 from ..attacking.shadows import ShadowJob
 from ..config.tables.suite import AuditSpec
+from ..results.cell import Cell, check_rows, verdict_row, verdict_rows
+from ..results.record import Record
 from ..results.store import Store
 from . import __path__ as _FOLDERS
 from .case import (
+    Case,
     Fitted,
-    audited_federation,
-    checked_federation,
     claim_checks,
-    federation_of,
-    fitted,
-    inseparable,
-    own_model_federation,
     received_checks,
     stronger_claims,
 )
-from .planned_audit import AuditRequest, BlockJob, PlannedAudit
+
+_BATCHES_OF_STAGE = 2**20
+"""More than the most runs of an audit, so more than its batches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockJob(Case):
+    """A job that runs one seed's share of the trials, with and without the canary, for the audit of a claim.
+
+    Args:
+        method: the audit method that makes them.
+        replicas: runs per arm.
+        runs: federations or trials that it makes in all.
+        stage: number of the look at the audit before which these runs are made; 0 where there is only one.
+    """
+
+    method: "BlockMethod"
+    replicas: int
+    runs: int
+    cell: Cell
+    stage: int = 0
+
+    @property
+    def first_batch(self) -> int:
+        """Number of its first batch of runs; batches of different stages share no number, and so no draw."""
+        return self.stage * _BATCHES_OF_STAGE
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """A tuple with the single unit of work that this job stores."""
+        return (self.cell,)
+
+    def opened(self) -> Self:
+        """Return the job as it is carried out, with the place of its canary; what it builds ends with the copy."""
+        fresh = replace(self)
+        return fresh.changed(place=self.method.tried_place(fresh))
+
+    def run(self, store: Store, finished: frozenset[str]) -> list[str]:
+        """Make the runs and write their result row; return a description of each failure.
+
+        Raises:
+            UnwritableRunFolder: if the folder cannot be written.
+        """
+        return finish_cell(
+            self.cell, store, finished, lambda: [self.cell.record(**self.method.run(self.opened(), store))]
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackedFederation:
+    """A shadow federation that includes each sample by an independent fair coin, and the attacks that guess which ones
+    it includes.
+
+    Args:
+        setting: what the attacks' scores are evidence of.
+        attacks: all registered attacks, including those that turn out not to apply.
+        candidates: number of samples.
+    """
+
+    setting: Setting
+    attacks: tuple[AttackCell, ...]
+    candidates: int
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedAudit:
+    """A plan to audit one claim: the audit method, its share of the error rate alpha, and the runs of all seeds.
+
+    Args:
+        method: the audit method.
+        alpha: its share of the suite's alpha.
+        blocks: runs made for it; empty for an audit by attacks.
+        attacked: the attacked federation that it reads; None for an audit with runs of its own.
+        out_of_scope: why no method audits this claim; it then has no runs. Empty where one does.
+        request: of a claim out of scope, so that its published law can still be held against it.
+        looks: planned looks at the runs, after each of which the audit may stop; empty for one look at all of them.
+    """
+
+    cell: Cell
+    method: "AuditMethod"
+    claim: Claim
+    alpha: float
+    # Either blocks or an attacked federation, never both: two sources of evidence are two tests, with two cells.
+    blocks: tuple[BlockJob, ...] = ()
+    attacked: AttackedFederation | None = None
+    out_of_scope: str = ""
+    request: Case | None = None
+    looks: tuple[Look, ...] = ()
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """A tuple with the single unit of work that this audit stores."""
+        return (self.cell,)
+
+    def opened(self) -> Self:
+        """Return the audit as it is carried out, with the place of the first block's canary."""
+        return replace(self, blocks=(self.blocks[0].opened(), *self.blocks[1:])) if self.blocks else self
+
+    def run(self, store: Store, finished: frozenset[str]) -> list[str]:
+        """Give the verdict on the claim from the finished runs and write the result rows; return a description of each
+        failure.
+
+        Raises:
+            UnwritableRunFolder: if the folder cannot be written.
+        """
+        if self.cell.cell_id in finished:
+            return []
+        clock = Clock()
+        with failures_as_rows([self.cell], store, clock) as failed:
+            if reason := self.out_of_scope or self.method.not_made(self, store):
+                rows = verdict_rows(self.cell, not_audited(self.claim, reason), self._without_runs())
+            else:
+                rows = _judged(self.opened(), store)
+            store.finish(self.cell.cell_id, [row.model_copy(update=clock.fields()) for row in rows])
+        return failed
+
+    def _without_runs(self) -> tuple[CheckResult, ...]:
+        """The checks that need no runs, for a claim that is not audited."""
+        case = self.request or next(iter(self.blocks), None)
+        if case is None:
+            return ()
+        plan = case.own[1]
+        return law_checks(case.fitted(plan).protection, self.claim, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +194,7 @@ class AuditMethod(ABC):
 
     @property
     def name(self) -> str:
-        """The name of the file that defines the method; worker processes find the method by it."""
+        """The name of the file that defines the method."""
         return type(self).__module__.rpartition(".")[2]
 
     @abstractmethod
@@ -99,6 +228,16 @@ class AuditMethod(ABC):
     def measure_by(self, estimator: Spec, audit: PlannedAudit, store: Store) -> Reading:
         """Measure the audit's finished runs by the suite's own choice of estimator; errors as for ``reading``."""
         raise ValueError(f"audits by {self.name} choose their estimator themselves: leave out audit.estimator")
+
+    def could_refute(self, audit: PlannedAudit, store: Store) -> bool:
+        """Return whether some result of the runs to come could still refute the claim at a later look; True where that
+        is not known.
+        """
+        return True
+
+    def not_made(self, audit: PlannedAudit, store: Store) -> str:
+        """Return why the audit's runs could not be made, so that nothing is audited; empty string if they were."""
+        return ""
 
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
         """Return the results of the claim's implementation checks; empty for a method that runs no federations of its
@@ -145,7 +284,7 @@ class BlockMethod(AuditMethod):
     own_federation: ClassVar[bool] = True
     sequential: ClassVar[bool] = False
 
-    def covers(self, request: AuditRequest) -> bool:
+    def covers(self, request: Case) -> bool:
         """Return whether this method can audit the claim; if several methods can, the one with the lowest
         ``precedence`` is used. By default a method covers every claim of a suite whose key ``audit.design`` equals the
         method's ``design``.
@@ -159,9 +298,9 @@ class BlockMethod(AuditMethod):
     def run(self, job: BlockJob, store: Store) -> dict[str, Any]:
         """Run one seed's share of the audit's trials and store their scores; return the fields of their result row."""
 
-    def out_of_scope(self, request: AuditRequest) -> str:
+    def out_of_scope(self, request: Case) -> str:
         """Return why this method cannot audit a claim for which ``covers`` is True; empty string if it can."""
-        return why_not_covered(request.claim) or inseparable(request)
+        return why_not_covered(request.claim) or request.inseparable
 
     def budget(self, claim: Claim, audit: AuditSpec) -> AuditSpec:
         """Return the suite's audit settings, in which a subclass may change the number of runs for this claim."""
@@ -185,34 +324,32 @@ class BlockMethod(AuditMethod):
         """Return the total number of runs if ``replicas`` runs are made with the canary and ``replicas`` without it."""
         return 2 * replicas
 
-    def could_refute(self, audit: PlannedAudit, store: Store) -> bool:
-        """Return whether some result of the runs to come could still refute the claim at a later look; True where that
-        is not known.
-        """
-        return True
-
     def inert(self, audit: AuditSpec) -> int:
         """Return the number of model weights that no training data changes; canaries and checks use these weights."""
         return 1
 
     def unfit(self, job: BlockJob) -> str:
         """Return why the method's own federation is no evidence about the claim, because the defense cannot be prepared
-        for it, does not run in it or states less there; empty string if it is evidence.
+        for it or states less there; empty string if it is evidence.
         """
-        if not self.own_federation:
-            return ""
-        return fitted(job, audited_federation(job)[1]).reason
+        return job.fitted(job.small[1]).reason if self.own_federation else ""
 
     def on_its_federation(self, job: BlockJob) -> BlockJob:
         """Return the job with the defense as prepared for the federation that it runs."""
         if not self.own_federation:
             return job
-        job = replace(job, protection=fitted(job, audited_federation(job)[1]).protection)
-        return replace(job, place=self.place(job))
+        job = job.changed(protection=job.fitted(job.small[1]).protection)
+        return job.changed(place=self.place(job))
 
     def place(self, job: BlockJob) -> int | None:
-        """Return the client whose place a canary that is a client takes; None: it is one more client."""
+        """Return the client whose place a canary that is a client takes, as far as public facts show it; None: it is
+        one more client.
+        """
         return None
+
+    def tried_place(self, job: BlockJob) -> int | None:
+        """Return this place as runs show it."""
+        return job.place
 
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
         """Check the implementation by running the first seed's federation several times, and hold the published law
@@ -222,47 +359,41 @@ class BlockMethod(AuditMethod):
         torch.set_num_threads(1)
         # A check is about the code, which all blocks share: one block shows it.
         block = audit.blocks[0]
-        return claim_checks(
-            partial(fitted, block),
-            audit.claim,
-            federation_of(block)[1],
-            checked_federation(block),
-            own_model=own_model_federation(block),
-            seed=block.seed,
-        )
+        own = block.own[1]
+        return claim_checks(block.fitted, audit.claim, own, block.checked, own_model=block.own_model, seed=block.seed)
 
     def trials_of_view(self, audit: PlannedAudit) -> tuple[CheckResult, ...]:
         torch.set_num_threads(1)
         block = audit.blocks[0]
-        small = audited_federation(block) if self.own_federation else checked_federation(block)
-        own, most = federation_of(block)[1], block.audit.trials
-        return received_checks(partial(fitted, block), own, small, most=most, seed=block.seed)
+        small = block.small if self.own_federation else block.checked
+        own, most = block.own[1], block.audit.trials
+        return received_checks(block.fitted, own, small, most=most, seed=block.seed)
 
     def check_power(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> CheckPower | None:
         block = audit.blocks[0]
-        own = federation_of(block)[1]
-        known = power_of_checks(checks, fitted(block, own).protection, audit.claim, own)
+        own = block.own[1]
+        known = power_of_checks(checks, block.fitted(own).protection, audit.claim, own)
         if known or any(check.passed is False for check in checks):
             return known
         # What holds for an adversary that sees more holds for this one; that a check fails there shows nothing here.
-        stronger = stronger_claims(fitted(block, own), own)
+        stronger = stronger_claims(block.fitted(own), own)
         return next((power for claim in stronger if (power := self._power_against(claim, block, own))), None)
 
     def _power_against(self, claim: Claim, block: BlockJob, own: Plan) -> CheckPower | None:
         """The power of the checks of a claim that implies the block's, where they all pass."""
 
         def fit(plan: Plan) -> Fitted:
-            found = fitted(block, plan)
+            found = block.fitted(plan)
             return replace(found, claim=replace(found.claim, observer=claim.observer))
 
-        checks = claim_checks(fit, claim, own, checked_federation(block), seed=block.seed)
+        checks = claim_checks(fit, claim, own, block.checked, seed=block.seed)
         power = power_of_checks(checks, fit(own).protection, claim, own)
         words = f", all against a stronger adversary: {claim.observer.phrase}"
         return power and replace(power, assumption=power.assumption + words)
 
     def coverage(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> Coverage:
         block = audit.blocks[0]
-        own, checked = federation_of(block)[1], checked_federation(block)[1]
+        own, checked = block.own[1], block.checked[1]
         sampled = own.cohort_rate < 1 or any(own.lot.rate(size) < 1 for size in own.sizes)
         smaller = [
             f"{what}: the checks ran {few} of {all_of_them}"
@@ -273,7 +404,7 @@ class BlockMethod(AuditMethod):
             )
             if few < all_of_them and not (what == "weights of the model" and on_own_model(checks))
         ]
-        few = audited_federation(block)[1].clients if self.own_federation else own.clients
+        few = block.small[1].clients if self.own_federation else own.clients
         if few < own.clients:
             smaller.append(f"all clients in independent runs: these had {few} of {own.clients}")
         size = f"{checked.clients} of {own.clients} clients of {min(checked.sizes)} to {max(checked.sizes)} samples"
@@ -330,22 +461,12 @@ def audit_methods() -> dict[str, AuditMethod]:
     return {method.name: method for method in sorted(found, key=lambda method: method.precedence)}
 
 
-def block_method(name: str) -> BlockMethod:
-    """Return the audit method of this file name; raise ValueError unless it runs federations or trials of its own."""
-    running = {label: method for label, method in audit_methods().items() if isinstance(method, BlockMethod)}
-    if name not in running:
-        raise ValueError(
-            f"the audit method must be one that runs federations itself: {', '.join(running)}; got {name!r}"
-        )
-    return running[name]
-
-
 def attack_methods() -> list[AttackMethod]:
     """Return the audit methods that use the results of attacks on shadow federations."""
     return [method for method in audit_methods().values() if isinstance(method, AttackMethod)]
 
 
-def chosen_method(request: AuditRequest) -> tuple[BlockMethod, str]:
+def chosen_method(request: Case) -> tuple[BlockMethod, str]:
     """Choose the audit method for a claim; also return why that method cannot audit the claim (empty string if it can).
 
     A claim that the method chosen by its law cannot audit is recorded under the method that the suite chose.
@@ -360,3 +481,130 @@ def chosen_method(request: AuditRequest) -> tuple[BlockMethod, str]:
     if reason and not method.chosen_by_suite:
         method = next(other for other in methods if other.chosen_by_suite and other.covers(request))
     return method, reason
+
+
+def _judged(planned: PlannedAudit, store: Store) -> list[Record]:
+    """The rows of an audit's verdict, from its finished runs and the checks of its claim."""
+    method = planned.method
+    audit, stopped = where_stopped(planned, store)
+    reading = of_all_looks(method.reading(audit, store), planned)
+    checks = method.checks(audit, store)
+    # They cost seconds, and a claim that its own runs refute needs no more evidence.
+    if not refutes(audit.claim, reading.measurement):
+        checks += method.trials_of_view(audit)
+    # A check may show why statistics found nothing, such as a canary that never arrived: so checks come first.
+    weakness = method.weakness(audit, reading.measurement, checks)
+    if audit.blocks and audit.blocks[0].audit.estimator is not None:
+        # No detectable epsilon may only mean that this estimator computes none.
+        weakness = replace(weakness, no_power="", unknown_power=weakness.unknown_power or weakness.no_power)
+    coverage = method.coverage(audit, checks)
+    weakness = replace(weakness, unknown_power=weakness.unknown_power or coverage.half_blind)
+    finding = judge(audit.claim, reading.measurement, weakness=weakness)
+    # Only where it is needed: composing a law once more may take seconds.
+    if finding.verdict is Verdict.UNDERPOWERED:
+        power = method.check_power(audit, () if coverage.half_blind else checks)
+        finding = judge(audit.claim, reading.measurement, weakness=weakness, checked=power)
+    finding = with_evidence(finding, [check.evidence for check in checks if check.evidence is not None])
+    # The finding's own measurement: judging removes numbers that turned out not to be known.
+    measured = finding.measurement or reading.measurement
+    scores = store.save_arrays(audit.cell.cell_id, "scores", _arrays(measured, reading))
+    verdict = verdict_row(audit.cell, replace(finding, measurement=measured), checks, scores)
+    return [verdict.model_copy(update=_added(verdict, coverage, checks, stopped)), *check_rows(audit.cell, checks)]
+
+
+def _added(verdict: Record, coverage: Coverage, checks: Sequence[CheckResult], stopped: str) -> dict[str, Any]:
+    """Fields of the verdict's row: what its checks looked at, and where a sequential audit stopped."""
+    # Without checks, as for attacks on final models, there is nothing to state.
+    seen = {"looked_at": list(coverage.looked_at), "not_looked_at": list(coverage.not_looked_at)} if checks else {}
+    return seen | ({"stopped": stopped, "reason": f"{verdict.reason}; {stopped}"} if stopped else {})
+
+
+def _arrays(measured: Measurement, reading: Reading) -> dict[str, NDArray[Any]]:
+    """Scores without and with the canary, and the numbers that reports draw together with them."""
+    counted = ("threshold", "fpr_high", "fnr_high", "alpha", "made", "right")
+    known = {name: getattr(measured, name) for name in counted}
+    arrays = {"member": reading.scores.member, "nonmember": reading.scores.nonmember}
+    return arrays | {name: np.array(value) for name, value in known.items() if value is not None}
+
+
+MADE_ALL = "all planned runs were made"
+OUT_OF_TIME = "the budget of time was spent"
+
+
+def at_look(audit: PlannedAudit, number: int) -> PlannedAudit:
+    """Return the audit as it stands at one of its looks: with the runs made by then, and that look's level."""
+    blocks = tuple(block for block in audit.blocks if block.stage <= number)
+    return replace(audit, blocks=blocks, alpha=audit.looks[number].alpha)
+
+
+def stop_reason(audit: PlannedAudit, number: int, store: Store) -> str:
+    """Return why the audit ends at look ``number``, or ended at an earlier one; empty if further runs are to be made.
+
+    The runs of all stages up to this look are finished. An audit that cannot be measured there is not stopped, so that
+    its verdict fails for the same reason as that of an audit with a single look.
+    """
+    if earlier := _stopped_before(audit, number, store):
+        return earlier
+    seen = at_look(audit, number)
+    method = audit.method
+    try:
+        if refutes(audit.claim, method.reading(seen, store).measurement):
+            return f"{_look_words(audit, number)}: the claim is refuted"
+        if number + 1 < len(audit.looks) and not method.could_refute(seen, store):
+            return f"{_look_words(audit, number)}: no result of the other runs could refute the claim"
+    except Exception:  # A user's own law or estimator may raise anything; the audit's own row records it.
+        return ""
+    return ""
+
+
+def out_of_time(audit: PlannedAudit, number: int) -> str:
+    """Return the reason for an audit that ends at look ``number`` because the time of the run is over.
+
+    The time depends on no score, so the bound of that look holds as it would have; what later looks might have shown is
+    not known.
+    """
+    return f"{_look_words(audit, number)}: {OUT_OF_TIME}"
+
+
+def omitted_row(block: BlockJob, reason: str) -> Record:
+    """Return the row of runs that were not made because their audit had stopped, for ``reason``."""
+    return block.cell.record(metric="replicas", status="skipped", n=0, reason=f"not made: {reason}", stopped=reason)
+
+
+def where_stopped(audit: PlannedAudit, store: Store) -> tuple[PlannedAudit, str]:
+    """Return the audit as it stands at the look at which it stopped, by the stored rows of its runs, and at which look
+    that was and why; an audit without looks as it is, and no words.
+    """
+    if not audit.looks:
+        return audit, ""
+    last = len(audit.looks) - 1
+    stopped = _stopped_before(audit, last, store)
+    if not stopped:
+        return at_look(audit, last), f"{_look_words(audit, last)}: {MADE_ALL}"
+    made = min(block.stage for block in audit.blocks if _omitted(block, store)) - 1
+    if OUT_OF_TIME in stopped:
+        # The looks that were not reached would have had power that this audit has not.
+        audit = replace(audit, looks=audit.looks[: made + 1])
+    return at_look(audit, made), stopped
+
+
+def of_all_looks(reading: Reading, audit: PlannedAudit) -> Reading:
+    """Return a reading at one look with the level at which it holds wherever the audit stops: that of all looks."""
+    return replace(reading, measurement=replace(reading.measurement, alpha=audit.alpha)) if audit.looks else reading
+
+
+def _stopped_before(audit: PlannedAudit, number: int, store: Store) -> str:
+    """Why the audit stopped before look ``number``; empty if it had not."""
+    blocks = (block for block in audit.blocks if block.stage <= number)
+    return next((words for block in blocks if (words := _omitted(block, store))), "")
+
+
+def _omitted(block: BlockJob, store: Store) -> str:
+    if not block.stage or not store.is_finished(block.cell.cell_id):
+        return ""
+    return store.cell_records(block.cell.cell_id)[0].stopped
+
+
+def _look_words(audit: PlannedAudit, number: int) -> str:
+    runs, most = audit.looks[number].replicas, audit.looks[-1].replicas
+    return f"stopped at look {number + 1} of {len(audit.looks)}, after {runs:,} of {most:,} runs per arm"

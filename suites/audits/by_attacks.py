@@ -28,9 +28,8 @@ from ...fl.streams import Streams
 from ..attacking.finished_cells import AttackCell
 from ..attacking.shadows import ShadowJob
 from ..results.store import Store
-from .audit_method import AttackMethod, Reading
+from .audit_method import AttackedFederation, AttackMethod, PlannedAudit, Reading
 from .one_run import guesses_text
-from .planned_audit import AttackedFederation, PlannedAudit
 
 TARGET = 0
 """The federation that is guessed: fixed before anything has run."""

@@ -19,13 +19,11 @@ from ...checks.canaries import CanaryInputs, canary_kind, check_covered, clients
 from ...checks.noise_replicas import expected_repeats
 from ...fl.canary import Canary, DataCanary
 from ...fl.laws import GaussianLaw
-from ...fl.plan import Plan
 from ...fl.streams import Streams
-from ...fl.task import Task
 from ...fl.training.local import Batch
 from ..config.tables.suite import AuditSpec
-from .case import audited_federation, canary_length, knowledge, observed, published_law
-from .planned_audit import AuditRequest, BlockJob, PlannedAudit
+from .audit_method import BlockJob, PlannedAudit
+from .case import Case
 from .replicas import Arms, ReplicaMethod
 
 _ALONE = 128
@@ -45,9 +43,16 @@ class CanaryMethod(ReplicaMethod):
     canaries: ClassVar[tuple[str, ...]]
 
     def place(self, job: BlockJob) -> int | None:
+        try:
+            job.length  # noqa: B018
+        except Exception:  # The law of a defense that holds one number for each client of the plan.
+            return job.small[1].clients - 1
+        return None
+
+    def tried_place(self, job: BlockJob) -> int | None:
         return place_of(job)
 
-    def covers(self, request: AuditRequest) -> bool:
+    def covers(self, request: Case) -> bool:
         name, _ = name_and_options("canary", request.audit.canary)
         return super().covers(request) and self.audits_with(name)
 
@@ -60,16 +65,15 @@ class CanaryMethod(ReplicaMethod):
         return 0
 
     def trials(self, job: BlockJob) -> tuple[Arms, Mapping[str, NDArray[Any]]]:
-        task, plan = audited_federation(job)
-        canary = canary_for(job, task, plan)
+        canary = canary_for(job)
         arms = [
-            [_evidence(job, task, plan, canary, arm, size, n) for n, size in enumerate(_batches(job), job.first_batch)]
+            [_evidence(job, canary, arm, size, n) for n, size in enumerate(_batches(job), job.first_batch)]
             for arm in (0, 1)
         ]
-        law = published_law(job, plan)
+        law = job.law
         spacing = law.grid / law.noise_std if isinstance(law, GaussianLaw) and law.grid else 0.0
         if isinstance(law, GaussianLaw) and not law.then:
-            check_independent(arms[0], partial(runs_alone, job, task, plan, canary), spacing=spacing)
+            check_independent(arms[0], partial(runs_alone, job, canary), spacing=spacing)
         return arms, {}
 
     def witness(self, audit: PlannedAudit) -> str:
@@ -81,7 +85,7 @@ class CanaryMethod(ReplicaMethod):
         return Weakness(unknown_power=reason)
 
 
-def canary_for(job: BlockJob, task: Task, plan: Plan) -> Canary | DataCanary:
+def canary_for(job: BlockJob) -> Canary | DataCanary:
     """Build the suite's canary for the claim's unit and adjacency; a canary update has norm ``canary_norm`` times the
     clip norm.
 
@@ -89,10 +93,11 @@ def canary_for(job: BlockJob, task: Task, plan: Plan) -> Canary | DataCanary:
         ValueError: for a unit or adjacency that no canary design covers.
     """
     check_covered(job.claim)
+    task, plan = job.small
     ground = CanaryInputs(
         unit=job.claim.unit,
         adjacency=job.claim.adjacency,
-        length=canary_length(job, plan),
+        length=job.length,
         task=task,
         plan=plan,
         streams=Streams(job.seed),
@@ -110,14 +115,13 @@ def place_of(job: BlockJob) -> int | None:
     """
     if job.claim.unit in HELD_BY_CLIENTS:
         return None
-    task, plan = audited_federation(job)
-    for place in (None, plan.clients - 1):
-        there = replace(job, place=place)
+    last = job.small[1].clients - 1
+    for place in dict.fromkeys((job.place, last)):
+        one_round = job.changed(place=place, claim=replace(job.claim, rounds=1))
         try:
-            canary = canary_for(there, task, plan)
-            one_round = replace(there, claim=replace(job.claim, rounds=1))
+            canary = canary_for(one_round)
             for arm in (0, 1):
-                _evidence(one_round, task, plan, canary, arm, 1, 0)
+                _evidence(one_round, canary, arm, 1, 0)
         except Exception:  # A user's own part may raise anything; in the audit itself it becomes a failed row.
             continue
         return place
@@ -157,10 +161,10 @@ def _batches(job: BlockJob) -> list[int]:
     return [job.audit.batch] * whole + ([rest] if rest else [])
 
 
-def runs_alone(job: BlockJob, task: Task, plan: Plan, canary: Canary | DataCanary) -> Projections:
+def runs_alone(job: BlockJob, canary: Canary | DataCanary) -> Projections:
     """Run federations without the canary one at a time, so that no two of them can share a draw."""
     first = job.first_batch + len(_batches(job))
-    each = [_evidence(job, task, plan, canary, 0, 1, first + number) for number in range(_ALONE)]
+    each = [_evidence(job, canary, 0, 1, first + number) for number in range(_ALONE)]
     return replace(
         each[0],
         values=np.concatenate([one.values for one in each]),
@@ -168,13 +172,9 @@ def runs_alone(job: BlockJob, task: Task, plan: Plan, canary: Canary | DataCanar
     )
 
 
-def _evidence(
-    job: BlockJob, task: Task, plan: Plan, canary: Canary | DataCanary, arm: int, replicas: int, number: int
-) -> Projections:
+def _evidence(job: BlockJob, canary: Canary | DataCanary, arm: int, replicas: int, number: int) -> Projections:
     """One batch of replicas: ``arm`` 1 with the canary, 0 without."""
     # Block 0 is the trial's: no replica shares a cohort, a lot or a noise draw with it, another batch or the other arm.
     batch = Batch(replicas=replicas, block=number + 1, world=arm)
-    view = observed(job, task, plan, canary, batch, senders=(canary_sender(canary, plan),))
-    return CanaryProjections().run(
-        view, knowledge(job, task, plan, canary), Streams(job.seed).generator("attack canary")
-    )
+    view = job.observed(canary, batch, senders=(canary_sender(canary, job.small[1]),))
+    return CanaryProjections().run(view, job.knowledge(canary), Streams(job.seed).generator("attack canary"))

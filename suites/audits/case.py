@@ -7,7 +7,9 @@ is prepared again for every federation that is run.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -25,6 +27,7 @@ from ...checks.measured import measured_checks
 from ...checks.pure import pure_checks
 from ...checks.replay import check_claim, with_own_model
 from ...checks.trials import view_checks
+from ...defenses.defense import Defense
 from ...fl.canary import Canaries, Canary, CanarySet, DataCanary
 from ...fl.engine import run_federation
 from ...fl.laws import GaussianLaw, Law
@@ -35,8 +38,7 @@ from ...fl.streams import Streams
 from ...fl.task import Task
 from ...fl.training.local import Batch
 from ..config.resolve import audited, calibrated, executor_of, plan_of, task_of
-from ..config.tables.suite import MOST_TRIALS
-from .planned_audit import AuditRequest, BlockJob
+from ..config.tables.suite import MOST_TRIALS, AuditSpec, FederationSpec, PlanChange
 
 _CLIENTS, _WORK = 16, 2**25
 """Clients of a federation that is checked as a whole at most, and per-sample gradients of one run in numbers."""
@@ -44,196 +46,6 @@ _SAMPLES, _NUMBERS = 4, 2**22
 """Samples of each client for checks of the claim's own model, and per-sample gradients of one round in numbers: larger
 models are not checked.
 """
-
-
-def audited_federation(job: BlockJob) -> tuple[Task, Plan]:
-    """Build the audit's federation: the first clients of the claim's federation, a few samples each, and a model with
-    extra weights that no data changes.
-
-    A claim holds for every data set and model, so also for this small one; rounds, sampling, algorithm and protection
-    are the claim's own. Where a sample is replaced the number of samples is public and stays, and a claim may rest on
-    it: clients then keep theirs.
-    """
-    return small_federation(job, job.inert)
-
-
-def small_federation(request: AuditRequest, inert: int) -> tuple[Task, Plan]:
-    """Build the audit's federation with so many ``inert`` weights."""
-    task = task_of(audited(request.federation, request.audit), request.seed)
-    replaced = (request.claim.unit, request.claim.adjacency) == (Unit.SAMPLE, Adjacency.REPLACE_ONE)
-    samples = max(task.sizes) if replaced else request.audit.samples_per_client
-    task = task.restricted(clients=request.audit.clients, samples=samples).with_inert(inert)
-    return task, plan_of(request.federation, request.change, task)
-
-
-def federation_of(request: AuditRequest) -> tuple[Task, Plan]:
-    """Build the claim's own federation at full size: a guarantee behind a shuffler depends on the number of clients,
-    and numbers of the protection may depend on the plan.
-    """
-    task = task_of(request.federation, request.seed)
-    return task, plan_of(request.federation, request.change, task)
-
-
-def checked_federation(job: BlockJob) -> tuple[Task, Plan]:
-    """Build the federation of the implementation checks: all clients with their own sizes, or a seeded sample of them
-    with the largest and the smallest.
-
-    Where there are too many samples, each client keeps the same share.
-    """
-    # The replays need a weight that no data moves; the defense is prepared for it like for any other.
-    task = task_of(audited(job.federation, job.audit), job.seed).with_inert(max(1, job.inert))
-    if task.clients > _CLIENTS:
-        order = sorted(range(task.clients), key=lambda client: (task.sizes[client], client))
-        drawn = Streams(job.seed).generator("checked clients").permutation(order[1:-1])[: _CLIENTS - 2]
-        task = replace(task, parts=tuple(task.parts[k] for k in sorted([order[0], order[-1], *drawn.tolist()])))
-    plan = plan_of(job.federation, job.change, task)
-    work = sum(plan.sizes) * plan.layout.dim * job.claim.rounds * plan.algorithm.local_steps
-    if work > _WORK:
-        # A replaced sample leaves the number of samples public, so that a claim may rest on it.
-        if (job.claim.unit, job.claim.adjacency) == (Unit.SAMPLE, Adjacency.REPLACE_ONE):
-            return small_federation(job, max(1, job.inert))
-        parts = tuple(part[: max(2, math.ceil(len(part) * _WORK / work))] for part in task.parts)
-        task = replace(task, parts=parts)
-    return task, plan_of(job.federation, job.change, task)
-
-
-def own_model_federation(job: BlockJob) -> tuple[Task, Plan] | None:
-    """Build a few clients of the claim's federation, with a few samples each and the claim's own model and data; None
-    where the checks run this model anyway, or where it is too large or mixes the samples of a batch.
-    """
-    if job.audit.model == job.federation.model:
-        return None
-    task = task_of(job.federation, job.seed)
-    if task.network.mixes:
-        return None
-    task = task.with_inert(max(1, job.inert))
-    order = sorted(range(task.clients), key=lambda client: (-task.sizes[client], client))
-    # The largest and the smallest client, and one between them.
-    chosen = sorted({order[0], order[-1], order[len(order) // 2]})
-    largest = task.sizes[order[0]]
-    # Sizes keep their proportions, on which weights depend.
-    parts = tuple(task.parts[k][: max(2, math.ceil(_SAMPLES * task.sizes[k] / largest))] for k in chosen)
-    task = replace(task, parts=parts)
-    plan = plan_of(job.federation, job.change, task)
-    work = sum(plan.sizes) * plan.layout.dim * plan.algorithm.local_steps
-    return None if work > _NUMBERS else (task, plan)
-
-
-def inseparable(request: AuditRequest) -> str:
-    """Return an empty string if a canary can be added. Otherwise return the reason, which is that the audit's model
-    mixes the samples of a batch.
-    """
-    if not (request.protection.per_sample or request.claim.unit is Unit.SAMPLE):
-        return ""
-    network = task_of(audited(request.federation, request.audit), request.seed).network
-    return f"{network.mixture}: this claim is not audited there" if network.mixes else ""
-
-
-def published_law(job: BlockJob, plan: Plan) -> Law | None:
-    """Return the noise distribution that the defense publishes for what the claim's observer receives from the canary's
-    client.
-    """
-    return job.protection.law(job.claim.observer, plan, _holder(job, plan))
-
-
-def _holder(job: BlockJob, plan: Plan) -> int:
-    """The first client that holds the canary, or is it."""
-    if job.claim.unit in HELD_BY_CLIENTS:
-        return 0
-    # A canary that is a client is numbered after the plan's clients, unless it takes the place of one.
-    return plan.clients if job.place is None else job.place
-
-
-def canary_length(job: BlockJob, plan: Plan) -> float:
-    """Return the canary's norm, which is ``canary_norm`` times the clip norm. The clip norm is taken from the published
-    noise distribution, else from the claim, and is 1 if neither states it.
-    """
-    law = published_law(job, plan)
-    if isinstance(law, GaussianLaw):
-        return job.audit.canary_norm * law.clip_norm
-    published = job.claim.parameters.get("clip_norm", 1.0)
-    return job.audit.canary_norm * (float(published) if isinstance(published, int | float) else 1.0)
-
-
-def claimed_release(job: BlockJob) -> GaussianRelease | None:
-    """Return the claimed noise distribution of what the canary's client releases, in units of the sensitivity to the
-    canary.
-
-    None where no Gaussian law of a round is published or observed, where the rest of the release is not zero along the
-    canary, or where the canary's client takes part in fewer rounds than the release has: scores of that law would be no
-    likelihood ratios.
-    """
-    check_covered(job.claim)
-    _, plan = audited_federation(job)
-    length, law = canary_length(job, plan), published_law(job, plan)
-    # A final model shows no single round that a law could score.
-    if not job.inert or not isinstance(law, GaussianLaw) or law.then or job.claim.observer.rank == FINAL_MODEL.rank:
-        return None
-    if law.noise_std == 0:
-        # Without noise there is no likelihood to compare; the law's epsilon says what that means.
-        return None
-    if plan.cohort.participations(job.claim.rounds) < job.claim.rounds:
-        return None
-    row = torch.zeros(plan.layout.dim)
-    # Inert weights are the last ones of the model.
-    row[-1] = length
-    return release_of(law, row, replaced=job.claim.adjacency is Adjacency.REPLACE_ONE, rounds=job.claim.rounds)
-
-
-def release_of(law: GaussianLaw, row: Tensor, *, replaced: bool, rounds: int) -> GaussianRelease:
-    """Return the noise distribution rescaled so that the canary, array ``row (d,)``, has sensitivity 1.
-
-    The canary is present or absent (or zero), or with ``replaced`` it is the row or its negative.
-    """
-    # Both rows pass the law's own clipping: the sensitivity is what is left of the canary, not its length.
-    shift = law.contribution(row) - (law.contribution(-row) if replaced else 0)
-    sigma = law.noise_std / (float(torch.linalg.vector_norm(shift)) * law.steps**0.5)
-    return GaussianRelease(
-        sigma=sigma,
-        rate=law.rate,
-        steps=law.steps,
-        rounds=rounds,
-        spacing=law.grid / law.noise_std if law.grid else 0.0,
-    )
-
-
-def observed(
-    job: BlockJob, task: Task, plan: Plan, canary: Canaries, batch: Batch, *, senders: tuple[int, ...]
-) -> View:
-    """Run a batch of federations over the rounds that the claim covers; return what the claim's observer receives.
-
-    With canaries along inert weights the view contains these weights only, and of uploads only those of ``senders``.
-    """
-    # Whole models of hundreds of replicas would not fit into memory.
-    kept = slice(plan.layout.model_dim, plan.layout.dim) if job.inert else None
-    recorder = ViewRecorder(observer=job.claim.observer, coordinates=kept, senders=senders)
-    final = run_federation(
-        task,
-        plan,
-        job.protection,
-        Streams(job.seed),
-        batch=batch,
-        canary=canary,
-        recorders=[recorder],
-        stop_after=job.claim.rounds,
-        executor=executor_of(job.federation),
-        device=job.device,
-    )
-    return recorder.view(plan, final)
-
-
-def knowledge(job: BlockJob, task: Task, plan: Plan, canary: Canary | DataCanary | CanarySet) -> Knowledge:
-    """Return what the worst-case (DP) adversary knows: everything except whether the canary is present."""
-    return Knowledge.of(
-        task,
-        plan,
-        job.protection,
-        level=Level.WORST_CASE,
-        canary=canary,
-        initial=task.initial(Streams(job.seed)),
-    )
-
-
 _ROUNDING = 1e-9
 
 
@@ -254,28 +66,248 @@ class Fitted:
     again: bool = False
 
 
-def fitted(request: AuditRequest, plan: Plan) -> Fitted:
-    """Return the request's defense as prepared for ``plan``.
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A claim to audit on one seed, with the federations in which it is held against its defense; each federation, and
+    each preparation of the defense, is made when it is first needed, once.
 
-    Runs under the plan are evidence about the audited claim where the defense states it for the plan too, or a stronger
-    one: a run that contradicts the audited claim then contradicts what is stated for the run.
+    Args:
+        audit: the suite's audit table, with the defense's own federation and number of replicas.
+        protection: prepared for the plan of this federation and seed, or for that of the small federation of a block.
+        defense: prepares a protection for another plan, such as that of a smaller federation; None where the
+            protection is used for every plan.
+        inert: number of weights added to the model that no data moves, one for each canary planted along one.
+        place: the client whose place a canary that is a client takes; None: it is one more client.
+        device: where its federations are trained.
     """
-    if request.defense is None:
-        return Fitted(protection=request.protection, claim=request.claim)
-    what = f"the audit's federation ({plan.clients} clients of {_sizes(plan)} samples, {plan.layout.dim} weights)"
-    try:
-        prepared = calibrated(request.defense, plan)
-    except Exception as error:  # A user's own part may raise anything; no audit may then accuse it.
-        reason = f"the defense cannot be prepared for {what}: {type(error).__name__}: {error}"
-        return Fitted(protection=request.protection, claim=request.claim, reason=reason, unprepared=True)
-    same = [claim for claim in prepared.claims if _about(claim) == _about(request.claim)]
-    if not same:
-        reason = f"the defense states no such claim for {what}"
-        return Fitted(protection=prepared.protection, claim=request.claim, reason=reason, unprepared=True)
-    # Of claims about several groups of clients the weakest holds for all of them.
-    stated = request.claim if request.claim in same else max(same, key=lambda claim: claim.epsilon)
-    reason = "" if implies(stated, request.claim) else f"for {what} the defense states less: {stated.describe()}"
-    return Fitted(protection=prepared.protection, claim=stated, reason=reason, again=True)
+
+    federation: FederationSpec
+    change: PlanChange
+    audit: AuditSpec
+    protection: Protection
+    claim: Claim
+    seed: int
+    defense: Defense | None = None
+    inert: int = 0
+    place: int | None = None
+    device: str = "cpu"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker builds the federations again: their data are large, and it has them on disk.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def changed(self, *, protection: Protection | None = None, **changes: Any) -> Self:
+        """Return the case with another protection, place or number of rounds, and the same federations."""
+        other = replace(self, protection=protection or self.protection, **changes)
+        other.__dict__.update({name: self.__dict__[name] for name in ("own", "small") if name in self.__dict__})
+        return other
+
+    @cached_property
+    def own(self) -> tuple[Task, Plan]:
+        """The claim's own federation at full size: a guarantee behind a shuffler depends on the number of clients, and
+        numbers of the protection may depend on the plan.
+        """
+        return self._planned(task_of(self.federation, self.seed))
+
+    @cached_property
+    def small(self) -> tuple[Task, Plan]:
+        """The audit's federation: the first clients of the claim's federation, a few samples each, and a model with
+        extra weights that no data changes.
+
+        A claim holds for every data set and model, so also for this small one; rounds, sampling, algorithm and
+        protection are the claim's own. Where a sample is replaced the number of samples is public and stays, and a
+        claim may rest on it: clients then keep theirs.
+        """
+        return self._small(self.inert)
+
+    def _small(self, inert: int) -> tuple[Task, Plan]:
+        task = self._audited()
+        samples = max(task.sizes) if self._replaced else self.audit.samples_per_client
+        return self._planned(task.restricted(clients=self.audit.clients, samples=samples).with_inert(inert))
+
+    @cached_property
+    def checked(self) -> tuple[Task, Plan]:
+        """The federation of the implementation checks: all clients with their own sizes, or a seeded sample of them
+        with the largest and the smallest.
+
+        Where there are too many samples, each client keeps the same share.
+        """
+        # The replays need a weight that no data moves; the defense is prepared for it like for any other.
+        task = self._audited().with_inert(max(1, self.inert))
+        if task.clients > _CLIENTS:
+            order = sorted(range(task.clients), key=lambda client: (task.sizes[client], client))
+            drawn = Streams(self.seed).generator("checked clients").permutation(order[1:-1])[: _CLIENTS - 2]
+            task = replace(task, parts=tuple(task.parts[k] for k in sorted([order[0], order[-1], *drawn.tolist()])))
+        task, plan = self._planned(task)
+        work = sum(plan.sizes) * plan.layout.dim * self.claim.rounds * plan.algorithm.local_steps
+        if work <= _WORK:
+            return task, plan
+        # A replaced sample leaves the number of samples public, so that a claim may rest on it.
+        if self._replaced:
+            return self._small(max(1, self.inert))
+        parts = tuple(part[: max(2, math.ceil(len(part) * _WORK / work))] for part in task.parts)
+        return self._planned(replace(task, parts=parts))
+
+    @cached_property
+    def own_model(self) -> tuple[Task, Plan] | None:
+        """A few clients of the claim's federation, with a few samples each and the claim's own model and data; None
+        where the checks run this model anyway, or where it is too large or mixes the samples of a batch.
+        """
+        if self.audit.model == self.federation.model:
+            return None
+        task = task_of(self.federation, self.seed)
+        if task.network.mixes:
+            return None
+        task = task.with_inert(max(1, self.inert))
+        order = sorted(range(task.clients), key=lambda client: (-task.sizes[client], client))
+        # The largest and the smallest client, and one between them.
+        chosen = sorted({order[0], order[-1], order[len(order) // 2]})
+        largest = task.sizes[order[0]]
+        # Sizes keep their proportions, on which weights depend.
+        parts = tuple(task.parts[k][: max(2, math.ceil(_SAMPLES * task.sizes[k] / largest))] for k in chosen)
+        task, plan = self._planned(replace(task, parts=parts))
+        work = sum(plan.sizes) * plan.layout.dim * plan.algorithm.local_steps
+        return None if work > _NUMBERS else (task, plan)
+
+    def _audited(self) -> Task:
+        return task_of(audited(self.federation, self.audit), self.seed)
+
+    def _planned(self, task: Task) -> tuple[Task, Plan]:
+        return task, plan_of(self.federation, self.change, task)
+
+    @property
+    def _replaced(self) -> bool:
+        return (self.claim.unit, self.claim.adjacency) == (Unit.SAMPLE, Adjacency.REPLACE_ONE)
+
+    @property
+    def inseparable(self) -> str:
+        """Why no canary can be added, which is that the audit's model mixes the samples of a batch; else empty."""
+        if not (self.protection.per_sample or self.claim.unit is Unit.SAMPLE):
+            return ""
+        network = self._audited().network
+        return f"{network.mixture}: this claim is not audited there" if network.mixes else ""
+
+    @property
+    def law(self) -> Law | None:
+        """The noise distribution that the defense publishes for what the claim's observer receives from the canary's
+        client in the small federation.
+        """
+        plan = self.small[1]
+        # A canary that is a client is numbered after the plan's clients, unless it takes the place of one.
+        holder = plan.clients if self.place is None else self.place
+        return self.protection.law(self.claim.observer, plan, 0 if self.claim.unit in HELD_BY_CLIENTS else holder)
+
+    @property
+    def length(self) -> float:
+        """The canary's norm, which is ``canary_norm`` times the clip norm. The clip norm is taken from the published
+        noise distribution, else from the claim, and is 1 if neither states it.
+        """
+        if isinstance(law := self.law, GaussianLaw):
+            return self.audit.canary_norm * law.clip_norm
+        published = self.claim.parameters.get("clip_norm", 1.0)
+        return self.audit.canary_norm * (float(published) if isinstance(published, int | float) else 1.0)
+
+    @property
+    def release(self) -> GaussianRelease | None:
+        """The claimed noise distribution of what the canary's client releases, in units of the sensitivity to the
+        canary.
+
+        None where no Gaussian law of a round is published or observed, where the rest of the release is not zero along
+        the canary, or where the canary's client takes part in fewer rounds than the release has: scores of that law
+        would be no likelihood ratios.
+        """
+        check_covered(self.claim)
+        plan, law = self.small[1], self.law
+        # A final model shows no single round that a law could score.
+        if (
+            not self.inert
+            or not isinstance(law, GaussianLaw)
+            or law.then
+            or self.claim.observer.rank == FINAL_MODEL.rank
+        ):
+            return None
+        if law.noise_std == 0:
+            # Without noise there is no likelihood to compare; the law's epsilon says what that means.
+            return None
+        if plan.cohort.participations(self.claim.rounds) < self.claim.rounds:
+            return None
+        row = torch.zeros(plan.layout.dim)
+        # Inert weights are the last ones of the model.
+        row[-1] = self.length
+        replaced = self.claim.adjacency is Adjacency.REPLACE_ONE
+        return release_of(law, row, replaced=replaced, rounds=self.claim.rounds)
+
+    def observed(self, canary: Canaries, batch: Batch, *, senders: tuple[int, ...]) -> View:
+        """Run a batch of small federations over the rounds that the claim covers; return what the claim's observer
+        receives.
+
+        With canaries along inert weights the view contains these weights only, and of uploads only those of
+        ``senders``.
+        """
+        task, plan = self.small
+        # Whole models of hundreds of replicas would not fit into memory.
+        kept = slice(plan.layout.model_dim, plan.layout.dim) if self.inert else None
+        recorder = ViewRecorder(observer=self.claim.observer, coordinates=kept, senders=senders)
+        final = run_federation(
+            task,
+            plan,
+            self.protection,
+            Streams(self.seed),
+            batch=batch,
+            canary=canary,
+            recorders=[recorder],
+            stop_after=self.claim.rounds,
+            executor=executor_of(self.federation),
+            device=self.device,
+        )
+        return recorder.view(plan, final)
+
+    def knowledge(self, canary: Canary | DataCanary | CanarySet) -> Knowledge:
+        """Return what the worst-case (DP) adversary knows: everything except whether the canary is present."""
+        task, plan = self.small
+        initial = task.initial(Streams(self.seed))
+        return Knowledge.of(task, plan, self.protection, level=Level.WORST_CASE, canary=canary, initial=initial)
+
+    def fitted(self, plan: Plan) -> Fitted:
+        """Return the defense as prepared for ``plan``.
+
+        Runs under the plan are evidence about the audited claim where the defense states it for the plan too, or a
+        stronger one: a run that contradicts the audited claim then contradicts what is stated for the run.
+        """
+        if self.defense is None:
+            return Fitted(protection=self.protection, claim=self.claim)
+        size = f"{plan.clients} clients of {_sizes(plan)} samples, {plan.layout.dim} weights"
+        what = f"the audit's federation ({size})"
+        try:
+            prepared = calibrated(self.defense, plan)
+        except Exception as error:  # A user's own part may raise anything; no audit may then accuse it.
+            reason = f"the defense cannot be prepared for {what}: {type(error).__name__}: {error}"
+            return Fitted(protection=self.protection, claim=self.claim, reason=reason, unprepared=True)
+        same = [claim for claim in prepared.claims if _about(claim) == _about(self.claim)]
+        if not same:
+            reason = f"the defense states no such claim for {what}"
+            return Fitted(protection=prepared.protection, claim=self.claim, reason=reason, unprepared=True)
+        # Of claims about several groups of clients the weakest holds for all of them.
+        stated = self.claim if self.claim in same else max(same, key=lambda claim: claim.epsilon)
+        reason = "" if implies(stated, self.claim) else f"for {what} the defense states less: {stated.describe()}"
+        return Fitted(protection=prepared.protection, claim=stated, reason=reason, again=True)
+
+
+def release_of(law: GaussianLaw, row: Tensor, *, replaced: bool, rounds: int) -> GaussianRelease:
+    """Return the noise distribution rescaled so that the canary, array ``row (d,)``, has sensitivity 1.
+
+    The canary is present or absent (or zero), or with ``replaced`` it is the row or its negative.
+    """
+    # Both rows pass the law's own clipping: the sensitivity is what is left of the canary, not its length.
+    shift = law.contribution(row) - (law.contribution(-row) if replaced else 0)
+    sigma = law.noise_std / (float(torch.linalg.vector_norm(shift)) * law.steps**0.5)
+    return GaussianRelease(
+        sigma=sigma,
+        rate=law.rate,
+        steps=law.steps,
+        rounds=rounds,
+        spacing=law.grid / law.noise_std if law.grid else 0.0,
+    )
 
 
 def implies(stated: Claim, other: Claim) -> bool:

@@ -34,8 +34,8 @@ from ...fl.streams import Streams, uniform
 from ...fl.task import Task
 from ..config.tables.suite import AuditSpec
 from ..results.store import Store
-from .case import federation_of
-from .planned_audit import AuditRequest, BlockJob, PlannedAudit
+from .audit_method import BlockJob, PlannedAudit
+from .case import Case
 from .replicas import ARMS, Arms, ReplicaMethod, kept_arrays
 
 _CHANCE = 1e-9
@@ -281,15 +281,15 @@ class CraftedReports(ReplicaMethod):
     chosen_by_suite = False
     own_federation = False
 
-    def covers(self, request: AuditRequest) -> bool:
+    def covers(self, request: Case) -> bool:
         return report_law(request) is not None
 
-    def out_of_scope(self, request: AuditRequest) -> str:
+    def out_of_scope(self, request: Case) -> str:
         unit, part = request.claim.unit, request.claim.part
         if unit in (Unit.REPORT, Unit.CLIENT) or (unit is Unit.COORDINATE and part == COORDINATE):
             return ""
         # With lots of one sample the report is of one record, drawn at the rate that the claim states.
-        if unit is Unit.SAMPLE and "rate" in request.claim.parameters and federation_of(request)[1].lot == FixedSize(1):
+        if unit is Unit.SAMPLE and "rate" in request.claim.parameters and request.own[1].lot == FixedSize(1):
             return ""
         return f"no report is crafted for one {unit}, {part}: this claim is not audited"
 
@@ -316,7 +316,7 @@ class CraftedReports(ReplicaMethod):
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
         block = audit.blocks[0]
         shuffled = block.claim.observer.rank == SHUFFLED.rank
-        clients = federation_of(block)[1].clients if shuffled else None
+        clients = block.own[1].clients if shuffled else None
         shown = report_checks(kept_arrays(audit, store), audit.claim, exact=_is_exact(block), clients=clients)
         return (*super().checks(audit, store), *shown)
 
@@ -325,7 +325,7 @@ class CraftedReports(ReplicaMethod):
         return Weakness(unseen=f"the published law does not score these reports ({misfits[0]})" if misfits else "")
 
 
-def report_law(request: AuditRequest) -> ReportLaw | None:
+def report_law(request: Case) -> ReportLaw | None:
     """Return the published distribution of one client's report; None if the observer receives no reports or the defense
     publishes no distribution.
 
@@ -334,7 +334,7 @@ def report_law(request: AuditRequest) -> ReportLaw | None:
     """
     if request.claim.observer.rank < SHUFFLED.rank:
         return None
-    _, plan = federation_of(request)
+    _, plan = request.own
     try:
         law = request.protection.law(request.claim.observer, plan, subject(request.claim, plan))
         of_reports = law if isinstance(law, ReportLaw) else None
@@ -380,7 +380,7 @@ def crafted_evidence(job: BlockJob, law: ReportLaw) -> tuple[list[CraftedBatch],
         ValueError: for a law or hooks that give no numbers of the right shape, for replicas that share their noise,
             and for noise that the streams do not move.
     """
-    task, plan = federation_of(job)
+    task, plan = job.own
     trial = _trial(job, law, plan)
     # Before the trials: shared noise would make them dependent, and every bound wrong.
     check_noise(job, trial, task, plan)
@@ -430,7 +430,7 @@ def _trial(job: BlockJob, law: ReportLaw, plan: Plan) -> CraftedTrial:
 
 def _is_exact(block: BlockJob) -> bool:
     """Whether the score is the likelihood ratio itself: all clients share the subject's law, and nothing is drawn."""
-    _, plan = federation_of(block)
+    _, plan = block.own
     if block.claim.adjacency is Adjacency.ADD_REMOVE or rate_of(block.claim) < 1 or plan.cohort_rate < 1:
         return False
     if block.claim.observer.rank > SHUFFLED.rank:

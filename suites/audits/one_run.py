@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...attacks.attack import Undefined
 from ...attacks.canary import CanarySetProjections
 from ...audit.arrays import BoolArray, FloatArray
 from ...audit.check import CheckResult
@@ -26,14 +27,12 @@ from ...audit.parts import Spec
 from ...audit.supplied.chosen import EstimatorOptions, chosen, measure_canaries
 from ...checks.canaries import check_covered
 from ...fl.canary import CanarySet
-from ...fl.plan import Plan
 from ...fl.streams import Streams
 from ...fl.training.local import Batch
 from ..config.tables.suite import AuditSpec
 from ..results.store import Store
-from .audit_method import BlockMethod, Reading, unknown_power
-from .case import audited_federation, canary_length, claimed_release, knowledge, observed
-from .planned_audit import AuditRequest, BlockJob, PlannedAudit
+from .audit_method import BlockJob, BlockMethod, PlannedAudit, Reading, unknown_power
+from .case import Case
 from .planted_canary import canary_words
 from .replicas import SETTING
 
@@ -59,7 +58,7 @@ class OneRun(BlockMethod):
         # A weight for each: canaries that shared one would show each other's coins.
         return audit.canaries or 1
 
-    def out_of_scope(self, request: AuditRequest) -> str:
+    def out_of_scope(self, request: Case) -> str:
         if request.claim.unit is Unit.USER:
             return (
                 'the canaries of one run are samples or clients, none is a user: set audit.design to "independent"; '
@@ -67,32 +66,20 @@ class OneRun(BlockMethod):
             )
         return super().out_of_scope(request)
 
-    def unfit(self, job: BlockJob) -> str:
-        reason = super().unfit(job)
-        if reason or job.claim.unit is Unit.SAMPLE:
-            return reason
-        there = self.on_its_federation(job)
-        try:
-            task, plan = audited_federation(there)
-            planted = canary_set_for(there, plan)
-        except ValueError:  # A claim that the design does not cover fails with its own reason.
-            return ""
-        one_round = replace(there, claim=replace(job.claim, rounds=1))
-        try:
-            observed(one_round, task, plan, planted, Batch(block=1, world=1), senders=())
-        except Exception as error:  # A user's own part may raise anything, as for a client without prepared numbers.
-            count = len(planted.coins)
-            return f"the defense does not run with {count} clients more, its canaries: {type(error).__name__}: {error}"
-        return ""
+    def not_made(self, audit: PlannedAudit, store: Store) -> str:
+        row = store.cell_records(audit.blocks[0].cell.cell_id)[0]
+        return row.reason if row.status == "skipped" else ""
 
     def run(self, job: BlockJob, store: Store) -> dict[str, Any]:
-        task, plan = audited_federation(job)
-        planted = canary_set_for(job, plan)
+        plan = job.small[1]
+        planted = canary_set_for(job)
+        if job.claim.unit is not Unit.SAMPLE:
+            _check_runs(job, planted)
         clients = tuple(range(plan.clients, plan.clients + len(planted.coins)))
         senders = (planted.client,) if planted.unit is Unit.SAMPLE else clients
         # Block 0 is the trial's.
-        view = observed(job, task, plan, planted, Batch(block=1, world=1), senders=senders)
-        known = knowledge(job, task, plan, planted.shown)
+        view = job.observed(planted, Batch(block=1, world=1), senders=senders)
+        known = job.knowledge(planted.shown)
         seen = CanarySetProjections().run(view, known, Streams(job.seed).generator("attack canary"))
         store.save_text(job.cell.cell_id, SETTING, json.dumps(seen.setting.to_dict()))
         arrays = {"values": seen.values.astype(np.float32), "seen": seen.seen, "member": planted.coins.numpy()}
@@ -143,13 +130,13 @@ class OneRun(BlockMethod):
         seen = Projections(arrays["values"], arrays["seen"], Setting.from_dict(setting))
         values = sums = np.where(seen.seen, seen.values, 0.0).sum(axis=1)
         # The law's likelihood ratio sorts canaries better than a plain sum where rounds are sampled.
-        if (release := claimed_release(block)) is not None:
+        if (release := block.release) is not None:
             values = release_scores(seen.values, release, BrokenRelease(), seen=seen.seen)
         return CandidateScores(values, seen.setting), arrays["member"], sums
 
     def _cosines(self, block: BlockJob, sums: FloatArray, setting: Setting) -> tuple[CandidateScores, int]:
         """Cosines of the canaries with the sum of all releases, less what is known of them, and its dimension."""
-        release, (_, plan) = claimed_release(block), audited_federation(block)
+        release, (_, plan) = block.release, block.small
         if release is None:
             raise ValueError("one_shot compares canaries with the noise, but the defense publishes no law that fits")
         # Of the known remainder only noise is left, whose norm is sharp in many dimensions.
@@ -162,7 +149,7 @@ class OneRun(BlockMethod):
         return f"each of {spec.canaries} in one run {canary_words(spec.canary_norm)}"
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
-        if claimed_release(audit.blocks[0]) is None:
+        if audit.blocks[0].release is None:
             return Weakness(no_power=unknown_power(checks))
         reason = "no missing noise would have been refuted (it takes more canaries, or replicas): too few canaries"
         return Weakness(no_power=f"{reason}, or a published law that does not fit the claim")
@@ -175,7 +162,17 @@ class OneRun(BlockMethod):
         return [f"{size}, {certified}, {reach} (power .9 at alpha {audit.alpha:.2g})"]
 
 
-def canary_set_for(job: BlockJob, plan: Plan) -> CanarySet:
+def _check_runs(job: BlockJob, planted: CanarySet) -> None:
+    """Raise Undefined where the defense does not run with its canaries, which are clients, in one round."""
+    one_round = job.changed(claim=replace(job.claim, rounds=1))
+    try:
+        one_round.observed(planted, Batch(block=1, world=1), senders=())
+    except Exception as error:  # A user's own part may raise anything, as for a client without prepared numbers.
+        count, words = len(planted.coins), f"{type(error).__name__}: {error}"
+        raise Undefined(f"the defense does not run with {count} clients more, its canaries: {words}") from error
+
+
+def canary_set_for(job: BlockJob) -> CanarySet:
     """Build the suite's canaries for the claim's unit and adjacency; the fair coins that decide which are included have
     a random stream of their own.
 
@@ -188,10 +185,11 @@ def canary_set_for(job: BlockJob, plan: Plan) -> CanarySet:
             "a one-run audit covers only claims under add/remove or replace-one adjacency, got a claim under zero-out "
             'adjacency: set audit.design to "independent"'
         )
+    plan = job.small[1]
     coins = Streams(job.seed).generator("canary coins").integers(2, size=plan.layout.inert)
     return CanarySet(
         unit=job.claim.unit,
-        length=canary_length(job, plan),
+        length=job.length,
         dim=plan.layout.dim,
         coins=torch.from_numpy(coins == 1),
         replaced=job.claim.adjacency is Adjacency.REPLACE_ONE,

@@ -35,10 +35,8 @@ from ...fl.sampling import Full
 from ...fl.task import Task
 from ..config.tables.suite import AuditSpec
 from ..results.store import Store
-from .audit_method import Reading, final_look, pooled_replicas, unknown_power
+from .audit_method import BlockJob, PlannedAudit, Reading, final_look, pooled_replicas, unknown_power
 from .canary_replicas import CanaryMethod, canary_for, runs_alone
-from .case import audited_federation, claimed_release, federation_of, published_law
-from .planned_audit import BlockJob, PlannedAudit
 from .power import designed_tests, detectable_epsilon, replicas_needed
 from .replicas import Arms, pooled, replicas_words
 
@@ -63,21 +61,20 @@ class PlantedCanary(CanaryMethod):
 
     def trials(self, job: BlockJob) -> tuple[Arms, Mapping[str, NDArray[Any]]]:
         arms, more = super().trials(job)
-        task, plan = audited_federation(job)
-        law, canary = published_law(job, plan), canary_for(job, task, plan)
+        law, canary = job.law, canary_for(job)
         if stated_release(job) is not None:
             # A canary that moves nothing is scored as it is.
-            unit = (unit_of(job, task, plan, canary) if isinstance(canary, Canary) else 0.0) or 1.0
+            unit = (unit_of(job, canary) if isinstance(canary, Canary) else 0.0) or 1.0
             # A row and its opposite lie half of their distance from the middle, whatever a clip leaves of them.
             middle = 0.5 if job.claim.adjacency is Adjacency.REPLACE_ONE else 0.0
             arms = [[replace(batch, values=(batch.values - middle) / unit + middle) for batch in arm] for arm in arms]
         # A replaced sample is there without the canary too: under a misplaced law it does not scatter about zero.
         if isinstance(law, GaussianLaw) and not law.then and (job.claim.unit, job.claim.adjacency) != _REPLACED_SAMPLE:
-            check_centred(arms[0], partial(runs_alone, job, task, plan, canary))
+            check_centred(arms[0], partial(runs_alone, job, canary))
         return arms, more
 
     def measure(self, audit: PlannedAudit, store: Store) -> Reading:
-        law = claimed_release(audit.blocks[0])
+        law = audit.blocks[0].release
         release = law or stated_release(audit.blocks[0])
         member, nonmember = pooled(audit, store)
         if release is None:
@@ -108,7 +105,7 @@ class PlantedCanary(CanaryMethod):
         )
 
     def could_refute(self, audit: PlannedAudit, store: Store) -> bool:
-        release = claimed_release(audit.blocks[0]) or stated_release(audit.blocks[0])
+        release = audit.blocks[0].release or stated_release(audit.blocks[0])
         if release is None or audit.blocks[0].audit.estimator is not None:
             return True
         tests = designed_tests(audit.claim, release, audit.blocks[0].audit, n=final_look(audit).replicas)
@@ -118,7 +115,7 @@ class PlantedCanary(CanaryMethod):
         return could_refute(audit.claim, member, nonmember, release, tests, later)
 
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
-        release = claimed_release(audit.blocks[0])
+        release = audit.blocks[0].release
         found = super().checks(audit, store)
         return found if release is None else (*found, *replica_checks(*pooled(audit, store), release))
 
@@ -129,7 +126,7 @@ class PlantedCanary(CanaryMethod):
         unseen = ""
         if missed is not None and not part:
             unseen = f"the canary hardly reached the release ({missed.words}): plant one that does"
-        release = claimed_release(audit.blocks[0])
+        release = audit.blocks[0].release
         if missed is not None and part:
             # The planned power is that of the law's shift.
             return Weakness(no_power=f"the canary reached the release in part ({missed.words})")
@@ -144,7 +141,7 @@ class PlantedCanary(CanaryMethod):
         return Weakness(unseen=unseen, no_power=no_power)
 
     def plan_text(self, audit: PlannedAudit) -> list[str]:
-        last, release = final_look(audit), claimed_release(audit.blocks[0])
+        last, release = final_look(audit), audit.blocks[0].release
         if release is None and (stated := stated_release(audit.blocks[0])) is not None:
             tests = designed_tests(audit.claim, stated, audit.blocks[0].audit, n=last.replicas)
             size = f"{replicas_words(audit)}, max certifiable {_most_certified(audit, tests):.2f}"
@@ -246,7 +243,7 @@ def stated_release(job: BlockJob) -> GaussianRelease | None:
     """Return the Gaussian noise that the claim states, in units of the sensitivity to the canary; None where a law is
     published, or the claim states no noise over sensitivity, or its observer receives no single round.
     """
-    claim, (task, plan) = job.claim, audited_federation(job)
+    claim, (task, plan) = job.claim, job.small
     # Thresholds designed for Gaussian noise at delta 0 lie so far out that they miss a release without noise.
     if (
         claim.delta == 0
@@ -254,10 +251,10 @@ def stated_release(job: BlockJob) -> GaussianRelease | None:
         or claim.unit is Unit.USER
         or not job.inert
         or claim.observer.rank == FINAL_MODEL.rank
-        or describes_release(published_law(job, plan))
+        or describes_release(job.law)
     ):
         return None
-    fewer = job.defense is None and plan.clients < federation_of(job)[1].clients
+    fewer = job.defense is None and plan.clients < job.own[1].clients
     if claim.observer.rank < SHUFFLED.rank and fewer and _clients_add_noise(job, task, plan):
         # Fewer clients may hold less noise together than the claim states, unless it is prepared for them.
         return None
@@ -279,10 +276,11 @@ def _clients_add_noise(job: BlockJob, task: Task, plan: Plan) -> bool:
     return not torch.equal(one, other)
 
 
-def unit_of(job: BlockJob, task: Task, plan: Plan, canary: Canary) -> float:
+def unit_of(job: BlockJob, canary: Canary) -> float:
     """Return by how much the canary moves a release in one step, as a share of the canary itself, from two runs with
     equal draws; 0 if it does not move it.
     """
+    task, plan = job.small
     setup, steps = replay_setup(task, plan, job.protection, job.claim, seed=job.seed), _steps(job, plan)
     if job.claim.unit is Unit.SAMPLE and steps == 1:
         # As in the audit's runs: sampled lots, and other rows that are hardly there.

@@ -24,7 +24,8 @@ from ...fl.protection import Context, Protection, State
 from ...fl.rounds import Round, Rounds
 from ...fl.streams import Streams
 from ..config.resolve import plan_of, task_of
-from .planned_audit import AuditRequest, BlockJob, PlannedAudit
+from .audit_method import BlockJob, PlannedAudit
+from .case import Case
 from .replicas import Arms, ReplicaMethod
 
 _WITNESS = (
@@ -65,10 +66,10 @@ class QueriedLots(ReplicaMethod):
     chosen_by_suite = False
     own_federation = False
 
-    def covers(self, request: AuditRequest) -> bool:
+    def covers(self, request: Case) -> bool:
         return query_law(request.protection, request.claim) is not None
 
-    def out_of_scope(self, request: AuditRequest) -> str:
+    def out_of_scope(self, request: Case) -> str:
         # No model is trained, so one that mixes samples is no obstacle.
         return why_not_covered(request.claim)
 

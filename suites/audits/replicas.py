@@ -20,9 +20,7 @@ from ...audit.supplied.chosen import EstimatorOptions, chosen, measure_runs, nee
 from ...audit.threshold import SplitThreshold
 from ..config.tables.suite import AuditSpec
 from ..results.store import Store
-from .audit_method import BlockMethod, Reading, final_look, pooled_replicas
-from .case import claimed_release
-from .planned_audit import BlockJob, PlannedAudit
+from .audit_method import BlockJob, BlockMethod, PlannedAudit, Reading, final_look, pooled_replicas
 from .power import enough_replicas
 
 ARMS = ("nonmember", "member")
@@ -92,7 +90,7 @@ class ReplicaMethod(BlockMethod):
     def measure_by(self, estimator: Spec, audit: PlannedAudit, store: Store) -> Reading:
         (one,) = chosen(estimator, Design.INDEPENDENT, ())
         member, nonmember = pooled(audit, store)
-        law, claim = claimed_release(audit.blocks[0]), audit.claim
+        law, claim = audit.blocks[0].release, audit.claim
         if one.evidence is Projections or law is None:
             within, out = (np.where(side.seen, side.values, 0.0) for side in (member, nonmember))
             if one.evidence not in (Projections, MechanismOutputs):

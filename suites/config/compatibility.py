@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ...attacks.attack import Attack
+from ...attacks.attack import Attack, Undefined
 from ...attacks.membership.shadow_attack import ShadowAttack
 from ...attacks.shadow_bank import ShadowBank
 from ...audit.parts import Spec, label
@@ -12,7 +12,8 @@ from ...checks.canaries import canary_kind
 from ...fl.data.datasets import load_dataset
 from ...fl.data.files.lookup import DataFile
 from ...fl.objective import OBJECTIVES, Objective, objective_of
-from ...fl.task import network_of
+from ...fl.streams import Streams
+from ...fl.task import Task, network_of
 from .source import ConfigError
 from .tables.suite import Suite
 
@@ -48,6 +49,18 @@ def check_federations(attack: Attack, path: str, federations: Iterable[str], spe
                 f"{objective.words} (task {objective.name}): run the attack only on federations of the tasks "
                 f"{', '.join(attack.tasks)} (key federations of the attack), or remove it"
             )
+
+
+def check_candidates(attack: Attack, task: Task, seed: int, where: str) -> None:
+    """Raise ConfigError, which starts with ``where``, if a federation has too few candidates for an attack."""
+    try:
+        attack.plant(task, Streams(seed).generator("candidates"))
+    except Undefined:  # The attack's rows record why it does not apply here.
+        return
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    except Exception:  # A user's attack may raise anything: it becomes a failed row, and the other attacks still run.
+        return
 
 
 def objective_for(model: Spec, dataset: Spec | DataFile) -> Objective:

@@ -16,19 +16,15 @@ from multiprocessing import resource_tracker
 from types import TracebackType
 from typing import Protocol, Self
 
-from ..audits.planned_audit import PlannedAudit
-from ..planning.run_plan import Job
+from ..attacking.finished_cells import Job
 from ..results.store import Store
 
-Work = Job | PlannedAudit
 
-
-class Carry(Protocol):
-    """A function that does one job, writes its cells to the store and returns the titles of failed cells with their
-    reasons. Workers import it by name.
+def run_job(job: Job, store: Store) -> list[str]:
+    """Do one job but for those of its cells that are finished: an earlier session, or a worker that died, may have
+    stored some of them. Returns the titles of its failed cells with their reasons.
     """
-
-    def __call__(self, job: Work, store: Store) -> list[str]: ...
+    return job.run(store, frozenset(cell.cell_id for cell in job.cells if store.is_finished(cell.cell_id)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +64,8 @@ class Backend(Protocol):
         """Return whether so many jobs are worth sending to workers, instead of doing them in this process."""
         ...
 
-    def results(self, carry: Carry, jobs: Sequence[Work], store: Store) -> Iterator[Done]:
-        """Have workers do the jobs, each with ``carry(job, store)``; yield each as soon as it ends.
+    def results(self, jobs: Sequence[Job], store: Store) -> Iterator[Done]:
+        """Have workers do the jobs, each with ``run_job``; yield each as soon as it ends.
 
         Raises:
             ClusterError: after all other jobs, if some could not be done.
@@ -112,7 +108,7 @@ class LocalBackend:
     ) -> None:
         return
 
-    def results(self, carry: Carry, jobs: Sequence[Work], store: Store) -> Iterator[Done]:
+    def results(self, jobs: Sequence[Job], store: Store) -> Iterator[Done]:
         from joblib import Parallel, delayed  # Lazy: a run in one process does not need it.
 
         workers = min(self._processes, len(jobs))
@@ -121,7 +117,7 @@ class LocalBackend:
         numbered = delayed(_numbered)
         run = os.getpid()
         with ctrl_c_blocked():
-            results = parallel(numbered(index, carry, job, store, run) for index, job in enumerate(jobs))
+            results = parallel(numbered(index, job, store, run) for index, job in enumerate(jobs))
         complete = False
         try:
             # "yield from" would close the results itself, outside of the filter below.
@@ -152,11 +148,11 @@ def _end_feeders() -> None:
             thread.join(timeout=1)
 
 
-def _numbered(index: int, carry: Carry, job: Work, store: Store, run: int) -> Done:
+def _numbered(index: int, job: Job, store: Store, run: int) -> Done:
     _end_with(run)
     keep_freed_memory()
     leave_imports_out_of_collections()
-    failed = carry(job, store)
+    failed = run_job(job, store)
     # The CPU time of the whole process, its imports included.
     return Done(index=index, failed=failed, worker=str(os.getpid()), cpu_s=time.process_time())
 

@@ -25,10 +25,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from ...audit.wording import nearest
+from ..attacking.finished_cells import Job
 from ..config.source import ConfigError
 from ..results.environment import cores, versions
 from ..results.store import Store
-from .backend import Backend, Carry, ClusterError, Done, LocalBackend, Work, ctrl_c_blocked
+from .backend import Backend, ClusterError, Done, LocalBackend, ctrl_c_blocked, run_job
 
 _ONE_AT_A_TIME = threading.Lock()
 """A worker of several threads does one job at a time: torch's number of threads belongs to the whole process."""
@@ -44,8 +45,7 @@ class Sent:
     """A job on its way to a worker.
 
     Args:
-        job: pickled with the function that does it, because its parts can be imported only from the folders
-            ``imports``.
+        job: pickled, because its parts can be imported only from the folders ``imports``.
         imports: the folders where the sender finds modules.
         versions: of Python and of the packages that can change a result.
         code: digest of the file of each module that the sender has loaded; installed packages are left out.
@@ -59,7 +59,7 @@ class Sent:
     code: Mapping[str, str]
 
 
-def packed(carry: Carry, jobs: Sequence[Work], store: Store) -> list[Sent]:
+def packed(jobs: Sequence[Job], store: Store) -> list[Sent]:
     """Return the jobs as they are sent, in their order; ``store`` is that of the session."""
     from joblib.externals.loky.backend.reduction import dumps  # Lazy: a run in one process does not need it.
 
@@ -68,7 +68,7 @@ def packed(carry: Carry, jobs: Sequence[Work], store: Store) -> list[Sent]:
     store = Store(store.folder.absolute(), identifier=store.identifier)
     version, code = _versions(), _code()
     return [
-        Sent(index=index, job=bytes(dumps((carry, job))), store=store, imports=imports, versions=version, code=code)
+        Sent(index=index, job=bytes(dumps(job)), store=store, imports=imports, versions=version, code=code)
         for index, job in enumerate(jobs)
     ]
 
@@ -89,9 +89,9 @@ def _done(sent: Sent) -> Done:
     _check_worker(sent)
     began = _begun(sent.store.identifier)
     sys.path[:] = [*sent.imports, *(place for place in sys.path if place not in sent.imports)]
-    carry, job = loads(sent.job)
+    job = loads(sent.job)
     _check_code(sent.code)
-    failed = carry(job, sent.store)
+    failed = run_job(job, sent.store)
     _note_loaded()
     return Done(index=sent.index, failed=failed, worker=_name(), cpu_s=time.process_time() - began)
 
@@ -230,11 +230,11 @@ class DaskBackend:
     ) -> None:
         self._opened.close()
 
-    def results(self, carry: Carry, jobs: Sequence[Work], store: Store) -> Iterator[Done]:
+    def results(self, jobs: Sequence[Job], store: Store) -> Iterator[Done]:
         from distributed import as_completed
 
         # pure=False: Dask would otherwise take equal jobs of an earlier session for this one.
-        futures = [self._client.submit(do, sent, pure=False) for sent in packed(carry, jobs, store)]
+        futures = [self._client.submit(do, sent, pure=False) for sent in packed(jobs, store)]
         lost = []
         try:
             for future in as_completed(futures, loop=self._client.loop):
@@ -327,11 +327,11 @@ class RayBackend:
         if self._ours:
             ray.shutdown()
 
-    def results(self, carry: Carry, jobs: Sequence[Work], store: Store) -> Iterator[Done]:
+    def results(self, jobs: Sequence[Job], store: Store) -> Iterator[Done]:
         import ray
 
         remote = ray.remote(num_cpus=1, max_retries=_DEATHS)(do)
-        tasks = [remote.remote(sent) for sent in packed(carry, jobs, store)]
+        tasks = [remote.remote(sent) for sent in packed(jobs, store)]
         lost = []
         try:
             # Python's own futures: ray.wait would turn whatever a handler of signals raises into KeyboardInterrupt.

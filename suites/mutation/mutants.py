@@ -1,7 +1,7 @@
 """Find mechanisms and protections with a planted bug (mutants) by name, and write the result rows of their audits."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +22,6 @@ from ..results.record import Record
 from ..results.store import Store
 from ..vertical.runs import DependentRuns
 from .mutant_audit import MutantAudit, VersionFindings, audit_broken, audit_correct, plan_mutant_audit
-from .mutant_job import MutantJob
 from .versions import Versions, mechanism_versions, versions_of
 from .vertical_mutant import vertical_versions
 from .vote_mutant import vote_versions
@@ -88,28 +87,50 @@ def class_of(name: str) -> type[Any]:
     return find("defense", name) if part is None else part.load()
 
 
-def run_mutant(job: MutantJob, store: Store, finished: frozenset[str]) -> list[str]:
-    """Audit the broken and the correct version of a mutant, and write the result rows; return a description of each
-    failure.
+@dataclass(frozen=True, kw_only=True)
+class MutantJob:
+    """A job that audits one mutant (a mechanism with a planted bug) and its correct version.
 
-    Raises:
-        UnwritableRunFolder: if the folder cannot be written.
+    Args:
+        alpha: level of all tests of the correct version together.
+        broken, correct: cells of the two versions; an unusual correct case has no broken one.
     """
-    wanted = [cell for cell in job.cells if cell.cell_id not in finished]
-    if not wanted:
-        return []
-    # Processes share the cores: more threads in each would slow all of them down.
-    torch.set_num_threads(1)
-    kind, clock = known_mutants()[job.name], Clock()
-    with failures_as_rows(wanted, store, clock) as failed:
-        checks = {cell.cell_id: _checks(job, cell) for cell in job.cells}
-        audit = _audit(job, kind, checks)
-        for cell in wanted:
-            rows = _rows(cell, job, audit, checks[cell.cell_id], store)
-            store.finish(cell.cell_id, [row.model_copy(update=clock.fields()) for row in rows])
-            # The next version's rows must not count this one's time.
-            clock = Clock()
-    return failed
+
+    name: str
+    spec: MutantsSpec
+    seeds: tuple[int, ...]
+    alpha: float
+    # Two cells but one job: the pilot that plans the audit of both versions then runs once.
+    broken: Cell | None
+    correct: Cell
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The units of work of this job: the audits of the broken version, if any, and of the correct one."""
+        return (self.correct,) if self.broken is None else (self.broken, self.correct)
+
+    def run(self, store: Store, finished: frozenset[str]) -> list[str]:
+        """Audit the broken and the correct version of a mutant, and write the result rows; return a description of each
+        failure.
+
+        Raises:
+            UnwritableRunFolder: if the folder cannot be written.
+        """
+        wanted = [cell for cell in self.cells if cell.cell_id not in finished]
+        if not wanted:
+            return []
+        # Processes share the cores: more threads in each would slow all of them down.
+        torch.set_num_threads(1)
+        kind, clock = known_mutants()[self.name], Clock()
+        with failures_as_rows(wanted, store, clock) as failed:
+            checks = {cell.cell_id: _checks(self, cell) for cell in self.cells}
+            audit = _audit(self, kind, checks)
+            for cell in wanted:
+                rows = _rows(cell, self, audit, checks[cell.cell_id], store)
+                store.finish(cell.cell_id, [row.model_copy(update=clock.fields()) for row in rows])
+                # The next version's rows must not count this one's time.
+                clock = Clock()
+        return failed
 
 
 def _checks(job: MutantJob, cell: Cell) -> tuple[CheckResult, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...audit.wording import counted
 from ...defenses.defense import Defense
-from ..audits.planned_audit import PlannedAudit
+from ..audits.audit_method import PlannedAudit
 from ..audits.power import enough_replicas
 from ..config.resolve import resolve
 from ..config.source import ConfigError, Source

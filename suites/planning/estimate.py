@@ -15,12 +15,10 @@ from statistics import median
 from typing import Any, TypeVar
 
 from ...audit.wording import counted
-from ..attacking.finished_cells import AttackCell
+from ..attacking.finished_cells import AttackCell, Clock, failures_as_rows
 from ..attacking.shadows import ShadowJob
-from ..attacking.trial import TrialJob, run_trial
-from ..audits.audit_claim import run_block
-from ..audits.audit_method import BlockMethod, audit_methods
-from ..audits.planned_audit import BlockJob, PlannedAudit
+from ..attacking.trial import TrialJob
+from ..audits.audit_method import BlockJob, BlockMethod, PlannedAudit
 from ..results.environment import cores, hardware
 from ..results.store import MANIFEST, RESULTS, Store
 from .run_plan import RunPlan
@@ -162,7 +160,7 @@ def _fewer_iterations(item: AttackCell, size: int) -> AttackCell:
 
 def _times_of(job: TrialJob) -> dict[str, float]:
     """CPU seconds of the cells of a job, done in a folder of its own; a cell that fails has none."""
-    return _in_a_folder(lambda store: run_trial(job, store, frozenset()), [cell.cell_id for cell in job.cells])
+    return _in_a_folder(lambda store: job.run(store, frozenset()), [cell.cell_id for cell in job.cells])
 
 
 def _in_a_folder(work: Callable[[Store], Any], cells: list[str]) -> dict[str, float]:
@@ -192,12 +190,12 @@ def _of_blocks(plan: RunPlan, end: float) -> dict[Kind, float]:
 
 def _run_time(block: BlockJob, rounds: int) -> float | None:
     short = replace(block, claim=replace(block.claim, rounds=rounds))
-    found = _in_a_folder(lambda store: run_block(short, store, frozenset()), [block.cell.cell_id])
+    found = _in_a_folder(lambda store: short.run(store, frozenset()), [block.cell.cell_id])
     return found.get(block.cell.cell_id)
 
 
 def _block_kind(block: BlockJob) -> Kind:
-    return (block.cell.facts["federation"], block.cell.facts["defense"], block.method, block.claim.claim_id)
+    return (block.cell.facts["federation"], block.cell.facts["defense"], block.method.name, block.claim.claim_id)
 
 
 def _of_audits(plan: RunPlan, runs: Mapping[Kind, float]) -> Iterator[tuple[str, float]]:
@@ -213,15 +211,15 @@ def _of_audits(plan: RunPlan, runs: Mapping[Kind, float]) -> Iterator[tuple[str,
 
 
 def _check_time(audit: PlannedAudit) -> float | None:
-    method, start = audit_methods()[audit.method], time.process_time()
+    method = audit.method
     if not isinstance(method, BlockMethod):
         return None
-    try:
-        # Those that every method has; the others read the audit's runs, and are quick.
-        BlockMethod.checks(method, audit, Store(Path()))
-    except Exception:  # A user's own part may raise anything; the audit's own row will record it.
-        return None
-    return time.process_time() - start
+    with tempfile.TemporaryDirectory(prefix="fedassay") as name:
+        store, start = Store(Path(name)), time.process_time()
+        with failures_as_rows([audit.cell], store, Clock()) as failed:
+            # Those that every method has; the others read the audit's runs, and are quick.
+            BlockMethod.checks(method, audit.opened(), store)
+        return None if failed or store.is_finished(audit.cell.cell_id) else time.process_time() - start
 
 
 def _of_shadows(job: ShadowJob, plan: RunPlan, found: Mapping[str, float]) -> dict[str, float]:

@@ -1,18 +1,27 @@
 """Choose for each stated claim the audit method, its share of the error rate alpha, and the runs to make."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
 from ...audit.claim import Claim
 from ...audit.power import Look, planned_looks
 from ..attacking.shadows import ShadowJob
 from ..attacking.trial import TrialJob
-from ..audits.audit_method import AttackMethod, BlockMethod, attack_methods, chosen_method
-from ..audits.planned_audit import AttackedFederation, AuditRequest, BlockJob, PlannedAudit
+from ..audits.audit_method import (
+    AttackedFederation,
+    AttackMethod,
+    BlockJob,
+    BlockMethod,
+    PlannedAudit,
+    attack_methods,
+    chosen_method,
+)
+from ..audits.case import Case
 from ..config.resolve import DefenseEntry, ResolvedSuite, audited, task_of
 from ..config.source import ConfigError
 from ..config.tables.suite import AuditSpec
+from ..results.cell import Cell
 from ..results.claims_file import PlannedClaim
 from .plan_cells import CellMaker, PreparedDefenses, change_of
 
@@ -85,11 +94,11 @@ class AuditPlanner:
             raise ConfigError(f"defense {entry.label}: {error}") from error
         budget = method.budget(claim, audit)
         one = _Chosen(entry=entry, claim=claim, audit=budget, method=method, seeds=seeds, out_of_scope=reason)
-        return one if reason else replace(one, out_of_scope=method.unfit(self._block(one, seeds[0], 1)))
+        return one if reason else replace(one, out_of_scope=method.unfit(self._block(one, seeds[0])))
 
-    def _request(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec, seed: int) -> AuditRequest:
+    def _request(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec, seed: int) -> Case:
         spec = self.suite.spec.federations[audit.federation]
-        return AuditRequest(
+        return Case(
             federation=spec,
             change=change_of(entry, spec),
             audit=audit,
@@ -118,7 +127,7 @@ class AuditPlanner:
         )
         return PlannedAudit(
             cell=cell,
-            method=one.method.name,
+            method=one.method,
             claim=one.claim,
             alpha=alpha,
             blocks=blocks,
@@ -130,16 +139,24 @@ class AuditPlanner:
     def _blocks(self, one: _Chosen, looks: tuple[Look, ...]) -> Iterator[BlockJob]:
         """The runs of each stage, which lies between two looks; of each seed in turn."""
         until = [look.replicas for look in looks] or [one.audit.replicas]
+        prepared = [one.method.on_its_federation(self._block(one, seed)) for seed in one.seeds]
         for stage, (before, after) in enumerate(pairwise([0, *until])):
             shares = one.method.shares(after - before, len(one.seeds))
-            for seed, share in zip(one.seeds, shares, strict=False):
+            for block, share in zip(prepared, shares, strict=False):
                 # Seeds beyond the number of replicas get none, and no block.
                 if share:
-                    yield one.method.on_its_federation(self._block(one, seed, share, stage))
+                    runs, cell = one.method.runs(share), self._block_cell(one, block.seed, share, stage)
+                    yield replace(block, replicas=share, runs=runs, cell=cell, stage=stage)
 
-    def _block(self, one: _Chosen, seed: int, replicas: int, stage: int = 0) -> BlockJob:
+    def _block(self, one: _Chosen, seed: int) -> BlockJob:
+        """The runs of one seed, without their number."""
         request = self._request(one.entry, one.claim, one.audit, seed)
-        cell = self.cells.cell(
+        own = {field.name: getattr(request, field.name) for field in fields(request)}
+        own |= {"inert": one.method.inert(one.audit), "device": self.suite.spec.device}
+        return BlockJob(**own, method=one.method, replicas=0, runs=0, cell=self._block_cell(one, seed, 0, 0))
+
+    def _block_cell(self, one: _Chosen, seed: int, replicas: int, stage: int) -> Cell:
+        return self.cells.cell(
             one.entry,
             one.audit.federation,
             seed,
@@ -151,17 +168,7 @@ class AuditPlanner:
             claim_id=one.claim.claim_id,
             # Without looks there is one stage, whose blocks keep the identity of those that were stored before.
             configuration=[one.audit.model_dump(mode="json"), replicas, *([stage] if stage else [])],
-            measured_on=audited(request.federation, one.audit),
-        )
-        return BlockJob(
-            **vars(request),
-            method=one.method.name,
-            replicas=replicas,
-            runs=one.method.runs(replicas),
-            inert=one.method.inert(one.audit),
-            cell=cell,
-            stage=stage,
-            device=self.suite.spec.device,
+            measured_on=audited(self.suite.spec.federations[one.audit.federation], one.audit),
         )
 
     def _by_attacks(
@@ -179,7 +186,7 @@ class AuditPlanner:
             # Its values depend on the scores of these attacks alone.
             configuration=[alpha, [attack.cell.cell_id for attack in found.attacks]],
         )
-        return PlannedAudit(cell=cell, method=method.name, claim=item.claim, alpha=alpha, attacked=found)
+        return PlannedAudit(cell=cell, method=method, claim=item.claim, alpha=alpha, attacked=found)
 
 
 def _looks(one: _Chosen, alpha: float) -> tuple[Look, ...]:

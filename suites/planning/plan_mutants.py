@@ -9,13 +9,13 @@ from ...defenses.controls import fault as fault_module
 from ..config.resolve import ResolvedSuite, identity
 from ..config.source import ConfigError
 from ..config.tables.suite import Suite
-from ..mutation.mutant_job import MutantJob
 from ..mutation.mutants import (
     CORRECT_CASE,
     MECHANISM,
     PAIR,
     TRANSFER,
     VERTICAL,
+    MutantJob,
     chosen_mutants,
     class_of,
     known_mutants,

@@ -36,8 +36,9 @@ from ..results.cell import Cell
 from ..results.claims_file import PlannedClaim
 from ..results.environment import hardware
 from ..transfer import TransferAuditJob, TransferTrialJob
+from ..vertical.audit import VerticalAuditJob
 from ..vertical.runs import BLOCK
-from ..vertical.trial import VerticalAuditJob, VerticalTrialJob
+from ..vertical.trial import VerticalTrialJob
 from .plan_cells import outside_facts, part_facts
 
 _COPIES = 2

@@ -13,13 +13,11 @@ from ...fl.task import network_of
 from ..attacking.other_jobs import OtherAuditJob, OtherTrialJob
 from ..attacking.shadows import ShadowJob
 from ..attacking.trial import TrialJob
-from ..audits.audit_method import audit_methods
-from ..audits.planned_audit import PlannedAudit
+from ..audits.audit_method import PlannedAudit
 from ..config.other_federations import vertical_task_of
 from ..results.outcome import Trained, other_training
-from ..vertical.audit import why_not
+from ..vertical.audit import VerticalAuditJob, why_not
 from ..vertical.label_coins import most_in_one_run
-from ..vertical.trial import VerticalAuditJob
 from .run_plan import RunPlan
 
 _MOST_AUDITS = 100
@@ -127,7 +125,7 @@ def _audit_lines(audit: PlannedAudit, own: Mapping[str, Trained]) -> list[str]:
     if audit.out_of_scope:
         return [f"{claim}: OUT OF SCOPE: {audit.out_of_scope}"]
     try:
-        first, *more = audit_methods()[audit.method].plan_text(audit)
+        first, *more = audit.method.plan_text(audit)
     # Printed, not raised: one audit that will fail must not hide the plan of all others.
     except ValueError as error:
         return [f"{claim}: FAILS: {error}"]

@@ -3,25 +3,20 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ...attacks.attack import Undefined
-from ...fl.streams import Streams
-from ...fl.task import Task
-from ..attacking.finished_cells import AttackCell
+from ..attacking.finished_cells import AttackCell, Job
 from ..attacking.other_jobs import OtherAuditJob, OtherTrialJob
 from ..attacking.shadows import ShadowJob
 from ..attacking.trial import TrialJob
-from ..audits.planned_audit import BlockJob, PlannedAudit
+from ..audits.audit_method import BlockJob, PlannedAudit
+from ..config.compatibility import check_candidates
 from ..config.resolve import AttackEntry, DefenseEntry, ResolvedSuite, audited, check_executor, identity, task_of
-from ..config.source import ConfigError, Source
-from ..mutation.mutant_job import MutantJob
+from ..mutation.mutants import MutantJob
 from ..results.cell import Cell
 from ..results.claims_file import PlannedClaim
 from .plan_audits import AuditPlanner, own_part, shadow_jobs
 from .plan_cells import CellMaker, PreparedDefenses, change_of, outside_facts, part_facts
 from .plan_mutants import mutant_versions, plan_mutants
 from .plan_other import TransferPlanner, VerticalPlanner
-
-Job = TrialJob | ShadowJob | BlockJob | MutantJob | OtherTrialJob | OtherAuditJob
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +131,8 @@ class _Planner:
             for entry in self.suite.attacks:
                 # Attacks on shadow federations score every sample, and choose no candidates.
                 if name in entry.federations and entry.shadows is None:
-                    _check_candidates(entry, name, task, seed, self.suite.source)
+                    place = self.suite.source.where(("attacks", entry.label, "count"))
+                    check_candidates(entry.attack, task, seed, f"{place}: attack {entry.label} on federation {name}")
 
     def _trial(self, entry: DefenseEntry, name: str, seed: int) -> TrialJob:
         spec = self.suite.spec.federations[name]
@@ -169,18 +165,6 @@ class _Planner:
             configuration=attack.configuration,
         )
         return AttackCell(cell=cell, entry=attack)
-
-
-def _check_candidates(entry: AttackEntry, federation: str, task: Task, seed: int, source: Source) -> None:
-    try:
-        entry.attack.plant(task, Streams(seed).generator("candidates"))
-    except Undefined:  # The attack's rows record why it does not apply here.
-        return
-    except ValueError as error:
-        place = source.where(("attacks", entry.label, "count"))
-        raise ConfigError(f"{place}: attack {entry.label} on federation {federation}: {error}") from error
-    except Exception:  # A user's attack may raise anything: it becomes a failed row, and the other attacks still run.
-        return
 
 
 def plan_run(suite: ResolvedSuite) -> RunPlan:

@@ -17,56 +17,72 @@ from ...defenses.vertical.defense import VerticalDefense
 from ...fl.streams import Streams
 from ...fl.vertical.protection import Noised, VerticalLaw, VerticalPlan, VerticalProtection
 from ...fl.vertical.task import VerticalTask
-from ..attacking.finished_cells import finish_cell
+from ..attacking.other_jobs import OtherAuditJob
 from ..config.other_federations import small_plan, vertical_plan_of, vertical_task_of
-from ..config.tables.other_federations import VerticalAuditSpec
-from ..results.cell import verdict_rows
-from ..results.store import Store
+from ..config.tables.other_federations import VerticalAuditSpec, VerticalSpec
 from .checks.claim_checks import vertical_checks
 from .checks.play_back import play_back_checks
 from .label_coins import measured_by_labels, measured_in_one_run
 from .pairs import Pair, frequent, pairs_of_claim, why_no_pair
 from .runs import DependentRuns, measured_in_runs
-from .trial import VerticalAuditJob
 
 WHOLE = Check("the whole federation")
 MOST_STEPS, MOST_NUMBERS = 1000, 20_000
 """Steps of a federation, and numbers of its messages of a batch, up to which the checks are made on it as it is."""
 
 
-def audit_vertical(job: VerticalAuditJob, store: Store, finished: frozenset[str]) -> list[str]:
-    """Audit one claim and write its verdict; return a description of each failure.
+@dataclass(frozen=True, kw_only=True)
+class VerticalAuditJob(OtherAuditJob):
+    """A job that audits one claim about a vertical federation, by independent runs of a small one or one run of it."""
 
-    Raises:
-        UnwritableRunFolder: if the folder cannot be written.
-    """
-    return finish_cell(job.cell, store, finished, lambda: verdict_rows(job.cell, *found_about(job)))
+    federation: VerticalSpec
+    defense: VerticalDefense
 
+    @property
+    def one_run(self) -> bool:
+        """Whether the verdict is computed from one run of the whole federation, and not from two arms of runs."""
+        return self.federation.audit is not None and self.federation.audit.design != "independent"
 
-def found_about(job: VerticalAuditJob) -> tuple[Finding, tuple[CheckResult, ...]]:
-    """Return the finding about a claim, and the results of its implementation checks.
+    @property
+    def replicas(self) -> int:
+        return 0 if self.federation.audit is None or self.one_run else self.federation.audit.replicas
 
-    OUT_OF_SCOPE where the defense states another claim about the federation that is run, no pair of inputs is known for
-    the claim's unit and observer, or runs that are made together depend on each other.
-    """
-    claim, settings = job.claim, _settings(job)
-    whole = vertical_task_of(job.federation, job.seed)
-    own = vertical_plan_of(job.federation, whole)
-    small = _restricted(whole, own, settings)
-    why = why_not(claim, settings.design, frozen=job.federation.frozen)
-    if why:
-        return not_audited(claim, why), ()
-    of_small = _Stated.about(job.defense, claim, *small)
-    of_whole = _Stated.about(job.defense, claim, whole, own)
-    run = of_whole if job.one_run else of_small
-    if run is None:
-        return not_audited(claim, "the defense states another claim about the federation that the audit runs"), ()
-    checks = worst_results([*_checks(job, of_small), *_whole_checks(job, of_whole)], "federations", required=RELEASED)
-    try:
-        measured = _measured(job, settings, run)
-    except DependentRuns as why:
-        return not_audited(claim, str(why)), checks
-    return judge(claim, measured, checked=_power(claim, checks, of_small.law if of_small else None)), checks
+    @property
+    def tested(self) -> int:
+        return self.replicas // 2  # The other half chooses the threshold.
+
+    @property
+    def runs(self) -> int:
+        if self.federation.audit is None:
+            return 0
+        return 1 if self.one_run else 2 * (self.replicas + self.federation.audit.pilot)
+
+    def found(self) -> tuple[Finding, tuple[CheckResult, ...]]:
+        """Return the finding about a claim, and the results of its implementation checks.
+
+        OUT_OF_SCOPE where the defense states another claim about the federation that is run, no pair of inputs is known
+        for the claim's unit and observer, or runs that are made together depend on each other.
+        """
+        claim, settings = self.claim, _settings(self)
+        whole = vertical_task_of(self.federation, self.seed)
+        own = vertical_plan_of(self.federation, whole)
+        small = _restricted(whole, own, settings)
+        why = why_not(claim, settings.design, frozen=self.federation.frozen)
+        if why:
+            return not_audited(claim, why), ()
+        of_small = _Stated.about(self.defense, claim, *small)
+        of_whole = _Stated.about(self.defense, claim, whole, own)
+        run = of_whole if self.one_run else of_small
+        if run is None:
+            return not_audited(claim, "the defense states another claim about the federation that the audit runs"), ()
+        checks = worst_results(
+            [*_checks(self, of_small), *_whole_checks(self, of_whole)], "federations", required=RELEASED
+        )
+        try:
+            measured = _measured(self, settings, run)
+        except DependentRuns as why:
+            return not_audited(claim, str(why)), checks
+        return judge(claim, measured, checked=_power(claim, checks, of_small.law if of_small else None)), checks
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,7 +1,6 @@
 """Train one vertical federation and run every attack of the suite on it; a failure is stored as a result row."""
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -10,64 +9,21 @@ from ...attacks.attack import Level
 from ...attacks.vertical.attack import VerticalAttack, VerticalKnowledge
 from ...audit.evidence import CandidateScores, PersonColumns, PersonLabels
 from ...audit.wording import counted
-from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
+from ...defenses.vertical.defense import VerticalPrepared
 from ...fl.streams import Streams
 from ...fl.vertical.engine import run_vertical
 from ...fl.vertical.network import VerticalModels
 from ...fl.vertical.protection import VerticalLaw, VerticalPlan
 from ...fl.vertical.task import People, VerticalTask, predicted, utility_of
 from ...fl.vertical.view import VerticalRecorder
-from ..attacking.finished_cells import AttackCell, Works, finish_job
-from ..attacking.other_jobs import OtherAuditJob, OtherTrialJob
+from ..attacking.finished_cells import AttackCell
+from ..attacking.other_jobs import OtherTrialJob
 from ..config.other_federations import vertical_plan_of, vertical_task_of
 from ..config.tables.other_federations import VerticalSpec
 from ..results.record import Record
 from ..results.store import Store
 from ..scoring.label_rows import score_person_columns, score_person_labels
 from ..scoring.membership_rows import all_scores, score_membership
-
-
-@dataclass(frozen=True, kw_only=True)
-class VerticalTrialJob(OtherTrialJob):
-    """A job that trains one vertical federation once and runs all attacks on it."""
-
-    federation: VerticalSpec
-    prepared: VerticalPrepared
-
-    @property
-    def words(self) -> str:
-        spec = self.federation
-        holders = spec.columns if isinstance(spec.columns, int) else len(spec.columns)
-        parties = f"columns at {holders} of {holders + (not spec.active)} parties"
-        return f"{parties}, {counted(spec.epochs, 'epoch')}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class VerticalAuditJob(OtherAuditJob):
-    """A job that audits one claim about a vertical federation, by independent runs of a small one or one run of it."""
-
-    federation: VerticalSpec
-    defense: VerticalDefense
-
-    @property
-    def one_run(self) -> bool:
-        """Whether the verdict is computed from one run of the whole federation, and not from two arms of runs."""
-        return self.federation.audit is not None and self.federation.audit.design != "independent"
-
-    @property
-    def replicas(self) -> int:
-        return 0 if self.federation.audit is None or self.one_run else self.federation.audit.replicas
-
-    @property
-    def tested(self) -> int:
-        return self.replicas // 2  # The other half chooses the threshold.
-
-    @property
-    def runs(self) -> int:
-        if self.federation.audit is None:
-            return 0
-        return 1 if self.one_run else 2 * (self.replicas + self.federation.audit.pilot)
-
 
 CANDIDATES = 400
 """Most candidates of a membership attack of either kind, members and non-members."""
@@ -84,75 +40,71 @@ class TrainedVertical:
     recorders: dict[str, VerticalRecorder]
 
 
-def run_vertical_trial(job: VerticalTrialJob, store: Store, finished: frozenset[str]) -> list[str]:
-    """Train one vertical federation, run and score the attacks on it, and write the results that are not yet stored.
+@dataclass(frozen=True, kw_only=True)
+class VerticalTrialJob(OtherTrialJob):
+    """A job that trains one vertical federation once and runs all attacks on it."""
 
-    Returns the titles of failed cells with their reasons.
+    federation: VerticalSpec
+    prepared: VerticalPrepared
 
-    Raises:
-        UnwritableRunFolder: the cells written before stay.
-    """
-    return finish_job(job.cells, store, finished, partial(_train, job), partial(_works, job, store))
+    @property
+    def words(self) -> str:
+        spec = self.federation
+        holders = spec.columns if isinstance(spec.columns, int) else len(spec.columns)
+        parties = f"columns at {holders} of {holders + (not spec.active)} parties"
+        return f"{parties}, {counted(spec.epochs, 'epoch')}"
 
+    def trained(self, attacker: VerticalAttack | None = None) -> TrainedVertical:
+        """Train the federation for all observers of its attacks, or again for one active attacker."""
+        task, streams = vertical_task_of(self.federation, self.seed), Streams(self.seed)
+        plan = vertical_plan_of(self.federation, task)
+        attacks = [item.entry.part.instance for item in self.attacks] if attacker is None else [attacker]
+        observers = {str(attack.observer): attack.observer for attack in attacks}
+        recorders = {name: VerticalRecorder(observer=observer) for name, observer in observers.items()}
+        speeds = {} if attacker is None else attacker.speeds(0)  # The first passive party attacks.
+        final = run_vertical(
+            task, plan, self.prepared.protection, streams, recorders=list(recorders.values()), speeds=speeds
+        )
+        if not all(bool(torch.isfinite(layer).all()) for layers in (*final.bottoms, final.top) for layer in layers):
+            raise FloatingPointError("training diverged: the final models hold NaN or infinity")
+        return TrainedVertical(task=task, plan=plan, streams=streams, final=final, recorders=recorders)
 
-def _works(job: VerticalTrialJob, store: Store, trained: TrainedVertical) -> Works:
-    yield job.training, partial(_utility, job, trained)
-    yield from ((item.cell, partial(_attacked, item, job, trained, store)) for item in job.attacks)
+    def utility(self, trained: TrainedVertical) -> list[Record]:
+        """Accuracy on the test people, and, of two classes, the area under the ROC curve."""
+        task, protection = trained.task, self.prepared.protection
+        logits = predicted(trained.final, task.test, trained.plan, protection, trained.streams)[0]
+        found, n = utility_of(logits, task.test.labels), len(task.test)
+        values = {"accuracy": (found.accuracy, "share of people", "higher_better")}
+        values["loss"] = (found.loss, "nats", "lower_better")
+        if found.auc is not None:
+            values["test_auc"] = (found.auc, "probability", "higher_better")
+        return [
+            self.training.record(metric=metric, value=value, n=n, unit=unit, direction=direction)
+            for metric, (value, unit, direction) in values.items()
+        ]
 
-
-def _train(job: VerticalTrialJob, attacker: VerticalAttack | None = None) -> TrainedVertical:
-    """Train the federation for all observers of its attacks, or again for one active attacker."""
-    task, streams = vertical_task_of(job.federation, job.seed), Streams(job.seed)
-    plan = vertical_plan_of(job.federation, task)
-    attacks = [item.entry.part.instance for item in job.attacks] if attacker is None else [attacker]
-    observers = {str(attack.observer): attack.observer for attack in attacks}
-    recorders = {name: VerticalRecorder(observer=observer) for name, observer in observers.items()}
-    speeds = {} if attacker is None else attacker.speeds(0)  # The first passive party attacks.
-    final = run_vertical(
-        task, plan, job.prepared.protection, streams, recorders=list(recorders.values()), speeds=speeds
-    )
-    if not all(bool(torch.isfinite(layer).all()) for layers in (*final.bottoms, final.top) for layer in layers):
-        raise FloatingPointError("training diverged: the final models hold NaN or infinity")
-    return TrainedVertical(task=task, plan=plan, streams=streams, final=final, recorders=recorders)
-
-
-def _utility(job: VerticalTrialJob, trained: TrainedVertical) -> list[Record]:
-    """Accuracy on the test people, and, of two classes, the area under the ROC curve."""
-    task, protection = trained.task, job.prepared.protection
-    logits = predicted(trained.final, task.test, trained.plan, protection, trained.streams)[0]
-    found, n = utility_of(logits, task.test.labels), len(task.test)
-    values = {"accuracy": (found.accuracy, "share of people", "higher_better")}
-    values["loss"] = (found.loss, "nats", "lower_better")
-    if found.auc is not None:
-        values["test_auc"] = (found.auc, "probability", "higher_better")
-    return [
-        job.training.record(metric=metric, value=value, n=n, unit=unit, direction=direction)
-        for metric, (value, unit, direction) in values.items()
-    ]
-
-
-def _attacked(item: AttackCell, job: VerticalTrialJob, trained: TrainedVertical, store: Store) -> list[Record]:
-    attack: VerticalAttack = item.entry.part.instance
-    # An active party changes the training, so its view comes from a federation of its own.
-    if attack.active:
-        trained = _train(job, attack)
-    recorder, people = trained.recorders[str(attack.observer)], trained.task.people
-    view = recorder.view(trained.plan, trained.final, columns=people.columns, labels=people.labels)
-    chosen = _candidates(trained) if attack.infers == "membership" else None
-    knowledge = knowledge_of(trained, attack, job, chosen and chosen[0])
-    evidence = attack.run(view, knowledge, trained.streams.generator(f"attack {item.entry.label}"))
-    if isinstance(evidence, PersonLabels):
-        return score_person_labels(item.cell, _without_known(evidence, knowledge), people)
-    if isinstance(evidence, PersonColumns):
-        return score_person_columns(item.cell, evidence, people)
-    if isinstance(evidence, CandidateScores):
-        if chosen is None:
-            raise TypeError('an attack that returns membership scores must set infers = "membership"')
-        return score_membership(item.cell, all_scores(evidence, chosen[1]), store, adversary=attack.adversary)
-    raise TypeError(
-        "an attack on a vertical federation must return PersonLabels, PersonColumns or CandidateScores, "
-        f"got {type(evidence).__name__}"
-    )
+    def attacked(self, item: AttackCell, trained: TrainedVertical, store: Store) -> list[Record]:
+        attack: VerticalAttack = item.entry.part.instance
+        # An active party changes the training, so its view comes from a federation of its own.
+        if attack.active:
+            trained = self.trained(attack)
+        recorder, people = trained.recorders[str(attack.observer)], trained.task.people
+        view = recorder.view(trained.plan, trained.final, columns=people.columns, labels=people.labels)
+        chosen = _candidates(trained) if attack.infers == "membership" else None
+        knowledge = knowledge_of(trained, attack, self, chosen and chosen[0])
+        evidence = attack.run(view, knowledge, trained.streams.generator(f"attack {item.entry.label}"))
+        if isinstance(evidence, PersonLabels):
+            return score_person_labels(item.cell, _without_known(evidence, knowledge), people)
+        if isinstance(evidence, PersonColumns):
+            return score_person_columns(item.cell, evidence, people)
+        if isinstance(evidence, CandidateScores):
+            if chosen is None:
+                raise TypeError('an attack that returns membership scores must set infers = "membership"')
+            return score_membership(item.cell, all_scores(evidence, chosen[1]), store, adversary=attack.adversary)
+        raise TypeError(
+            "an attack on a vertical federation must return PersonLabels, PersonColumns or CandidateScores, "
+            f"got {type(evidence).__name__}"
+        )
 
 
 def _without_known(evidence: PersonLabels, knowledge: VerticalKnowledge) -> PersonLabels:

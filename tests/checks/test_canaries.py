@@ -9,7 +9,6 @@ from fedassay.checks.canaries import CANARIES
 from fedassay.fl.canary import Canary, DataCanary
 from fedassay.fl.streams import Streams
 from fedassay.suites.audits.canary_replicas import canary_for
-from fedassay.suites.audits.case import audited_federation, canary_length, claimed_release
 from suite_text import tables
 
 DEFENSES = {name: {} for name in ("dp_sgd", "dp_fedavg", "ldp_gaussian", "control_noise_halved")}
@@ -36,8 +35,7 @@ def planted(block_of):
 
     def plant(canary, defense, *, seed=0):
         block = block_of(canary, defense, seed=seed)
-        task, plan = audited_federation(block)
-        return canary_for(block, task, plan), task, block
+        return canary_for(block), block.small[0], block
 
     return plant
 
@@ -161,6 +159,6 @@ def test_a_crafted_sample_is_saturated_and_labelled_as_the_initial_model_finds_l
 
 
 def test_only_a_canary_that_is_alone_on_its_weight_is_scored_by_the_law(block_of):
-    assert claimed_release(block_of("dirac", "dp_sgd")) is not None
-    assert [claimed_release(block_of(name, "dp_sgd")) for name in list(CANARIES)[1:]] == [None] * 3
-    assert canary_length(block_of("dirac", "dp_sgd"), audited_federation(block_of("dirac", "dp_sgd"))[1]) == 10.0
+    assert block_of("dirac", "dp_sgd").release is not None
+    assert [block_of(name, "dp_sgd").release for name in list(CANARIES)[1:]] == [None] * 3
+    assert block_of("dirac", "dp_sgd").length == 10.0

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from fedassay.suites.execution import run as workers_module
+from fedassay.suites.audits.audit_method import PlannedAudit
 from fedassay.suites.results import store as store_module
 from fedassay.suites.results.store import Store
 
@@ -102,7 +102,7 @@ def test_a_defense_in_a_file_of_ones_own_runs_by_its_path_and_stands_in_the_repo
 @pytest.mark.simulations
 def test_a_resumed_run_prints_what_a_whole_one_does(say, suite_file, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(workers_module, "audit_claim", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(PlannedAudit, "run", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
         stopped = say("run", suite_file(), "-j", 1, "-o", "my run")
     assert stopped.exit_code == 130
     assert stopped.stderr == ("interrupted. Finished cells are kept; go on with: fedassay resume 'my run'\n")

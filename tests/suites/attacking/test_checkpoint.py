@@ -54,7 +54,7 @@ def killed_after(job, store, rounds, monkeypatch):
 
     with monkeypatch.context() as patch, pytest.raises(Killed):  # noqa: PT012
         patch.setattr(Store, "save_arrays", save)
-        trial_module.run_trial(job, store, frozenset())
+        job.run(store, frozenset())
 
 
 @pytest.mark.simulations
@@ -67,11 +67,11 @@ def test_stopped_and_resumed_is_uninterrupted_to_the_last_bit(job, tmp_path, mon
     monkeypatch.setattr(
         trial_module, "run_federation", lambda *given, **more: finals.append(real(*given, **more)) or finals[-1]
     )
-    trial_module.run_trial(one, whole, frozenset())
+    one.run(whole, frozenset())
     killed_after(one, halves, rounds, monkeypatch)
     assert "checkpoint.npz" in files(halves, one)
     assert "records.jsonl" not in files(halves, one)
-    assert trial_module.run_trial(one, halves, frozenset()) == []
+    assert one.run(halves, frozenset()) == []
     assert len(finals) == 2
     assert torch.equal(*finals)
     cell = one.training.cell_id
@@ -89,7 +89,7 @@ def test_a_resumed_cells_time_is_that_of_both_sessions(job, tmp_path, monkeypatc
     cpu_s = json.loads(arrays["header"].tobytes())["cpu_s"]
     text = arrays["header"].tobytes().replace(f'"cpu_s": {cpu_s}'.encode(), b'"cpu_s": 1000.0')
     store.save_arrays(one.training.cell_id, "checkpoint", arrays | {"header": np.frombuffer(text, dtype=np.uint8)})
-    trial_module.run_trial(one, store, frozenset())
+    one.run(store, frozenset())
     assert 1000 < store.cell_records(one.training.cell_id)[0].cpu_s < 1100
 
 
@@ -98,7 +98,7 @@ def test_a_resumed_cells_time_is_that_of_both_sessions(job, tmp_path, monkeypatc
 def test_what_cannot_be_read_is_reported_of_and_training_starts_over(job, tmp_path, monkeypatch, timeless, harm):
     one, whole, store = job(), Store(tmp_path / "whole"), Store(tmp_path / "halves")
     cell = one.training.cell_id
-    trial_module.run_trial(one, whole, frozenset())
+    one.run(whole, frozenset())
     killed_after(one, store, 5, monkeypatch)
     path = store.cell_folder(cell) / "checkpoint.npz"
     arrays = store.load_arrays(f"cells/{cell}/checkpoint.npz")
@@ -113,7 +113,7 @@ def test_what_cannot_be_read_is_reported_of_and_training_starts_over(job, tmp_pa
         text = arrays["header"].tobytes().replace(old.encode(), new.encode())
         store.save_arrays(cell, "checkpoint", arrays | {"header": np.frombuffer(text, dtype=np.uint8)})
     with pytest.warns(RuntimeWarning, match=r"checkpoint\.npz is not used, training starts over"):
-        assert trial_module.run_trial(one, store, frozenset()) == []
+        assert one.run(store, frozenset()) == []
     assert timeless(store.cell_records(cell)) == timeless(whole.cell_records(cell))
 
 
@@ -150,4 +150,4 @@ def test_every_kind_of_plain_data_comes_back_as_it_was_and_nothing_else_is_writt
 def test_none_is_written_before_its_time(job, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_module, "EVERY_S", 60.0)
     monkeypatch.setattr(Store, "save_arrays", lambda *given: pytest.fail("wrote"))
-    assert trial_module.run_trial(job(), Store(tmp_path), frozenset()) == []
+    assert job().run(Store(tmp_path), frozenset()) == []

@@ -19,7 +19,7 @@ from fedassay.fl.training.local import Batch
 from fedassay.reports.reading.membership import memberships
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.suites.attacking import shadows as shadows_module
-from fedassay.suites.attacking.shadows import draw_membership, run_shadows, train_shadows
+from fedassay.suites.attacking.shadows import draw_membership, train_shadows
 from fedassay.suites.config.resolve import plan_of, task_of
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
@@ -104,7 +104,7 @@ def test_federations_are_trained_once_for_all_attacks_and_not_again_for_what_is_
     assert [one["count"] for one in trained] == [8, 8]
     done = frozenset(record.cell_id for record in run.records)
     for job in relaunch(run.folder).plan.shadows:
-        assert run_shadows(job, None, done) == []
+        assert job.run(None, done) == []
     assert len(trained) == 2
 
 

@@ -9,7 +9,6 @@ from fedassay.fl.engine import run_federation
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
 from fedassay.suites.audits.canary_replicas import canary_for
-from fedassay.suites.audits.case import audited_federation
 from tape import Tape
 
 TABLES = '[defenses.dp_sgd]\n\n[audit]\nclients = 8\nsamples_per_client = 40\nreplicas = 8\ncanary = "CANARY"\n'
@@ -23,9 +22,9 @@ def taped(request, planned):
     found = {}
     for job in planned("CANARY", request.param, **SUITE).blocks:
         for world, block in itertools.product((0, 1), (0, 1, 2)):
-            task, plan = audited_federation(job)
+            task, plan = job.small
             tape, batch = Tape(), Batch(replicas=2, block=block, world=world)
-            canary = canary_for(job, task, plan)
+            canary = canary_for(job)
             run_federation(task, plan, job.protection, Streams(job.seed), batch=batch, canary=canary, recorders=[tape])
             found[job.seed, world, block] = (task, tape.events)
     return found

@@ -6,7 +6,6 @@ from fedassay.fl.data.data_folder import DataFolder
 from fedassay.fl.data.datasets import _load
 from fedassay.fl.data.location30 import FILE, location30
 from fedassay.fl.models.small_models import build_model
-from fedassay.suites.attacking.trial import run_trial
 from fedassay.suites.config.resolve import _task
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.planning.run_plan import plan_run
@@ -42,7 +41,7 @@ def test_a_federation_of_rows_trains_and_is_attacked(tabular, tmp_path, model):
     plan = plan_run(tabular(model=model))
     for trial in plan.trials:
         store = Store(tmp_path / "run")
-        assert run_trial(trial, store, frozenset()) == []
+        assert trial.run(store, frozenset()) == []
         metrics = {row.metric for cell in trial.cells for row in store.cell_records(cell.cell_id)}
         assert {"accuracy", "auc"} <= metrics
 

@@ -10,9 +10,7 @@ from fedassay.audit.evidence import Design, Projections, Setting
 from fedassay.audit.observer import Observer
 from fedassay.defenses.controls.noise import ControlSeedShared
 from fedassay.fl.streams import Streams
-from fedassay.suites.audits.audit_claim import audit_claim
 from fedassay.suites.audits.canary_replicas import canary_for
-from fedassay.suites.audits.case import audited_federation, claimed_release
 from fedassay.suites.audits.power import designed_tests
 from fedassay.suites.audits.replicas import SETTING, save_projections
 from fedassay.suites.results.store import Store
@@ -38,7 +36,7 @@ def setting_of(claim, **changes):
 
 def write_block(store, block, truth, *, stream=0, shift=0.0, **changes):
     """The block's replicas as they would be if ``truth`` were what is wrong with the claimed mechanism."""
-    release, setting = claimed_release(block), setting_of(block.claim, **changes)
+    release, setting = block.release, setting_of(block.claim, **changes)
     worlds = []
     for world in (0, 1):
         rng = Streams(stream).generator("by hand", world=world, client=block.seed)
@@ -50,7 +48,7 @@ def write_block(store, block, truth, *, stream=0, shift=0.0, **changes):
 
 
 def judged(store, audit):
-    failed = audit_claim(audit, store)
+    failed = audit.run(store, frozenset())
     row, *probes = store.cell_records(audit.cell.cell_id)
     assert {probe.role for probe in probes} <= {"probe"}
     assert bool(failed) == (row.status == "failed")
@@ -135,7 +133,7 @@ def test_the_row_states_what_was_measured_and_how(store, audit_of):
 @pytest.mark.simulations
 def test_the_threshold_is_known_before_any_score_is(store, audit_of, tmp_path):
     audit = audit_of()
-    release = claimed_release(audit.blocks[0])
+    release = audit.blocks[0].release
     known = {test.threshold for test in designed_tests(audit.claim, release, audit.blocks[0].audit, n=REPLICAS)}
     for number, (truth, shift) in enumerate(
         [(BrokenRelease(), 0.0), (BrokenRelease(noise=0.5), 0.3), (BrokenRelease(), -5.0), (BrokenRelease(), 1e3)]
@@ -190,7 +188,7 @@ def test_the_law_of_a_claim_out_of_scope_is_still_held_against_it(store, audit_o
     block = audit.blocks[0]
     halved = replace(block.protection, noise_std=block.protection.noise_std / 2)
     request = replace(block, protection=halved, defense=None)
-    assert not audit_claim(replace(audit, out_of_scope="no canary", blocks=(), request=request), store)
+    assert not replace(audit, out_of_scope="no canary", blocks=(), request=request).run(store, frozenset())
     row, *checks = store.cell_records(audit.cell.cell_id)
     assert row.verdict == "OUT_OF_SCOPE"
     assert row.reason.startswith("no canary; probe: epsilon of the law")
@@ -243,7 +241,7 @@ def test_a_block_keeps_its_setting_as_data(store, audit_of):
 def test_the_claimed_release_of_local_noise_is_the_mechanisms_own(audit_of):
     # Two clipped reports are up to twice the clip norm apart; sigma is the noise over that.
     block = audit_of().blocks[0]
-    release = claimed_release(block)
+    release = block.release
     parameters = block.claim.parameters
     assert release.sigma == pytest.approx(parameters["noise_std"] / (2 * parameters["clip_norm"]))
     assert (release.rate, release.steps, release.rounds) == (1.0, 1, 2)
@@ -251,8 +249,8 @@ def test_the_claimed_release_of_local_noise_is_the_mechanisms_own(audit_of):
 
 def test_the_canary_of_a_report_stands_at_both_ends_of_the_unused_weight(audit_of):
     block = audit_of().blocks[0]
-    task, plan = audited_federation(block)
-    canary = canary_for(block, task, plan)
+    task, plan = block.small
+    canary = canary_for(block)
     length = block.audit.canary_norm * block.claim.parameters["clip_norm"]
     assert canary.present[-1] == length == -canary.absent[-1]
     assert canary.present[:-1].abs().sum() == canary.absent[:-1].abs().sum() == 0
@@ -277,7 +275,7 @@ def test_a_defense_without_noise_and_without_a_law_is_refuted_by_the_noise_that_
 def broken_audit(audit, part):
     """The audit as it would be of a broken version that states the same claim."""
     block = audit.blocks[0]
-    _, plan = audited_federation(block)
+    _, plan = block.small
     (claim,) = part().prepare(plan).claims
     assert claim == audit.claim
     return replace(audit, blocks=(replace(block, protection=part().prepare(plan).protection, defense=None),))

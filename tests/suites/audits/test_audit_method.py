@@ -1,11 +1,11 @@
 """An audit method is one file: planner, run, measurement, verdict and plan text use it without any other change."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fedassay.suites import audits
-from fedassay.suites.audits.audit_claim import audit_claim, run_block
 from fedassay.suites.audits.audit_method import BlockMethod, audit_methods, chosen_method
 from fedassay.suites.config import part_files
 from fedassay.suites.config.tables.key_types import DESIGNS
@@ -92,13 +92,13 @@ def test_a_file_adds_a_method_to_plan_run_verdict_and_plan_text(add_toy, planned
     add_toy(member)
     plan = planned()
     (audit,), (block,) = plan.audits, plan.blocks
-    assert (audit.method, block.method, audit.cell.facts["attack"]) == ("toy", "toy", "toy")
+    assert (audit.method.name, block.method.name, audit.cell.facts["attack"]) == ("toy", "toy", "toy")
     assert plan_lines(plan)[-2].endswith(": 1000 tosses")
     assert plan_lines(plan)[-1].strip() == "a second line"
     store = Store.create(tmp_path / "run", {}, [])
-    assert run_block(block, store, frozenset()) == []
+    assert block.run(store, frozenset()) == []
     assert [row.metric for row in store.cell_records(block.cell.cell_id)] == ["tosses"]
-    assert audit_claim(audit, store) == []
+    assert audit.run(store, frozenset()) == []
     (row,) = store.cell_records(audit.cell.cell_id)
     assert (row.verdict, row.n) == (verdict, 1000)
     assert row.reason.startswith(reason)
@@ -112,7 +112,7 @@ def test_a_whole_run_uses_the_added_method(add_toy, assay, suite_file):
 
 def test_without_the_file_the_planted_canary_audits_the_claim(planned):
     (audit,) = planned().audits
-    assert audit.method == "planted_canary"
+    assert audit.method.name == "planted_canary"
 
 
 def test_every_method_has_a_file_and_a_precedence_of_its_own():
@@ -135,7 +135,7 @@ def test_a_method_brings_the_design_that_chooses_it(tmp_path, monkeypatch):
 def test_every_canary_of_a_suite_is_covered_by_exactly_one_method_that_the_suite_chooses(planned):
     (block,) = planned().blocks
     for canary in ("dirac", "random", "mislabelled", "crafted"):
-        request = block.__class__(**(vars(block) | {"audit": block.audit.model_copy(update={"canary": canary})}))
+        request = replace(block, audit=block.audit.model_copy(update={"canary": canary}))
         chosen = [
             method.name
             for method in audit_methods().values()

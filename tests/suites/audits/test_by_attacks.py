@@ -13,8 +13,8 @@ from fedassay.audit.finding import Verdict, judge
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import Streams
 from fedassay.suites.attacking.shadows import draw_membership, train_shadows
+from fedassay.suites.audits.audit_method import AttackedFederation, PlannedAudit
 from fedassay.suites.audits.by_attacks import TARGET, measure_attack, measure_attacks, scores_of
-from fedassay.suites.audits.planned_audit import AttackedFederation, PlannedAudit
 from fedassay.suites.config.resolve import plan_of, task_of
 from fedassay.suites.config.tables.suite import FederationSpec, PlanChange
 from fedassay.suites.planning.plan_text import headline, plan_lines

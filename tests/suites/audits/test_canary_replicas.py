@@ -7,9 +7,7 @@ import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Projections, Setting
 from fedassay.audit.observer import GLOBAL_MODELS
-from fedassay.suites.audits.audit_claim import run_block
 from fedassay.suites.audits.canary_replicas import check_independent
-from fedassay.suites.audits.case import claimed_release
 from fedassay.suites.audits.replicas import SETTING
 from fedassay.suites.results.store import Store
 from scipy.stats import binom, chi2
@@ -45,7 +43,7 @@ def shown(tmp_path):
 
     def run(block):
         store = Store(tmp_path / "run")
-        assert run_block(block, store, frozenset()) == []
+        assert block.run(store, frozenset()) == []
         (row,) = store.cell_records(block.cell.cell_id)
         assert (row.metric, row.value, row.status) == ("replicas", REPLICAS, "ok")
         return store.load_arrays(row.artifact)
@@ -63,7 +61,7 @@ def has_std(values, std):
 @pytest.mark.parametrize("defense", ["dp_sgd", "dp_fedavg", "ldp_gaussian"])
 def test_a_correct_defenses_replicas_follow_its_claimed_law(block_of, shown, defense):
     block = block_of(defense)
-    release, arrays = claimed_release(block), shown(block)
+    release, arrays = block.release, shown(block)
     out, within = arrays["nonmember"], arrays["member"]
     assert out.shape == within.shape == (REPLICAS, ROUNDS)
     assert arrays["nonmember_seen"].all()
@@ -79,14 +77,14 @@ def test_a_correct_defenses_replicas_follow_its_claimed_law(block_of, shown, def
 @pytest.mark.simulations
 def test_the_control_with_half_the_noise_shows_half_the_noise(block_of, shown):
     block = block_of("control_noise_halved")
-    arrays, sigma = shown(block), claimed_release(block).sigma
+    arrays, sigma = shown(block), block.release.sigma
     assert has_std(arrays["nonmember"], sigma / 2)
     assert not has_std(arrays["nonmember"], sigma)
 
 
 def test_the_control_without_a_clip_shows_the_canary_in_its_raw_length(block_of, shown):
     block = block_of("control_no_clip")
-    arrays, sigma = shown(block), claimed_release(block).sigma
+    arrays, sigma = shown(block), block.release.sigma
     assert has_std(arrays["nonmember"], sigma)
     taken = int((arrays["member"] > 5).sum())
     low, high = binom.ppf([5e-7, 1 - 5e-7], arrays["member"].size, RATE)
@@ -123,7 +121,7 @@ def test_a_block_states_what_its_scores_are_evidence_of(block_of, shown, tmp_pat
 def test_a_finished_block_is_not_run_again(block_of, tmp_path):
     block = block_of("ldp_gaussian")
     store = Store(tmp_path / "run")
-    assert run_block(block, store, frozenset({block.cell.cell_id})) == []
+    assert block.run(store, frozenset({block.cell.cell_id})) == []
     assert store.finished() == set()
 
 

@@ -10,8 +10,7 @@ from fedassay.defenses.defense import Defense, Prepared
 from fedassay.fl.laws import GaussianLaw, clip
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import normal
-from fedassay.suites.audits.audit_method import BlockMethod, block_method
-from fedassay.suites.audits.case import checked_federation, fitted
+from fedassay.suites.audits.audit_method import BlockMethod
 from fedassay.suites.mutation.versions import FederatedVersions
 
 TRIALS = (VIEW, VECTORS, NUMBERS)
@@ -60,9 +59,9 @@ def by_both(planned):
         block = replace(audit.blocks[0], seed=0)
         audit = replace(audit, blocks=(block,))
         # Methods add checks of their own runs to these.
-        own = BlockMethod.checks(block_method(block.method), audit, None)
-        task, federation = checked_federation(block)
-        given = fitted(block, federation)
+        own = BlockMethod.checks(block.method, audit, None)
+        task, federation = block.checked
+        given = block.fitted(federation)
         prepared = Prepared(protection=given.protection, claims=(given.claim,))
         versions = FederatedVersions(name="loose", task=task, plan=federation, correct=prepared, broken=None)
         return own, versions.checks(broken=False, trials=True)

@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fedassay.suites.audits.audit_claim import audit_claim, run_block
-from fedassay.suites.audits.case import audited_federation
 from fedassay.suites.audits.one_run import canary_set_for, guesses_planned
 from fedassay.suites.audits.replicas import SETTING
 from fedassay.suites.planning.plan_text import headline, plan_lines
@@ -33,8 +31,8 @@ def judged(tmp_path):
 
     def judge(audit, name="run"):
         store = Store.create(tmp_path / name, {}, [])
-        assert run_block(audit.blocks[0], store, frozenset()) == []
-        assert audit_claim(audit, store) == []
+        assert audit.blocks[0].run(store, frozenset()) == []
+        assert audit.run(store, frozenset()) == []
         return store.cell_records(audit.cell.cell_id)[0], store
 
     return judge
@@ -80,7 +78,7 @@ def test_the_coins_are_fair_and_have_a_stream_of_their_own(planned):
     coins = []
     for plan in plans:
         block = plan.blocks[0]
-        coins.append(canary_set_for(block, audited_federation(block)[1]).coins.numpy())
+        coins.append(canary_set_for(block).coins.numpy())
     assert np.array_equal(coins[0], coins[1])
     # 2,000 coins: five standard errors of a half.
     assert abs(coins[0].mean() - 0.5) < 5 * 0.5 / 2000**0.5

@@ -13,8 +13,7 @@ from fedassay.defenses.defense import Defense, Prepared
 from fedassay.fl.laws import GaussianLaw, clip
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import normal
-from fedassay.suites.audits.audit_claim import audit_claim, run_block
-from fedassay.suites.audits.case import audited_federation, implies
+from fedassay.suites.audits.case import implies
 from fedassay.suites.results.store import Store
 from thinned import thinned
 from toy_federation import toy_plan, toy_task
@@ -132,8 +131,8 @@ def audits(planned, tmp_path):
         audit = replace(audit, blocks=tuple(map(change, audit.blocks)))
         store = Store.create(tmp_path / f"run{next(numbers)}", {}, [])
         for block in audit.blocks:
-            run_block(block, store, frozenset())
-        audit_claim(audit, store)
+            block.run(store, frozenset())
+        audit.run(store, frozenset())
         return audit, store.cell_records(audit.cell.cell_id)
 
     return build
@@ -167,7 +166,7 @@ def test_noise_shares_of_the_plan_are_not_refuted_by_a_smaller_federation(audits
 def test_without_being_prepared_again_the_same_defense_would_be_refuted(audits):
     # The audit cuts ten clients to two, of which each adds a tenth of the noise.
     def as_before(block):
-        whole = block.defense.prepare(replace(audited_federation(block)[1], sizes=(10,) * 10))
+        whole = block.defense.prepare(replace(block.small[1], sizes=(10,) * 10))
         return replace(block, defense=None, protection=whole.protection, place=None)
 
     _, (verdict, *_) = audits(FromClients(), 'audit.canary="dirac"', change=as_before)

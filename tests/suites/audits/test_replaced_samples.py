@@ -1,7 +1,6 @@
 """Replaced samples: an honest claim stands, a broken one and NbAFL's published one fall."""
 
 import pytest
-from fedassay.suites.audits.case import audited_federation
 
 TABLES = """\
 {defenses}
@@ -83,5 +82,5 @@ def test_replaced_samples_are_tried_among_as_many_as_the_claim_was_made_for(plan
     """NbAFL's noise is made for clients of 20 samples: among 4 it would fall short for no fault of its clip."""
     tables = '[defenses.nbafl]\nvariant = "as_published"\n[defenses.dp_sgd]\n'
     plan = planned(text=TABLES.format(defenses=tables, canary="dirac", replicas=2), **FEDERATION)
-    sizes = {block.cell.facts["defense"]: audited_federation(block)[1].sizes for block in plan.blocks}
+    sizes = {block.cell.facts["defense"]: block.small[1].sizes for block in plan.blocks}
     assert sizes == {"nbafl": (20, 20), "dp_sgd": (4, 4)}

@@ -5,7 +5,6 @@ import torch
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.checks.canaries import absent_row
 from fedassay.suites.audits.canary_replicas import canary_for
-from fedassay.suites.audits.case import audited_federation, claimed_release
 from suite_text import tables
 
 FEDERATION = {"clients": 9, "samples": 90, "alpha": 0.05}
@@ -31,7 +30,7 @@ def block_of(planned):
 @pytest.mark.parametrize("canary", ["dirac", "random"])
 def test_a_zero_out_canary_is_there_in_both_arms_and_zero_in_one(canary, block_of):
     block = block_of(canary)
-    planted = canary_for(block, *audited_federation(block))
+    planted = canary_for(block)
     assert (planted.unit, planted.adjacency) == (Unit.CLIENT, Adjacency.ZERO_OUT)
     assert not planted.absent.any()
     assert planted.there(0) == planted.there(1) == (0,)
@@ -41,7 +40,7 @@ def test_a_zero_out_canary_is_there_in_both_arms_and_zero_in_one(canary, block_o
 def test_data_cannot_be_set_to_zero(canary, block_of):
     block = block_of(canary)
     with pytest.raises(ValueError, match="canary must be dirac or random"):
-        canary_for(block, *audited_federation(block))
+        canary_for(block)
 
 
 def test_the_row_of_the_other_arm_is_none_its_opposite_or_zero():
@@ -53,7 +52,7 @@ def test_the_row_of_the_other_arm_is_none_its_opposite_or_zero():
 
 def test_the_release_of_a_zero_out_claim_is_one_rows_length_over_the_noise(block_of):
     block = block_of("dirac")
-    release = claimed_release(block)
+    release = block.release
     assert release.sigma == pytest.approx(block.claim.parameters["noise_multiplier"])
     assert release.rate == 1.0
 

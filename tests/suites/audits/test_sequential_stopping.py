@@ -7,9 +7,12 @@ from fedassay.audit.evidence import Projections, Setting
 from fedassay.audit.finding import refutes
 from fedassay.fl.streams import Streams
 from fedassay.suites.audits import planted_canary
-from fedassay.suites.audits.audit_claim import MADE_ALL, audit_claim, omitted_row, stop_reason, where_stopped
-from fedassay.suites.audits.audit_method import block_method
-from fedassay.suites.audits.case import claimed_release
+from fedassay.suites.audits.audit_method import (
+    MADE_ALL,
+    omitted_row,
+    stop_reason,
+    where_stopped,
+)
 from fedassay.suites.audits.replicas import save_projections
 from fedassay.suites.results.store import Store
 
@@ -48,10 +51,10 @@ def carried_out(tmp_path):
                     made += block.replicas
         if not checked:
             seen, words = where_stopped(audit, store)
-            found = block_method(audit.method).reading(seen, store).measurement
+            found = audit.method.reading(seen, store).measurement
             assert words
             return refutes(audit.claim, found), made
-        audit_claim(audit, store)
+        audit.run(store, frozenset())
         return store.cell_records(audit.cell.cell_id)[0], made
 
     return run
@@ -59,7 +62,7 @@ def carried_out(tmp_path):
 
 def write_block(store, block, truth, *, stream):
     """The block's runs as they would be if ``truth`` were what is wrong with the claimed mechanism."""
-    release, setting = claimed_release(block), Setting.claimed(block.claim)
+    release, setting = block.release, Setting.claimed(block.claim)
     worlds = []
     for world in (0, 1):
         rng = Streams(stream).generator("by hand", world=world, client=block.seed, replicate=block.stage)
@@ -146,7 +149,7 @@ def test_a_failed_stage_stops_nothing_and_fails_the_audit_as_ever(audit_of, tmp_
         row = block.cell.record(metric="none", status="failed" if block is first else "ok", reason="boom")
         store.finish(block.cell.cell_id, [row])
     assert stop_reason(audit, 0, store) == ""
-    assert audit_claim(audit, store)
+    assert audit.run(store, frozenset())
     assert "boom" in store.cell_records(audit.cell.cell_id)[0].reason
 
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Unit
 from fedassay.suites.audits.canary_replicas import canary_for
-from fedassay.suites.audits.case import audited_federation, claimed_release
 from fedassay.suites.mutation.mutants import build_mutant
 from own_data import write_images
 from suite_text import tables
@@ -30,17 +29,16 @@ def data(tmp_path):
 def test_the_planted_user_lies_with_as_many_clients_as_the_claim_allows(planned, text, data):
     """Ninety images of nine owners in three parts: every owner has images at every client."""
     (block,) = planned(text=text({"user_level": {}}), **data).blocks
-    task, plan = audited_federation(block)
-    user = canary_for(block, task, plan)
+    user = canary_for(block)
     assert (user.unit, user.holders, user.copies > 1) == (Unit.USER, (0, 1, 2), True)
-    release = claimed_release(block)
+    release = block.release
     assert (release.rate, release.sigma) == (1.0, pytest.approx(block.claim.parameters["noise_multiplier"]))
 
 
 @pytest.mark.parametrize("canary", ["random", "mislabelled", "crafted"])
 def test_other_canaries_are_users_too(planned, text, data, canary):
     (block,) = planned(text=text({"user_level": {}}, canary=canary), **data).blocks
-    user = canary_for(block, *audited_federation(block))
+    user = canary_for(block)
     assert (user.unit, user.holders) == (Unit.USER, (0, 1, 2))
 
 

@@ -5,9 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fedassay.audit.check import Check, CheckResult
-from fedassay.suites.audits.audit_claim import audit_claim, run_block
 from fedassay.suites.audits.audit_method import unknown_power
-from fedassay.suites.audits.case import claimed_release
 from fedassay.suites.audits.planted_canary import METHOD, stated_release
 from fedassay.suites.results.outcome import judge_run
 from fedassay.suites.results.store import Store
@@ -47,7 +45,7 @@ def hidden(block):
 @pytest.mark.parametrize("name", STATED)
 def test_the_noise_that_a_claim_states_is_that_of_its_law(name, audits):
     block = audits(name)[0].blocks[0]
-    published, stated = claimed_release(block), stated_release(hidden(block))
+    published, stated = block.release, stated_release(hidden(block))
     assert stated.sigma == pytest.approx(published.sigma)
     assert (stated.rate, stated.steps, stated.rounds) == (published.rate, published.steps, published.rounds)
     assert stated_release(block) is None
@@ -83,8 +81,8 @@ def judged(audit, folder, **changes):
     loud = replace(block.protection, noise_std=30 * block.protection.noise_std)
     block = replace(hidden(replace(block, protection=loud)), claim=claim)
     store = Store.create(folder, {}, [])
-    assert not run_block(block, store, frozenset())
-    assert not audit_claim(replace(audit, claim=claim, blocks=(block,)), store)
+    assert not block.run(store, frozenset())
+    assert not replace(audit, claim=claim, blocks=(block,)).run(store, frozenset())
     return store.cell_records(audit.cell.cell_id)[0]
 
 

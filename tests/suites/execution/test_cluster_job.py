@@ -2,7 +2,8 @@
 
 import os
 import sys
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -14,9 +15,15 @@ from fedassay.suites.execution.clusters import chosen_backend
 from fedassay.suites.results.store import SESSION, Store, UnwritableRunFolder
 
 
-def carry(job, store):
-    """A job of a test: a function of the store."""
-    return job(store)
+@dataclass(frozen=True)
+class Job:
+    """A job of a test: a function of the store, without cells."""
+
+    work: Callable[[Store], list[str]]
+    cells = ()
+
+    def run(self, store, finished):
+        return self.work(store)
 
 
 def writes(store):
@@ -43,7 +50,7 @@ def fresh_worker(monkeypatch):
 
 
 def sent(store, job=writes, **changes):
-    return replace(cluster_job.packed(carry, [job], store)[0], **changes)
+    return replace(cluster_job.packed([Job(job)], store)[0], **changes)
 
 
 def test_a_job_is_done_with_the_senders_import_path_first_and_returns_its_failures(store, tmp_path):

@@ -178,7 +178,7 @@ def test_the_death_of_a_worker_is_incomplete_and_the_run_can_be_resumed(
     suite_file, finished, tmp_path, monkeypatch, timeless
 ):
     """The error of joblib's executor in place of a dead process; of real ones see the next test."""
-    real, done = workers_module._do, []
+    real, done = workers_module.run_job, []
 
     def work(*arguments):
         if len(done) == 2:
@@ -187,7 +187,7 @@ def test_the_death_of_a_worker_is_incomplete_and_the_run_can_be_resumed(
         return done[-1]
 
     with monkeypatch.context() as patched:
-        patched.setattr(workers_module, "_do", work)
+        patched.setattr(workers_module, "run_job", work)
         out = CliRunner().invoke(app, ["run", str(suite_file()), "-j", "1", "-o", str(tmp_path / "run")])
     assert out.exit_code == 12, out.output
     assert "INCOMPLETE: a worker process died, perhaps for lack of memory." in out.output

@@ -98,7 +98,7 @@ def test_a_run_killed_at_any_of_its_writes_resumes_to_the_same_rows(
 def test_a_finished_run_resumes_to_itself_without_running_anything(finished, tmp_path, monkeypatch):
     folder = shutil.copytree(finished.folder, tmp_path / "copy")
     before = contents(folder)
-    monkeypatch.setattr(workers_module, "_do", lambda *arguments: pytest.fail("a finished cell was run again"))
+    monkeypatch.setattr(workers_module, "run_job", lambda *arguments: pytest.fail("a finished cell was run again"))
     resumed = fedassay.resume(folder, jobs=1, report=False)
     assert resumed.records == finished.records
     assert resumed.verdict == finished.verdict

@@ -97,6 +97,6 @@ def test_the_manifest_stands_before_the_first_cell_is_run(suite_file, tmp_path, 
         assert (manifest["planned_cells"], manifest["finished"]) == (8, None)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(workers_module, "_do", look)
+    monkeypatch.setattr(workers_module, "run_job", look)
     with pytest.raises(KeyboardInterrupt):
         fedassay.run(str(suite_file()), jobs=1, folder=tmp_path / "run")

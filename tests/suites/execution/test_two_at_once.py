@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 @pytest.mark.simulations
 def test_while_a_run_writes_its_folder_a_second_run_and_a_resume_are_refused(suite_file, tmp_path, monkeypatch):
-    real, refused = workers_module._do, []
+    real, refused = workers_module.run_job, []
     words = [str(suite_file()), "-j", "1"]
 
     def work(*arguments):
@@ -23,7 +23,7 @@ def test_while_a_run_writes_its_folder_a_second_run_and_a_resume_are_refused(sui
                 refused.append((second.exit_code, second.stderr))
         return real(*arguments)
 
-    monkeypatch.setattr(workers_module, "_do", work)
+    monkeypatch.setattr(workers_module, "run_job", work)
     first = CliRunner().invoke(app, ["run", *words, "-o", str(tmp_path / "run")])
     assert first.exit_code == 0, first.output
     assert [code for code, _ in refused] == [2, 2]

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from fedassay.suites.attacking.trial import TrialJob
 from fedassay.suites.planning import estimate as module
 from fedassay.suites.planning.estimate import Pilot, Times, estimate, expected_seconds, pilot_times
 
@@ -60,7 +61,7 @@ def test_earlier_runs_count_before_a_pilot(planned):
 
 
 def test_without_time_no_piece_is_made(planned, monkeypatch):
-    monkeypatch.setattr(module, "run_trial", lambda *_: pytest.fail("a piece was timed"))
+    monkeypatch.setattr(TrialJob, "run", lambda *_: pytest.fail("a piece was timed"))
     pilot = pilot_times(planned(), limit=0.0)
     assert not any(cell.cell_id in pilot.cells for trial in planned().trials for cell in trial.cells)
 

@@ -5,6 +5,9 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from fedassay.fl import engine, replay
+from fedassay.suites.attacking import shadows, trial
+from fedassay.suites.audits import case
 from fedassay.suites.audits.power import enough_replicas
 from fedassay.suites.config import resolve as resolve_module
 from fedassay.suites.config.resolve import resolve
@@ -358,3 +361,13 @@ def test_an_executor_that_cannot_train_the_audits_model_is_refused_before_the_ru
 def test_an_unknown_executor_is_refused_with_the_known_ones(planned):
     with pytest.raises(ConfigError, match="unknown executor 'fast'; known: "):
         planned(overrides=('federations.main.executor="fast"',))
+
+
+@pytest.mark.parametrize("design", ["independent", "one_run"])
+def test_a_plan_trains_nothing(planned, monkeypatch, design):
+    for module in (case, engine, replay, shadows, trial):
+        monkeypatch.setattr(module, "run_federation", lambda *arguments, **given: pytest.fail("a federation was run"))
+    changes = ("audit.design=one_run", "audit.canaries=20") if design == "one_run" else ()
+    plan = planned(overrides=changes, extra=("dp_fedavg", "dp_sgd"))
+    assert len(plan.audits) >= 3
+    assert plan_lines(plan)

@@ -9,7 +9,6 @@ from fedassay.audit.observer import UPLOADS
 from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.recorder import LotRecorder
 from fedassay.fl.sampling import FixedSize, Full
-from fedassay.suites.attacking.trial import run_trial
 from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.tables.suite import FederationSpec
 from fedassay.suites.results.cell import Cell
@@ -130,7 +129,7 @@ def test_a_run_scores_the_lots_that_were_drawn_in_the_round_attacked(planned, tm
     text = tables(defenses={"none": {}}, attacks=attacks)
     (job,) = planned(text=text, clients=4, samples=400, rounds=2, **drawn).trials
     store = Store(tmp_path / "run")
-    assert run_trial(job, store, frozenset()) == []
+    assert job.run(store, frozenset()) == []
     rows = [row for cell in job.cells for row in store.cell_records(cell.cell_id) if row.metric.startswith("label_")]
     values = {(row.attack, row.metric): row.value for row in rows}
     assert {row.n for row in rows} == {3}

@@ -2,7 +2,6 @@
 
 import pytest
 from fedassay.fl.recorder import TrafficRecorder
-from fedassay.suites.attacking import trial as trial_module
 from fedassay.suites.results.store import Store
 
 SUITE = {"clients": 3, "samples": 90, "rounds": 4, "text": "[defenses.none]\n"}
@@ -15,7 +14,7 @@ def rows_of(planned, tmp_path):
     def run(name="run", **changes):
         (job,) = planned(**(SUITE | changes)).trials
         store = Store(tmp_path / name)
-        assert trial_module.run_trial(job, store, frozenset()) == []
+        assert job.run(store, frozenset()) == []
         return {row.metric: row for row in store.cell_records(job.training.cell_id)}
 
     return run

@@ -12,7 +12,7 @@ from fedassay.defenses.transfer.defense import PreparedTransfer, TransferDefense
 from fedassay.fl.transfer.protection import Released, TransferProtection, counts_of, votes_of
 from fedassay.suites.config.tables.other_federations import TransferSpec
 from fedassay.suites.results.cell import Cell
-from fedassay.suites.transfer import TransferAuditJob, found_about
+from fedassay.suites.transfer import TransferAuditJob
 
 RULE = {"steps": 5, "learning_rate": 0.05}
 EPSILON = 2.0
@@ -101,7 +101,7 @@ def found_of(own, queries=(1,), trials=2000):
     job = TransferAuditJob(
         federation=spec, defense=own, claim=claim, seed=0, alpha=0.01, cell=Cell(cell_id="c", facts={})
     )
-    return found_about(job)
+    return job.found()
 
 
 HELD = ("random response", "all teachers alike")

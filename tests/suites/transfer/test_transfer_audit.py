@@ -13,7 +13,7 @@ from fedassay.suites.config.catalogue import build
 from fedassay.suites.config.other_federations import transfer_plan_of, transfer_task_of
 from fedassay.suites.config.tables.other_federations import TransferSpec
 from fedassay.suites.results.cell import Cell
-from fedassay.suites.transfer import TransferAuditJob, found_about
+from fedassay.suites.transfer import TransferAuditJob
 from known_parts import transfer_parts
 
 RULE = {"steps": 10, "learning_rate": 0.05}
@@ -47,20 +47,20 @@ CORRECT = [name for name, part in PARTS.items() if not part.control and name != 
 @pytest.mark.simulations
 @pytest.mark.parametrize("name", cases(CONTROLS, ("control_votes_scale_halved", "control_votes_check_unpaid")))
 def test_a_control_is_refuted(name):
-    assert found_about(job_of(name, epsilon=2.0)).verdict is Verdict.REFUTED
+    assert job_of(name, epsilon=2.0).found()[0].verdict is Verdict.REFUTED
 
 
 @pytest.mark.simulations
 def test_a_published_epsilon_is_refuted_where_teachers_agree():
     rule = {"steps": 60, "learning_rate": 0.05}
     spec = SPEC.model_copy(update={"teachers": 250, "teacher": SPEC.teacher.model_copy(update=rule)})
-    assert found_about(job_of("control_votes_epsilon_published", spec)).verdict is Verdict.REFUTED
+    assert job_of("control_votes_epsilon_published", spec).found()[0].verdict is Verdict.REFUTED
 
 
 @pytest.mark.simulations
 @pytest.mark.parametrize("name", cases(CORRECT, ("gnmax", "confident_gnmax")))
 def test_a_correct_defense_is_not_refuted(name):
-    found = found_about(job_of(name, epsilon=2.0))
+    found = job_of(name, epsilon=2.0).found()[0]
     assert found.verdict is Verdict.NOT_REFUTED
     assert "queries" in found.reason
     assert 0 <= found.measurement.epsilon_low < 2.0
@@ -71,7 +71,7 @@ def test_claims_that_hold_are_refuted_no_oftener_than_alpha():
     """Of 40 audits at error .05: more than 7 happen with probability .002."""
     spec = SPEC.model_copy(update={"audit": SPEC.audit.model_copy(update={"trials": 1000})})
     refuted = sum(
-        found_about(job_of(name, spec, seed=seed, alpha=0.05, epsilon=1.0)).verdict is Verdict.REFUTED
+        job_of(name, spec, seed=seed, alpha=0.05, epsilon=1.0).found()[0].verdict is Verdict.REFUTED
         for name in ("gnmax", "grr_votes")
         for seed in range(20)
     )
@@ -86,10 +86,10 @@ def test_sizes_beyond_the_transfers_queries_become_its_own_and_none_counts_twice
 
 def test_a_claim_against_an_observer_without_known_inputs_is_out_of_scope():
     job = job_of("gnmax")
-    found = found_about(replace(job, claim=replace(job.claim, observer=FINAL_MODEL), defense=Weaker()))
+    found = replace(job, claim=replace(job.claim, observer=FINAL_MODEL), defense=Weaker()).found()[0]
     assert found.verdict is Verdict.OUT_OF_SCOPE
     assert "no neighbouring inputs" in found.reason
-    other = found_about(replace(job, claim=replace(job.claim, epsilon=9.0)))
+    other = replace(job, claim=replace(job.claim, epsilon=9.0)).found()[0]
     assert (other.verdict, "another claim about 1 queries" in other.reason) == (Verdict.OUT_OF_SCOPE, True)
 
 
@@ -100,7 +100,7 @@ def test_a_client_that_is_added_takes_its_votes_along(noise, verdict):
     """
     job = job_of("gnmax", SPEC.model_copy(update={"audit": SPEC.audit.model_copy(update={"queries": (1,)})}))
     own = Added(noise=noise)
-    found = found_about(replace(job, defense=own, claim=own.claim))
+    found = replace(job, defense=own, claim=own.claim).found()[0]
     assert found.verdict is verdict
     assert found.measurement.setting.adjacency is Adjacency.ADD_REMOVE
 
@@ -114,7 +114,7 @@ def test_a_client_that_is_added_takes_its_votes_along(noise, verdict):
 )
 def test_an_adjacency_without_known_inputs_is_out_of_scope(change):
     job, own = job_of("gnmax"), Added(change=change)
-    found = found_about(replace(job, defense=own, claim=own.claim))
+    found = replace(job, defense=own, claim=own.claim).found()[0]
     assert found.verdict is Verdict.OUT_OF_SCOPE
     assert own.claim.adjacency.phrase in found.reason
 

@@ -12,9 +12,8 @@ from fedassay.suites.config.catalogue import build
 from fedassay.suites.config.other_federations import vertical_plan_of, vertical_task_of
 from fedassay.suites.config.tables.other_federations import VerticalSpec
 from fedassay.suites.results.cell import Cell
-from fedassay.suites.vertical.audit import found_about
+from fedassay.suites.vertical.audit import VerticalAuditJob
 from fedassay.suites.vertical.checks import noise_move
-from fedassay.suites.vertical.trial import VerticalAuditJob
 
 AUDIT = {"people": 8, "batch": 4, "replicas": 1000, "pilot": 300}
 BASE = {"dataset": "digits", "people": 100, "epochs": 2, "batch": 50, "learning_rate": 0.1, "hidden": (8,)}
@@ -50,7 +49,7 @@ def newly_audited(name, federation, **configuration):
     for claim in claims:
         cell = Cell(cell_id="c", facts={})
         job = VerticalAuditJob(federation=spec, defense=defense, claim=claim, seed=0, alpha=0.001, cell=cell)
-        finding, checks = found_about(job)
+        finding, checks = job.found()
         found[str(claim.observer)] = (str(finding.verdict), {check.name: check for check in checks})
     return found
 

@@ -12,8 +12,7 @@ from fedassay.suites.config.other_federations import small_plan, vertical_plan_o
 from fedassay.suites.config.tables.other_federations import VerticalSpec
 from fedassay.suites.results.cell import Cell
 from fedassay.suites.vertical import audit
-from fedassay.suites.vertical.audit import WHOLE, found_about
-from fedassay.suites.vertical.trial import VerticalAuditJob
+from fedassay.suites.vertical.audit import WHOLE, VerticalAuditJob
 from toy_vertical import SPLIT, toy_vertical
 
 SPEC = VerticalSpec(
@@ -62,7 +61,7 @@ def checks(defense):
     claim = defense.prepare(vertical_plan_of(SPEC, task)).claims[0]
     cell = Cell(cell_id="c", facts={})
     job = VerticalAuditJob(federation=SPEC, defense=defense, claim=claim, seed=0, alpha=0.001, cell=cell)
-    return {check.name: check for check in found_about(job)[1]}
+    return {check.name: check for check in job.found()[1]}
 
 
 @pytest.mark.simulations
