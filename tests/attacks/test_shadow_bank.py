@@ -97,17 +97,6 @@ def test_moments_are_those_of_a_plain_loop():
         assert found.pooled_variance == pytest.approx(squares / counts)
 
 
-def test_pooled_variance_is_of_the_scatter_within_candidates_not_between_them():
-    """The scatter of all logits at once is a hundred times larger: it holds how unlike the candidates are."""
-    rng = np.random.default_rng(3)
-    logits = 10 * rng.standard_normal(400) + rng.standard_normal((64, 400))
-    halves = rng.random((32, 400)) < 0.5
-    included = np.stack([halves, ~halves], axis=1).reshape(64, 400)
-    whole = bank(models=64, candidates=400, logits=logits, included=included)
-    assert whole.moments(included=False).pooled_variance == pytest.approx(1.0, abs=0.05)
-    assert logits[~included].var() > 80
-
-
 def test_the_true_classes_logit_is_that_of_its_probability():
     logits = torch.from_numpy(np.random.default_rng(0).standard_normal((5, 4)))
     labels = torch.tensor([0, 3, 1, 2, 2])

@@ -84,8 +84,3 @@ def test_a_convolution_in_front_is_refused(observed: Build) -> None:
     _, view, knowledge = observed((1, 1), "lenet")
     with pytest.raises(Undefined, match=r"first layer must be fully connected with a bias, got conv1.weight"):
         AnalyticLinear().run(view, knowledge, np.random.default_rng(0))
-
-
-def test_a_bad_round_is_named_and_shown() -> None:
-    with pytest.raises(ValueError, match="round must be a whole number >= 0, got -1"):
-        AnalyticLinear(round=-1)

@@ -58,23 +58,6 @@ def test_the_slopes_are_those_of_the_cosine(model: str, k: int) -> None:
         torch.testing.assert_close(compiled_slopes(cosine)(images), slopes(cosine.values, images), atol=1e-7, rtol=1e-4)
 
 
-@pytest.mark.usefixtures("uncompiled")
-def test_a_gradient_of_zero_leaves_the_slope_of_total_variation() -> None:
-    """The labels are what the model predicts for a model of zeros, so no weight has a gradient."""
-    cosine = objective("logistic", 1)
-    flat = Cosine(
-        network=cosine.network,
-        model=torch.zeros_like(cosine.model),
-        gradients=cosine.gradients,
-        labels=torch.full((1, 1, 10), 0.1),
-        total_variation=0.1,
-    )
-    images = uniform(np.random.default_rng(1), (1, 1, 1, 8, 8))
-    found = compiled_slopes(flat)(images)
-    assert bool(found.isfinite().all())
-    assert bool(found.abs().max() > 0)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("model", ["mlp", "lenet"])
 def test_machine_code_finds_the_images_of_the_eager_search(model: str) -> None:

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from fedassay.audit.metrics import tpr_at
 from fedassay.suites.scoring.membership_rows import auc
 
@@ -38,18 +37,3 @@ def test_the_two_sided_test_is_worse_and_the_order_is_the_known_one(found):
     # A rank among 397 points orders as the loss does, but for its ties.
     assert areas["attack P"] == pytest.approx(areas["loss"], abs=1e-3)
     assert rates["attack R"] == 0  # 31 references allow no false-positive rate of 1 %.
-
-
-def test_written_out_gradients_are_those_of_autograd(benchmark):
-    rng = np.random.default_rng(0)
-    weights = [benchmark.initial(rng, 2, 6, 5), benchmark.initial(rng, 2, 5, 4)]
-    for weight in weights:
-        weight.requires_grad_(True)
-    images = torch.from_numpy(rng.random((2, 7, 6)).astype(np.float32))
-    labels = torch.from_numpy(rng.integers(4, size=(2, 7)))
-    logits = benchmark.with_one(torch.relu(benchmark.with_one(images) @ weights[0])) @ weights[1]
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum") / 7
-    expected = torch.autograd.grad(loss, weights)
-    targets = torch.nn.functional.one_hot(labels, 4).float()
-    with torch.no_grad():
-        torch.testing.assert_close(benchmark.slopes(weights, images, targets), list(expected))

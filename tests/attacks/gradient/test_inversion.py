@@ -106,35 +106,6 @@ def test_an_undefended_upload_gives_its_image_away() -> None:
 
 
 @pytest.mark.simulations
-def test_under_heavy_noise_the_mean_image_is_nearer() -> None:
-    """Noise ten times as long as the upload: observed 7.0 dB against 11.0."""
-    task, view, knowledge = federation()
-    values = uploads(view)
-    noise = normal_like(values, seed=0)
-    noise *= 10 * values.norm(dim=-1, keepdim=True) / noise.norm(dim=-1, keepdim=True)
-    found = invert(GradientInversion(), with_uploads(view, values + noise), knowledge)
-    null = MeanImage().run(view, knowledge, np.random.default_rng(0))
-    assert median_psnr(found, task) < median_psnr(null, task)
-
-
-def test_replacing_the_truth_after_the_run_changes_nothing() -> None:
-    task, view, knowledge = federation.__wrapped__()
-    before = invert(GradientInversion(iterations=5), view, knowledge)
-    task.images.fill_(0.5)
-    task.labels.fill_(0)
-    after = invert(GradientInversion(iterations=5), view, knowledge)
-    np.testing.assert_array_equal(before.images, after.images)
-    np.testing.assert_array_equal(before.labels, after.labels)
-
-
-def test_the_generator_alone_decides() -> None:
-    _, view, knowledge = federation()
-    attack = GradientInversion(iterations=5)
-    again = invert(attack, view, knowledge, seed=1).images
-    np.testing.assert_array_equal(invert(attack, view, knowledge, seed=1).images, again)
-    assert not np.array_equal(invert(attack, view, knowledge, seed=2).images, again)
-
-
 def test_the_restart_of_least_objective_is_kept_even_where_another_is_nearer_to_the_truth() -> None:
     task, view, knowledge = federation()
     noisy = with_uploads(view, uploads(view) + 0.2 * normal_like(uploads(view), seed=0))

@@ -36,7 +36,6 @@ def test_lots_of_two_come_back_as_two_images() -> None:
     found = GradInversion(iterations=100, restarts=2).run(view, knowledge, np.random.default_rng(0))
     assert found.uploads is not None
     assert found.uploads.tolist() == [0, 0, 1, 1, 2, 2]
-    print("OBS", np.median(matched_psnr(found.images, task)))
     assert np.median(matched_psnr(found.images, task)) > 15
 
 
@@ -48,7 +47,6 @@ def test_local_steps_are_simulated_where_one_gradient_would_mislead() -> None:
         attack.run(view, knowledge, np.random.default_rng(0)).images
         for attack in (FedAvgInversion(iterations=60), GradientInversion(iterations=60))
     )
-    print("OBS", matched_psnr(through, task).mean(), matched_psnr(flat, task).mean())
     assert matched_psnr(through, task).mean() > matched_psnr(flat, task).mean() + 3
 
 

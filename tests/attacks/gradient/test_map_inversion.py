@@ -152,39 +152,13 @@ def test_known_noise_makes_the_attack_better_than_cosine_where_noise_is_strong(p
     assert ours.mean() > cosine.mean() + 0.5
 
 
+@pytest.mark.simulations
 def test_where_noise_drowns_the_upload_nothing_is_gained_over_the_mean_image() -> None:
     """Ten times the clip norm on each coordinate: the prior's mode is left (observed -.2 dB)."""
     seen = federation(DPSGDProtection(clip_norm=1.0, noise_multiplier=10.0))
     null = psnr(said(MeanImage(), seen), seen[0])
     ours = psnr(said(MapInversion(iterations=60), seen), seen[0])
     assert -1.5 < (ours - null).mean() <= 0.1
-
-
-@pytest.mark.simulations
-def test_four_rounds_are_better_than_one() -> None:
-    """Observed 15.6 against 12.7 dB."""
-    seen = federation(DPSGDProtection(clip_norm=1.0, noise_multiplier=0.1), clients=4, rounds=4)
-    one, four = (psnr(said(MapInversion(iterations=40, rounds=rounds), seen), seen[0]).mean() for rounds in (1, 4))
-    assert four > one + 1
-
-
-@pytest.mark.simulations
-def test_a_report_of_local_steps_is_held_against_the_update_that_these_steps_give() -> None:
-    """FedAvg, two steps, next to no noise: observed 28.3 dB."""
-    protection = LDPGaussianProtection(clip_norm=1.0, noise_std=1e-5)
-    seen = federation(protection, clients=3, algorithm=FedAvg(learning_rate=0.1, local_steps=2))
-    assert (
-        psnr(said(MapInversion(iterations=50), seen), seen[0]).mean()
-        > psnr(said(MeanImage(), seen), seen[0]).mean() + 15
-    )
-
-
-def test_a_lot_of_two_gives_two_images_an_upload() -> None:
-    seen = federation(LDPGaussianProtection(clip_norm=1.0, noise_std=1e-4), clients=2, samples=2)
-    found = MapInversion(iterations=3).run(seen[1], seen[2], np.random.default_rng(0))
-    assert found.uploads is not None
-    assert found.uploads.tolist() == [0, 0, 1, 1]
-    assert found.images.shape == (4, 1, 8, 8)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -183,23 +183,6 @@ def test_the_distance_of_statistics_is_that_of_the_layers_written_down() -> None
     assert float(whole) == pytest.approx(0, abs=1e-5)
 
 
-@pytest.mark.simulations
-def test_statistics_tell_the_contrast_that_gradients_hide() -> None:
-    """Ten lots of one: observed 26.7 dB with the statistics of public images, 25.6 without."""
-    task, view, knowledge = federation("lenet_bn", 1, clients=10)
-    attacks = (GradInversion(statistics=weight) for weight in (1e-2, 0.0))
-    ours, without = (matched_psnr(said(attack, view, knowledge).images, task).mean() for attack in attacks)
-    assert ours > without + 0.5
-
-
-def test_statistics_weigh_nothing_without_batch_norm() -> None:
-    _, view, knowledge = federation("lenet", 2)
-    ours, without = (
-        said(GradInversion(iterations=3, statistics=weight), view, knowledge).images for weight in (1.0, 0.0)
-    )
-    np.testing.assert_array_equal(ours, without)
-
-
 def test_a_weight_of_statistics_below_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="statistics must be a number >= 0, got -1"):
         GradInversion(statistics=-1.0)

@@ -18,6 +18,7 @@ def mnist() -> Dataset:
     return load_dataset("mnist")
 
 
+@pytest.mark.simulations
 def test_idlg_names_two_hundred_single_digits_under_untrained_lenets(benchmark: ModuleType) -> None:
     assert benchmark.single_images(load_dataset("digits"), images=200, seed=0).all()
 

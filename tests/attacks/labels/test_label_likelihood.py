@@ -140,20 +140,6 @@ def test_under_heavy_noise_likelihood_alone_is_worse_than_equal_counts_and_the_p
     assert corrected(EqualCounts(), noisy) == pytest.approx(0)
 
 
-def test_under_moderate_noise_the_posterior_counts_best() -> None:
-    """Noise of one clip: observed .46, the likelihood alone .31, LLG+ .31, iLRG -.24."""
-    noisy = DPSGDProtection(clip_norm=1.0, noise_multiplier=1.0)
-    assert corrected(LabelLikelihood(prior="public"), noisy) > corrected(ILRG(), noisy) + 0.4
-
-
-def test_it_uses_the_published_noise_and_nothing_else_of_the_defense() -> None:
-    """Another clip in the law, other counts: the result depends on the law in its knowledge."""
-    _, view, knowledge = federation(DPSGDProtection(clip_norm=0.1, noise_multiplier=1.0))
-    wrong = GaussianLaw(clip_norm=100.0, scale=-1 / 16, noise_std=1e-3)
-    other = replace(knowledge, law=lambda observer, client: wrong)
-    assert not np.array_equal(said(LabelLikelihood(), view, knowledge), said(LabelLikelihood(), view, other))
-
-
 @pytest.mark.parametrize("factor", [0.02, 5.0])
 def test_an_unpublished_factor_costs_little(factor: float) -> None:
     """As after an unpublished clip; the linear system, which relies on the size, is far off under both."""

@@ -145,41 +145,6 @@ def test_the_online_ratio_reaches_the_test_that_knows_the_laws():
     assert mean_area(LiRAOnline().scores, many) == pytest.approx(norm.cdf(1 / math.sqrt(2)), abs=0.015)
 
 
-def test_the_two_sided_density_is_worse_than_the_one_sided_test():
-    """Public code scores members by how unlikely their logit is without them, too low or too high."""
-
-    def two_sided(references, target_rows):
-        out = references.moments(included=False)
-        return -norm.logpdf(target_rows.candidates, out.mean, np.sqrt(out.variance))
-
-    whole = normal_bank(gain=1.0)
-    assert mean_area(two_sided, whole) < mean_area(LiRAOffline().scores, whole) - 0.1
-
-
-def test_difficulty_hides_from_the_plain_loss_what_references_show():
-    whole = normal_bank(gain=1.0)
-    assert mean_area(lambda references, target_rows: target_rows.candidates, whole) < 0.64
-    assert mean_area(CalibratedLoss().scores, whole) > 0.7
-
-
-def test_a_variance_of_all_logits_at_once_loses_the_candidates_with_little_scatter():
-    """Members' logits are all alike, non-members' unlike: over all candidates the ratio of scales is another one."""
-    rng = np.random.default_rng(5)
-    included, place = pairs(rng, 64, 400), 6 * rng.standard_normal(400)
-    logits = np.where(included, 3.0, place) + rng.standard_normal((64, 400)) + 0.8 * included
-    whole = bank(logits, included)
-
-    def wrong(references, target_rows):
-        laws = [references.moments(included=side) for side in (True, False)]
-        spreads = [references.logits[references.included == side].std() for side in (True, False)]
-        densities = [
-            norm.logpdf(target_rows.candidates, law.mean, spread) for law, spread in zip(laws, spreads, strict=True)
-        ]
-        return densities[0] - densities[1]
-
-    assert mean_area(wrong, whole) < mean_area(LiRAOnline(variance="pooled").scores, whole) - 0.02
-
-
 @pytest.mark.simulations
 @pytest.mark.parametrize("attack", ATTACKS, ids=repr)
 def test_exchangeable_members_are_found_no_oftener_than_intervals_allow(attack):

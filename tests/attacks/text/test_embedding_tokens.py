@@ -48,6 +48,7 @@ def test_the_set_is_exact_after_several_local_steps_too():
     np.testing.assert_array_equal(counts > 0, truth > 0)
 
 
+@pytest.mark.simulations
 def test_under_strong_noise_it_guesses_public_frequencies_and_counts_no_better_than_they_do():
     task = toy_texts((2,) * 40)
     noisy = LDPGaussianProtection(clip_norm=1.0, noise_std=5.0)

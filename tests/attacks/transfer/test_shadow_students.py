@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from fedassay.attacks.membership.attack_p import AttackP
 from fedassay.attacks.membership.lira_offline import LiRAOffline
 from fedassay.attacks.membership.lira_online import LiRAOnline
@@ -80,10 +79,3 @@ def test_pairs_hold_complementary_halves_and_no_attack_sees_the_other_half(data)
     assert len(shadows.models.unique(dim=0)) == 6
     with pytest.raises(ValueError, match="even"):
         shadow_teachers(data, shadows.plan, Streams(0), count=3)
-
-
-def test_a_view_of_a_student_shows_the_model_alone(data):
-    _, shadows = areas(data, PlainVotes(), count=6)
-    view = shadows.view(1)
-    assert torch.equal(view.final_model, shadows.models[1:2])
-    assert (view.rounds[0].reports, view.rounds[0].aggregate, view.rounds[0].broadcast) == (None, None, None)

@@ -79,12 +79,9 @@ def secrets():
     return ("labels", "columns", "membership")
 
 
-@pytest.mark.parametrize("part", EACH)
-def test_an_attack_brings_a_row_for_each_person_of_what_it_infers(part):
-    seen = run_against(part)
-    found = found_by(part, seen)
+def brought(part, found):
+    """Whether there is a row for each person, in the attack's own setting; the first 20 people's labels are known."""
     if part.infers == "labels":
-        # The first 20 people's labels are known.
         assert found.scores.shape == (40, 2)
         assert found.people.tolist() == list(range(20, 60))
     elif part.infers == "columns":
@@ -92,39 +89,27 @@ def test_an_attack_brings_a_row_for_each_person_of_what_it_infers(part):
         assert found.people.tolist() == list(range(60))
     else:
         assert found.values.shape == (360,)
-    assert found.setting.observer == part.observer
-    assert found.setting.rounds == 2
+    assert (found.setting.observer, found.setting.rounds) == (part.observer, 2)
 
 
 @pytest.mark.parametrize("part", EACH)
-def test_its_generator_alone_decides_and_no_global_one_moves(part):
+def test_an_attack_reads_its_view_and_generator_alone(part):
+    """Equal generators, equal findings, also after the truth was replaced bit for bit; global generators stay."""
     seen = run_against(part)
     states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    assert same(found_by(part, seen), found_by(part, seen))
+    found = found_by(part, seen)
+    brought(part, found)
+    assert part().level is Level.REALISTIC
+    assert same(found, found_by(part, seen))
     assert torch.equal(torch.get_rng_state(), states[0])
     assert (np.random.get_state()[1] == states[1]).all()  # noqa: NPY002
-
-
-@pytest.mark.parametrize("part", EACH)
-def test_only_a_null_attack_finds_the_same_in_other_messages(part):
-    seen = run_against(part)
     other = replace(seen, view=run_against(part, seed=1).view)
-    assert same(found_by(part, seen), found_by(part, other)) == part.null
-
-
-@pytest.mark.parametrize("part", EACH)
-def test_replacing_the_truth_after_the_run_changes_nothing(part):
-    """The labels for attacks on labels, the passive party's columns for those on columns, bit for bit."""
-    seen = run_against(part)
-    before = found_by(part, seen)
-    if part.infers == "columns":
+    assert same(found, found_by(part, other)) == part.null
+    if part.infers != "labels":
         seen.task.people.columns[0].fill_(7.0)
-    else:
+    if part.infers != "columns":
         seen.task.people.labels.fill_(0)
-    if part.infers == "membership":
-        # Who took part: the order of the people of the task.
-        seen.task.people.columns[0].fill_(7.0)
-    assert same(before, found_by(part, seen))
+    assert same(found, found_by(part, seen))
 
 
 @pytest.mark.parametrize("part", EACH)
@@ -135,11 +120,6 @@ def test_a_view_of_another_observer_is_refused(part):
     blind = replace(seen.view, steps=(), columns=None, labels=None, own=None, final=None)
     with pytest.raises(ValueError, match="view must hold"):
         found_by(part, replace(seen, view=blind))
-
-
-@pytest.mark.parametrize("part", EACH)
-def test_its_level_is_realistic_unless_it_is_set_otherwise(part):
-    assert part().level is Level.REALISTIC
 
 
 @pytest.mark.parametrize("part", ON_LABELS)

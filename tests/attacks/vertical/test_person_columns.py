@@ -154,12 +154,6 @@ def test_noise_alone_shows_nothing(attack):
         assert error(attack, seen) == pytest.approx(error(MeanColumns(), seen), rel=0.05)
 
 
-def test_the_mean_row_is_the_public_peoples():
-    seen = seen_by_active(LINEAR)
-    found = MeanColumns().run(seen.view, seen.knowledge, RNG)
-    np.testing.assert_allclose(found.rows[7], seen.task.public.columns[0].mean(0).numpy(), atol=1e-6)
-
-
 def test_another_passive_partys_columns_are_found_by_its_number():
     network = VerticalNetwork(widths=(2, 3, 0), classes=2, embedding=4)
     seen = seen_by_active(network, frozen=True)

@@ -10,8 +10,7 @@ from fedassay.attacks.vertical.active_completion import ActiveCompletion
 from fedassay.attacks.vertical.drawn_labels import DrawnLabels
 from fedassay.attacks.vertical.imputed_labels import ImputedLabels
 from fedassay.attacks.vertical.majority_label import MajorityLabel
-from fedassay.attacks.vertical.model_completion import ModelCompletion, learnt_scores
-from fedassay.fl.streams import normal
+from fedassay.attacks.vertical.model_completion import ModelCompletion
 from fedassay.fl.vertical.network import VerticalNetwork
 from vertical_adversary import LINEAR, LOGISTIC, accuracy, auc, drawn_task, observed
 
@@ -71,14 +70,6 @@ def test_known_people_of_one_class_teach_nothing(attack):
     few = replace(seen.knowledge, known=one, known_labels=task.people.labels[one])
     with pytest.raises(Undefined, match="at least two classes, got 1"):
         attack.run(seen.view, few, RNG)
-
-
-def test_the_scale_of_a_feature_does_not_matter():
-    task, plan = drawn_task(LOGISTIC)
-    seen = observed(task, plan)
-    rows = normal(np.random.default_rng(3), (200, 4)).double()
-    plain, scaled = (learnt_scores(rows * factor, seen.knowledge) for factor in (1.0, torch.tensor([1, 10, 100, 0.1])))
-    torch.testing.assert_close(plain, scaled, atol=1e-3, rtol=0)
 
 
 def test_drawn_labels_follow_the_prior_and_the_majority_is_its_largest_class():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.attack import Level, Undefined
+from fedassay.attacks.attack import Undefined
 from fedassay.attacks.vertical.attack import replay
 from fedassay.attacks.vertical.gradient_likelihood import GradientLikelihood
 from fedassay.attacks.vertical.majority_label import MajorityLabel
@@ -205,17 +205,6 @@ def test_a_posterior_shows_the_noised_target_to_those_who_know_the_predictions(n
     by_hand = protection.likelihood(protection.noised)[0] + seen.knowledge.prior.log()
     scores = WORST.run(seen.view, seen.knowledge, RNG).scores
     np.testing.assert_allclose(scores[:, 1] - scores[:, 0], (by_hand[:, 1] - by_hand[:, 0]).numpy(), atol=0.02)
-
-
-def test_a_posterior_shows_its_side_without_the_predictions():
-    task, plan = drawn_task(LOGISTIC, 600, signal=0.3)
-    law = VerticalLaw(noised=Noised.TARGETS, noise=Noise.LAPLACE, scale=1.0, releases=1)
-    seen = observed(task, plan, Posterior(), law=law)
-    assert auc_deviations(GradientLikelihood().run(seen.view, seen.knowledge, RNG), task.people.labels) > 6
-
-
-def test_knowing_the_columns_is_the_worst_case():
-    assert WORST.level is Level.WORST_CASE
 
 
 def law_of(noised_message: Noised) -> VerticalLaw:

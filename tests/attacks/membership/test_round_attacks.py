@@ -16,13 +16,11 @@ from fedassay.attacks.membership.gradient_dot import GradientDot
 from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
 from fedassay.attacks.membership.loss_series import LossSeries
 from fedassay.attacks.membership.round_attack import compare_with_other_clients
-from fedassay.audit.metrics import area
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.protection import Protection
 from fedassay.fl.sampling import Poisson
-from fedassay.suites.scoring.membership_rows import counted_scores
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -101,20 +99,6 @@ def test_all_clients_at_once_are_each_client_alone(part, attacked):
         np.testing.assert_allclose(attacked(alone)[0].values, together.values.reshape(CLIENTS, -1)[row], rtol=1e-6)
 
 
-@pytest.mark.simulations
-@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=["fedsgd", "fedavg"])
-@pytest.mark.parametrize("part", [GradientDot, GradientCosine, FedMIACosine, FedMIALoss])
-def test_who_trained_on_a_sample_scores_above_who_did_not(part, algorithm, attacked, toy_task):
-    """12 undefended federations of 4 clients with 2 samples: a coin's mean AUC is over .68 less than once in 10^4."""
-    values = []
-    for seed in range(12):
-        task = toy_task((2, 2, 2, 2), outsiders=8, seed=seed, side=6)
-        attack = part(count=2, client="all")
-        evidence, _, probe, _ = attacked(attack, protection=Protection(), task=task, seed=seed, algorithm=algorithm)
-        values.append(area(counted_scores(evidence, probe).given_the_run))
-    assert np.mean(values) > 0.7
-
-
 @pytest.mark.parametrize("part", [GradientDot, GradientCosine])
 def test_uploads_of_the_wrong_sign_turn_the_scores_round(part, attacked):
     def flipped(view):
@@ -136,12 +120,6 @@ def sent(change):
 
 def test_a_gradient_of_zero_has_cosine_zero(attacked):
     assert (attacked(GradientCosine(count=COUNT), view_of=sent(torch.zeros_like))[0].values == 0).all()
-
-
-@pytest.mark.parametrize("part", [GradientDot, GradientCosine, FedMIACosine, FedMIALoss])
-def test_uploads_of_zeros_separate_no_candidates(part, attacked):
-    scores = attacked(part(count=COUNT), view_of=sent(torch.zeros_like))[0].values
-    assert len(np.unique(scores)) == 1
 
 
 @pytest.mark.parametrize("part", ROWS)
