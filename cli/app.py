@@ -391,15 +391,17 @@ def doctor(
 ) -> None:
     """Print what this machine offers: threads, GPU, package versions, data sets, LPIPS weights."""
     with reported_errors():
+        from ..suites.config.source import ConfigError
+
         if calibrate and fetch_lpips:
-            raise typer.BadParameter("--fetch-lpips cannot be given with --calibrate")
+            raise ConfigError("--fetch-lpips cannot be given with --calibrate")
         if calibrate:
             from .printing import print_calibration
 
             raise typer.Exit(print_calibration(2000 if repeats is None else repeats, seed or 0))
         # Their defaults are None, so that an option given without --calibrate is noticed.
         if (repeats, seed) != (None, None):
-            raise typer.BadParameter("--repeats and --seed can be given only with --calibrate")
+            raise ConfigError("--repeats and --seed can be given only with --calibrate")
         if fetch_lpips:
             from ..suites.scoring.images import fetch
 

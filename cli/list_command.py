@@ -1,6 +1,8 @@
 """Define the commands ``list``, which prints what is available, and ``doctor``, which describes this machine."""
 
+import tomllib
 from collections.abc import Callable
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from ..audit.check import CHECKS
@@ -10,72 +12,6 @@ from ..suites.config.source import ConfigError
 if TYPE_CHECKING:
     from ..fl.data.dataset import Dataset
     from ..suites.config.part_files import Kind
-
-# Described here and not where they are computed, because importing that code loads torch.
-METRICS = {
-    "accuracy": "share of test images that the final model classifies correctly",
-    "r2": "of a regression: 1 - squared error / variance of the labels, over the test samples; mean over labels",
-    "mean_absolute_error": "of a regression: mean absolute error on the test samples, in the labels' own unit",
-    "mean_squared_error": "of a regression: mean squared error on the test samples, in the labels' own unit",
-    "macro_f1": "of a model with several labels per sample: F1 of each label on the test samples, mean over labels",
-    "subset_accuracy": "share of test samples for which all labels are predicted correctly",
-    "loss": "mean cross-entropy of the final model over the test images (over their pixels for a segmentation model, "
-    "over labels where there are several; of a regression the mean squared error of the scaled labels)",
-    "class_accuracy_worst": "lowest accuracy on the test images of one class (class_iou_worst: IoU of pixels; "
-    "class_macro_f1_worst: F1 of a label)",
-    "class_accuracy_mean": "mean over classes of the accuracy on each class (class_iou_mean: IoU)",
-    "class_accuracy_std": "standard deviation over classes of the accuracy on each class (class_iou_std: IoU)",
-    "client_accuracy_worst": "accuracy on own samples, mean over the worst 10 % of clients (client_iou_worst, "
-    "client_r2_worst, client_macro_f1_worst: the same of these metrics)",
-    "client_accuracy_mean": "mean over clients of the accuracy on each client's own samples (client_iou_mean: IoU)",
-    "client_accuracy_std": "standard deviation over clients of that accuracy (client_iou_std: IoU)",
-    "bytes_up_client": "payload bytes that one client sends in one round, mean over clients and rounds",
-    "bytes_up_round": "payload bytes that all clients send in one round, mean over rounds",
-    "bytes_up_total": "payload bytes that all clients send in the whole training",
-    "bytes_down_client": "payload bytes that one client receives in one round: the model and the algorithm's numbers",
-    "bytes_down_round": "payload bytes that all clients receive in one round, mean over rounds",
-    "bytes_down_total": "payload bytes that all clients receive in the whole training",
-    "teacher_accuracy": "share of the queries of a transfer for which a teacher votes correctly, mean over teachers",
-    "answered": "share of the queries of a transfer for which a label is released",
-    "released_accuracy": "share of the released labels of a transfer that are true",
-    "epsilon_spent_client": "stated epsilon of all labels of a transfer for one client, as its claim describes it",
-    "epsilon_spent_sample": "stated epsilon of all labels of a transfer for one sample, as its claim describes it",
-    "epsilon_spent_report": "stated epsilon of all answers of one teacher of a transfer, as its claim describes it",
-    "epsilon_of_these_votes": "published epsilon that holds for the votes of one transfer only, and is no claim",
-    "epsilon_low": "lower bound on epsilon from an audit, at level alpha divided by the number of claims",
-    **{check.metric: check.measures for check in CHECKS.values() if check.measures},
-    "auc": "chance that a member scores above a non-member",
-    "balanced_accuracy": "share of correct membership guesses when the upper half of the scores is called members",
-    "tpr_at_fpr_0.01": "true-positive rate at false-positive rate 0.01, both bounded; needs 1,000 runs",
-    "tpr_at_fpr_0.001": "the same at 0.001; fewer runs allow a higher rate, such as 0.1 from 100 runs on",
-    "tpr_at_fpr_0.01_estimate": "point estimate from scores that share one run's noise; says nothing about other runs",
-    "label_accuracy": "share of the labels behind an upload that are inferred correctly, as a multiset; of people or "
-    "votes: of each one's own label",
-    "label_over_chance": "label accuracy, rescaled: 0 is guessing equal counts (of votes: at random), 1 is all correct",
-    "label_exact_rate": "share of uploads for which the count of every class is correct",
-    "label_count_error": "absolute error of the count of a class, mean over classes and uploads",
-    "label_total_variation": "total variation distance between inferred and true class distribution, mean over uploads",
-    "label_class_existence": "share of classes whose presence in an upload is inferred correctly",
-    "label_count_accuracy": "share of classes whose count is correct, absent ones included (Ma et al. 2023)",
-    "column_error": "squared error of the columns that an attack infers, over their variance: 0 is exact, 1 as good "
-    "as the mean of all people",
-    "column_mse": "squared error of the columns that an attack infers, in the columns' own unit",
-    "exposure": "bits by which a planted secret ranks above random words under the model; 1.44 on average by chance",
-    "exposure_absent": "the same of secrets that no client trained on",
-    "token_accuracy": "share of the tokens of the texts behind an upload that are recovered, as a multiset",
-    "token_over_chance": "token accuracy, rescaled: 0 is guessing the frequencies of public texts, 1 is all correct",
-    "token_set_f1": "F1 of the tokens said to occur behind an upload, mean over uploads",
-    "token_places": "share of places of the texts whose token is recovered, texts matched to fit best",
-    "token_exact_rate": "share of texts of which every token is recovered",
-    "psnr": "peak signal-to-noise ratio of a reconstruction, in decibels",
-    "psi_psnr": "PSNR inside the privacy-sensitive region of the image (outside_psnr: outside it)",
-    "psi_ssim": "structural similarity (SSIM) inside that region (outside_ssim: outside it)",
-    "psi_mse": "mean squared error inside that region (outside_mse: outside it)",
-    "psi_lpips": "LPIPS with all pixels outside that region set to the true ones (outside_lpips: those inside)",
-    "mse": "mean squared error of a reconstruction, pixels in [0, 1]",
-    "ssim": "structural similarity (SSIM) of a reconstruction",
-    "lpips": "perceptual distance (LPIPS) of a reconstruction; needs AlexNet's ImageNet weights",
-}
 
 
 def listing(kind: str) -> dict[str, str]:
@@ -89,7 +25,7 @@ def listing(kind: str) -> dict[str, str]:
         "mutants": _mutants,
         "suites": _suites,
         "datasets": _datasets,
-        "metrics": lambda: METRICS,
+        "metrics": metrics,
         "models": lambda: _named("model"),
         "algorithms": lambda: _named("algorithm"),
         "partitions": lambda: _named("partition"),
@@ -99,6 +35,12 @@ def listing(kind: str) -> dict[str, str]:
     if kind not in kinds:
         raise ConfigError(f"cannot list {kind!r}; kinds that can be listed: {nearest(kind, kinds)}")
     return kinds[kind]()
+
+
+def metrics() -> dict[str, str]:
+    """Return what each metric of a record says, by its name."""
+    described = tomllib.loads((resources.files(__package__) / "metrics.toml").read_text(encoding="utf-8"))
+    return described | {check.metric: check.measures for check in CHECKS.values() if check.measures}
 
 
 def one_dataset(kind: str, name: str | None, changes: tuple[str, ...]) -> dict[str, str]:
