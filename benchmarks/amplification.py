@@ -17,12 +17,17 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from fedassay.defenses.accounting.clones import shuffled
-from fedassay.defenses.accounting.conversion import epsilon_from_rdp
+from fedassay.defenses.accounting.accountant import epsilon_from_rdp
 from fedassay.defenses.accounting.counts import least_epsilon
-from fedassay.defenses.accounting.heterogeneous import published_bound
-from fedassay.defenses.shuffling.claims.amplification import AssuredCohort, among_unequal_laplace, among_unequals
-from fedassay.defenses.shuffling.claims.budgets import KNOWN_BUDGETS, deal, representative_clients
+from fedassay.defenses.accounting.shuffled import published_bound, shuffled
+from fedassay.defenses.shuffling.claims import (
+    KNOWN_BUDGETS,
+    AssuredCohort,
+    among_unequal_laplace,
+    among_unequals,
+    deal,
+    representative_clients,
+)
 from scipy.optimize import brentq
 from scipy.special import gammaln, logsumexp
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 import torch
 from fedassay.audit.curve import epsilon_from_mu
-from fedassay.defenses.layers.aggregation import client_weights, effective_clients, model_scores, relative_scores
 from fedassay.defenses.layers.budget import JointBudget
 from fedassay.defenses.layers.fedre import FedRE, FedREProtection
 from fedassay.defenses.layers.fedre_per_sample import FedREPerSample
+from fedassay.defenses.layers.scored_layers import client_weights, effective_clients, model_scores, relative_scores
 from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.engine import run_federation
 from fedassay.fl.plan import Plan

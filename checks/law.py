@@ -27,7 +27,7 @@ from ..audit.curve import Curve, GaussianCurve, delta_from_mu, epsilon_from_mu
 from ..audit.observer import FINAL_MODEL, SHUFFLED
 from ..audit.wording import plain
 from ..defenses.accounting.below import LEAST_DELTA, Losses, Pair, composed, gaussian_pair
-from ..defenses.local.sampled import SampledLaw
+from ..defenses.local.defense import SampledLaw
 from ..fl.laws import GaussianLaw, Law, LayeredGaussianLaw, ReportLaw
 from ..fl.plan import Plan
 from ..fl.protection import Protection

@@ -15,7 +15,7 @@ from scipy.special import log_ndtr
 from scipy.stats import binom
 
 from ...audit.arrays import FloatArray
-from .self_convolution import self_convolved
+from .pld import self_convolved
 
 _CUT_OFF = 1e-13
 """Mass of the composed losses that may be left out at each end, and the error of a Fourier transform."""

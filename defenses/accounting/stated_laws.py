@@ -13,8 +13,7 @@ from ...audit.curve import Curve
 from ...audit.supplied.given import check_whole
 from ...fl.fields import check_positive
 from ..defense import check_delta
-from .accountant import ACCOUNTANT, Method, epsilon_of, gaussian_steps
-from .conversion import epsilon_from_zcdp
+from .accountant import ACCOUNTANT, Method, epsilon_from_zcdp, epsilon_of, gaussian_steps
 from .gaussian import SampledGaussian, gaussian_curve, profile_of
 
 _SLACK = 1e-6

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ...fl.algorithms import FedSGD
 from ...fl.plan import Plan
-from ..clipped.defense import ClippedDefense
+from ..clipped.claims import ClippedDefense
 from ..defense import Prepared, restated
 from .dp_fedavg import DPFedAvg
 

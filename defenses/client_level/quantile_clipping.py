@@ -16,8 +16,7 @@ from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
 from ..accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
 from ..accounting.spending import sampled_spending
-from ..clipped.claims import BY_PLD, sampled_gaussian_claim
-from ..clipped.defense import ClippedDefense
+from ..clipped.claims import BY_PLD, ClippedDefense, sampled_gaussian_claim
 from ..defense import Prepared, check_share
 
 # Limits of the clip norm: noise must not drive it to 0, where no update would pass and the norms could no longer be

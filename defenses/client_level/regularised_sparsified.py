@@ -11,7 +11,7 @@ from ...fl.laws import GaussianLaw, prune
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
-from ..clipped.defense import ClippedDefense
+from ..clipped.claims import ClippedDefense
 from ..defense import Prepared, check_share
 from .dp_fedavg import DPFedAvg
 

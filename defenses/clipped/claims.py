@@ -1,13 +1,32 @@
-"""State the claim that Gaussian noise on Poisson samples protects one sample, one user or one client."""
+"""Define the base class of defenses that have a budget (epsilon, delta) and an L2 clip norm.
 
+State the claim that Gaussian noise on Poisson samples protects one sample, one user or one client.
+"""
+
+from abc import ABC
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ...audit.claim import Adjacency, Claim, Unit, Value
 from ...audit.curve import Curve
 from ...audit.observer import GLOBAL_MODELS, UPLOADS
 from ..accounting.accountant import ACCOUNTANT
 from ..accounting.gaussian import SampledGaussian
-from .defense import ClippedDefense
+from ..defense import Defense, check_bound, check_budget
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedDefense(Defense, ABC):
+    """A base class of defenses that have a budget (epsilon, delta) and an L2 clip norm."""
+
+    epsilon: float = 4.0
+    delta: float = 1e-5
+    clip_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_bound("clip_norm", self.clip_norm)
+
 
 _OBSERVERS = {Unit.SAMPLE: UPLOADS, Unit.USER: GLOBAL_MODELS, Unit.CLIENT: GLOBAL_MODELS}
 _DRAWN = {

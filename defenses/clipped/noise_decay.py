@@ -19,9 +19,8 @@ from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
 from ...fl.task import Samples
 from ..accounting.accountant import gaussian_steps
-from ..accounting.filter import RenyiFilter, fixed_release_epsilon
-from ..accounting.layers import joint_noise
-from .filter_cost import FilterCost
+from ..accounting.filter import FilterCost, RenyiFilter, fixed_release_epsilon
+from ..accounting.gaussian import joint_noise
 
 FIRST_CLIPS = ("clip_norm", "noise_images")
 """Where the first clip norm comes from: a constant, or gradients of the initial model on images of noise."""

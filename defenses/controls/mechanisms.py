@@ -14,9 +14,9 @@ from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.estimators.likelihood_ratio import laplace, subsampled_gaussian
 from ...audit.observer import AGGREGATE, SHUFFLED, UPLOADS
-from ..accounting.clones import shuffled_bits
 from ..accounting.counts import binomial, bit_among
 from ..accounting.gaussian import SampledGaussian, calibrate_sampled_gaussian, gaussian_curve, gaussian_noise
+from ..accounting.shuffled import shuffled_bits
 from ..randomisers.numbers.piecewise import Piecewise
 from .fault import Mechanism, mechanism_claim, report_claim
 

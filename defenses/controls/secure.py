@@ -16,7 +16,7 @@ from ...fl.protection import Context, State
 from ..accounting.gaussian import gaussian_curve, gaussian_noise
 from ..defense import Prepared
 from ..secure.distributed_gaussian import DistributedGaussian, DistributedGaussianProtection
-from ..secure.masks import Masks, draw_masks
+from ..secure.modular_sum import Masks, draw_masks
 from .case import At, Case, ClientCase, Fault, ReportCase, lengths_of
 
 

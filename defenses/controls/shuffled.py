@@ -12,9 +12,9 @@ from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, State
 from ...fl.streams import uniform
-from ..accounting.pld_convolution import many_curve, many_epsilon
+from ..accounting.pld import many_curve, many_epsilon
 from ..defense import Prepared
-from ..shuffling.claims.amplification import largest_scale
+from ..shuffling.claims import largest_scale
 from ..shuffling.cldp_sgd import CLDPSGDProtection, client_pair
 from .case import At, Case, Fault, ReportCase
 

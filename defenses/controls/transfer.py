@@ -11,17 +11,14 @@ from ...fl.protection import State
 from ...fl.streams import normal
 from ...fl.transfer.protection import Released, TransferContext, counts_of
 from ...fl.transfer.task import ABSTAINED
-from ..accounting.data_dependent import data_dependent_epsilon
-from ..accounting.votes import VOTE_L1, VOTE_L2
+from ..accounting.votes import VOTE_L1, VOTE_L2, data_dependent_epsilon
 from ..transfer.confident_gnmax import ConfidentGNMax, ConfidentVotes
+from ..transfer.defense import GaussianMax, LaplaceMax, NoisyVotes, RandomVotes
 from ..transfer.gaussian_logits import GaussianLogits, NoisyLogits
 from ..transfer.gnmax import GNMax
 from ..transfer.gnmax_data_dependent import GNMaxDataDependent, PublishedVotes, different
 from ..transfer.grr_votes import GRRVotes
-from ..transfer.label_votes import NoisyVotes
 from ..transfer.lnmax import LNMax
-from ..transfer.noisy_max import GaussianMax, LaplaceMax
-from ..transfer.random_votes import RandomVotes
 from ..transfer.unary_votes import UnaryVotes
 from .fault import Control
 

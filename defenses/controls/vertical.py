@@ -10,12 +10,11 @@ from torch.nn.functional import one_hot as one_hot_of
 
 from ...fl.streams import uniform
 from ...fl.vertical.protection import Noise, VerticalContext, VerticalPlan
-from ..vertical.channel import ChannelProtection, response_channel, through
 from ..vertical.columns.columns_randomised_response import ColumnsRandomisedResponse
 from ..vertical.columns.embedding_bits import EmbeddingBits
 from ..vertical.columns.embedding_gaussian import EmbeddingGaussian
 from ..vertical.columns.protection import NoisedEmbeddingProtection, embedding_releases
-from ..vertical.defense import VerticalPrepared
+from ..vertical.defense import ChannelProtection, VerticalPrepared, clipped, drawn, response_channel, through
 from ..vertical.labels.label_gradient_noise import (
     ONE_LABEL,
     GradientNoiseProtection,
@@ -25,7 +24,6 @@ from ..vertical.labels.label_gradient_noise import (
 from ..vertical.labels.label_laplace import LabelLaplace
 from ..vertical.labels.label_randomised_response import LabelRandomisedResponse
 from ..vertical.labels.label_rr_with_prior import LabelRRWithPrior, likely_classes, top_k_channel
-from ..vertical.noise import clipped, drawn
 from .fault import Control
 
 

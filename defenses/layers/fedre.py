@@ -14,9 +14,8 @@ from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
-from ..accounting.layers import Layer, LayeredGaussian, published_noise
+from ..accounting.gaussian import Layer, LayeredGaussian, published_noise
 from ..defense import Prepared, check_variant, provable
-from .aggregation import pda_pam, preferred
 from .budget import (
     JointBudget,
     largest_share,
@@ -26,8 +25,7 @@ from .budget import (
     layered_claims,
     score_shares,
 )
-from .score import LayerScorer
-from .scored_layers import RELATIVE, ScoredLayers
+from .scored_layers import RELATIVE, LayerScorer, ScoredLayers, pda_pam, preferred
 
 _LEAST_SCORE = 1e-12
 

@@ -8,7 +8,7 @@ from ...fl.plan import Plan
 from ..accounting.spending import gaussian_spending
 from ..defense import Defense, Prepared, check_budget
 from .budget import JointBudget, check_numbers, layer_norms, layered_claims
-from .protection import LayeredProtection
+from .scored_layers import LayeredProtection
 
 
 @dataclass(frozen=True, kw_only=True)

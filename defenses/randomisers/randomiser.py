@@ -1,8 +1,23 @@
-"""Define the base class of local DP mechanisms, with exact density, exact epsilon and privacy claim."""
+"""Draw Bernoulli variables by integer arithmetic, so that their probabilities have no floating-point error.
+
+``exp(-gamma)`` after Canonne, Kamath, Steinke 2020, Algorithm 1, for many coins at once.
+
+Sum or integrate a function over all possible reports of a randomiser.
+
+Define the base class of local DP mechanisms, with exact density, exact epsilon and privacy claim.
+
+Flip each bit of an encoded value independently, with one probability for ones and another for zeros.
+
+Define the base class of randomisers of one value out of 0..domain-1.
+
+Define the base class of randomisers of one number in [-radius, radius].
+"""
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Sequence
+from abc import ABC
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
@@ -15,7 +30,124 @@ from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import Curve
 from ...audit.estimators.pairwise_event import best_event
 from ...audit.observer import UPLOADS
-from .outputs import WeightedReports
+
+Propose = Callable[[NDArray[np.intp]], tuple[NDArray[Any], ArrayLike]]
+"""Row numbers (m,) -> one proposal for each, and the exponents with which ``exp_coin`` accepts them."""
+_FINEST = 2.0**53
+
+
+def coin(share: ArrayLike, size: int, rng: np.random.Generator) -> BoolArray:
+    """Draw ``size`` booleans that are true with probability ``share`` in [0, 1], rounded down to a multiple of 2^-53;
+    ``share`` is one number, or one per boolean.
+    """
+    # The generator's numbers are j / 2^53 with j uniform, so this compares integers.
+    return np.asarray(rng.random(size) < np.floor(np.asarray(share, dtype=np.float64) * _FINEST) / _FINEST)
+
+
+def exp_coin(exponent: ArrayLike, size: int, rng: np.random.Generator) -> BoolArray:
+    """Draw ``size`` booleans that are true with probability exp(-``exponent``), without computing an exponential;
+    ``exponent`` >= 0 is one number, or one per boolean.
+
+    The exponent's fraction is rounded down to k / 2^53, so that a false report is never rarer than claimed.
+    """
+    gamma = np.broadcast_to(np.asarray(exponent, dtype=np.float64), (size,))
+    whole = np.floor(gamma)
+    heads = _small_exp_coin(gamma - whole, rng)
+    left = whole.astype(np.int64)
+    # exp(-3.5) = exp(-.5) exp(-1)^3: one more coin for every whole unit, until the first tail.
+    # Only coins that are still heads and have whole units left are flipped again.
+    flipped = np.flatnonzero(heads & (left > 0))
+    while flipped.size:
+        heads[flipped] = _small_exp_coin(np.ones(flipped.size), rng)
+        left[flipped] -= 1
+        flipped = flipped[heads[flipped] & (left[flipped] > 0)]
+    return heads
+
+
+def rejection(count: int, propose: Propose, rng: np.random.Generator) -> NDArray[Any]:
+    """Draw ``count`` values by rejection sampling, where a value's probability is proportional to its proposal
+    probability times exp(-exponent).
+    """
+    proposals, exponents = propose(np.arange(count))
+    drawn = np.array(proposals)
+    left = np.flatnonzero(~exp_coin(exponents, count, rng))
+    while left.size:
+        proposals, exponents = propose(left)
+        kept = exp_coin(exponents, left.size, rng)
+        # Rejected rows are drawn again with fresh proposals, so that accepted ones keep their law.
+        drawn[left[kept]] = proposals[kept]
+        left = left[~kept]
+    return drawn
+
+
+def _small_exp_coin(gamma: FloatArray, rng: np.random.Generator) -> BoolArray:
+    """Exponents in [0, 1]: for K = 1, 2, ... until a coin of gamma / K fails; heads where the last K is odd."""
+    passed = np.zeros(gamma.size, dtype=np.int64)
+    flipped, divisor = np.flatnonzero(gamma), 1
+    while flipped.size:
+        won = coin(gamma[flipped], flipped.size, rng)
+        # Probability gamma / K as a product of two exact coins: gamma, and 1 / K by an integer.
+        if divisor > 1:
+            won &= rng.integers(divisor, size=flipped.size, dtype=np.uint16) == 0
+        flipped, divisor = flipped[won], divisor + 1
+        passed[flipped] += 1
+    return np.asarray(passed % 2 == 0)
+
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedReports:
+    """A list of reports with weights: ``sum(weights * f(reports))`` is the sum of f over all reports, or the integral
+    of f if reports are continuous.
+
+    Args:
+        reports: (m, *report shape).
+        weights: (m,), 1 for an output with positive probability, >= 0 for a quadrature node.
+    """
+
+    reports: NDArray[Any]
+    weights: FloatArray
+
+
+MOST_LISTED = 2**20
+
+
+def check_listable(count: int) -> None:
+    """Raise ValueError if a randomiser has too many possible reports to list them."""
+    if count > MOST_LISTED:
+        raise ValueError(f"there are {count} possible reports, too many to list: at most {MOST_LISTED} are allowed")
+
+
+def finite(reports: ArrayLike) -> WeightedReports:
+    """Return a list of all possible ``reports``, given as an array with one report per row; each gets the weight 1, so
+    that the weighted sum of a function over the list is its sum over all reports.
+    """
+    rows = np.asarray(reports)
+    return WeightedReports(rows, np.ones(len(rows)))
+
+
+def quadrature(breaks: Iterable[float]) -> WeightedReports:
+    """Return Gauss-Legendre nodes and weights for the intervals between neighbouring ``breaks``; integrals of a density
+    that is smooth within them are exact up to rounding.
+
+    The breaks themselves are among the reports with weight 0, because suprema are attained there.
+    """
+    # Duplicate breaks would give intervals of length 0.
+    edges = np.unique(np.fromiter(breaks, dtype=np.float64))
+    half, middle = np.diff(edges)[:, np.newaxis] / 2, (edges[1:] + edges[:-1])[:, np.newaxis] / 2
+    nodes, weights = middle + half * _NODES, half * _WEIGHTS
+    return WeightedReports(
+        np.concatenate([nodes.ravel(), edges]), np.concatenate([weights.ravel(), np.zeros(len(edges))])
+    )
+
+
+def labelled(labels: int, numbers: WeightedReports) -> WeightedReports:
+    """Return every combination of a label in 0..labels-1 and one of ``numbers``, as rows (label, number) of floats."""
+    columns = np.meshgrid(np.arange(labels, dtype=np.float64), numbers.reports, indexing="ij")
+    return WeightedReports(np.stack([column.ravel() for column in columns], axis=-1), np.tile(numbers.weights, labels))
+
 
 Reports = NDArray[Any]
 NOT_GIVEN = math.nan
@@ -269,3 +401,122 @@ def categories(values: ArrayLike, domain: int) -> IntArray:
     if array.dtype.kind not in "iu" or not np.all((array >= 0) & (array < domain)):
         raise ValueError(f"values must be whole numbers in 0..{domain - 1}, got {array!r}")
     return array.astype(np.int64)
+
+
+Bits = NDArray[np.int8]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flips:
+    """A randomiser of bits that flips a one with probability 1 / (1 + e^of_one) and a zero with probability 1 / (1 +
+    e^of_zero); the fields ``of_one`` and ``of_zero`` are >= 0.
+    """
+
+    of_one: float
+    of_zero: float
+
+    @property
+    def one(self) -> float:
+        """Return the probability that a bit 1 is reported as 1."""
+        return 1 / (1 + math.exp(-self.of_one))
+
+    @property
+    def zero(self) -> float:
+        """Return the probability that a bit 0 is reported as 1."""
+        return 1 / (1 + math.exp(self.of_zero))
+
+    def sample(self, bits: Bits, rng: np.random.Generator) -> Bits:
+        """Flip ``bits`` at random and return an array of the same shape; integer arithmetic makes the probabilities
+        exact.
+        """
+        flat = bits.ravel()
+        # The probability of a flip is 1 / (1 + e^x), which a fair coin and rejection give exactly.
+        exponents = np.where(flat == 1, self.of_one, self.of_zero)
+
+        def propose(rows: NDArray[np.intp]) -> tuple[Bits, FloatArray]:
+            # A flip is proposed by a fair coin and kept with probability e^-exponent; no flip is always kept.
+            flip = rng.integers(2, size=rows.size, dtype=np.int8)
+            return flip, np.asarray(flip * exponents[rows], dtype=np.float64)
+
+        return np.asarray(flat ^ rejection(flat.size, propose, rng), dtype=np.int8).reshape(bits.shape)
+
+    def log_mass(self, reports: ArrayLike, bits: Bits) -> FloatArray:
+        """Return the log probability of each of ``reports``, shape (..., m), given ``bits`` of shape (m,); the result
+        has the shape (...,).
+        """
+        seen = np.asarray(reports)
+        ones = np.where(bits == 1, self.one, self.zero)
+        # log1p keeps the digits of probabilities close to 1.
+        return np.asarray(np.where(seen == 1, np.log(ones), np.log1p(-ones)).sum(axis=-1))
+
+    def estimate(self, reports: ArrayLike) -> FloatArray:
+        """Return an unbiased estimate of each bit from its report, an array of the same shape."""
+        return np.asarray((np.asarray(reports) - self.zero) / (self.one - self.zero))
+
+    def variance(self, bits: ArrayLike) -> FloatArray:
+        return bit_variance(bits, self.one, self.zero)
+
+
+def bit_variance(bits: ArrayLike, one: float, zero: float) -> FloatArray:
+    """Return the variance of each bit's unbiased estimate ``(report - zero) / (one - zero)``, where ``one`` and
+    ``zero`` are the probabilities that a bit 1 and a bit 0 are reported as 1.
+    """
+    chance = np.where(np.asarray(bits) == 1, one, zero)
+    return np.asarray(chance * (1 - chance) / (one - zero) ** 2)
+
+
+def all_bits(length: int) -> WeightedReports:
+    """Return all sequences of ``length`` bits, one per row of an array; raise ValueError for more than 20 bits."""
+    check_listable(2**length)
+    return finite(np.array(list(itertools.product((0, 1), repeat=length)), dtype=np.int8))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FiniteDomain(Randomiser, ABC):
+    """A base class of randomisers of whole numbers in 0..domain-1, which estimate the value's one-hot encoding.
+
+    Args:
+        domain: number of values, >= ``smallest_domain``.
+    """
+
+    domain: int = 0
+    smallest_domain: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_given_count("domain", self.domain, least=self.smallest_domain)
+
+    def inputs(self) -> IntArray:
+        return np.arange(self.domain)
+
+    def worst_pair(self) -> tuple[IntArray, IntArray]:
+        # By symmetry of the values any two of them are a worst pair.
+        return np.array(1), np.array(0)
+
+    def target(self, value: ArrayLike) -> FloatArray:
+        return np.asarray(categories(value, self.domain)[..., np.newaxis] == np.arange(self.domain), dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedNumber(Randomiser, ABC):
+    """A base class of randomisers of one number whose report is itself the server's estimate; reports distinguish the
+    two ends of the range best.
+
+    Args:
+        radius: values lie in [-radius, radius]; > 0 and finite.
+    """
+
+    radius: float = NOT_GIVEN
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_radius("radius", self.radius)
+
+    def inputs(self) -> FloatArray:
+        return np.array(self.worst_pair())
+
+    def worst_pair(self) -> tuple[FloatArray, FloatArray]:
+        return np.array(-self.radius), np.array(self.radius)
+
+    def estimate(self, reports: ArrayLike) -> FloatArray:
+        return np.asarray(reports, dtype=np.float64)

@@ -10,8 +10,7 @@ from ...fl.plan import Plan
 from ..accounting.accountant import Method, gaussian_steps
 from ..accounting.filter import CONVERSIONS, check_conversion, planned_filter
 from ..accounting.gaussian import SampledGaussian, gaussian_noise, poisson_rate
-from ..clipped.claims import sampled_gaussian_claim
-from ..clipped.defense import ClippedDefense
+from ..clipped.claims import ClippedDefense, sampled_gaussian_claim
 from ..clipped.noise_decay import FIRST_CLIPS, AdaptiveClipProtection, NoiseDecayProtection, NoiseSplit
 from ..defense import Prepared, check_share, check_variant, provable
 

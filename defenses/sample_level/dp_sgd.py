@@ -14,8 +14,7 @@ from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
 from ..accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
 from ..accounting.spending import sampled_spending
-from ..clipped.claims import BY_PLD, sampled_gaussian_claim
-from ..clipped.defense import ClippedDefense
+from ..clipped.claims import BY_PLD, ClippedDefense, sampled_gaussian_claim
 from ..defense import Prepared
 
 

@@ -16,7 +16,7 @@ from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
 from ..accounting.accountant import ANALYTIC_GAUSSIAN, sensitivity
 from ..accounting.gaussian import gaussian_curve, gaussian_noise
-from ..clipped.defense import ClippedDefense
+from ..clipped.claims import ClippedDefense
 from ..defense import Prepared, check_epsilon, check_variant, provable
 
 _TRUST = {UPLOADS: "nobody", GLOBAL_MODELS: "the server adds its noise; other clients may know theirs and collude"}

@@ -12,8 +12,8 @@ from ...fl.protection import Sums
 from ..accounting.accountant import RENYI
 from ..accounting.integer_noise import binomial_noise, binomial_noise_epsilon, published_binomial_noise, whole_share
 from ..defense import Prepared, check_variant, provable
+from .integer_draws import centred_binomial
 from .modular_sum import SizedGrid
-from .samplers import centred_binomial
 from .secure_sum import SecureSumDefense, SecureSumProtection
 
 _LEAST_DELTA = 1e-12

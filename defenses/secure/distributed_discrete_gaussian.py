@@ -11,7 +11,7 @@ from ...fl.protection import Sums
 from ..accounting.accountant import RENYI
 from ..accounting.integer_noise import discrete_gaussian_noise, whole_share
 from ..defense import Prepared
-from .samplers import discrete_gaussian
+from .integer_draws import discrete_gaussian
 from .secure_sum import SecureSumDefense, SecureSumProtection
 
 

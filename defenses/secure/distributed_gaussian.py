@@ -16,7 +16,7 @@ from ..accounting.accountant import ANALYTIC_GAUSSIAN
 from ..accounting.gaussian import gaussian_curve, gaussian_noise
 from ..accounting.spending import gaussian_spending
 from ..defense import Prepared
-from .samplers import rounded_gaussian
+from .integer_draws import rounded_gaussian
 from .secure_sum import SecureSumDefense, SecureSumProtection
 
 LEAST_SHARE = 2.0

@@ -13,7 +13,7 @@ from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, State, Sums
 from ..accounting.accountant import RENYI
-from ..accounting.poisson_binomial import largest_bias
+from ..accounting.integer_noise import largest_bias
 from ..defense import Prepared
 from .modular_sum import Grid, SizedGrid
 from .secure_sum import (

@@ -23,10 +23,9 @@ from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State, Sums
 from ...fl.streams import row_generators, uniform
 from ..accounting.gaussian import check_least_noise
-from ..clipped.defense import ClippedDefense
-from .masks import draw_masks
-from .modular_sum import SizedGrid, check_bits, size_grid, to_integers
-from .samplers import LARGEST_SCALE
+from ..clipped.claims import ClippedDefense
+from .integer_draws import LARGEST_SCALE
+from .modular_sum import SizedGrid, check_bits, draw_masks, size_grid, to_integers
 
 SERVER = Observer("aggregate", sees_participation=True, sees_masked_words=True)
 """The adversary of every claim of a secure sum: a server that knows who took part, every masked word, and their sum."""

@@ -11,7 +11,7 @@ from ...fl.protection import Sums
 from ..accounting.accountant import RENYI
 from ..accounting.integer_noise import skellam_noise
 from ..defense import Prepared
-from .samplers import skellam
+from .integer_draws import skellam
 from .secure_sum import SecureSumDefense, SecureSumProtection
 
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..accounting.heterogeneous import published_bound
-from ..accounting.pld_convolution import Profile
-from .claims.amplification import AssuredCohort, among_unequals
-from .mechanisms.budgeted import CoordinateNoise
+from ..accounting.pld import Profile
+from ..accounting.shuffled import published_bound
+from .budgeted import CoordinateNoise
+from .claims import AssuredCohort, among_unequals
 from .personal import PersonalBudgets
 
 

@@ -17,15 +17,13 @@ from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State, Sums
 from ...fl.sampling import FixedSize, Full
 from ...fl.streams import uniform
-from ..accounting.clones import ClonePair
 from ..accounting.counts import binomial
 from ..accounting.gaussian import poisson_rate
-from ..accounting.pld_convolution import many_curve, many_epsilon
+from ..accounting.pld import many_curve, many_epsilon
+from ..accounting.shuffled import ClonePair
 from ..defense import Defense, Prepared, check_bound, check_budget
-from .claims.amplification import check_clients, largest_scale
-from .claims.budgets import check_local
-from .claims.terms import ACCOUNTED, LEAST_EPSILON, Terms
-from .mechanisms.channel import shuffle_rows
+from .budgeted import shuffle_rows
+from .claims import ACCOUNTED, LEAST_EPSILON, Terms, check_clients, check_local, largest_scale
 
 
 @dataclass(frozen=True, kw_only=True)

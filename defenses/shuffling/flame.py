@@ -16,15 +16,22 @@ from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import uniform
-from ..accounting.clones import shuffled
-from ..accounting.pld_convolution import Profile, many_epsilon
+from ..accounting.pld import Profile, many_epsilon
+from ..accounting.shuffled import shuffled
 from ..defense import Defense, Prepared, check_bound, check_budget
-from .claims.amplification import AssuredCohort, LocalPair, SampledRelease, check_clients, largest_scale, tighter
-from .claims.budgets import check_coordinate_delta, check_local
-from .claims.terms import Terms
-from .mechanisms.calibration import calibrated_mean
-from .mechanisms.channel import shuffle_coordinates
-from .mechanisms.clip_laplace import ClipLaplaceLaw, randomised_rows
+from .budgeted import shuffle_coordinates
+from .claims import (
+    AssuredCohort,
+    LocalPair,
+    SampledRelease,
+    Terms,
+    check_clients,
+    check_coordinate_delta,
+    check_local,
+    largest_scale,
+    tighter,
+)
+from .clip_laplace import ClipLaplaceLaw, calibrated_mean, randomised_rows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,9 @@ from ...audit.claim import AS_PUBLISHED, Unit
 from ...fl.plan import Plan
 from ..accounting.pure import advanced_composition
 from ..defense import Prepared
-from .claims.amplification import largest_scale, local_pair
-from .claims.budgets import deal
-from .claims.terms import local_terms
-from .mechanisms.budgeted import BudgetedReports
-from .unshuffled import UnshuffledBudgets
+from .budgeted import BudgetedReports
+from .claims import deal, largest_scale, local_pair, local_terms
+from .personal import UnshuffledBudgets
 
 ADVANCED = "advanced composition (Lemma 2)"
 

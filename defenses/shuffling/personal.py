@@ -1,4 +1,7 @@
-"""Define the base class of APES and of UniS, a baseline in the APES paper; both use a shuffler."""
+"""Define the base class of APES and of UniS, a baseline in the APES paper; both use a shuffler.
+
+Define the base class of LDP-Min and PLDP, which give local DP to every coordinate without a shuffler.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -9,13 +12,21 @@ from ...audit.claim import Claim, Unit
 from ...audit.observer import SHUFFLED
 from ...fl.plan import Plan
 from ..accounting.counts import least_epsilon
-from ..accounting.pld_convolution import Profile, many_epsilon
+from ..accounting.pld import Profile, many_epsilon
 from ..defense import Defense, Prepared, check_bound, check_budget, check_variant
-from .claims.amplification import AssuredCohort, check_clients, largest_scale
-from .claims.budgets import check_budget_scale, check_coordinate_delta, deal, representative_clients
-from .claims.published import published_total
-from .claims.terms import Terms
-from .mechanisms.budgeted import BudgetedReports, CoordinateNoise
+from .budgeted import BudgetedReports, CoordinateNoise, check_coordinate_noise
+from .claims import (
+    AssuredCohort,
+    Terms,
+    check_budget_scale,
+    check_clients,
+    check_coordinate_delta,
+    deal,
+    largest_scale,
+    local_pair,
+    published_total,
+    representative_clients,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,3 +165,29 @@ class PersonalBudgets(Defense, ABC):
             trust="the shuffler",
             source=source,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnshuffledBudgets(Defense, ABC):
+    """A base class of LDP-Min and PLDP, two baselines without a shuffler; it computes the epsilon that can be proved
+    for their reports.
+    """
+
+    epsilon: float = 4.0
+    delta: float = 1e-5
+    budgets: str = "uniform2"
+    budget_scale: float | None = None
+    radius: float = 0.1
+    noise: str = CoordinateNoise.CLIP_LAPLACE
+    variant: str = "corrected"
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_bound("radius", self.radius)
+        check_budget_scale(self.budgets, self.budget_scale)
+        check_coordinate_noise(self.noise)
+        check_variant(self.variant)
+
+    def _provable(self, terms: Terms, budget: float) -> float:
+        """The epsilon of all coordinates of all rounds, each at this local ``budget``."""
+        return many_epsilon(local_pair(self.noise, budget), releases=terms.releases, delta=self.delta)

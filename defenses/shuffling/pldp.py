@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from ...audit.claim import AS_PUBLISHED, Claim, Unit
 from ...fl.plan import Plan
 from ..defense import Prepared
-from .claims.amplification import largest_scale, local_pair
-from .claims.budgets import deal, representative_clients
-from .claims.terms import Terms, local_terms
-from .mechanisms.budgeted import BudgetedReports
-from .unshuffled import UnshuffledBudgets
+from .budgeted import BudgetedReports
+from .claims import Terms, deal, largest_scale, local_pair, local_terms, representative_clients
+from .personal import UnshuffledBudgets
 
 SUMMED = "sum over coordinates and rounds"
 

@@ -14,18 +14,25 @@ from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State, Sums
 from ..accounting.counts import least_epsilon
-from ..accounting.heterogeneous import published_bound
-from ..accounting.pld_convolution import many_epsilon
+from ..accounting.pld import many_epsilon
+from ..accounting.shuffled import published_bound
 from ..defense import Defense, Prepared, check_bound, check_budget, check_share, check_variant
-from .claims.amplification import LargestPair, LocalPair, check_clients, largest_scale
-from .claims.budgets import check_budget_scale, check_coordinate_delta, deal, representative_clients
-from .claims.published import published_total
-from .claims.terms import Terms, local_terms
-from .mechanisms.budgeted import budgets_of
-from .mechanisms.calibration import calibrated_mean
-from .mechanisms.channel import shuffle_coordinates
-from .mechanisms.random_reports import RandomReportsLaw
-from .mechanisms.top_reports import Selection, TopReportsLaw, sparse_rows
+from .budgeted import budgets_of, shuffle_coordinates
+from .claims import (
+    LargestPair,
+    LocalPair,
+    Terms,
+    check_budget_scale,
+    check_clients,
+    check_coordinate_delta,
+    deal,
+    largest_scale,
+    local_terms,
+    published_total,
+    representative_clients,
+)
+from .clip_laplace import calibrated_mean
+from .top_reports import RandomReportsLaw, Selection, TopReportsLaw, sparse_rows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,14 +5,20 @@ from dataclasses import dataclass
 from ...audit.claim import Claim, Unit
 from ...audit.observer import SHUFFLED
 from ...fl.plan import Plan
-from ..accounting.clones import shuffled
-from ..accounting.pld_convolution import many_epsilon
+from ..accounting.pld import many_epsilon
+from ..accounting.shuffled import shuffled
 from ..defense import Defense, Prepared, check_bound, check_budget, check_variant
-from .claims.amplification import AssuredCohort, among_equals, check_clients, largest_scale
-from .claims.budgets import check_coordinate_delta, check_local
-from .claims.published import published_total
-from .claims.terms import Terms
-from .mechanisms.budgeted import BudgetedReports
+from .budgeted import BudgetedReports
+from .claims import (
+    AssuredCohort,
+    Terms,
+    among_equals,
+    check_clients,
+    check_coordinate_delta,
+    check_local,
+    largest_scale,
+    published_total,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,12 +6,11 @@ from typing import ClassVar
 
 from ...fl.plan import Plan
 from ...fl.sampling import Epoch
-from ..accounting.clones import shuffled
-from ..accounting.pld_convolution import Profile
+from ..accounting.pld import Profile
+from ..accounting.shuffled import shuffled
 from ..defense import Prepared
-from .claims.amplification import AssuredCohort, among_unequal_laplace
-from .claims.budgets import representative_clients
-from .mechanisms.budgeted import CoordinateNoise
+from .budgeted import CoordinateNoise
+from .claims import AssuredCohort, among_unequal_laplace, representative_clients
 from .personal import PersonalBudgets
 
 

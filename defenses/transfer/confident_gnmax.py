@@ -19,8 +19,7 @@ from ..accounting.accountant import ANALYTIC_GAUSSIAN
 from ..accounting.gaussian import gaussian_noise
 from ..accounting.votes import VOTE_L2, label_noise
 from ..defense import check_share
-from .defense import BudgetedTransfer, PreparedTransfer
-from .noisy_max import GaussianMax
+from .defense import BudgetedTransfer, GaussianMax, PreparedTransfer
 
 
 @dataclass(frozen=True, kw_only=True)

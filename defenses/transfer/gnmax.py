@@ -6,9 +6,7 @@ from ...fl.transfer.task import TransferPlan
 from ..accounting.accountant import ANALYTIC_GAUSSIAN
 from ..accounting.gaussian import gaussian_curve
 from ..accounting.votes import VOTE_L2, label_noise
-from .defense import BudgetedTransfer, PreparedTransfer
-from .label_votes import NoisyVotes
-from .noisy_max import GaussianMax
+from .defense import BudgetedTransfer, GaussianMax, NoisyVotes, PreparedTransfer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,14 +15,10 @@ from ...audit.arrays import FloatArray
 from ...fl.protection import State
 from ...fl.transfer.protection import Released, TransferContext, counts_of
 from ...fl.transfer.task import TransferPlan
-from ..accounting.accountant import RENYI
-from ..accounting.conversion import epsilon_at_best_order
-from ..accounting.smooth_sensitivity import GapBound, SmoothRelease
-from ..accounting.votes import VOTE_L2, label_noise
+from ..accounting.accountant import RENYI, epsilon_at_best_order
+from ..accounting.votes import VOTE_L2, GapBound, SmoothRelease, label_noise
 from ..defense import check_share
-from .defense import BudgetedTransfer, PreparedTransfer
-from .label_votes import NoisyVotes
-from .noisy_max import GaussianMax
+from .defense import BudgetedTransfer, GaussianMax, NoisyVotes, PreparedTransfer
 
 NUMBER = "epsilon_of_these_votes"
 """Name of the published number: an epsilon that holds for the votes of this run, not a claim about all votes."""

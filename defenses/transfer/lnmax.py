@@ -8,9 +8,7 @@ from ..accounting.accountant import ACCOUNTANT
 from ..accounting.gaussian import profile_of
 from ..accounting.pure import BASIC_COMPOSITION
 from ..accounting.votes import laplace_event, laplace_scale
-from .defense import BudgetedTransfer, PreparedTransfer
-from .label_votes import NoisyVotes
-from .noisy_max import LaplaceMax
+from .defense import BudgetedTransfer, LaplaceMax, NoisyVotes, PreparedTransfer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,7 @@ from typing import ClassVar
 from ...fl.transfer.task import TransferPlan
 from ..accounting.pure import each_of
 from ..randomisers.categories.unary import ENCODINGS, Unary
-from .defense import BudgetedTransfer, PreparedTransfer
-from .random_votes import RandomVotes
+from .defense import BudgetedTransfer, PreparedTransfer, RandomVotes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,33 @@
-"""Define the base class of defenses of vertical federations, in which parties hold different columns of the people."""
+"""Define the base class of defenses of vertical federations, in which parties hold different columns of the people.
+
+Release a label, or another number out of 0..k-1, by a table of probabilities.
+
+Clip vectors and draw additive noise, Gaussian in the L2 norm or Laplace in the L1 norm.
+
+Split a pure-DP budget over the releases of a vertical federation.
+
+State the claims of defenses of a vertical federation: about one label, and about one person's columns at a party.
+"""
 
 from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ...audit.claim import Claim
-from ...fl.vertical.protection import VerticalLaw, VerticalPlan, VerticalProtection
-from ..defense import DefensePart
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot as one_hot_of
+
+from ...audit.claim import Adjacency, Claim, Unit, Value
+from ...audit.curve import Curve
+from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY, Observer
+from ...fl.laws import clip
+from ...fl.streams import normal, uniform
+from ...fl.vertical.protection import Noise, VerticalContext, VerticalLaw, VerticalPlan, VerticalProtection
+from ..accounting.pure import BASIC_COMPOSITION, EXACT_COMPOSITION, each_of
+from ..accounting.spending import Spending, pure_spending
+from ..defense import DefensePart, check_delta, check_epsilon
+from ..randomisers.categories.grr import GRR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,3 +56,206 @@ class VerticalDefense(DefensePart, ABC):
             ValueError: if the plan violates an assumption of the defense's theorem.
         """
         raise TypeError(f"{type(self).__name__} must define the method prepare(plan)")
+
+
+# Below this, what a sum of probabilities lacks to 1 is rounding, which must not draw a class of probability 0.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChannelProtection(VerticalProtection):
+    """A protection that trains on labels drawn by a channel.
+
+    Args:
+        channel: (classes, classes), the probability that a label (row) is drawn as another (column).
+        redraws: whether labels are drawn again in every epoch.
+    """
+
+    channel: Tensor
+    redraws: bool = False
+
+    def targets(self, one_hot: Tensor, context: VerticalContext, rng: np.random.Generator) -> Tensor:
+        drawn = through(self.channel, one_hot.argmax(-1), rng)
+        return one_hot_of(drawn, len(self.channel)).to(one_hot.dtype)
+
+
+def through(channel: Tensor, values: Tensor, rng: np.random.Generator) -> Tensor:
+    """Draw a number in 0..k-1 for each of ``values``, integers of any shape, by the table ``channel (k, k)``.
+
+    Each value takes one uniform number of the generator, so that another value changes no other draw.
+    """
+    bounds = channel.cumsum(1)
+    bounds = bounds.masked_fill(bounds > 1 - _ROUNDING, 1.0)
+    point = uniform(rng, (*values.shape, 1), dtype=torch.float64)
+    return (point >= bounds[values]).sum(-1)
+
+
+def response_channel(epsilon: float, classes: int) -> Tensor:
+    """Return the table ``(classes, classes)`` of k-ary randomised response (Kairouz et al. 2016, equation 3)."""
+    randomiser = GRR(epsilon=epsilon, domain=classes)
+    channel = torch.full((classes, classes), randomiser.lie, dtype=torch.float64)
+    return channel.fill_diagonal_(randomiser.truth)
+
+
+def check_noise(noise: str) -> None:
+    """Raise ValueError unless ``noise`` is "gaussian" or "laplace"."""
+    if noise not in tuple(Noise):
+        raise ValueError(f'noise must be "gaussian" or "laplace", got {noise!r}')
+
+
+def drawn(noise: Noise, scale: float, shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
+    """Draw independent noise of a standard deviation (Gaussian) or a scale (Laplace)."""
+    if noise is Noise.GAUSSIAN:
+        return scale * normal(rng, shape)
+    return torch.from_numpy(rng.laplace(scale=scale, size=shape)).to(torch.float32)
+
+
+def clipped(values: Tensor, bound: float, noise: Noise) -> Tensor:
+    """Scale each vector ``(..., d)`` to a norm of at most ``bound``: L2 for Gaussian noise, L1 for Laplace noise.
+
+    The result is finite: a NaN entry counts as zero, an infinite entry as the largest finite number.
+    """
+    if noise is Noise.GAUSSIAN:
+        return clip(values, bound)
+    finite = torch.nan_to_num(values)
+    # In double precision the sum of finite single-precision numbers cannot overflow.
+    lengths = finite.double().abs().sum(-1, keepdim=True)
+    return (finite * (bound / lengths.clamp_min(bound))).to(values.dtype)
+
+
+MOST = 300.0
+"""Largest epsilon of one release: a larger one hides nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PureVerticalDefense(VerticalDefense, ABC):
+    """A base class of defenses whose releases each have a pure epsilon.
+
+    At delta 0 all releases get equal parts of the claimed epsilon; at another delta each may spend what exact
+    composition allows (Kairouz, Oh, Viswanath 2015).
+
+    Args:
+        epsilon, delta: the budget of all releases about one person together.
+    """
+
+    epsilon: float = 4.0
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        # Delta 0 is allowed here, unlike for Gaussian noise, but ``false`` is not a number.
+        if isinstance(self.delta, bool) or self.delta != 0:
+            check_delta(self.delta)
+
+    @property
+    def accountant(self) -> str:
+        """The name of the composition that the claims rest on."""
+        return EXACT_COMPOSITION if self.delta else BASIC_COMPOSITION
+
+    def each_of(self, releases: int) -> float:
+        """Return the epsilon that each of ``releases`` releases may spend.
+
+        Raises:
+            ValueError: above 300, where a release hides nothing.
+        """
+        each = each_of(releases, epsilon=self.epsilon, delta=self.delta)
+        if each > MOST:
+            raise ValueError(
+                f"each release must have an epsilon of at most {MOST:g}, because a larger one hides nothing; got a "
+                f"total epsilon of {self.epsilon} for {releases} releases"
+            )
+        return each
+
+    def spent(
+        self, claims: tuple[Claim, ...], *, each: float, releases: int = 1, once: bool = False
+    ) -> dict[str, Spending]:
+        """Return, by the claims' ids, the epsilon of the first epochs: ``releases`` of epsilon ``each`` in every epoch,
+        or in the first one alone.
+        """
+        found: dict[str, Spending] = {}
+        for claim in claims:
+            found |= pure_spending(
+                claim, each=each, releases=releases, participations=(lambda epochs: 1) if once else int
+            )
+        return found
+
+
+LABEL_OBSERVERS = (PASSIVE_PARTY, FINAL_MODEL)
+ONE_PARTY = "a person's columns at one party"
+"""The part of a claim about columns where several passive parties hold some."""
+
+
+def label_claims(
+    plan: VerticalPlan,
+    *,
+    epsilon: float,
+    delta: float,
+    mechanism: str,
+    parameters: Mapping[str, Value],
+    accountant: str,
+    source: str,
+    curve: Curve | None = None,
+    observers: tuple[Observer, ...] = LABEL_OBSERVERS,
+) -> tuple[Claim, ...]:
+    """Return the claims that one person's label has (epsilon, delta)-DP over the whole training, one per observer.
+
+    The first observer is a passive party, the second one the public, which receives the final models of all parties.
+    What both see is computed from the randomised labels alone, so that the claims have the same epsilon; they are two
+    because no observer of a vertical federation sees all that another one sees. The active party holds the labels
+    itself.
+    """
+    return tuple(
+        Claim(
+            epsilon=epsilon,
+            delta=delta,
+            unit=Unit.LABEL,
+            adjacency=Adjacency.REPLACE_ONE,
+            observer=observer,
+            rounds=plan.epochs,
+            dp_model="local",
+            mechanism=mechanism,
+            parameters=parameters,
+            accountant=accountant,
+            sampling="none assumed: batches are public",
+            trust="the party with the labels",
+            source=source,
+            curve=curve,
+        )
+        for observer in observers
+    )
+
+
+def columns_claim(
+    plan: VerticalPlan,
+    *,
+    epsilon: float,
+    delta: float,
+    mechanism: str,
+    parameters: Mapping[str, Value],
+    accountant: str,
+    source: str,
+    curve: Curve | None = None,
+) -> Claim:
+    """Return the claim that one person's columns at one passive party have (epsilon, delta)-DP over the whole training,
+    against the active party.
+
+    Each passive party protects its own columns and trusts no other party. Where there are several, the claim names its
+    part: all columns of a person together have the sum of the parties' privacy losses.
+    """
+    return Claim(
+        epsilon=epsilon,
+        delta=delta,
+        unit=Unit.SAMPLE,
+        adjacency=Adjacency.REPLACE_ONE,
+        observer=ACTIVE_PARTY,
+        rounds=plan.epochs,
+        dp_model="local",
+        mechanism=mechanism,
+        parameters=parameters,
+        accountant=accountant,
+        sampling="none assumed: batches are public",
+        trust="each passive party for itself",
+        source=source,
+        part="joint" if plan.network.passive == 1 else ONE_PARTY,
+        curve=curve,
+    )

@@ -15,7 +15,7 @@ from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
-from fedassay.defenses.shuffling.mechanisms.channel import shuffle_coordinates
+from fedassay.defenses.shuffling.budgeted import shuffle_coordinates
 from fedassay.fl.algorithms import BoundedUpdate, FedSGD, Scaffold
 from fedassay.fl.laws import clip
 from fedassay.fl.sampling import FixedSize, Poisson

@@ -7,14 +7,14 @@ import pytest
 import torch
 from fedassay.checks.hook_checks import hook_runs
 from fedassay.defenses.local.categories.ldp_grr import LDPGRR
+from fedassay.defenses.local.defense import LocalProtection
 from fedassay.defenses.local.numbers.ldp_duchi import LDPDuchi
 from fedassay.defenses.local.numbers.ldp_laplace import LDPLaplace
 from fedassay.defenses.local.numbers.ldp_piecewise import LDPPiecewise
-from fedassay.defenses.local.protection import LocalProtection
 from fedassay.defenses.secure.distributed_gaussian import DistributedGaussian, DistributedGaussianProtection
 from fedassay.defenses.secure.skellam import Skellam
+from fedassay.defenses.shuffling.budgeted import BudgetedReports
 from fedassay.defenses.shuffling.cldp_sgd import CLDPSGD
-from fedassay.defenses.shuffling.mechanisms.budgeted import BudgetedReports
 from fedassay.defenses.shuffling.unis import UniS
 from fedassay.fl.message import Message
 from fedassay.fl.sampling import FixedSize, Poisson

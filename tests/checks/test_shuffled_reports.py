@@ -13,7 +13,7 @@ from fedassay.checks.hook_checks import _masks
 from fedassay.checks.masks import _between_runs
 from fedassay.checks.shuffled import _pairs, amplified_checks, shuffle_checks
 from fedassay.defenses.secure.distributed_gaussian import DistributedGaussian, DistributedGaussianProtection
-from fedassay.defenses.secure.masks import Masks, draw_masks
+from fedassay.defenses.secure.modular_sum import Masks, draw_masks
 from fedassay.defenses.shuffling.cldp_sgd import CLDPSGD, CLDPSGDProtection, OneBitLaw
 from fedassay.fl.laws import Mixing, clip_entries
 from fedassay.fl.sampling import FixedSize

@@ -10,7 +10,7 @@ from fedassay.audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.client_level.user_level import UserLevelProtection
 from fedassay.defenses.controls.noise import ControlLostShares
-from fedassay.defenses.layers.protection import LayeredProtection
+from fedassay.defenses.layers.scored_layers import LayeredProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.defenses.secure.binomial import Binomial
@@ -19,9 +19,9 @@ from fedassay.defenses.secure.distributed_gaussian import DistributedGaussian
 from fedassay.defenses.secure.poisson_binomial import PoissonBinomial
 from fedassay.defenses.secure.secure_sum import SERVER
 from fedassay.defenses.secure.skellam import Skellam, SkellamProtection
+from fedassay.defenses.shuffling.budgeted import BudgetedReports
 from fedassay.defenses.shuffling.cldp_sgd import CLDPSGDProtection
 from fedassay.defenses.shuffling.flame import FLAMEProtection
-from fedassay.defenses.shuffling.mechanisms.budgeted import BudgetedReports
 from fedassay.defenses.shuffling.s_apes import SAPESProtection
 from fedassay.defenses.without_dp.gradient_pruning import GradientPruningProtection
 from fedassay.defenses.without_dp.plain_noise import PlainNoiseProtection

@@ -1,7 +1,10 @@
 """Report a number as a category: round it to a public grid without bias, randomise the grid level, and decode the
 report.
+
+Define the base class of local DP defenses that report sampled coordinates as levels of a public grid.
 """
 
+from abc import ABC
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,7 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ....audit.arrays import FloatArray
+from ....audit.claim import Value
+from ....fl.plan import Plan
 from ...randomisers.randomiser import Randomiser, check_given_count
+from ..defense import SampledDefense
 
 MOST_LEVELS = 12
 # Decoded numbers closer than this share of the largest one count as equal, because float32 must distinguish atoms.
@@ -123,3 +129,24 @@ def check_levels(levels: int, *, least: int = 2) -> None:
     would have too many possible values to enumerate.
     """
     check_given_count("levels", levels, least=least, most=MOST_LEVELS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GriddedDefense(SampledDefense, ABC):
+    """A base class of local DP defenses that round each sent coordinate without bias to one of ``levels`` evenly spaced
+    numbers from -radius to radius.
+
+    The step is randomised as a category and decoded, without bias, by the client.
+
+    Args:
+        levels: of the grid, 2 to 12.
+    """
+
+    levels: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_levels(self.levels)
+
+    def published(self, plan: Plan) -> dict[str, Value]:
+        return super().published(plan) | {"levels": self.levels}

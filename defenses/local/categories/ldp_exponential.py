@@ -7,8 +7,7 @@ import numpy as np
 
 from ....audit.arrays import FloatArray
 from ...randomisers.categories.exponential import Exponential
-from .grid import Gridded
-from .gridded import GriddedDefense
+from .grid import Gridded, GriddedDefense
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...randomisers.categories.local_hashing import LocalHashing
-from .grid import Gridded, check_levels
-from .gridded import GriddedDefense
+from .grid import Gridded, GriddedDefense, check_levels
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,7 @@ import numpy as np
 from ....audit.claim import Value
 from ....fl.plan import Plan
 from ...randomisers.categories.rappor import Rappor
-from .grid import Gridded
-from .gridded import GriddedDefense
+from .grid import Gridded, GriddedDefense
 
 _BITS = 12
 _HASHES = 2

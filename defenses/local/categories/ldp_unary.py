@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...randomisers.categories.unary import Unary
-from .grid import Gridded
-from .gridded import GriddedDefense
+from .grid import Gridded, GriddedDefense
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,7 @@ from ....fl.protection import Context, Protection, State
 from ...accounting.pure import composed_epsilon
 from ...defense import Prepared, check_variant, provable
 from ...randomisers.numbers.duchi import Duchi
-from ..defense import NumberDefense
-from ..number import Numeric
-from ..sampled import SampledLaw
+from ..defense import NumberDefense, Numeric, SampledLaw
 
 
 @dataclass(frozen=True, kw_only=True)

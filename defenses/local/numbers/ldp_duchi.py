@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...randomisers.numbers.duchi import Duchi
-from ..defense import SampledDefense
-from ..number import Numeric
+from ..defense import Numeric, SampledDefense
 
 
 @dataclass(frozen=True, kw_only=True)

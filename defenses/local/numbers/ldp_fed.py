@@ -9,8 +9,7 @@ from ...accounting.pure import composed_epsilon
 from ...defense import check_variant, provable
 from ...randomisers.numbers.condensed import Condensed
 from ...randomisers.randomiser import check_given_count
-from ..defense import SampledDefense
-from ..number import Numeric
+from ..defense import Numeric, SampledDefense
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,7 @@ from typing import ClassVar
 
 from ...randomisers.numbers.duchi import Duchi
 from ...randomisers.vectors.harmony import Harmony
-from ..defense import NumberDefense
-from ..number import Numeric
+from ..defense import NumberDefense, Numeric
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,7 @@ from ...accounting.spending import pure_spending
 from ...defense import Prepared, check_share
 from ...randomisers.randomiser import check_given_count
 from ...randomisers.vectors.em_mds import EMMDS
-from ..defense import LocalDefense
-from ..protection import LocalProtection
+from ..defense import LocalDefense, LocalProtection
 from .fedsel import top_count
 from .vector import VectorLaw
 

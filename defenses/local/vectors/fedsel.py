@@ -11,9 +11,7 @@ from ....fl.plan import Plan
 from ...accounting.spending import pure_spending
 from ...defense import Prepared, check_share
 from ...randomisers.vectors.fedsel import RULES, FedSel
-from ..defense import LocalDefense
-from ..number import Numeric, sendable, unrounded
-from ..protection import LocalProtection
+from ..defense import LocalDefense, LocalProtection, Numeric, sendable, unrounded
 from .vector import VectorLaw
 
 

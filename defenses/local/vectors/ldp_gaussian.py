@@ -15,7 +15,7 @@ from ....fl.streams import normal
 from ...accounting.accountant import ANALYTIC_GAUSSIAN
 from ...accounting.gaussian import gaussian_curve, gaussian_noise
 from ...accounting.spending import gaussian_spending
-from ...clipped.defense import ClippedDefense
+from ...clipped.claims import ClippedDefense
 from ...defense import Prepared
 
 

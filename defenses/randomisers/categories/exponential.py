@@ -9,9 +9,16 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
 
 from ....audit.arrays import FloatArray, IntArray
-from ..coins import rejection
-from ..outputs import WeightedReports, finite
-from ..randomiser import NOT_GIVEN, Randomiser, check_given_count, check_radius, vectors
+from ..randomiser import (
+    NOT_GIVEN,
+    Randomiser,
+    WeightedReports,
+    check_given_count,
+    check_radius,
+    finite,
+    rejection,
+    vectors,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ....audit.arrays import FloatArray, IntArray
-from ..bits import bit_variance
-from ..coins import rejection
-from ..outputs import WeightedReports, finite
-from ..randomiser import categories
-from .finite_domain import FiniteDomain
+from ..randomiser import FiniteDomain, WeightedReports, bit_variance, categories, finite, rejection
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray, IntArray
-from ..bits import bit_variance
-from ..outputs import WeightedReports, check_listable, finite
-from ..randomiser import PairLaw, categories
-from .finite_domain import FiniteDomain
+from ..randomiser import FiniteDomain, PairLaw, WeightedReports, bit_variance, categories, check_listable, finite
 from .grr import GRR
 
 

@@ -9,10 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom
 
 from ....audit.arrays import FloatArray, IntArray
-from ..bits import Bits, Flips, all_bits
-from ..outputs import WeightedReports
-from ..randomiser import PairLaw, categories, check_given_count
-from .finite_domain import FiniteDomain
+from ..randomiser import Bits, FiniteDomain, Flips, PairLaw, WeightedReports, all_bits, categories, check_given_count
 
 _PRIME = 2**31 - 1
 

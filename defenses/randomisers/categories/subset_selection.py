@@ -10,11 +10,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ....audit.arrays import FloatArray
-from ..bits import Bits, bit_variance
-from ..coins import rejection
-from ..outputs import WeightedReports, check_listable, finite
-from ..randomiser import PairLaw, categories
-from .finite_domain import FiniteDomain
+from ..randomiser import (
+    Bits,
+    FiniteDomain,
+    PairLaw,
+    WeightedReports,
+    bit_variance,
+    categories,
+    check_listable,
+    finite,
+    rejection,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray
-from ..bits import Bits, Flips, all_bits
-from ..outputs import WeightedReports
-from ..randomiser import PairLaw, categories
-from .finite_domain import FiniteDomain
+from ..randomiser import Bits, FiniteDomain, Flips, PairLaw, WeightedReports, all_bits, categories
 
 ENCODINGS = ("optimised", "symmetric")
 

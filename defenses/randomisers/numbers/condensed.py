@@ -9,10 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
 
 from ....audit.arrays import FloatArray, IntArray
-from ..coins import rejection
-from ..outputs import WeightedReports, finite
-from ..randomiser import check_given_count, numbers
-from .bounded_number import BoundedNumber
+from ..randomiser import BoundedNumber, WeightedReports, check_given_count, finite, numbers, rejection
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray
-from ..outputs import WeightedReports
-from .bounded_number import BoundedNumber
+from ..randomiser import BoundedNumber, WeightedReports
 from .duchi import Duchi
 from .piecewise import Piecewise
 

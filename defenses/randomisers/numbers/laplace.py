@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray
-from ..outputs import WeightedReports, quadrature
-from ..randomiser import numbers
-from .bounded_number import BoundedNumber
+from ..randomiser import BoundedNumber, WeightedReports, numbers, quadrature
 
 # Scales beyond the range at which a quadrature is cut: 4e-18 of the mass lies further out.
 _TAIL = (0.5, 1, 2, 4, 7, 10, 15, 20, 30, 40)

@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray
-from ..outputs import WeightedReports, quadrature
-from ..randomiser import numbers
-from .bounded_number import BoundedNumber
+from ..randomiser import BoundedNumber, WeightedReports, numbers, quadrature
 
 
 class Centre(NamedTuple):

@@ -9,10 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray
-from ..coins import coin
-from ..outputs import WeightedReports, finite
-from ..randomiser import numbers
-from .bounded_number import BoundedNumber
+from ..randomiser import BoundedNumber, WeightedReports, coin, finite, numbers
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,8 @@ from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray
 from ....audit.claim import Unit
-from ..bits import all_bits
 from ..numbers.duchi import Duchi
-from ..outputs import WeightedReports, finite
-from ..randomiser import PairLaw, Randomiser, check_given_count, check_radius
+from ..randomiser import PairLaw, Randomiser, WeightedReports, all_bits, check_given_count, check_radius, finite
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,10 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ....audit.arrays import BoolArray, FloatArray
-from ..bits import Bits
-from ..coins import rejection
-from ..outputs import WeightedReports, check_listable, finite
-from ..randomiser import Randomiser, check_given_count
+from ..randomiser import Bits, Randomiser, WeightedReports, check_given_count, check_listable, finite, rejection
 from .fedsel import ranks
 
 

@@ -9,10 +9,17 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
 
 from ....audit.arrays import FloatArray, IntArray
-from ..coins import rejection
 from ..numbers.piecewise import Piecewise
-from ..outputs import WeightedReports, labelled
-from ..randomiser import NOT_GIVEN, Randomiser, check_given_count, check_radius, vectors
+from ..randomiser import (
+    NOT_GIVEN,
+    Randomiser,
+    WeightedReports,
+    check_given_count,
+    check_radius,
+    labelled,
+    rejection,
+    vectors,
+)
 
 RULES = ("sampling", "ranking")
 

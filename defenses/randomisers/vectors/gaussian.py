@@ -11,9 +11,7 @@ from numpy.typing import ArrayLike
 from ....audit.arrays import FloatArray
 from ....audit.curve import GaussianCurve, epsilon_from_mu
 from ...accounting.gaussian import gaussian_noise
-from ..numbers.bounded_number import BoundedNumber
-from ..outputs import WeightedReports, quadrature
-from ..randomiser import numbers
+from ..randomiser import BoundedNumber, WeightedReports, numbers, quadrature
 
 
 @dataclass(frozen=True, kw_only=True)

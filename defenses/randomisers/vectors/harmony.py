@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray
 from ..numbers.duchi import Duchi
-from ..outputs import WeightedReports, labelled
-from ..randomiser import NOT_GIVEN, Randomiser, check_given_count, check_radius, vectors
+from ..randomiser import NOT_GIVEN, Randomiser, WeightedReports, check_given_count, check_radius, labelled, vectors
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,7 @@ from torch import Tensor
 
 from ....fl.fields import check_count
 from ....fl.vertical.protection import Noised, VerticalLaw, VerticalPlan, VerticalProtection
-from ..channel import response_channel, through
-from ..claims import columns_claim
-from ..defense import VerticalPrepared
-from ..pure import PureVerticalDefense
+from ..defense import PureVerticalDefense, VerticalPrepared, columns_claim, response_channel, through
 
 MOST_BUCKETS = 1000
 """Most values of a number: a table of their number squared is computed, and a row of it for each number."""

@@ -8,10 +8,7 @@ from torch import Tensor
 
 from ....fl.vertical.protection import Noised, VerticalContext, VerticalLaw, VerticalPlan, VerticalProtection
 from ...defense import check_flag
-from ..channel import response_channel, through
-from ..claims import columns_claim
-from ..defense import VerticalPrepared
-from ..pure import PureVerticalDefense
+from ..defense import PureVerticalDefense, VerticalPrepared, columns_claim, response_channel, through
 from .protection import check_frozen, embedding_releases
 
 

@@ -8,8 +8,7 @@ from ...accounting.accountant import ANALYTIC_GAUSSIAN
 from ...accounting.gaussian import gaussian_curve, gaussian_noise
 from ...accounting.spending import gaussian_spending
 from ...defense import check_bound, check_budget, check_flag
-from ..claims import columns_claim
-from ..defense import VerticalDefense, VerticalPrepared
+from ..defense import VerticalDefense, VerticalPrepared, columns_claim
 from .protection import NoisedEmbeddingProtection, check_frozen, embedding_releases
 
 

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 
 from ....fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalPlan
 from ...defense import check_bound, check_flag
-from ..claims import columns_claim
-from ..defense import VerticalPrepared
-from ..pure import PureVerticalDefense
+from ..defense import PureVerticalDefense, VerticalPrepared, columns_claim
 from .protection import NoisedEmbeddingProtection, check_frozen, embedding_releases
 
 

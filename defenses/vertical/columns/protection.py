@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ....fl.streams import normal
 from ....fl.vertical.protection import Noise, VerticalContext, VerticalPlan, VerticalProtection
-from ..noise import clipped, drawn
+from ..defense import clipped, drawn
 
 
 @dataclass(frozen=True, kw_only=True)

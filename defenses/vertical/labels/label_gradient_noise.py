@@ -13,10 +13,7 @@ from ...accounting.accountant import ANALYTIC_GAUSSIAN
 from ...accounting.gaussian import gaussian_curve, gaussian_noise
 from ...accounting.spending import Spending, gaussian_spending
 from ...defense import check_bound, check_budget, check_variant, provable
-from ..claims import LABEL_OBSERVERS, label_claims
-from ..defense import VerticalPrepared
-from ..noise import check_noise, clipped, drawn
-from ..pure import PureVerticalDefense
+from ..defense import LABEL_OBSERVERS, PureVerticalDefense, VerticalPrepared, check_noise, clipped, drawn, label_claims
 
 ONE_LABEL = {Noise.GAUSSIAN: math.sqrt(2), Noise.LAPLACE: 2.0}
 """How far one label moves its person's gradient by the logits: in the L2 norm, and in the L1 norm."""

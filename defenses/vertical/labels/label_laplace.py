@@ -8,10 +8,7 @@ from torch import Tensor
 
 from ....fl.vertical.protection import Noise, Noised, VerticalContext, VerticalLaw, VerticalPlan, VerticalProtection
 from ...defense import check_flag
-from ..claims import label_claims
-from ..defense import VerticalPrepared
-from ..noise import drawn
-from ..pure import PureVerticalDefense
+from ..defense import PureVerticalDefense, VerticalPrepared, drawn, label_claims
 
 ONE_LABEL = 2.0
 """L1 distance between two one-hot labels."""

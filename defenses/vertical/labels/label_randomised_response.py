@@ -4,10 +4,7 @@ from dataclasses import dataclass
 
 from ....fl.vertical.protection import Noised, VerticalLaw, VerticalPlan
 from ...defense import check_flag
-from ..channel import ChannelProtection, response_channel
-from ..claims import label_claims
-from ..defense import VerticalPrepared
-from ..pure import PureVerticalDefense
+from ..defense import ChannelProtection, PureVerticalDefense, VerticalPrepared, label_claims, response_channel
 
 
 @dataclass(frozen=True, kw_only=True)

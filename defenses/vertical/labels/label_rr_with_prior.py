@@ -11,10 +11,7 @@ from torch import Tensor
 
 from ....fl.vertical.protection import Noised, VerticalLaw, VerticalPlan
 from ...defense import check_epsilon
-from ..channel import ChannelProtection, response_channel
-from ..claims import label_claims
-from ..defense import VerticalDefense, VerticalPrepared
-from ..pure import MOST
+from ..defense import MOST, ChannelProtection, VerticalDefense, VerticalPrepared, label_claims, response_channel
 
 _SUM = 1e-6
 

@@ -11,7 +11,7 @@ from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict
 from fedassay.audit.mechanism.mechanism import audit_mechanism
 from fedassay.audit.mechanism.scores import bit_cells, row_keys, tabulate
-from fedassay.defenses.secure.samplers import laplace_on_grid
+from fedassay.defenses.secure.integer_draws import laplace_on_grid
 
 
 def test_the_ratios_by_hand():

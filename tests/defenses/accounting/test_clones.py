@@ -4,12 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.defenses.accounting.clones import (
-    ClonePair,
-    shuffled,
-    shuffled_bits,
-)
 from fedassay.defenses.accounting.counts import binomial
+from fedassay.defenses.accounting.shuffled import ClonePair, shuffled, shuffled_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit

@@ -6,7 +6,7 @@ import pytest
 from dp_accounting import ZCDpEvent
 from dp_accounting.rdp import RdpAccountant
 from fedassay.audit.curve import epsilon_from_mu
-from fedassay.defenses.accounting.conversion import (
+from fedassay.defenses.accounting.accountant import (
     epsilon_at_best_order,
     epsilon_from_rdp,
     epsilon_from_zcdp,

@@ -4,14 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.defenses.accounting.conversion import epsilon_from_rdp
-from fedassay.defenses.accounting.data_dependent import (
-    data_dependent_epsilon,
-    data_dependent_rdp,
-    gnmax_rdp,
-    log_error,
-)
-from fedassay.defenses.transfer.noisy_max import GaussianMax
+from fedassay.defenses.accounting.accountant import epsilon_from_rdp
+from fedassay.defenses.accounting.votes import data_dependent_epsilon, data_dependent_rdp, gnmax_rdp, log_error
+from fedassay.defenses.transfer.defense import GaussianMax
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import erfc, logsumexp

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_discrete_gaussian_mechanism
 from fedassay.audit.curve import epsilon_from_mu
-from fedassay.defenses.accounting.conversion import epsilon_from_rdp
+from fedassay.defenses.accounting.accountant import epsilon_from_rdp
 from fedassay.defenses.accounting.counts import CountPair
-from fedassay.defenses.accounting.discrete import (
+from fedassay.defenses.accounting.integer_noise import (
     binomial_epsilon,
     binomial_rdp,
     binomial_tail,

@@ -5,16 +5,10 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.defenses.accounting.clones import shuffled
 from fedassay.defenses.accounting.counts import CountPair
-from fedassay.defenses.accounting.heterogeneous import (
-    Exponent,
-    client_bound,
-    clone_probability,
-    published_bound,
-)
-from fedassay.defenses.accounting.pld_convolution import many_epsilon
+from fedassay.defenses.accounting.pld import many_epsilon
 from fedassay.defenses.accounting.pure import advanced_composition
+from fedassay.defenses.accounting.shuffled import Exponent, client_bound, clone_probability, published_bound, shuffled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -5,16 +5,17 @@ import math
 import numpy as np
 import pytest
 from dp_accounting import get_epsilon_gaussian
-from fedassay.defenses.accounting.conversion import epsilon_at_best_order, epsilon_from_rdp
+from fedassay.defenses.accounting.accountant import epsilon_at_best_order, epsilon_from_rdp
 from fedassay.defenses.accounting.counts import CountPair
-from fedassay.defenses.accounting.discrete import discrete_gaussian_rdp, skellam_rdp
 from fedassay.defenses.accounting.gaussian import gaussian_noise
 from fedassay.defenses.accounting.integer_noise import (
     binomial_noise,
     binomial_noise_epsilon,
     discrete_gaussian_noise,
+    discrete_gaussian_rdp,
     published_binomial_noise,
     skellam_noise,
+    skellam_rdp,
     whole_share,
 )
 from scipy import stats

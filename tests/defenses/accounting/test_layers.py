@@ -7,8 +7,7 @@ from dp_accounting import ComposedDpEvent, GaussianDpEvent, SelfComposedDpEvent
 from fedassay.audit.claim import Adjacency
 from fedassay.audit.curve import epsilon_from_mu, mu_from_epsilon
 from fedassay.defenses.accounting.accountant import Method, epsilon_of, gaussian_steps
-from fedassay.defenses.accounting.gaussian import gaussian_noise
-from fedassay.defenses.accounting.layers import Layer, LayeredGaussian, joint_noise, published_noise
+from fedassay.defenses.accounting.gaussian import Layer, LayeredGaussian, gaussian_noise, joint_noise, published_noise
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from fedassay.audit.curve import delta_from_mu, epsilon_from_mu
-from fedassay.defenses.accounting.clones import shuffled
 from fedassay.defenses.accounting.counts import CountPair, binomial, bit_among
-from fedassay.defenses.accounting.pld_convolution import many_curve, many_epsilon
+from fedassay.defenses.accounting.pld import many_curve, many_epsilon
+from fedassay.defenses.accounting.shuffled import shuffled
 from scipy.special import expit
 from scipy.stats import binom
 

@@ -5,12 +5,7 @@ import math
 import numpy as np
 import pytest
 from fedassay.defenses.accounting.counts import CountPair
-from fedassay.defenses.accounting.poisson_binomial import (
-    LARGEST_BIAS,
-    fair_coins,
-    largest_bias,
-    row_rdp,
-)
+from fedassay.defenses.accounting.integer_noise import LARGEST_BIAS, fair_coins, largest_bias, row_rdp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom

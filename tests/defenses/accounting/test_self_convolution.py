@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from dp_accounting.pld import common
-from fedassay.defenses.accounting.self_convolution import self_convolved
+from fedassay.defenses.accounting.pld import self_convolved
 
 CUT_OFF = 1e-13
 

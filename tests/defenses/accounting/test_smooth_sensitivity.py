@@ -5,8 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.defenses.accounting.data_dependent import data_dependent_rdp
-from fedassay.defenses.accounting.smooth_sensitivity import GapBound, SmoothRelease
+from fedassay.defenses.accounting.votes import GapBound, SmoothRelease, data_dependent_rdp
 from scipy.integrate import quad
 from scipy.stats import norm
 

@@ -9,7 +9,7 @@ from fedassay.audit.claim import Adjacency
 from fedassay.audit.curve import epsilon_from_mu
 from fedassay.defenses.accounting.accountant import Method, epsilon_of, renyi_divergence
 from fedassay.defenses.accounting.votes import label_noise, laplace_epsilon, laplace_scale
-from fedassay.defenses.transfer.noisy_max import GaussianMax, LaplaceMax
+from fedassay.defenses.transfer.defense import GaussianMax, LaplaceMax
 from scipy.special import log_ndtr
 
 ONE = Adjacency.REPLACE_ONE

@@ -10,17 +10,17 @@ import pytest
 import torch
 from fedassay.audit.claim import Adjacency
 from fedassay.audit.observer import UPLOADS
-from fedassay.defenses.accounting.layers import Layer, LayeredGaussian
-from fedassay.defenses.layers.aggregation import (
+from fedassay.defenses.accounting.gaussian import Layer, LayeredGaussian
+from fedassay.defenses.layers.budget import JointBudget, largest_share, score_shares
+from fedassay.defenses.layers.fedre import FedRE, published_split
+from fedassay.defenses.layers.scored_layers import (
+    LayerScorer,
     client_weights,
     effective_clients,
     pda_pam,
     published_weights,
     relative_scores,
 )
-from fedassay.defenses.layers.budget import JointBudget, largest_share, score_shares
-from fedassay.defenses.layers.fedre import FedRE, published_split
-from fedassay.defenses.layers.score import LayerScorer
 from fedassay.fl.engine import run_federation
 from fedassay.fl.laws import layer_slices, layer_starts
 from fedassay.fl.layout import Layout

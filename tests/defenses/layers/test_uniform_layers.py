@@ -8,7 +8,7 @@ import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import AGGREGATE, UPLOADS
-from fedassay.defenses.accounting.layers import Layer, LayeredGaussian
+from fedassay.defenses.accounting.gaussian import Layer, LayeredGaussian
 from fedassay.defenses.layers.blur_lus import BlurLus
 from fedassay.defenses.layers.uniform_layers import UniformLayers
 from fedassay.fl.algorithms import BoundedUpdate

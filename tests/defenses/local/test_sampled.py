@@ -10,11 +10,17 @@ import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import SHUFFLED, UPLOADS
-from fedassay.defenses.local.defense import LocalDefense, NumberDefense, SampledDefense
-from fedassay.defenses.local.number import Numeric, sendable
+from fedassay.defenses.local.defense import (
+    LocalDefense,
+    NumberDefense,
+    Numeric,
+    SampledDefense,
+    SampledLaw,
+    drawn_places,
+    sendable,
+)
 from fedassay.defenses.local.numbers.ldp_duchi import LDPDuchi
 from fedassay.defenses.local.numbers.ldp_laplace import LDPLaplace
-from fedassay.defenses.local.sampled import SampledLaw, drawn_places
 from fedassay.defenses.randomisers.numbers.laplace import Laplace
 from fedassay.fl.message import Message
 from fedassay.fl.protection import Context

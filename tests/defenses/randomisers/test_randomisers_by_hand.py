@@ -5,14 +5,12 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.defenses.randomisers.bits import all_bits
 from fedassay.defenses.randomisers.categories.exponential import Exponential
 from fedassay.defenses.randomisers.categories.grr import GRR
 from fedassay.defenses.randomisers.categories.local_hashing import LocalHashing
 from fedassay.defenses.randomisers.categories.rappor import Rappor
 from fedassay.defenses.randomisers.categories.subset_selection import SubsetSelection
 from fedassay.defenses.randomisers.categories.unary import Unary
-from fedassay.defenses.randomisers.coins import coin, exp_coin, rejection
 from fedassay.defenses.randomisers.numbers.clipped_laplace import ClippedLaplace
 from fedassay.defenses.randomisers.numbers.condensed import Condensed
 from fedassay.defenses.randomisers.numbers.duchi import Duchi
@@ -21,6 +19,7 @@ from fedassay.defenses.randomisers.numbers.laplace import Laplace
 from fedassay.defenses.randomisers.numbers.piecewise import Piecewise
 from fedassay.defenses.randomisers.numbers.pm_sub import PMSub
 from fedassay.defenses.randomisers.numbers.three_outputs import ThreeOutputs
+from fedassay.defenses.randomisers.randomiser import all_bits, coin, exp_coin, rejection
 from fedassay.defenses.randomisers.vectors.adaptive_duchi import AdaptiveDuchi
 from fedassay.defenses.randomisers.vectors.em_mds import EMMDS
 from fedassay.defenses.randomisers.vectors.fedsel import FedSel, ranks

@@ -13,9 +13,8 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import UPLOADS
 from fedassay.checks.replay import check_claim
 from fedassay.defenses.accounting.accountant import gaussian_steps, renyi_divergences
-from fedassay.defenses.accounting.filter import planned_filter
+from fedassay.defenses.accounting.filter import RENYI_ORDERS, planned_filter
 from fedassay.defenses.accounting.filter import renyi_epsilon as converted
-from fedassay.defenses.clipped.filter_cost import RENYI_ORDERS
 from fedassay.defenses.sample_level.adap_dp_fl import AdapDPFL
 from fedassay.fl.algorithms import FedAvg
 from fedassay.fl.engine import run_federation

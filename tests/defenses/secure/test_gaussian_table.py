@@ -8,8 +8,8 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
-from fedassay.defenses.secure import gaussian_table as module
-from fedassay.defenses.secure.gaussian_table import GaussianTable, block_length, exp_floor, gaussian_table, is_below
+from fedassay.defenses.secure import integer_draws as module
+from fedassay.defenses.secure.integer_draws import GaussianTable, block_length, exp_floor, gaussian_table, is_below
 from scipy import stats
 
 N = 200_000

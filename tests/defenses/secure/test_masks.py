@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from fedassay.defenses.secure import masks as drawn_masks
-from fedassay.defenses.secure.masks import draw_masks
-from fedassay.defenses.secure.modular_sum import Grid
+from fedassay.defenses.secure import modular_sum as drawn_masks
+from fedassay.defenses.secure.modular_sum import Grid, draw_masks
 from scipy import stats
 
 GRID = Grid(step=1.0, bits=8)

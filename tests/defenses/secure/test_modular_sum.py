@@ -7,14 +7,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.defenses.secure import modular_sum
-from fedassay.defenses.secure.modular_sum import (
-    Grid,
-    SizedGrid,
-    round_rows,
-    rounded_norm_bound,
-    size_grid,
-    to_integers,
-)
+from fedassay.defenses.secure.modular_sum import Grid, SizedGrid, round_rows, rounded_norm_bound, size_grid, to_integers
 from hypothesis import given
 from hypothesis import strategies as st
 

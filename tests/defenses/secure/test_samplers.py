@@ -5,7 +5,7 @@ Chi-square at one in a million: eleven tests falsely alarm once in some 90,000 s
 
 import numpy as np
 import pytest
-from fedassay.defenses.secure.samplers import (
+from fedassay.defenses.secure.integer_draws import (
     centred_binomial,
     discrete_gaussian,
     discrete_laplace,

@@ -5,9 +5,9 @@ import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import SHUFFLED
-from fedassay.defenses.accounting.heterogeneous import client_bound, published_bound
+from fedassay.defenses.accounting.shuffled import client_bound, published_bound
 from fedassay.defenses.shuffling.apes import APES
-from fedassay.defenses.shuffling.mechanisms.calibration import calibrated_mean
+from fedassay.defenses.shuffling.clip_laplace import calibrated_mean
 from fedassay.fl.engine import run_federation
 from fedassay.fl.laws import Mixing
 from fedassay.fl.sampling import Full, Poisson

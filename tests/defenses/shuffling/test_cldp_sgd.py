@@ -8,9 +8,9 @@ import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import AGGREGATE, SHUFFLED, UPLOADS
-from fedassay.defenses.accounting.clones import shuffled
 from fedassay.defenses.accounting.counts import CountPair
-from fedassay.defenses.accounting.pld_convolution import many_epsilon
+from fedassay.defenses.accounting.pld import many_epsilon
+from fedassay.defenses.accounting.shuffled import shuffled
 from fedassay.defenses.shuffling.cldp_sgd import CLDPSGD, OneBitLaw, record_pair
 from fedassay.fl.algorithms import FedAvg, Scaffold
 from fedassay.fl.engine import run_federation

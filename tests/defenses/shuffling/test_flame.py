@@ -7,8 +7,8 @@ import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import SHUFFLED, UPLOADS
-from fedassay.defenses.accounting.clones import shuffled
-from fedassay.defenses.accounting.pld_convolution import many_epsilon
+from fedassay.defenses.accounting.pld import many_epsilon
+from fedassay.defenses.accounting.shuffled import shuffled
 from fedassay.defenses.randomisers.numbers.clipped_laplace import ClippedLaplace
 from fedassay.defenses.shuffling.flame import FLAME, drawn_epsilon
 from fedassay.defenses.shuffling.unis import UniS

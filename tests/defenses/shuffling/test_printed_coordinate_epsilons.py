@@ -15,12 +15,10 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.defenses.accounting.clones import ClonePair, shuffled
 from fedassay.defenses.accounting.counts import bit_among, least_epsilon, poisson_binomial
-from fedassay.defenses.accounting.heterogeneous import client_bound, clone_probability, published_bound
-from fedassay.defenses.shuffling.claims.amplification import AssuredCohort, among_unequal_laplace
-from fedassay.defenses.shuffling.claims.budgets import deal
-from fedassay.defenses.shuffling.mechanisms.laplace import laplace_clones
+from fedassay.defenses.accounting.shuffled import ClonePair, client_bound, clone_probability, published_bound, shuffled
+from fedassay.defenses.shuffling.claims import AssuredCohort, among_unequal_laplace, deal
+from fedassay.defenses.shuffling.clip_laplace import laplace_clones
 
 DELTA, STEP = 1e-8, 0.01
 

@@ -10,12 +10,11 @@ from fedassay.audit.claim import Unit
 from fedassay.audit.estimators.pairwise_event import EventCounts, pairwise_event
 from fedassay.audit.evidence import Design, Setting
 from fedassay.audit.observer import SHUFFLED, UPLOADS
-from fedassay.defenses.accounting.pld_convolution import many_epsilon
+from fedassay.defenses.accounting.pld import many_epsilon
 from fedassay.defenses.randomisers.numbers.clipped_laplace import ClippedLaplace
-from fedassay.defenses.shuffling.claims.amplification import LargestPair, LocalPair
-from fedassay.defenses.shuffling.mechanisms.random_reports import RandomReportsLaw
-from fedassay.defenses.shuffling.mechanisms.top_reports import TopReportsLaw
+from fedassay.defenses.shuffling.claims import LargestPair, LocalPair
 from fedassay.defenses.shuffling.s_apes import SAPES
+from fedassay.defenses.shuffling.top_reports import RandomReportsLaw, TopReportsLaw
 from fedassay.fl.message import Message
 from fedassay.fl.protection import Context
 from toy_federation import flat_plan

@@ -8,14 +8,14 @@ import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import AGGREGATE, SHUFFLED, UPLOADS
-from fedassay.defenses.accounting.clones import shuffled
-from fedassay.defenses.accounting.pld_convolution import many_epsilon
+from fedassay.defenses.accounting.pld import many_epsilon
+from fedassay.defenses.accounting.shuffled import shuffled
 from fedassay.defenses.shuffling.apes import APES
-from fedassay.defenses.shuffling.claims.amplification import LocalPair
+from fedassay.defenses.shuffling.claims import LocalPair
 from fedassay.defenses.shuffling.cldp_sgd import CLDPSGD
+from fedassay.defenses.shuffling.clip_laplace import ClipLaplaceLaw
 from fedassay.defenses.shuffling.flame import FLAME
 from fedassay.defenses.shuffling.ldp_min import LDPMin
-from fedassay.defenses.shuffling.mechanisms.clip_laplace import ClipLaplaceLaw
 from fedassay.defenses.shuffling.pldp import PLDP
 from fedassay.defenses.shuffling.s_apes import SAPES
 from fedassay.defenses.shuffling.unis import UniS

@@ -6,8 +6,8 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.estimators.pairwise_event import EventCounts, best_event, pairwise_event
 from fedassay.audit.evidence import Design, Setting
 from fedassay.audit.observer import SHUFFLED
-from fedassay.defenses.accounting.clones import shuffled, shuffled_bits
 from fedassay.defenses.accounting.counts import binomial
+from fedassay.defenses.accounting.shuffled import shuffled, shuffled_bits
 from scipy.special import expit
 
 CLIENTS, EPSILON0, DELTA, TRIALS = 1000, 2.0, 1e-5, 4_000_000

@@ -5,12 +5,12 @@ import pytest
 import torch
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import SHUFFLED
-from fedassay.defenses.accounting.clones import ClonePair
 from fedassay.defenses.accounting.counts import poisson_binomial
-from fedassay.defenses.accounting.pld_convolution import many_epsilon
-from fedassay.defenses.shuffling.claims.amplification import AssuredCohort, among_unequal_laplace
+from fedassay.defenses.accounting.pld import many_epsilon
+from fedassay.defenses.accounting.shuffled import ClonePair
+from fedassay.defenses.shuffling.claims import AssuredCohort, among_unequal_laplace
+from fedassay.defenses.shuffling.clip_laplace import LaplaceLaw
 from fedassay.defenses.shuffling.ldp_min import LDPMin
-from fedassay.defenses.shuffling.mechanisms.laplace import LaplaceLaw
 from fedassay.defenses.shuffling.pldp import PLDP
 from fedassay.defenses.shuffling.unis_unequal import UniSUnequal
 from fedassay.fl.engine import run_federation

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 from fedassay.audit.curve import epsilon_from_mu
-from fedassay.defenses.accounting.data_dependent import data_dependent_rdp
 from fedassay.defenses.accounting.pure import composed_epsilon
+from fedassay.defenses.accounting.votes import data_dependent_rdp
 from fedassay.defenses.controls.transfer import ControlVotesCheckUnpaid, ControlVotesNoiseReused, NoiseReusedVotes
 from fedassay.defenses.transfer.confident_gnmax import ConfidentGNMax, ConfidentVotes
+from fedassay.defenses.transfer.defense import GaussianMax
 from fedassay.defenses.transfer.gaussian_logits import GaussianLogits, NoisyLogits
 from fedassay.defenses.transfer.gnmax import GNMax
 from fedassay.defenses.transfer.gnmax_data_dependent import NUMBER, GNMaxDataDependent
 from fedassay.defenses.transfer.grr_votes import GRRVotes
 from fedassay.defenses.transfer.lnmax import LNMax
-from fedassay.defenses.transfer.noisy_max import GaussianMax
 from fedassay.defenses.transfer.plain_votes import PlainVotes
 from fedassay.defenses.transfer.unary_votes import UnaryVotes
 from fedassay.fl.data.datasets import load_dataset

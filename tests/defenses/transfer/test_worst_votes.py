@@ -24,9 +24,9 @@ from fedassay.defenses.controls.transfer import (
     ControlVotesTopTwo,
 )
 from fedassay.defenses.transfer.confident_gnmax import ConfidentGNMax
+from fedassay.defenses.transfer.defense import NoisyVotes
 from fedassay.defenses.transfer.gnmax import GNMax
 from fedassay.defenses.transfer.grr_votes import GRRVotes
-from fedassay.defenses.transfer.label_votes import NoisyVotes
 from fedassay.defenses.transfer.lnmax import LNMax
 from fedassay.defenses.transfer.plain_votes import PlainVotes
 from fedassay.defenses.transfer.worst_votes import (

@@ -9,8 +9,8 @@ from fedassay.audit.claim import Unit
 from fedassay.audit.observer import ACTIVE_PARTY
 from fedassay.defenses.accounting.pure import composed_epsilon
 from fedassay.defenses.controls.vertical import ControlColumnsInFull
-from fedassay.defenses.vertical.claims import ONE_PARTY
 from fedassay.defenses.vertical.columns.columns_randomised_response import ColumnsRandomisedResponse
+from fedassay.defenses.vertical.defense import ONE_PARTY
 from fedassay.fl.streams import Streams
 from fedassay.fl.vertical.engine import run_vertical
 from fedassay.fl.vertical.network import VerticalNetwork

@@ -11,12 +11,11 @@ from dp_accounting.pld import PLDAccountant
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import ACTIVE_PARTY
 from fedassay.defenses.accounting.pure import composed_epsilon
-from fedassay.defenses.vertical.claims import ONE_PARTY
 from fedassay.defenses.vertical.columns.embedding_bits import EmbeddingBits
 from fedassay.defenses.vertical.columns.embedding_gaussian import EmbeddingGaussian
 from fedassay.defenses.vertical.columns.embedding_laplace import EmbeddingLaplace
 from fedassay.defenses.vertical.columns.protection import NoisedEmbeddingProtection
-from fedassay.defenses.vertical.noise import clipped
+from fedassay.defenses.vertical.defense import ONE_PARTY, clipped
 from fedassay.fl.vertical.network import VerticalNetwork
 from fedassay.fl.vertical.protection import Noise, Noised
 from scipy.stats import binom

@@ -13,8 +13,8 @@ from fedassay.audit.claim import NOT_PROVABLE, PROVABLE
 from fedassay.audit.curve import epsilon_from_mu
 from fedassay.audit.observer import FINAL_MODEL, PASSIVE_PARTY
 from fedassay.defenses.accounting.pure import composed_epsilon
+from fedassay.defenses.vertical.defense import clipped
 from fedassay.defenses.vertical.labels.label_gradient_noise import LabelGradientNoise
-from fedassay.defenses.vertical.noise import clipped
 from fedassay.fl.vertical.network import VerticalNetwork
 from fedassay.fl.vertical.protection import Noise, Noised
 from toy_vertical import LOGISTIC, SPLIT, context_of, moved_by, toy_vertical, with_label

@@ -28,11 +28,11 @@ from fedassay.defenses.controls.vertical import (
 from fedassay.defenses.vertical.columns.columns_randomised_response import ColumnsRandomisedResponse
 from fedassay.defenses.vertical.columns.embedding_bits import EmbeddingBits
 from fedassay.defenses.vertical.columns.embedding_gaussian import EmbeddingGaussian
+from fedassay.defenses.vertical.defense import clipped
 from fedassay.defenses.vertical.labels.label_gradient_noise import LabelGradientNoise
 from fedassay.defenses.vertical.labels.label_laplace import LabelLaplace
 from fedassay.defenses.vertical.labels.label_randomised_response import LabelRandomisedResponse
 from fedassay.defenses.vertical.labels.label_rr_with_prior import LabelRRWithPrior
-from fedassay.defenses.vertical.noise import clipped
 from fedassay.fl.vertical.network import VerticalNetwork
 from fedassay.fl.vertical.protection import Noise
 from known_parts import vertical_parts

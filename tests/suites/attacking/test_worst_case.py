@@ -7,7 +7,7 @@ from fedassay.attacks.attack import Knowledge, Level, Undefined
 from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
-from fedassay.defenses.layers.protection import LayeredProtection
+from fedassay.defenses.layers.scored_layers import LayeredProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.engine import run_federation

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from fedassay.audit.claim import Adjacency
-from fedassay.defenses.accounting.layers import Layer, LayeredGaussian, published_noise
+from fedassay.defenses.accounting.gaussian import Layer, LayeredGaussian, published_noise
 from fedassay.defenses.layers.fedre import published_split
 from fedassay.fl.data.datasets import available
 from fedassay.fl.models.network import Network

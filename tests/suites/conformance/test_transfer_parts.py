@@ -14,7 +14,7 @@ from fedassay.attacks.transfer.random_guess import RandomGuess
 from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.transfer.defense import PreparedTransfer, TransferDefense
 from fedassay.defenses.transfer.gnmax import GNMax
-from fedassay.defenses.transfer.label_votes import NoisyVotes
+from fedassay.defenses.transfer.defense import NoisyVotes
 from fedassay.fl.transfer.protection import Released, TransferProtection
 """
 

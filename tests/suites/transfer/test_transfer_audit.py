@@ -6,9 +6,7 @@ import pytest
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.finding import Verdict
 from fedassay.audit.observer import ANSWERS, FINAL_MODEL, UPLOADS
-from fedassay.defenses.transfer.defense import PreparedTransfer
-from fedassay.defenses.transfer.label_votes import NoisyVotes
-from fedassay.defenses.transfer.noisy_max import LaplaceMax
+from fedassay.defenses.transfer.defense import LaplaceMax, NoisyVotes, PreparedTransfer
 from fedassay.suites.config.catalogue import build
 from fedassay.suites.config.other_federations import transfer_plan_of, transfer_task_of
 from fedassay.suites.config.tables.other_federations import TransferSpec

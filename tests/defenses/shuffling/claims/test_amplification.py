@@ -2,11 +2,15 @@
 
 import numpy as np
 import pytest
-from fedassay.defenses.accounting.clones import shuffled
 from fedassay.defenses.accounting.counts import least_epsilon
-from fedassay.defenses.accounting.heterogeneous import published_bound
-from fedassay.defenses.shuffling.claims.amplification import AssuredCohort, among_unequal_laplace, among_unequals
-from fedassay.defenses.shuffling.claims.budgets import deal, representative_clients
+from fedassay.defenses.accounting.shuffled import published_bound, shuffled
+from fedassay.defenses.shuffling.claims import (
+    AssuredCohort,
+    among_unequal_laplace,
+    among_unequals,
+    deal,
+    representative_clients,
+)
 from fedassay.fl.sampling import Epoch
 from toy_federation import flat_plan
 

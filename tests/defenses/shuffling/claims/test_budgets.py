@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fedassay.defenses.shuffling.claims.budgets import KNOWN_BUDGETS, deal, representative_clients
+from fedassay.defenses.shuffling.claims import KNOWN_BUDGETS, deal, representative_clients
 from fedassay.defenses.shuffling.pldp import PLDP
 
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.defenses.accounting.clones import shuffled, shuffled_bits
+from fedassay.defenses.accounting.shuffled import shuffled, shuffled_bits
 from scipy.stats import binom
 
 BENCHMARK = "amplification"

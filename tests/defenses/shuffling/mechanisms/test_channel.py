@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from fedassay.defenses.shuffling.mechanisms import channel
-from fedassay.defenses.shuffling.mechanisms.channel import shuffle_coordinates, shuffle_rows
+from fedassay.defenses.shuffling import budgeted
+from fedassay.defenses.shuffling.budgeted import shuffle_coordinates, shuffle_rows
 from fedassay.fl.message import Message
 from scipy.stats import chi2
 
@@ -58,7 +58,7 @@ def test_every_order_is_as_likely_and_replicas_and_coordinates_draw_their_own(sh
 
 
 def test_blocks_of_columns_are_all_columns(rng, monkeypatch):
-    monkeypatch.setattr(channel, "_CHUNK", 40)
+    monkeypatch.setattr(budgeted, "_CHUNK", 40)
     sent = numbers(1, 20, 7)
     torch.testing.assert_close(shuffle_coordinates(message(sent), rng).values.sort(1).values, sent)
 

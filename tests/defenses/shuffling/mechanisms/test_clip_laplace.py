@@ -5,12 +5,17 @@ import math
 import numpy as np
 import pytest
 import torch
-from fedassay.defenses.accounting.pld_convolution import many_epsilon
+from fedassay.defenses.accounting.pld import many_epsilon
 from fedassay.defenses.randomisers.numbers.clipped_laplace import ClippedLaplace
-from fedassay.defenses.shuffling.claims.amplification import AssuredCohort, LocalPair, SampledRelease, largest_scale
-from fedassay.defenses.shuffling.mechanisms import clip_laplace
-from fedassay.defenses.shuffling.mechanisms.calibration import calibrated_mean, calibration_quality
-from fedassay.defenses.shuffling.mechanisms.clip_laplace import ClipLaplaceLaw, mean_and_variance, randomised_rows
+from fedassay.defenses.shuffling import clip_laplace
+from fedassay.defenses.shuffling.claims import AssuredCohort, LocalPair, SampledRelease, largest_scale
+from fedassay.defenses.shuffling.clip_laplace import (
+    ClipLaplaceLaw,
+    calibrated_mean,
+    calibration_quality,
+    mean_and_variance,
+    randomised_rows,
+)
 from fedassay.fl.laws import Mixing
 from fedassay.fl.message import Message
 from fedassay.fl.sampling import Epoch, FixedSize, Poisson

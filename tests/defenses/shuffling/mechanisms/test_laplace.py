@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from fedassay.defenses.randomisers.numbers.laplace import Laplace
-from fedassay.defenses.shuffling.mechanisms import clip_laplace
-from fedassay.defenses.shuffling.mechanisms.laplace import LaplaceLaw, LaplacePair, laplace_clones, laplace_rows
+from fedassay.defenses.shuffling import clip_laplace
+from fedassay.defenses.shuffling.clip_laplace import LaplaceLaw, LaplacePair, laplace_clones, laplace_rows
 from fedassay.fl.laws import Mixing
 from scipy.stats import kstest, laplace
 

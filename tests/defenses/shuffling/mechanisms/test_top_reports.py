@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from fedassay.defenses.shuffling.mechanisms import clip_laplace
-from fedassay.defenses.shuffling.mechanisms.top_reports import _largest, sparse_rows
+from fedassay.defenses.shuffling import clip_laplace
+from fedassay.defenses.shuffling.top_reports import _largest, sparse_rows
 
 
 @pytest.mark.parametrize("kept", [1, 3, 7, 8])

@@ -8,7 +8,7 @@ from fedassay.audit.check import ALL_DIRECTIONS, DRAWN_LAW, PERSON_MOVE, RELEASE
 from fedassay.audit.claim import Claim
 from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.observer import ACTIVE_PARTY, PASSIVE_PARTY
-from fedassay.defenses.vertical.noise import clipped, drawn
+from fedassay.defenses.vertical.defense import clipped, drawn
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalProtection
 from fedassay.suites.vertical.checks.play_back import play_back_checks

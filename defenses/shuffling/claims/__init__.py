@@ -1,1 +1,0 @@
-"""Claims behind a shuffler: budgets of clients, amplification, published totals."""

@@ -1,1 +1,0 @@
-"""Mechanisms of shuffled reports: noise of the clients, the shuffler, and the calibration at the server."""
