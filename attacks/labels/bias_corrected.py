@@ -1,18 +1,17 @@
 """Attack that infers label counts after several local steps, from softmax averages (Geng et al. 2021)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from ...audit.arrays import FloatArray
-from ...audit.evidence import LabelCounts
+from ...audit.arrays import FloatArray, IntArray
 from ...fl.algorithms import FedSGD
-from ...fl.recorder import View
 from ..attack import Knowledge
-from .label_attack import LabelAttack, check_linear, class_means, counts_of_round, read_label_lots, whole_counts
+from .label_attack import LabelAttack, LabelLots, class_means, whole_counts
 
 # Weight of the equation that the counts sum to the lot's size: it is exact, the others are estimates.
 _EXACT = 100.0
@@ -39,14 +38,9 @@ class BiasCorrected(LabelAttack):
     noise of the upload is not taken into account.
     """
 
-    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``, one row per upload, whose sum is the public batch size.
+    linear: ClassVar[bool] = True
 
-        Raises:
-            ValueError: like `read_label_lots`, if the last layer has no bias or uploads are not linear in gradients.
-        """
-        check_linear("bias_corrected", knowledge.plan)
-        lots = read_label_lots(view, knowledge, self.round)
+    def counts(self, lots: LabelLots, knowledge: Knowledge, rng: np.random.Generator) -> IntArray:
         bias, before = lots.last.needed_bias("bias_corrected"), _softmax_means(lots.model, knowledge)
         shares = []
         for row, size in enumerate(lots.sizes.tolist()):
@@ -57,7 +51,7 @@ class BiasCorrected(LabelAttack):
                     before, _softmax_means(_end(lots.model, lots.gradients[row], knowledge), knowledge), knowledge
                 )
             shares.append(balanced_counts(bias[row], met, size))
-        return counts_of_round(whole_counts(np.stack(shares), lots.sizes), view, self.round)
+        return whole_counts(np.stack(shares), lots.sizes)
 
 
 def _end(model: Tensor, gradient: Tensor, knowledge: Knowledge) -> Tensor:

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...audit.arrays import FloatArray, IntArray
-from ...audit.evidence import LabelCounts
-from ...fl.recorder import View
 from ..attack import Knowledge
-from .label_attack import LabelAttack, counts_of_round, read_label_lots
+from .label_attack import LabelAttack, LabelLots
 
 
 def present_classes(scores: FloatArray, sizes: IntArray) -> IntArray:
@@ -36,11 +34,5 @@ class BiasSign(LabelAttack):
     are about half of the classes. An absent class is never found. Exact on one sample. Clipping changes nothing.
     """
 
-    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``, one row per upload; all classes found in a row have equal counts.
-
-        Raises ValueError like `read_label_lots`, or if the last layer has no bias.
-        """
-        lots = read_label_lots(view, knowledge, self.round)
-        counts = present_classes(lots.last.needed_bias("bias_sign"), lots.sizes)
-        return counts_of_round(counts, view, self.round)
+    def counts(self, lots: LabelLots, knowledge: Knowledge, rng: np.random.Generator) -> IntArray:
+        return present_classes(lots.last.needed_bias("bias_sign"), lots.sizes)

@@ -1,15 +1,14 @@
 """Attack that infers label counts by linear equations from recovered class embeddings (iLRG, Ma et al. 2023)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import softmax
 
 from ...audit.arrays import FloatArray, IntArray
-from ...audit.evidence import LabelCounts
-from ...fl.recorder import View
 from ..attack import Knowledge
-from .label_attack import LabelAttack, LastLayer, check_linear, counts_of_round, last_layer, read_label_lots
+from .label_attack import LabelAttack, LabelLots, LastLayer, last_layer
 
 
 def solved_counts(gradient: LastLayer, model: LastLayer, size: int) -> FloatArray:
@@ -54,16 +53,10 @@ class ILRG(LabelAttack):
     almost only from its class. Clipping scales the gradient, which this attack does not expect.
     """
 
-    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``, one row per upload.
+    linear: ClassVar[bool] = True
 
-        Raises:
-            ValueError: like `read_label_lots`, if the last layer has no bias or uploads are not linear in gradients.
-        """
-        check_linear("ilrg", knowledge.plan)
-        lots = read_label_lots(view, knowledge, self.round)
+    def counts(self, lots: LabelLots, knowledge: Knowledge, rng: np.random.Generator) -> IntArray:
         model, bias = last_layer(lots.model, knowledge.network.layout), lots.last.needed_bias("ilrg")
         uploads = (LastLayer(weight=w, bias=b) for w, b in zip(lots.last.weight, bias, strict=True))
         pairs = zip(uploads, lots.sizes.tolist(), strict=True)
-        counts = [rounded_counts(solved_counts(upload, model, size), size) for upload, size in pairs]
-        return counts_of_round(np.stack(counts), view, self.round)
+        return np.stack([rounded_counts(solved_counts(upload, model, size), size) for upload, size in pairs])

@@ -7,6 +7,7 @@ Poisson lot is not public; its expectation, which is, replaces it.
 
 from abc import ABC
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -223,9 +224,47 @@ def _drawn_stds(law: Law, plan: Plan, rng: np.random.Generator) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelAttack(Attack, ABC):
-    """A base class of attacks that infer how often each label occurs behind each client's upload of one round."""
+    """A base class of attacks that infer how often each label occurs behind each client's upload of one round.
 
+    ``linear``: whether the attack needs updates that are linear in the gradients of the client's steps.
+    """
+
+    linear: ClassVar[bool] = False
     round: int = 0
 
     def __post_init__(self) -> None:
         check_round(self.round)
+
+    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
+        """Return label counts ``(n, classes)``, one row per upload.
+
+        Raises ValueError like `read_label_lots` and `check_linear`, and for what ``counts`` refuses.
+        """
+        if self.linear:
+            check_linear(type(self).__name__, knowledge.plan)
+        lots = read_label_lots(view, knowledge, self.round)
+        return counts_of_round(self.counts(lots, knowledge, rng), view, self.round)
+
+    def counts(self, lots: LabelLots, knowledge: Knowledge, rng: np.random.Generator) -> ArrayLike:
+        """Infer the label counts ``(n, classes)`` of the n uploads of a round."""
+        raise TypeError(
+            f"every LabelAttack must define counts(lots, knowledge, rng), but {type(self).__name__} does not"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NullLabelAttack(LabelAttack, ABC):
+    """A base class of null attacks on labels, which know the public number of labels behind each upload alone."""
+
+    null: ClassVar[bool] = True
+
+    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
+        """Return label counts ``(n, classes)``, one row per upload."""
+        sizes = public_sizes(view, knowledge, self.round)
+        return counts_of_round(self.guesses(sizes, knowledge.network.classes, rng), view, self.round)
+
+    def guesses(self, sizes: IntArray, classes: int, rng: np.random.Generator) -> ArrayLike:
+        """Guess the label counts ``(n, classes)`` of uploads with so many labels ``(n,)``."""
+        raise TypeError(
+            f"every NullLabelAttack must define guesses(sizes, classes, rng), but {type(self).__name__} does not"
+        )

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...audit.arrays import FloatArray, IntArray
-from ...audit.evidence import LabelCounts
-from ...fl.recorder import View
 from ..attack import Knowledge
-from .label_attack import LabelAttack, counts_of_round, read_label_lots
+from .label_attack import LabelAttack, LabelLots
 
 
 def picked_labels(sums: FloatArray, sizes: IntArray, impact: FloatArray, offset: FloatArray) -> IntArray:
@@ -42,14 +40,8 @@ class LLG(LabelAttack):
     the upload, such as from clipping, cancels.
     """
 
-    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``, one row per upload, whose sum is the batch size.
-
-        Raises ValueError like `read_label_lots`.
-        """
-        lots = read_label_lots(view, knowledge, self.round)
+    def counts(self, lots: LabelLots, knowledge: Knowledge, rng: np.random.Generator) -> IntArray:
         sums, classes = lots.last.row_sums, knowledge.network.classes
         # Only negative sums belong to classes in the lot; the others would cancel part of them.
         impact = np.minimum(sums, 0).sum(1) / lots.sizes * (1 + 1 / classes)
-        counts = picked_labels(sums, lots.sizes, impact, np.zeros(classes))
-        return counts_of_round(counts, view, self.round)
+        return picked_labels(sums, lots.sizes, impact, np.zeros(classes))

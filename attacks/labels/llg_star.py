@@ -1,19 +1,18 @@
 """Attack that infers label counts like LLG, with the model's response to dummy images (Wainakh et al. 2022)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...audit.arrays import FloatArray
-from ...audit.evidence import LabelCounts
+from ...audit.arrays import FloatArray, IntArray
 from ...fl.fields import check_count
 from ...fl.models.network import Network
-from ...fl.recorder import View
 from ...fl.streams import uniform
 from ..attack import Knowledge
-from .label_attack import LabelAttack, check_linear, counts_of_round, last_layer, read_label_lots
+from .label_attack import LabelAttack, LabelLots, last_layer
 from .llg import picked_labels
 
 
@@ -55,24 +54,20 @@ class LLGStar(LabelAttack):
         images: dummy images in each class's lot, uniform in [0, 1].
     """
 
+    linear: ClassVar[bool] = True
+
     images: int = 64
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("images", self.images)
 
-    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``, one row per upload.
-
-        Raises ValueError like `read_label_lots` and `check_linear`.
-        """
-        check_linear("llg_star", knowledge.plan)
-        lots, network = read_label_lots(view, knowledge, self.round), knowledge.network
+    def counts(self, lots: LabelLots, knowledge: Knowledge, rng: np.random.Generator) -> IntArray:
+        network = knowledge.network
         # One batch of images per class: a shared one would make the classes' responses dependent.
         dummies = [uniform(rng, (self.images, *network.shape)) for _ in range(network.classes)]
         found = response(network, lots.model, dummies)
-        counts = picked_labels(lots.last.row_sums, lots.sizes, found.own / lots.sizes, found.offset)
-        return counts_of_round(counts, view, self.round)
+        return picked_labels(lots.last.row_sums, lots.sizes, found.own / lots.sizes, found.offset)
 
 
 def _row_sums(network: Network, model: Tensor, images: Tensor, label: int) -> FloatArray:

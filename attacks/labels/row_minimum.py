@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...audit.evidence import LabelCounts
-from ...fl.recorder import View
+from ...audit.arrays import IntArray
 from ..attack import Knowledge
 from .bias_sign import present_classes
-from .label_attack import LabelAttack, counts_of_round, read_label_lots
+from .label_attack import LabelAttack, LabelLots
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +21,5 @@ class RowMinimum(LabelAttack):
     The rule does not infer repetitions, so all classes found get equal counts.
     """
 
-    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``, one row per upload.
-
-        Raises ValueError like `read_label_lots`.
-        """
-        lots = read_label_lots(view, knowledge, self.round)
-        return counts_of_round(present_classes(lots.last.weight.min(-1), lots.sizes), view, self.round)
+    def counts(self, lots: LabelLots, knowledge: Knowledge, rng: np.random.Generator) -> IntArray:
+        return present_classes(lots.last.weight.min(-1), lots.sizes)

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...audit.evidence import LabelCounts
-from ...fl.recorder import View
+from ...audit.arrays import IntArray
 from ..attack import Knowledge
 from .bias_sign import present_classes
-from .label_attack import LabelAttack, counts_of_round, read_label_lots
+from .label_attack import LabelAttack, LabelLots
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,10 +18,5 @@ class RowSum(LabelAttack):
     negative (after ReLU or sigmoid) and a heuristic otherwise. Ma et al. 2023 compare with this as "iDLG" on batches.
     """
 
-    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``, one row per upload; all classes found in a row have equal counts.
-
-        Raises ValueError like `read_label_lots`.
-        """
-        lots = read_label_lots(view, knowledge, self.round)
-        return counts_of_round(present_classes(lots.last.row_sums, lots.sizes), view, self.round)
+    def counts(self, lots: LabelLots, knowledge: Knowledge, rng: np.random.Generator) -> IntArray:
+        return present_classes(lots.last.row_sums, lots.sizes)
