@@ -58,7 +58,7 @@ class Check(str):
     @property
     def metric(self) -> str:
         """The metric of its result rows."""
-        return f"probe_{self.replace(' ', '_')}"
+        return f"check_{self.replace(' ', '_')}"
 
     def skipped(self, reason: str, **also: Any) -> "CheckResult":
         """Return the result of a check that does not apply or could not look, with the reason."""

@@ -68,7 +68,7 @@ class Finding:
     """A verdict on a claim, with the reason for it in words.
 
     Args:
-        route: what refuted the claim: "curve" (its trade-off curve), "eps_low" (the bound on epsilon), "probe" (an
+        route: what refuted the claim: "curve" (its trade-off curve), "eps_low" (the bound on epsilon), "check" (an
             implementation check), or "" where nothing did.
     """
 
@@ -214,7 +214,7 @@ def with_failed_checks(finding: Finding, failed_checks: Sequence[str]) -> Findin
     if not failed_checks:
         return finding
     reason = f"{finding.reason}; failed checks: {'; '.join(failed_checks)}"
-    route = finding.route if finding.verdict is Verdict.REFUTED else "probe"
+    route = finding.route if finding.verdict is Verdict.REFUTED else "check"
     return replace(finding, verdict=Verdict.REFUTED, route=route, reason=reason)
 
 

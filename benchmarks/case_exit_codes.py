@@ -149,7 +149,7 @@ def _measured(names: list[str], seed: int, version: str, steps: int, law: str) -
 
 def _row(name: str, seed: int, records: list[Record]) -> dict[str, object]:
     cells = {one.cell_id: one.cpu_s or 0.0 for one in records}
-    failed = [one.metric for one in records if one.verdict == "BROKEN"]
+    failed = [one.metric for one in records if one.verdict == "FAILED"]
     audits = [one for one in records if one.role == "audit" and one.verdict != "NOT_REFUTED"]
     return {
         "case": name,

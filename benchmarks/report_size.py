@@ -83,7 +83,7 @@ class LargeRun:
 
     def _row(self, defense: str, cell: str, role: str = "attack", **fields: Any) -> None:
         row = {
-            "schema": "result-1",
+            "schema": "result-2",
             "run_id": "r",
             "cell_id": f"{cell}_{defense}_{fields.get('seed')}",
             "suite": "large",
@@ -136,7 +136,7 @@ class LargeRun:
         verdict = {"verdict": "NOT_REFUTED", "route": "curve", "ci_level": 0.99, "artifact": artifact}
         self._row(defense, "audit", "audit", **judged, **bound, **verdict)
         for probe in range(PROBES):
-            self._row(defense, "audit", "probe", **judged, metric=f"probe_{probe}", verdict="KEPT")
+            self._row(defense, "audit", "check", **judged, metric=f"check_{probe}", verdict="PASSED")
 
     def _training(self, defense: str, seed: int) -> None:
         accuracy = 0.9 - 0.3 * np.exp(-np.arange(ROUNDS) / 9) + self.rng.normal(0, 0.01, ROUNDS)

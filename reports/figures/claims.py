@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from ...audit.wording import plain
+from ...suites.results.record import CORRECT
 from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
@@ -151,8 +152,8 @@ def _dot(ax: Axes, low: float, place: float, verdict: str) -> None:
 
 def _measured_words(sheet: Sheet, top: float, row: ClaimRow) -> None:
     # The longer label of a mutant's correct version fits in smaller letters.
-    size = 12 if row.label == row.defense else SMALL
-    sheet.text(column(0), top + 10, shortened(row.label, size, COLUMN), size=size)
+    size = SMALL if row.defense.endswith(CORRECT) else 12
+    sheet.text(column(0), top + 10, shortened(row.defense, size, COLUMN), size=size)
     sheet.text(
         column(0), top + 28, shortened(f"adversary: {_measured_observer(row)}", SMALL, COLUMN), size=SMALL, color=MUTED
     )

@@ -229,7 +229,7 @@ def roc(folder: RunFolder) -> Figure | None:
 def _audit_panel(row: ClaimRow, scores: dict[str, FloatArray]) -> Panel:
     judged = VERDICTS.get(row.verdict, row.verdict) + (" (control)" if row.control else "")
     # The version of a mutant's correct version is printed below its name.
-    version = "correct version, " if row.label != row.defense else ""
+    version = "correct version, " if row.defense.endswith(CORRECT) else ""
     epsilon = f"ε {plain(row.stated.claim.epsilon)}, " if row.stated else ""
     terms, _, observer = terms_words(row).partition(", adversary: ")
     return Panel(

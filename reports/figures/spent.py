@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 
 from ...audit.arrays import FloatArray
 from ...suites.results.claims_file import StatedClaim
-from ...suites.results.record import Record, printed_label
+from ...suites.results.record import Record
 from ..reading.pooling import Curve, spent, thinned, utility_curve
 from ..reading.run_folder import RunFolder, once_per_run
 from ..tables import numerals
@@ -61,7 +61,7 @@ class _Line:
 
     @property
     def name(self) -> str:
-        return printed_label(self.stated.defense)
+        return self.stated.defense
 
 
 def accuracy_spent(folder: RunFolder) -> Figure | None:

@@ -85,7 +85,7 @@ def _rendered(**parts: Any) -> str:
 
 def _problems(folder: RunFolder) -> list[str]:
     claims = [
-        f"**{VERDICTS.get(row.verdict, row.verdict)}** {cell(row.label)}"
+        f"**{VERDICTS.get(row.verdict, row.verdict)}** {cell(row.defense)}"
         f"{' (control: should be REFUTED)' if row.should_be_refuted else ''}: {cell(row.claim_text)}{_reason(row)}"
         for row in claim_rows(folder)
         if row.needs_attention

@@ -19,7 +19,7 @@ def claim_lines(folder: RunFolder) -> list[str]:
     claiming = {row.defense for row in rows}
     without = dict.fromkeys(record.defense for record in folder.records if record.defense not in claiming)
     lines = [(label, "states no claim: NO CLAIM") for label in without]
-    lines += [(f"{row.federation}/{row.label}" if many else row.label, _line(row)) for row in rows]
+    lines += [(f"{row.federation}/{row.defense}" if many else row.defense, _line(row)) for row in rows]
     width = max((len(label) for label, _ in lines), default=0)
     return [f"claim  {label:{width}}  {line}" for label, line in lines]
 
@@ -75,7 +75,7 @@ def _shown(row: ClaimRow) -> str:
 
 def _route(row: ClaimRow) -> str:
     route = row.record.route if row.record else ""
-    if route == "probe":
+    if route == "check":
         return "by an implementation check"
     if route != "curve":
         return "by the bound on eps"

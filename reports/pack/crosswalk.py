@@ -73,7 +73,7 @@ def plan_phrase(folder: RunFolder) -> str:
 
 def check_phrase(check: Record) -> str:
     """Return a failed implementation check with its numbers, from its reason, or else its name."""
-    return check.reason or check.metric.removeprefix("probe_").replace("_", " ")
+    return check.reason or check.metric.removeprefix("check_").replace("_", " ")
 
 
 def images_reconstructed(folder: RunFolder, one: AttackRow) -> str:
@@ -280,8 +280,8 @@ def _checks(run: _Run) -> str:
 
 def _found_by_checks(row: ClaimRow) -> str:
     """What the implementation checks found, and at what they did not look; empty without checks."""
-    kept, unknown = sum(one.verdict == "KEPT" for one in row.checks), sum(one.status != "ok" for one in row.checks)
-    failed = ", ".join(check.metric.removeprefix("probe_").replace("_", " ") for check in row.failed_checks)
+    kept, unknown = sum(one.verdict == "PASSED" for one in row.checks), sum(one.status != "ok" for one in row.checks)
+    failed = ", ".join(check.metric.removeprefix("check_").replace("_", " ") for check in row.failed_checks)
     said = [f"{counted(len(row.failed_checks), 'check')} failed: {failed}"] if failed else []
     said += [f"{counted(kept, 'check')} found no difference"] if kept else []
     said += [f"{counted(unknown, 'check')} not possible"] if unknown else []

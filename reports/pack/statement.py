@@ -115,7 +115,7 @@ def maximum_risk(rows: Sequence[ClaimRow]) -> Table:
     table = Table(
         title="What each claim allows at most, and what its audit measured",
         headers=("defense", "claim", "right for at most, of 1,000", "measured ε", "minimum detectable ε", "verdict"),
-        rows=tuple(_allowed(row, f"{row.federation}/{row.label}" if many else row.label) for row in rows),
+        rows=tuple(_allowed(row, f"{row.federation}/{row.defense}" if many else row.defense) for row in rows),
         numeric=frozenset({2, 3, 4}),
         note="Right for at most: of 1,000 units of the claim that took part, those that an attacker with one false "
         "alarm in a hundred finds if the claim holds; for a replace-one claim, which hides the content and not who "
@@ -179,7 +179,7 @@ def residual_risks(folder: RunFolder, pairs: Sequence[tuple[ClaimRow, Answer]]) 
             said.append(f"{name}: the claim does not protect {'; '.join(left)}.")
         if shown := _uncovered(folder, row):
             said.append(
-                f"{row.label}: against adversaries that no claim of it covers, attacks of this run reached: {shown}."
+                f"{row.defense}: against adversaries that no claim of it covers, attacks of this run reached: {shown}."
             )
         said += _out_of_scope(folder, row)
         if row.not_looked_at:
@@ -220,7 +220,7 @@ def _out_of_scope(folder: RunFolder, row: ClaimRow) -> list[str]:
             )
             if one not in shown:
                 found.setdefault(reason, []).append(f"{one.attack} {outcome_phrase(folder, one)}")
-    return [f"{row.label}: {why}; attacks of this run reached: {'; '.join(said)}." for why, said in found.items()]
+    return [f"{row.defense}: {why}; attacks of this run reached: {'; '.join(said)}." for why, said in found.items()]
 
 
 def _name(row: ClaimRow, answer: Answer, names: Sequence[str]) -> str:

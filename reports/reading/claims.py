@@ -16,7 +16,7 @@ from ...audit.observer import (
 )
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.outcome import Trained, audited_on, own_training
-from ...suites.results.record import Record, printed_label
+from ...suites.results.record import Record
 from .membership import memberships
 from .run_folder import RunFolder, once_per_run
 
@@ -42,11 +42,6 @@ class ClaimRow:
     single_run: bool = False
     audited_on: str = ""
     """What the audit trained, in words, where the federation itself trains another data set or model."""
-
-    @property
-    def label(self) -> str:
-        """The defense's label as it is printed."""
-        return printed_label(self.defense)
 
     @property
     def control(self) -> bool:
@@ -129,7 +124,7 @@ class ClaimRow:
     @property
     def failed_checks(self) -> tuple[Record, ...]:
         """The result rows of the claim's implementation checks that failed."""
-        return tuple(check for check in self.checks if check.verdict == "BROKEN")
+        return tuple(check for check in self.checks if check.verdict == "FAILED")
 
 
 @once_per_run
@@ -201,7 +196,7 @@ def _own_training(folder: RunFolder) -> dict[str, Trained]:
 def _checks(folder: RunFolder) -> dict[str, tuple[Record, ...]]:
     """Rows of implementation checks by their cell, which is the audit's."""
     found: dict[str, tuple[Record, ...]] = {}
-    for row in folder.rows("probe"):
+    for row in folder.rows("check"):
         found[row.cell_id] = (*found.get(row.cell_id, ()), row)
     return found
 

@@ -27,7 +27,7 @@ from ...suites.results.outcome import (
     row_exit_code,
 )
 from ...suites.results.outcome import problems as problems_of
-from ...suites.results.record import Record, printed_label
+from ...suites.results.record import Record
 from ...suites.results.rows import skipped_counts
 from ..reading.run_folder import RunFolder
 from ..tables.numerals import NOTHING, lower_bound, metric, metric_value, metric_words, optional
@@ -99,10 +99,10 @@ def troubled_rows(folder: RunFolder) -> list[Record]:
 def row_line(folder: RunFolder, row: Record) -> str:
     """Return one line about a result row that causes a problem: the claim or the attack, and the result."""
     seed = "" if row.seed is None else f" seed {row.seed}"
-    what = claim_of_row(folder, row) if row.role in ("audit", "evidence", "probe") else f"{row.attack}{seed}"
+    what = claim_of_row(folder, row) if row.role in ("audit", "evidence", "check") else f"{row.attack}{seed}"
     # The first word lets a CI log be searched for one kind of problem.
     kind = "failed" if row.status == "failed" else "claim"
-    return f"{kind:<6} {row.federation}/{printed_label(row.defense)}: {what}: {row_words(row)}"
+    return f"{kind:<6} {row.federation}/{row.defense}: {what}: {row_words(row)}"
 
 
 def row_words(row: Record) -> str:
@@ -135,7 +135,7 @@ def rounds_lines(folder: RunFolder) -> list[str]:
     """Return one line for each claim that covers fewer rounds than its federation runs."""
     rows = (row for row in folder.claims if (folder.rounds_of(row.federation) or 0) > row.claim.rounds)
     return [
-        f"note   {row.federation}/{printed_label(row.defense)}: the claim covers {row.claim.rounds} of the "
+        f"note   {row.federation}/{row.defense}: the claim covers {row.claim.rounds} of the "
         f"{folder.rounds_of(row.federation)} rounds that the federation runs"
         for row in rows
     ]

@@ -156,7 +156,7 @@ def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, many: bool) -> Answe
     if folder.gate is None and row.verdict == "NOT_AUDITED":
         step = f"Finish the run: fedassay resume {folder.path}."
     return Answer(
-        defense=f"{row.federation}/{row.label}" if many else row.label,
+        defense=f"{row.federation}/{row.defense}" if many else row.defense,
         verdict=row.verdict,
         found=_found(row),
         weak=weak,

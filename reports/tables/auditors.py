@@ -94,8 +94,8 @@ def _audited(folder: RunFolder, seeds: Sequence[Record], label: str) -> AuditedV
     if len(audits) != 1:
         return None
     each = [record for record in seeds if record.defense == label]
-    checks = [record for record in folder.rows("probe") if record.defense == label]
-    failed = dict.fromkeys(record.metric for record in checks if record.verdict == "BROKEN")
+    checks = [record for record in folder.rows("check") if record.defense == label]
+    failed = dict.fromkeys(record.metric for record in checks if record.verdict == "FAILED")
     return AuditedVersion(
         verdict=audits[0].verdict,
         route=audits[0].route,
@@ -103,7 +103,7 @@ def _audited(folder: RunFolder, seeds: Sequence[Record], label: str) -> AuditedV
         refuted=sum(record.value == 1 for record in each),
         seeds=len(each),
         # None and an empty tuple differ: without checks nothing was passed.
-        failed_checks=tuple(name.removeprefix("probe_").replace("_", " ") for name in failed) if checks else None,
+        failed_checks=tuple(name.removeprefix("check_").replace("_", " ") for name in failed) if checks else None,
         cpu_seconds=audits[0].cpu_s or 0.0,
     )
 
@@ -114,8 +114,8 @@ def _counts(rows: Sequence[MutantRow]) -> str:
     # A mutant without exactly one verdict is not counted as refuted, but stays in the number of all mutants.
     killed = [one for one in broken if one.verdict == "REFUTED"]
     # A bug that only a deterministic check can find says nothing about the power of the statistical tests.
-    statistical = [one for one in broken if one.route != "probe" and one.seeds]
-    checked = sum(one.route == "probe" for one in killed)
+    statistical = [one for one in broken if one.route != "check" and one.seeds]
+    checked = sum(one.route == "check" for one in killed)
     wrongly, correct = _refuted([row.correct for row in mutants])
     tested = [row.correct for row in mutants if row.correct and row.correct.seeds]
     note = (
@@ -152,7 +152,7 @@ def _verdict(audited: AuditedVersion | None) -> str:
     if audited is None:
         return numerals.NOTHING
     words = audited.verdict.replace("_", " ")
-    return f"{words} by implementation check" if audited.route == "probe" else words
+    return f"{words} by implementation check" if audited.route == "check" else words
 
 
 def _failed_checks(audited: AuditedVersion | None) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ...audit.claim import Claim
 from ...audit.observer import Observer
 from ...audit.wording import plain
-from ...suites.results.record import printed_label
 from ..reading.claims import ClaimRow
 from ..reading.pooling import Pooled
 from ..reading.run_folder import OfDefense
@@ -31,7 +30,7 @@ OF_NO_USE = "of no use"
 ROUTES = {
     "curve": "stated trade-off curve",
     "eps_low": "bound on ε",
-    "probe": "implementation check",
+    "check": "implementation check",
     "": numerals.NOTHING,
 }
 
@@ -40,7 +39,7 @@ def defense_words(defense: str, control: bool, federation: str = "") -> str:
     """Format a defense as ``FEDERATION/LABEL``, or as its label alone if ``federation`` is empty; ``(control)`` is
     appended to a deliberately broken defense.
     """
-    name = f"{federation}/{printed_label(defense)}" if federation else printed_label(defense)
+    name = f"{federation}/{defense}" if federation else defense
     return f"{name} (control)" if control else name
 
 
@@ -78,7 +77,7 @@ def check_counts(row: ClaimRow) -> str:
 
 
 def _counts(row: ClaimRow, failed: str) -> str:
-    passed = sum(check.verdict == "KEPT" for check in row.checks)
+    passed = sum(check.verdict == "PASSED" for check in row.checks)
     unknown = sum(check.status != "ok" for check in row.checks)
     counts = ((len(row.failed_checks), failed), (passed, "passed"), (unknown, "not possible"))
     words = [(count, what) for count, what in counts if count]

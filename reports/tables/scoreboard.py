@@ -69,7 +69,9 @@ def histories(claims: Sequence[ClaimOfRun]) -> list[Table]:
     named: dict[tuple[bool, str], list[ClaimOfRun]] = {}
     for one in claims:
         suite, part = one.folder.manifest.suite.get("name", ""), str(_settings(one).get("part") or "")
-        name = f"{_with(one.row.label, part, 'control' * one.row.control)} in {suite}, federation {one.row.federation}"
+        name = (
+            f"{_with(one.row.defense, part, 'control' * one.row.control)} in {suite}, federation {one.row.federation}"
+        )
         named.setdefault((one.row.control, name), []).append(one)
     columns = {"defense": _defense, "claim": lambda one: one.row.claim_text, **_COLUMNS}
     return [
@@ -85,7 +87,7 @@ def _in_order(group: Sequence[ClaimOfRun]) -> list[ClaimOfRun]:
         key=lambda one: (
             one.row.record is None,
             one.row.control,
-            one.row.label,
+            one.row.defense,
             one.folder.manifest.finished or "",
             one.number,
         ),
@@ -102,7 +104,7 @@ def _defense(one: ClaimOfRun) -> str:
     """
     settings = _settings(one)
     options = [f"{name} {value}" for name, value in settings.items() if name not in SETTINGS]
-    return _with(one.row.label, str(settings.get("part") or ""), *options, "control" * one.row.control)
+    return _with(one.row.defense, str(settings.get("part") or ""), *options, "control" * one.row.control)
 
 
 def _with(words: str, *more: str) -> str:

@@ -9,7 +9,6 @@ from ...audit.claim import NOT_PROVABLE, PROVABLE, Claim
 from ...audit.posterior import group_privacy, posterior_bounds, right_guesses
 from ...audit.wording import at_least, at_most, counted, plain
 from ...suites.results.claims_file import StatedClaim
-from ...suites.results.record import printed_label
 from ..reading.claims import ClaimRow, claim_rows, left_unprotected, same_subject
 from ..reading.pooling import Pooled
 from ..reading.run_folder import RunFolder
@@ -39,7 +38,7 @@ def trust_table(folder: RunFolder) -> Table:
         size = next(iter(folder.size_of(one.federation)), NOTHING)
         # Everything except epsilon belongs to the key, so that noise levels of one mechanism share a row.
         kind = (*_kind(one.claim), size, _unprotected(folder, one))
-        groups.setdefault(kind, []).append(printed_label(one.defense))
+        groups.setdefault(kind, []).append(one.defense)
     return Table(
         title="Protection and trust",
         headers=("DP model", "neighbours", "adversary", "trusted", "participants", "not protected against", "defenses"),
@@ -73,7 +72,7 @@ def belief_table(folder: RunFolder) -> Table:
     """Return a table with one row per claim about a whole release, without those of controls: the largest belief after
     the release from a belief of 1/2 before it, the share of right guesses, and epsilon and delta of two units.
     """
-    rows = [(printed_label(one.defense), *_bounds(one.claim)) for one in _whole_claims(folder)]
+    rows = [(one.defense, *_bounds(one.claim)) for one in _whole_claims(folder)]
     return Table(
         title="Beliefs under each claim",
         headers=("defense", "claim", "ε", "belief after 0.5", "right guesses", "two units: ε", "two units: δ"),
@@ -123,7 +122,7 @@ def coverage_lines(folder: RunFolder) -> list[str]:
     found: dict[str, list[str]] = {}
     for row in claim_rows(folder):
         if row.stated and (words := _words(row)):
-            found.setdefault(words, []).append(row.label)
+            found.setdefault(words, []).append(row.defense)
     return [f"checks {', '.join(dict.fromkeys(labels))}: {words}" for words, labels in found.items()]
 
 
@@ -133,7 +132,7 @@ def _words(row: ClaimRow) -> str:
     return f"{counted(len(row.looked_at), 'item')} looked at; not looked at: {', '.join(without)}" if without else ""
 
 
-_EVIDENCE = re.compile("; (?:witness|evidence): (.*?)(?:; (?:probe|implementation check): |$)")
+_EVIDENCE = re.compile("; (?:witness|evidence): (.*?)(?:; implementation check: |$)")
 
 
 def paper_table(rows: Sequence[ClaimRow]) -> Table:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...audit.check import Check, CheckResult
 from ...audit.finding import Finding, Verdict
-from .record import Record, printed_label
+from .record import Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +31,8 @@ class Cell:
     @property
     def title(self) -> str:
         """A title of this unit of work for progress lines and failures: federation, defense, attack and seed."""
-        words = (self.facts["federation"], printed_label(self.facts["defense"]), self.facts["attack"])
+        words = (self.facts["federation"], self.facts["defense"], self.facts["attack"])
         return " ".join([*words, f"seed {self.facts['seed']}" if self.facts["seed"] is not None else "pooled"])
-
-
-# Words of their own, so that no reader of the rows takes a check's verdict for a claim's.
-KEPT, BROKEN = "KEPT", "BROKEN"
-"""Verdicts of a check's row: passed, failed."""
 
 
 def check_rows(cell: Cell, results: Sequence[CheckResult]) -> list[Record]:
@@ -46,12 +41,12 @@ def check_rows(cell: Cell, results: Sequence[CheckResult]) -> list[Record]:
     """
     return [
         cell.record(
-            role="probe",
+            role="check",
             attack="replay",
             attack_version="1",
             metric=Check(found.name).metric,
             value=found.measured,
-            verdict="" if found.passed is None else KEPT if found.passed else BROKEN,
+            verdict="" if found.passed is None else "PASSED" if found.passed else "FAILED",
             unit=found.unit,
             status="skipped" if found.passed is None else "ok",
             reason=found.witness if found.passed is None else found.words,
@@ -64,8 +59,8 @@ def failed_words(results: Sequence[CheckResult]) -> str:
     """Return the text that names every failed check, to be appended to the verdict's reason; empty if all checks
     passed.
     """
-    # Reports cut a reason at "; probe: ", so these words stay as they are.
-    return "".join(f"; probe: {found.words}" for found in results if found.passed is False)
+    # Reports cut a reason at these words.
+    return "".join(f"; implementation check: {found.words}" for found in results if found.passed is False)
 
 
 def verdict_rows(cell: Cell, finding: Finding, checks: Sequence[CheckResult]) -> list[Record]:

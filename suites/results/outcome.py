@@ -9,7 +9,7 @@ from ...audit.claim import AS_PUBLISHED, Claim
 from ...audit.finding import Finding, Verdict
 from ...audit.wording import counted, nearest
 from ..config.source import ConfigError
-from .record import Record, printed_label
+from .record import Record
 
 OK, FAIL, INCONCLUSIVE, INCOMPLETE = 0, 10, 11, 12
 PRECEDENCE = (INCOMPLETE, FAIL, INCONCLUSIVE)
@@ -53,7 +53,7 @@ def row_exit_code(row: Record) -> int:
     - A control breaks its claim on purpose, so its audit should end as REFUTED. Any other verdict makes the run
       incomplete, because the audit did not detect what was planted for it.
     - A claim ``as_published`` is a paper's claim under test, so every verdict about it is acceptable.
-    - A failed implementation check (role ``probe``, verdict BROKEN) of any other claim is inconclusive: the claim may
+    - A failed implementation check (role ``check``, verdict FAILED) of any other claim is inconclusive: the claim may
       be true although the published noise law is not.
     - Attacks on final models (role ``evidence``) count when they refute a claim. Their other verdicts cause nothing,
       because these attacks were not designed to refute.
@@ -61,7 +61,7 @@ def row_exit_code(row: Record) -> int:
     if row.status == "failed":
         return INCOMPLETE
     under_test = row.variant == AS_PUBLISHED
-    if row.role == "probe" and row.verdict == "BROKEN":
+    if row.role == "check" and row.verdict == "FAILED":
         return OK if row.control or under_test else INCONCLUSIVE
     if row.role == "evidence":
         return FAIL if row.verdict == "REFUTED" and not row.control and not under_test else OK
@@ -87,12 +87,10 @@ def problems(
     """
     # The order of this list is the order in the verdict line.
     troubled = [(row, code) for row in records if (code := row_exit_code(row)) != OK]
-    failed = [printed_label(row.defense) for row, _ in troubled if row.status == "failed"]
+    failed = [row.defense for row, _ in troubled if row.status == "failed"]
 
     def names(role: str, code: int) -> list[str]:
-        return [
-            printed_label(row.defense) for row, own in troubled if (row.role, own, row.status) == (role, code, "ok")
-        ]
+        return [row.defense for row, own in troubled if (row.role, own, row.status) == (role, code, "ok")]
 
     found = [
         (INCOMPLETE, missing, f"{counted(missing, 'cell')} missing"),
@@ -107,7 +105,7 @@ def problems(
                 ("audit", FAIL, "claims REFUTED"),
                 ("evidence", FAIL, "claims REFUTED by attacks"),
                 ("audit", INCONCLUSIVE, "claims that this run cannot judge"),
-                ("probe", INCONCLUSIVE, "implementation checks failed"),
+                ("check", INCONCLUSIVE, "implementation checks failed"),
             )
         ),
     ]
@@ -137,7 +135,7 @@ def _counts(audits: Sequence[Record], epsilons: Mapping[str, float]) -> Iterator
         return
     claims = _neither_control_nor_paper(audits)
     yield f"{counted(len(claims), 'claim')} NOT REFUTED"
-    if weak := [printed_label(row.defense) for row in claims if _weak(row, epsilons)]:
+    if weak := [row.defense for row in claims if _weak(row, epsilons)]:
         of_them = "" if len(claims) == 1 else f"{len(weak)} of them "
         tests = "a weak test" if len(weak) == 1 else "weak tests"
         miss = f"may miss a true epsilon of more than {WEAK:g} times the claimed one"

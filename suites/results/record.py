@@ -1,4 +1,4 @@
-"""Define a row of results.jsonl, one per measurement, from which every report is built (schema result-1)."""
+"""Define a row of results.jsonl, one per measurement, from which every report is built (schema result-2)."""
 
 import json
 from typing import Annotated, Any, Literal
@@ -8,7 +8,7 @@ from pydantic_core import PydanticSerializationError
 
 from ...audit.observer import Observer
 
-SCHEMA = "result-1"
+SCHEMA = "result-2"
 ROUNDS = "rounds.csv"
 """File in a cell's folder with its measurements by round, one column per metric."""
 NUMBERS = "numbers.csv"
@@ -75,7 +75,7 @@ class Record(BaseModel):
     # A missing measurement is not a number: NaN and infinity are refused here, because JSON would turn them into null.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
-    schema_: Literal["result-1"] = Field(default="result-1", alias="schema")
+    schema_: Literal["result-2"] = Field(default="result-2", alias="schema")
     run_id: str
     cell_id: Annotated[str, AfterValidator(_one_name), _in_schema(pattern=r"^(?!\.{1,2}$)[^/\x00]+$")]
     suite: str
@@ -91,7 +91,7 @@ class Record(BaseModel):
     variant: str = ""
     control: bool = False
     """True for a control, which breaks its claim on purpose: the expected verdict is REFUTED."""
-    role: Literal["utility", "attack", "null", "audit", "evidence", "probe", "replicas"]
+    role: Literal["utility", "attack", "null", "audit", "evidence", "check", "replicas"]
     """``evidence``: an audit of a claim by attacks on final models, which may be too weak to reach a verdict."""
     attack: str
     """Attack or estimator; ``training`` for utility rows."""
@@ -118,10 +118,10 @@ class Record(BaseModel):
     detectable: float | None = None
     """Minimum detectable epsilon: the smallest true epsilon that this design refutes with power .9 by its route."""
     verdict: str = ""
-    """REFUTED, NOT_REFUTED, UNDERPOWERED, OUT_OF_SCOPE, NO_CLAIM or FAILED; KEPT (passed) or BROKEN (failed) for an
+    """REFUTED, NOT_REFUTED, UNDERPOWERED, OUT_OF_SCOPE, NO_CLAIM or FAILED; PASSED or FAILED for an
     implementation check; else empty."""
     route: str = ""
-    """The test that decided the verdict: ``curve``, ``eps_low``, or ``probe`` for a mutant that only an implementation
+    """The test that decided the verdict: ``curve``, ``eps_low``, or ``check`` for a mutant that only an implementation
     check could refute."""
     n: int | None = None
     """Number of trials, candidates or samples behind the value."""
@@ -152,10 +152,7 @@ class Record(BaseModel):
             return json.dumps(self.model_dump(mode="json", by_alias=True), separators=(",", ":")) + "\n"
 
 
-CORRECT = " (twin)"
-"""Suffix of the label under which records hold the correct version of a mutant; ``printed_label`` prints it."""
-
-
-def printed_label(defense: str) -> str:
-    """Return a defense's label as it is printed: the correct version of a mutant is named as such."""
-    return f"{defense.removesuffix(CORRECT)} (correct version)" if defense.endswith(CORRECT) else defense
+CORRECT = " (correct version)"
+"""Suffix of the label of the correct version of a mutant."""
+EARLIER_CORRECT = (" (twin)", CORRECT)
+"""The suffix in runs whose rows have the schema result-1, and the present one."""

@@ -12,13 +12,26 @@ from typing import Any, TypedDict
 from pydantic import ValidationError
 
 from ..config.suite_file import mistake_text
-from .record import SCHEMA, Record
+from .record import EARLIER_CORRECT, SCHEMA, Record
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
-UPGRADES: dict[str, Upgrade] = {}
+
+
+def _from_result_1(row: dict[str, Any]) -> dict[str, Any]:
+    """Rows of implementation checks had the role ``probe``, and other words for passed and failed."""
+    if row["role"] == "probe":
+        passed = {"KEPT": "PASSED", "BROKEN": "FAILED"}.get(row.get("verdict", ""), "")
+        row |= {"role": "check", "metric": re.sub("^probe_", "check_", row["metric"]), "verdict": passed}
+    route = "check" if row.get("route") == "probe" else row.get("route", "")
+    reason = row.get("reason", "").replace("; probe: ", "; implementation check: ")
+    defense = row["defense"].replace(*EARLIER_CORRECT)
+    return row | {"schema": "result-2", "route": route, "reason": reason, "defense": defense}
+
+
+UPGRADES: dict[str, Upgrade] = {"result-1": _from_result_1}
 """For each older schema, the function that turns one of its rows into a row of the next schema.
 
-A new schema adds one function here: ``UPGRADES["result-1"] = ...`` returns a row whose ``schema`` is ``result-2``. Rows
+A new schema adds one function here: ``UPGRADES["result-2"] = ...`` returns a row whose ``schema`` is ``result-3``. Rows
 of still older schemas then pass through it as well.
 """
 _START = re.compile(rb'(?=\{"schema":)')

@@ -362,7 +362,7 @@ def test_the_words_name_numbers_limits_and_witness():
         "noise scale 0.5 < 0.95 required (all)",
         "sensitivity: no law",
     ]
-    assert failed_words((kept, short, unknown)) == "; probe: noise scale 0.5 < 0.95 required (all)"
+    assert failed_words((kept, short, unknown)) == "; implementation check: noise scale 0.5 < 0.95 required (all)"
     assert failed_words((kept, unknown)) == ""
 
 

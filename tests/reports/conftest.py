@@ -38,7 +38,7 @@ class RunMaker(RunFiles):
 
     def row(self, **fields: Any) -> dict[str, Any]:
         """Adds one record; what is not given gets a default."""
-        row: dict[str, Any] = FACTS | {"schema": "result-1", "run_id": "r" * 12, "suite": "quick", "model": "mlp"}
+        row: dict[str, Any] = FACTS | {"schema": "result-2", "run_id": "r" * 12, "suite": "quick", "model": "mlp"}
         row |= {"metric": "auc", "seed": 0}
         row |= fields
         row.setdefault("cell_id", f"c{len(self.lines):04d}")

@@ -52,11 +52,11 @@ def test_a_claims_probes_stand_in_its_line_and_broken_ones_by_name(run_maker, ma
     claim = run_maker.sign("dp_fedavg", make_claim())
     row = AUDIT | {"claim_id": claim.claim_id, "defense": "dp_fedavg", "cell_id": "a"}
     run_maker.row(**row, value=0.5, ceiling=4.9, route="eps_low", verdict="NOT_REFUTED")
-    probe = row | {"role": "probe", "attack": "replay"}
+    probe = row | {"role": "check", "attack": "replay"}
     broken = "sensitivity 10 > 1 allowed (a row of 10 clip norms)"
-    run_maker.row(**probe | {"metric": "probe_sensitivity"}, value=10.0, verdict="BROKEN", reason=broken)
-    run_maker.row(**probe | {"metric": "probe_noise_present"}, value=1.0, verdict="KEPT", reason="all of it")
-    run_maker.row(**probe | {"metric": "probe_noise_scale"}, status="skipped", reason="no law")
+    run_maker.row(**probe | {"metric": "check_sensitivity"}, value=10.0, verdict="FAILED", reason=broken)
+    run_maker.row(**probe | {"metric": "check_noise_present"}, value=1.0, verdict="PASSED", reason="all of it")
+    run_maker.row(**probe | {"metric": "check_noise_scale"}, status="skipped", reason="no law")
     folder = run_maker.write()
     (line,) = claim_lines(folder)
     words = "1 implementation check failed (sensitivity 10 > 1 allowed), 1 passed, 1 not possible"

@@ -22,7 +22,7 @@ class Crafted(RunFiles):
         row = FACTS | {"model": "mlp", "defense": "mine", "observer": "uploads", "metric": "auc", "seed": 0} | fields
         row.setdefault("direction", DIRECTIONS.get(row["metric"], "higher_leaks"))
         row.setdefault("cell_id", f"c{len(self.lines):05d}")
-        self.lines.append({"schema": "result-1", **row})
+        self.lines.append({"schema": "result-2", **row})
 
     def cell(self, values: Any, **fields: Any) -> "Crafted":
         for seed, value in enumerate(values):

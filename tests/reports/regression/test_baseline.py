@@ -106,7 +106,7 @@ def test_a_file_changed_by_hand_may_be_written_again(baseline, tmp_path):
 def test_an_unreadable_run_is_reported_with_file_and_line(craft):
     path = craft("run").cell([0.5, 0.6]).write()
     results = path / "results.jsonl"
-    results.write_text(results.read_text().replace('"result-1"', '"result-9"', 1))
+    results.write_text(results.read_text().replace('"result-2"', '"result-9"', 1))
     with pytest.raises(ConfigError, match=r"1 row of results.jsonl \(line 1, .*result-9"):
         Baseline.read(path)
 

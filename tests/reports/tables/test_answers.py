@@ -116,7 +116,7 @@ def test_every_verdict_has_its_words_and_a_next_step(one_claim, verdict, fields,
 def test_a_failed_check_takes_away_the_word_that_nothing_was_found(one_claim, run_maker):
     signed = toy_claim()
     run_maker.row(
-        role="probe", attack="replay", metric="probe_sensitivity", defense="mine", verdict="BROKEN", seed=None,
+        role="check", attack="replay", metric="check_sensitivity", defense="mine", verdict="FAILED", seed=None,
         claim_id=signed.claim_id, cell_id="judged", reason="sensitivity 2 > 1 allowed (a row)",
     )  # fmt: skip
     (one,) = answers(folder := one_claim(signed, cell_id="judged", detectable=signed.epsilon))
@@ -237,7 +237,7 @@ def test_a_violation_is_stated_as_what_the_test_found_against_what_the_claim_all
 
 def test_a_refuted_claim_names_the_checks_that_failed(one_claim, run_maker):
     run_maker.row(
-        role="probe", attack="replay", metric="probe_sensitivity", defense="mine", verdict="BROKEN", seed=None,
+        role="check", attack="replay", metric="check_sensitivity", defense="mine", verdict="FAILED", seed=None,
         claim_id=toy_claim().claim_id, cell_id="judged", reason="sensitivity 2 > 1 allowed (a row)",
     )  # fmt: skip
     (one,) = answers(one_claim(toy_claim(), cell_id="judged", verdict="REFUTED", value=9.0))

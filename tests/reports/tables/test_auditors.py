@@ -15,15 +15,21 @@ def hunted(run_maker, make_claim):
         for seed, value in enumerate(refuted):
             run_maker.row(role="replicas", metric="refuted", value=value, n=1200, seed=seed, **same)
         for verdict_of_probe in broken:
-            run_maker.row(role="probe", metric="probe_sensitivity", value=2.0, verdict=verdict_of_probe, **same)
+            run_maker.row(role="check", metric="check_sensitivity", value=2.0, verdict=verdict_of_probe, **same)
         run_maker.verdict_row(claim, verdict=verdict, route=route, **same)
 
     edition("loud", control=True, verdict="REFUTED", refuted=[1.0, 0.0])
-    edition("loud (twin)", control=False, verdict="NOT_REFUTED", refuted=[0.0, 0.0])
-    edition("silent", control=True, verdict="REFUTED", route="probe", refuted=[0.0, 0.0], broken=["BROKEN", "KEPT"])
-    edition("silent (twin)", control=False, verdict="NOT_REFUTED", refuted=[0.0, 0.0], broken=["KEPT", "KEPT"])
+    edition("loud (correct version)", control=False, verdict="NOT_REFUTED", refuted=[0.0, 0.0])
+    edition("silent", control=True, verdict="REFUTED", route="check", refuted=[0.0, 0.0], broken=["FAILED", "PASSED"])
+    edition(
+        "silent (correct version)",
+        control=False,
+        verdict="NOT_REFUTED",
+        refuted=[0.0, 0.0],
+        broken=["PASSED", "PASSED"],
+    )
     edition("missed", control=True, verdict="NOT_REFUTED", refuted=[0.0, 0.0])
-    edition("missed (twin)", control=False, verdict="REFUTED", refuted=[0.0, 1.0])
+    edition("missed (correct version)", control=False, verdict="REFUTED", refuted=[0.0, 1.0])
     return run_maker.write()
 
 

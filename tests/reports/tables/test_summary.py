@@ -15,7 +15,7 @@ def damaged(run_maker):
     """A run of three good rows; between them one of a newer version, one that is none, and at the end half a row."""
     for seed in range(3):
         run_maker.row(value=0.5 + seed / 10, seed=seed)
-    run_maker.row(value=0.5, cell_id="newer", schema="result-2")
+    run_maker.row(value=0.5, cell_id="newer", schema="result-9")
     run_maker.row(value="<b>half</b>", cell_id="edited")
     run_maker.manifest["planned_cells"] = 3
     run_maker.gate = {"verdict_line": "OK: no claim was audited", "exit_code": 0}
@@ -30,7 +30,7 @@ def test_the_page_states_what_it_leaves_out_and_shows_all_else(damaged):
     assert "INCOMPLETE: 3 rows that cannot be read" in page
     assert page.count('id="unread"') == 1 <= page.count('href="#unread"')
     table = page[page.index('id="unread"') :]
-    for words in ("newer", "&#39;result-2&#39;", "edited", "value must be a number", "cut off while"):
+    for words in ("newer", "&#39;result-9&#39;", "edited", "value must be a number", "cut off while"):
         assert words in table
     assert "0.600<small>[0.352, 0.848]</small>" in page  # AUC of the three good rows.
 
@@ -39,7 +39,7 @@ def test_the_markdown_puts_them_first(damaged):
     text = markdown(damaged)
     first = text[text.index("## Problems") : text.index("## Attacks")]
     assert "- **cannot be read** 1 row of results.jsonl (line 4, of cell newer): " in first
-    assert "schema 'result-1'" in first
+    assert "schema 'result-2'" in first
     assert "line 6): cut off while it was written" in first
 
 
@@ -57,7 +57,7 @@ def test_a_thousand_rows_for_one_reason_are_one_line():
 
 def test_a_thousand_reasons_are_cut_and_said_to_be(run_maker):
     for number in range(1000):
-        run_maker.row(value=0.5, cell_id=f"c{number}", schema=f"result-{number + 2}")
+        run_maker.row(value=0.5, cell_id=f"c{number}", schema=f"result-{number + 3}")
     table = unread_table(run_maker.write())
     assert len(table.rows) == 20
     assert table.note == "This report contains everything else. 980 more reasons are not shown."

@@ -30,7 +30,7 @@ ATTACKS = (
 def test_a_suite_runs_and_states_what_batch_norm_leaves_undefined(assay, suite_file, model):
     """Four clients of 15 samples: their uploads' labels and candidates have no likelihood where the lot is mixed."""
     run = assay(suite_file(TRAINED, f'model = "{model}"', "clients = 2", "clients = 4", "[audit]", ATTACKS))
-    skipped = [row for row in run.records if row.status == "skipped" and row.role != "probe"]
+    skipped = [row for row in run.records if row.status == "skipped" and row.role != "check"]
     left_out = {row.attack for row in skipped}
     assert "failed" not in {row.status for row in run.records}
     assert left_out == ({"likelihood_ratio", "label_likelihood"} if model == "lenet_bn" else set())
@@ -50,7 +50,7 @@ def test_a_defense_that_clips_samples_is_refused_before_anything_runs(assay, sui
 @pytest.mark.simulations
 def test_dropout_leaves_samples_their_gradients(assay, suite_file):
     run = assay(suite_file(TRAINED, 'model = "lenet_dropout"', "[attacks.loss]", DP_SGD))
-    assert {row.status for row in run.records if row.defense == "dp_sgd" and row.role != "probe"} == {"ok"}
+    assert {row.status for row in run.records if row.defense == "dp_sgd" and row.role != "check"} == {"ok"}
 
 
 @pytest.mark.simulations

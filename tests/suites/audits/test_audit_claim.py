@@ -50,7 +50,7 @@ def write_block(store, block, truth, *, stream=0, shift=0.0, **changes):
 def judged(store, audit):
     failed = audit.run(store, frozenset())
     row, *probes = store.cell_records(audit.cell.cell_id)
-    assert {probe.role for probe in probes} <= {"probe"}
+    assert {probe.role for probe in probes} <= {"check"}
     assert bool(failed) == (row.status == "failed")
     return row
 
@@ -191,10 +191,10 @@ def test_the_law_of_a_claim_out_of_scope_is_still_held_against_it(store, audit_o
     assert not replace(audit, out_of_scope="no canary", blocks=(), request=request).run(store, frozenset())
     row, *checks = store.cell_records(audit.cell.cell_id)
     assert row.verdict == "OUT_OF_SCOPE"
-    assert row.reason.startswith("no canary; probe: epsilon of the law")
+    assert row.reason.startswith("no canary; implementation check: epsilon of the law")
     assert [(check.metric, check.verdict) for check in checks] == [
-        ("probe_epsilon_of_the_law", "BROKEN"),
-        ("probe_curve_of_the_law", "BROKEN"),
+        ("check_epsilon_of_the_law", "FAILED"),
+        ("check_curve_of_the_law", "FAILED"),
     ]
 
 
@@ -287,35 +287,35 @@ def test_every_claim_is_checked_and_each_check_is_a_row_of_the_audits_cell(store
     row = judged(store, audit)
     probes = store.cell_records(audit.cell.cell_id)[1:]
     assert [(probe.metric, probe.verdict, probe.status) for probe in probes] == [
-        ("probe_sensitivity", "KEPT", "ok"),
-        ("probe_noise_present", "KEPT", "ok"),
-        ("probe_noise_fresh_between_clients", "KEPT", "ok"),
-        ("probe_noise_fresh_between_rounds", "KEPT", "ok"),
-        ("probe_noise_scale", "KEPT", "ok"),
-        ("probe_noise_in_every_direction", "KEPT", "ok"),
-        ("probe_noise_given_other_clients", "KEPT", "ok"),
-        ("probe_noise_given_other_rounds", "KEPT", "ok"),
-        ("probe_noise_distribution", "KEPT", "ok"),
-        ("probe_noise_under_other_data", "KEPT", "ok"),
-        ("probe_noise_of_its_own_in_every_run", "KEPT", "ok"),
-        ("probe_noise_where_a_unit_moves_the_release", "KEPT", "ok"),
-        ("probe_whole_message", "KEPT", "ok"),
-        ("probe_extreme_rows", "KEPT", "ok"),
-        ("probe_epsilon_of_the_law", "KEPT", "ok"),
-        ("probe_curve_of_the_law", "KEPT", "ok"),
-        ("probe_sensitivity_as_sampled", "KEPT", "ok"),
-        ("probe_rows_used_once", "KEPT", "ok"),
-        ("probe_noise_of_its_own_in_every_replica", "KEPT", "ok"),
-        ("probe_noise_scale_in_every_round", "KEPT", "ok"),
-        ("probe_canary_arrives", "KEPT", "ok"),
-        ("probe_all_that_is_received", "", "skipped"),
+        ("check_sensitivity", "PASSED", "ok"),
+        ("check_noise_present", "PASSED", "ok"),
+        ("check_noise_fresh_between_clients", "PASSED", "ok"),
+        ("check_noise_fresh_between_rounds", "PASSED", "ok"),
+        ("check_noise_scale", "PASSED", "ok"),
+        ("check_noise_in_every_direction", "PASSED", "ok"),
+        ("check_noise_given_other_clients", "PASSED", "ok"),
+        ("check_noise_given_other_rounds", "PASSED", "ok"),
+        ("check_noise_distribution", "PASSED", "ok"),
+        ("check_noise_under_other_data", "PASSED", "ok"),
+        ("check_noise_of_its_own_in_every_run", "PASSED", "ok"),
+        ("check_noise_where_a_unit_moves_the_release", "PASSED", "ok"),
+        ("check_whole_message", "PASSED", "ok"),
+        ("check_extreme_rows", "PASSED", "ok"),
+        ("check_epsilon_of_the_law", "PASSED", "ok"),
+        ("check_curve_of_the_law", "PASSED", "ok"),
+        ("check_sensitivity_as_sampled", "PASSED", "ok"),
+        ("check_rows_used_once", "PASSED", "ok"),
+        ("check_noise_of_its_own_in_every_replica", "PASSED", "ok"),
+        ("check_noise_scale_in_every_round", "PASSED", "ok"),
+        ("check_canary_arrives", "PASSED", "ok"),
+        ("check_all_that_is_received", "", "skipped"),
     ]
     assert {(probe.role, probe.attack, probe.claim_id) for probe in probes} == {
-        ("probe", "replay", audit.claim.claim_id)
+        ("check", "replay", audit.claim.claim_id)
     }
     assert probes[0].value == pytest.approx(2.0, rel=1e-3)
     assert probes[0].reason.startswith("sensitivity 2 <= 2 allowed (")
-    assert "probe" not in row.reason
+    assert "implementation check" not in row.reason
     assert "all that is received: the audit allows 0 runs, and 2048 are needed" in row.not_looked_at
 
 
@@ -327,19 +327,22 @@ def test_what_is_received_refutes_a_claim_that_the_canary_alone_does_not(store, 
     row = judged(store, audit)
     assert row.verdict == "REFUTED"
     assert "evidence: everything that the adversary receives" in row.reason
-    assert "; probe: noise fresh between clients 1 > 0.99999 allowed (client 0 and client 1, round 0)" in row.reason
+    assert (
+        "; implementation check: noise fresh between clients 1 > 0.99999 allowed (client 0 and client 1, round 0)"
+        in row.reason
+    )
     verdicts = {probe.metric: probe.verdict for probe in store.cell_records(audit.cell.cell_id)[1:]}
-    broken = [metric for metric, verdict in verdicts.items() if verdict == "BROKEN"]
-    assert broken[0] == "probe_noise_fresh_between_clients"
-    assert "probe_noise_given_other_clients" in broken
+    broken = [metric for metric, verdict in verdicts.items() if verdict == "FAILED"]
+    assert broken[0] == "check_noise_fresh_between_clients"
+    assert "check_noise_given_other_clients" in broken
 
 
 @pytest.mark.simulations
 def test_a_check_that_is_not_possible_is_skipped_with_its_reason(assay, suite_file, own_defense):
     module = own_defense("pass")
     run = assay(suite_file(), defenses=[f"{module}:Signing"])
-    probes = {row.metric: row for row in run.records if row.role == "probe" and row.defense == "Signing"}
-    assert probes["probe_sensitivity"].status == "skipped"
-    assert probes["probe_sensitivity"].reason == "no Gaussian law is published for this observer"
-    assert probes["probe_noise_present"].verdict == "BROKEN"
+    probes = {row.metric: row for row in run.records if row.role == "check" and row.defense == "Signing"}
+    assert probes["check_sensitivity"].status == "skipped"
+    assert probes["check_sensitivity"].reason == "no Gaussian law is published for this observer"
+    assert probes["check_noise_present"].verdict == "FAILED"
     assert not [row for row in run.records if row.status == "failed"]

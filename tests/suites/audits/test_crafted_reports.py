@@ -236,16 +236,16 @@ BROKEN = {
 def test_a_law_or_a_hook_that_is_broken_lets_no_claim_pass(suite_of, assay, mode):
     result = assay(suite_of(f'mode = "{mode}"\nrounds = 1', trials=1000))
     words, code = BROKEN[mode]
-    assert words in str([row.reason for row in result.records if row.role in ("audit", "replicas", "probe")])
+    assert words in str([row.reason for row in result.records if row.role in ("audit", "replicas", "check")])
     assert result.verdict.exit_code == code
 
 
 @pytest.mark.simulations
 def test_a_shuffler_that_does_not_shuffle_is_seen_by_the_senders_place(suite_of, assay):
-    for fields, kept in (('mixing = "rows"', "KEPT"), ('mixing = "rows"\nmode = "unshuffled"', "BROKEN")):
+    for fields, kept in (('mixing = "rows"', "PASSED"), ('mixing = "rows"\nmode = "unshuffled"', "FAILED")):
         records = assay(suite_of(fields + "\nepsilon = 3.0", trials=3000)).records
-        found = {row.metric: row.verdict for row in records if row.role == "probe"}
-        assert found["probe_shuffled_places_tell_nothing"] == kept
+        found = {row.metric: row.verdict for row in records if row.role == "check"}
+        assert found["check_shuffled_places_tell_nothing"] == kept
 
 
 @pytest.mark.parametrize("client", ["alice", 99, 0.5, True])

@@ -158,6 +158,6 @@ def test_a_suites_audit_refutes_the_published_claim_and_not_the_corrected_one(au
 @pytest.mark.simulations
 def test_clients_that_stop_early_do_not_stop_the_audit(audited):
     """Half of the budget: from some round on nobody sends anything, to the probes' runs neither."""
-    rows = [row for row in audited(2.0, 100) if row.role in ("audit", "probe")]
+    rows = [row for row in audited(2.0, 100) if row.role in ("audit", "check")]
     assert {row.status for row in rows} <= {"ok", "skipped"}
-    assert {row.metric for row in rows if row.verdict == "KEPT"} >= {"probe_noise_present"}
+    assert {row.metric for row in rows if row.verdict == "PASSED"} >= {"check_noise_present"}

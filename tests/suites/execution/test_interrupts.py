@@ -160,13 +160,13 @@ def test_a_cell_whose_own_rows_are_damaged_leaves_the_run_incomplete_until_it_is
     store = Store(folder)
     cell = next(row.cell_id for row in store.records() if row.role == "utility")
     damaged = store.cell_folder(cell) / "records.jsonl"
-    damaged.write_bytes(damaged.read_bytes().replace(b"result-1", b"result-9"))
+    damaged.write_bytes(damaged.read_bytes().replace(b"result-2", b"result-9"))
     told = say("resume", folder, "-j", 1)
     assert told.exit_code == 12
     rows = len(damaged.read_bytes().splitlines())
     assert f"gate   INCOMPLETE: 1 cell missing; {rows} rows that cannot be read (exit code 12)" in told.output
     assert f"of cell {cell}): " in told.output
-    assert "'result-1'" in told.output
+    assert "'result-2'" in told.output
     assert "'result-9'" in told.output
     mended = say("resume", folder, "--retry-failed", "-j", 1)
     assert mended.exit_code == 0, mended.output

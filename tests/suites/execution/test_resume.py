@@ -148,7 +148,7 @@ def test_a_killed_process_resumes_from_the_command_line_without_repeating_a_fini
         assert time.monotonic() < deadline, "a worker outlives its run and would compute beside the resumed one"
         time.sleep(0.1)
     with (folder / "results.jsonl").open("ab") as out:
-        out.write(b'{"schema":"result-1","run_id":"torn')
+        out.write(b'{"schema":"result-2","run_id":"torn')
     done = contents(folder)
     stamps = {name: (folder / name).stat().st_mtime_ns for name in done}
     assert len(Store(folder).finished()) == 7

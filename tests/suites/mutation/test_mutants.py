@@ -88,9 +88,9 @@ def test_without_trials_pairs_and_correct_cases_are_checked_and_mechanisms_left_
     run = fedassay.run("mutants", overrides=only, folder=tmp_path / "out", jobs=1)
     verdicts = {record.defense: (record.verdict, record.route) for record in run.records if record.role == "audit"}
     assert verdicts == {
-        "last_coordinate_bare": ("REFUTED", "probe"),
-        "last_coordinate_bare (twin)": ("NOT_REFUTED", ""),
-        "triple_noise (twin)": ("NOT_REFUTED", ""),
+        "last_coordinate_bare": ("REFUTED", "check"),
+        "last_coordinate_bare (correct version)": ("NOT_REFUTED", ""),
+        "triple_noise (correct version)": ("NOT_REFUTED", ""),
     }
     text = (run.folder / "report.md").read_text(encoding="utf-8")
     assert "Of the 1 pair that engineers wrote without knowledge of the checks, 1 refuted." in text
@@ -107,8 +107,8 @@ def test_correct_cases_and_mechanisms_can_be_left_out():
 def test_without_trials_a_broken_version_that_no_check_refutes_is_tried(tmp_path):
     only = ["mutants.trials=false", 'mutants.only=["coin_reused"]']
     run = fedassay.run("mutants", overrides=only, folder=tmp_path / "out", jobs=1)
-    assert {row.defense for row in run.records if row.verdict == "BROKEN"} == {"coin_reused"}
-    tried = {row.defense for row in run.records if row.metric == "probe_all_that_is_received"}
+    assert {row.defense for row in run.records if row.verdict == "FAILED"} == {"coin_reused"}
+    tried = {row.defense for row in run.records if row.metric == "check_all_that_is_received"}
     assert (tried, run.verdict.exit_code) == ({"coin_reused"}, 0)
 
 
@@ -117,9 +117,9 @@ def test_the_run_refutes_the_mutants_and_spares_their_correct_versions(finished)
     verdicts = {record.defense: record.verdict for record in finished.records if record.role == "audit"}
     assert verdicts == {
         "control_no_clip": "REFUTED",
-        "control_no_clip (twin)": "NOT_REFUTED",
+        "control_no_clip (correct version)": "NOT_REFUTED",
         "visible_lots": "REFUTED",
-        "visible_lots (twin)": "NOT_REFUTED",
+        "visible_lots (correct version)": "NOT_REFUTED",
     }
     assert finished.verdict.exit_code == 0
 
@@ -130,10 +130,10 @@ def test_every_seed_has_a_row_and_every_federation_its_probes(finished):
     each = rows[rows.metric == "refuted"]
     assert sorted(each.groupby("defense").size()) == [2, 2, 2, 2]
     assert set(each.seed) == {0, 1}
-    probed = rows[rows.role == "probe"]
-    assert set(probed.defense) == {"control_no_clip", "control_no_clip (twin)"}
-    assert set(probed[probed.defense == "control_no_clip"].verdict) >= {"KEPT", "BROKEN"}
-    assert "BROKEN" not in set(probed[probed.defense == "control_no_clip (twin)"].verdict)
+    probed = rows[rows.role == "check"]
+    assert set(probed.defense) == {"control_no_clip", "control_no_clip (correct version)"}
+    assert set(probed[probed.defense == "control_no_clip"].verdict) >= {"PASSED", "FAILED"}
+    assert "FAILED" not in set(probed[probed.defense == "control_no_clip (correct version)"].verdict)
 
 
 @pytest.mark.simulations
@@ -163,10 +163,10 @@ def test_the_plan_has_a_job_for_each_mutant_of_any_kind_with_the_claim_of_both_v
     stated = {(claim.defense, claim.federation, claim.control) for claim in plan.claims}
     assert stated == {
         ("control_bits_in_full", "vertical federations", True),
-        ("control_bits_in_full (twin)", "vertical federations", False),
+        ("control_bits_in_full (correct version)", "vertical federations", False),
         ("control_votes_noise_once", "transfers", True),
-        ("control_votes_noise_once (twin)", "transfers", False),
-        ("triple_noise (twin)", "correct cases", False),
+        ("control_votes_noise_once (correct version)", "transfers", False),
+        ("triple_noise (correct version)", "correct cases", False),
     }
     assert len(plan.cells) == 5
     data = {cell.facts["federation"]: (cell.facts["dataset"], cell.facts["model"]) for cell in plan.cells}

@@ -111,7 +111,7 @@ def test_a_run_refutes_the_broken_version_by_its_own_trials_and_spares_the_corre
     audits = {record.defense: record for record in run.records if record.role == "audit"}
     assert {name: record.verdict for name, record in audits.items()} == {
         "control_bits_in_full": "REFUTED",
-        "control_bits_in_full (twin)": "NOT_REFUTED",
+        "control_bits_in_full (correct version)": "NOT_REFUTED",
     }
     assert {record.model for record in audits.values()} == {"split"}
     each = [record.value for record in run.records if record.metric == "refuted" and not record.defense.endswith(")")]

@@ -76,6 +76,9 @@ def test_a_run_refutes_a_broken_transfer_and_spares_the_correct_one(tmp_path):
     only = ['mutants.only=["control_votes_noise_once"]', "mutants.pilot=2000"]
     run = fedassay.run("mutants", overrides=only, seeds=2, jobs=1, folder=tmp_path / "out")
     verdicts = {record.defense: record.verdict for record in run.records if record.role == "audit"}
-    assert verdicts == {"control_votes_noise_once": "REFUTED", "control_votes_noise_once (twin)": "NOT_REFUTED"}
-    assert not [record for record in run.records if record.role == "probe"]
+    assert verdicts == {
+        "control_votes_noise_once": "REFUTED",
+        "control_votes_noise_once (correct version)": "NOT_REFUTED",
+    }
+    assert not [record for record in run.records if record.role == "check"]
     assert run.verdict.exit_code == 0

@@ -152,7 +152,7 @@ def test_raise_for_status_raises_unless_all_is_fine():
 
 
 def test_a_broken_probe_of_a_correct_claim_is_inconclusive_and_of_a_control_is_not():
-    probe = {"role": "probe", "metric": "probe_noise_scale", "verdict": "BROKEN"}
+    probe = {"role": "check", "metric": "check_noise_scale", "verdict": "FAILED"}
     kept = audit("NOT_REFUTED", defense="d")
     lawless = kept.model_copy(update=probe)
     gate = judge_run([kept, lawless])

@@ -51,7 +51,7 @@ def test_a_torn_last_row_is_reported(tmp_path):
 
 
 def test_a_row_written_on_behind_a_torn_one_is_not_lost_with_it(tmp_path):
-    reason = 'somebody wrote {"schema":"result-1"} here'
+    reason = 'somebody wrote {"schema":"result-2"} here'
     rows = read(tmp_path, line("a") + line("b")[:90] + line("c", reason=reason) + line("d"))
     assert cells(rows) == ["a", "c", "d"]
     assert rows.records[1].reason == reason
@@ -98,7 +98,7 @@ def reason_to_skip(tmp_path, bad, cell_id):
         (json.dumps(row("b/c")).encode(), "b/c", "cell_id: .*the cell's id must be the name of a single folder"),
         (json.dumps(row("..")).encode(), "..", "cell_id: .*the path must lie below"),
         (json.dumps(row("b", value=7)).replace(": 7", ": 1e400").encode(), "b", "value must be a finite"),
-        (b"{}", "", "must have schema 'result-1', .* got None"),
+        (b"{}", "", "must have schema 'result-2', .* got None"),
     ],
 )
 def test_what_is_no_row_is_reported_and_the_rest_is_read(tmp_path, bad, cell_id, reason):
@@ -112,8 +112,8 @@ def test_what_is_no_row_is_reported_and_the_rest_is_read(tmp_path, bad, cell_id,
         ({"n": 1.5}, f"{INVALID}n must be a whole number"),
         ({"value": float("nan")}, f"{INVALID}value must be a finite number"),
         ({"epsilon": 3, "role": "x"}, f"{INVALID}role must be .*, and 1 more"),
-        ({"schema": "result-2"}, "must have schema 'result-1', .* got 'result-2'"),
-        ({"schema": ["result-1"]}, r"must have schema 'result-1', .* got \['result-1'\]"),
+        ({"schema": "result-9"}, "must have schema 'result-2', .* got 'result-9'"),
+        ({"schema": ["result-2"]}, r"must have schema 'result-2', .* got \['result-2'\]"),
         ({"observer": "foo"}, f"{INVALID}observer: .*'foo'"),
         ({"artifact": "../secret.npz"}, BELOW_THE_RUN),
         ({"artifact": "/etc/x.npz"}, BELOW_THE_RUN),
@@ -151,7 +151,7 @@ def test_rows_about_other_subjects_of_a_cell_all_count(tmp_path, field):
 def from_0(older):
     """``result-0``, which never was, called a value ``score``."""
     score = older.pop("score")
-    return {**older, "schema": "result-1", "value": score}
+    return {**older, "schema": "result-2", "value": score}
 
 
 OLDER = {"result-0": from_0}
@@ -170,6 +170,14 @@ def test_a_row_of_an_older_schema_is_read_as_one_of_this(tmp_path):
     assert rows.skipped == ()
     assert rows.records == (read_record(row("a")), read_record(row("o", value=0.25)))
     assert read_rows(path).skipped[0].reason.endswith("got 'result-0'")
+
+
+def test_a_check_before_the_schema_result_2_has_the_words_of_today():
+    names = {"role": "probe", "metric": "probe_noise_scale", "verdict": "BROKEN", "defense": "quiet (twin)"}
+    one = read_record(row("c", schema="result-1", route="probe", reason="loud; probe: noise 0.5", **names))
+    assert (one.role, one.metric, one.verdict, one.route) == ("check", "check_noise_scale", "FAILED", "check")
+    assert (one.defense, one.reason) == ("quiet (correct version)", "loud; implementation check: noise 0.5")
+    assert read_record(row("c", schema="result-1", **names | {"verdict": "KEPT"})).verdict == "PASSED"
 
 
 def test_upgrades_follow_each_other(tmp_path):

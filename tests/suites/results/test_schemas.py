@@ -50,7 +50,7 @@ def test_no_other_kind_is_known():
 
 def test_every_row_that_a_run_writes_is_a_row(finished, wrong):
     rows = rows_of(finished)
-    assert {row["role"] for row in rows} >= {"utility", "attack", "null", "audit", "probe", "replicas"}
+    assert {row["role"] for row in rows} >= {"utility", "attack", "null", "audit", "check", "replicas"}
     assert [error for row in rows if (error := wrong("result", row))] == []
 
 
@@ -78,7 +78,7 @@ def test_every_bundled_suite_is_a_suite(name, wrong):
         {"role": "guess"},
         {"status": ""},
         {"direction": "up"},
-        {"schema": "result-2"},
+        {"schema": "result-9"},
         {"epsilon": 1.0},
         {"control": 1},
         {"seed": "0"},

@@ -125,7 +125,7 @@ def test_a_cell_that_stands_twice_is_left_once(store):
     assert found(store) == [("a", 0), ("a", 1)]
 
 
-@pytest.mark.parametrize("change", [(b"0.5", b"0.9"), (b'"value":0.5', b'"value":"x"'), (b"result-1", b"result-2")])
+@pytest.mark.parametrize("change", [(b"0.5", b"0.9"), (b'"value":0.5', b'"value":"x"'), (b"result-2", b"result-9")])
 def test_a_row_that_a_hand_changed_is_put_back_as_it_was_measured(store, change):
     for cell_id in "ab":
         store.finish(cell_id, rows(cell_id, 2))
@@ -141,7 +141,7 @@ def test_a_row_that_cannot_be_read_is_left_out_of_the_records_and_reported(store
     store.finish("a", rows("a", 2))
     store.append("a")
     with (store.folder / RESULTS).open("ab") as results:
-        results.write(row("b").to_line().replace("result-1", "result-2").encode())
+        results.write(row("b").to_line().replace("result-2", "result-9").encode())
     assert found(store) == [("a", 0), ("a", 1)]
     assert [(skipped.line, skipped.cell_id) for skipped in store.rows().skipped] == [(3, "b")]
 
