@@ -1,7 +1,8 @@
 """Share one probability of a false alarm among all statistical tests of a run."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,10 @@ from ..audit.arrays import FloatArray
 from ..audit.check import Check, CheckResult
 from ..audit.ledger import SUITE
 
+Level = Callable[[int], float]
+"""Of the number of tests of a family to the level of each."""
+NOISE: Level = partial(SUITE.level, "noise")
+"""Levels of tests of noise in a suite run."""
 POWER = 0.9
 """Probability with which a violation is found that counts as detectable."""
 
@@ -37,12 +42,18 @@ def share_found(degrees: float, slack: float = 0.0) -> float:
     """
     if degrees <= 0:
         return 0.0
-    allowed = math.sqrt(float(chi2.ppf(SUITE.level("noise"), degrees)) / degrees) - slack
+    allowed = math.sqrt(float(chi2.ppf(NOISE(1), degrees)) / degrees) - slack
     return max(0.0, allowed / math.sqrt(float(chi2.ppf(POWER, degrees)) / degrees))
 
 
 def least_scale(
-    squares: FloatArray, degrees: FloatArray, names: Sequence[str], tests: int | None = None, slack: float = 0.0
+    squares: FloatArray,
+    degrees: FloatArray,
+    names: Sequence[str],
+    tests: int | None = None,
+    *,
+    slack: float | FloatArray = 0.0,
+    level: Level = NOISE,
 ) -> tuple[Shortfall, int]:
     """Return the sum of squares that falls short by the most, of those with degrees of freedom, and its place.
 
@@ -53,12 +64,14 @@ def least_scale(
         squares, degrees: ``(n,)`` sums of squares in variances of the law, and their degrees of freedom.
         names: one for each, or one for all.
         tests: tests of the family, if more than n.
-        slack: rounding of the released values, in standard deviations of the law.
+        slack: rounding of the released values, in standard deviations of the law; one for all sums, or ``(n,)``.
+        level: of the family's tests.
     """
     there = np.flatnonzero(degrees > 0)
     count = len(there) if tests is None else tests
     values, frequent = np.unique(degrees[there], return_inverse=True)
-    allowed = np.maximum(0.0, np.sqrt(chi2.ppf(SUITE.level("noise", count), values) / values) - slack)[frequent]
+    limits = np.sqrt(chi2.ppf(level(count), values) / values)[frequent]
+    allowed = np.maximum(0.0, limits - np.broadcast_to(slack, len(degrees))[there])
     measured = np.sqrt(np.maximum(squares[there], 0.0) / degrees[there])
     # The smallest share of the limit: degrees of freedom may differ between the tests of a family.
     worst = int(np.argmin(measured / np.maximum(allowed, 1e-300)))

@@ -18,7 +18,7 @@ time. Along the direction of its own run it is missing.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
@@ -31,9 +31,8 @@ from ..audit.arrays import BoolArray, FloatArray, IntArray
 from ..audit.check import DISTRIBUTION, EVERY_DIRECTION, GIVEN_CLIENTS, GIVEN_ROUNDS, OTHER_DATA, SCALE, CheckResult
 from ..audit.claim import Claim
 from ..audit.curve import delta_from_mu
-from ..audit.ledger import SUITE
 from ..fl.laws import GaussianLaw
-from .false_alarms import Shortfall, least_result, least_scale, share_found
+from .false_alarms import NOISE, Level, Shortfall, least_result, least_scale, share_found
 from .noise_sample import NoiseSample
 
 _AXES = ("row", "round", "weight")
@@ -47,6 +46,8 @@ _RIDGE = 1e-9
 """Share of the law's variance that is added where columns are exactly dependent."""
 _COLUMNS = 512
 """Rows and rounds that are compared with each other, at most."""
+_MANY = 1024
+"""Numbers on a fine grid of which the sum of squares is as good as continuous."""
 _LAGGED = 24
 """Runs, and rows of rounds, whose noise is compared at all lags."""
 _PARTNERS = 2048
@@ -74,26 +75,29 @@ def draw_checks(sample: NoiseSample, law: LawOfDraws, claim: Claim) -> list[Chec
 
     The law is published for the public state of the first round, so that only rounds with this state are checked.
     """
-    tested = _Tested.of(sample, law, silent=sample.silent)
+    tested = _table(sample, law, silent=sample.silent)
     if not tested.there.any():
         reason = "no row was sent in all runs in a round with the first round's public state"
         return [SCALE.skipped(reason)]
-    paired, scales = _Tested.of(sample, law, sample.paired, silent=sample.silent), list[Shortfall]()
+    paired, scales = _table(sample, law, sample.paired, silent=sample.silent), list[Shortfall]()
     depend = _rounds_depend(tested)
-    lagged = _lagged(sample, tested.of_one_round() if depend else tested)
-    between = [*_between_clients(tested, lagged.get("rows")), *_between_rounds(tested, claim, lagged.get("rounds"))]
-    public = [] if depend else _public(sample, tested)
+    lagged = _lagged(sample, tested.of_one_round() if depend else tested, law)
+    between = [
+        *_between_clients(tested, lagged.get("rows")),
+        *_between_rounds(tested, law, claim, lagged.get("rounds")),
+    ]
+    public = [] if depend else _public(sample, tested, law)
     if depend:
         # Sums over dependent rounds have other distributions: each round is tested alone, and the first in all ways.
-        scales = [*_margins(tested, each_round=True), *map(_in_pairs, _margins(paired, each_round=True))]
+        scales = [*margins(tested, each_round=True), *map(_in_pairs, margins(paired, each_round=True))]
         tested, paired = tested.of_one_round(), paired.of_one_round()
-    scales += [*_margins(tested), *map(_in_pairs, _margins(paired))]
+    scales += [*margins(tested), *map(_in_pairs, margins(paired))]
     degrees = float(len(tested.noise) * tested.there.sum() * tested.noise.shape[-1])
     return [
         replace(least_result(SCALE, scales), detects=share_found(degrees, tested.slack)),
         least_result(EVERY_DIRECTION, [*_directions(tested), *_of_kind(lagged, "itself"), *public]),
         *between,
-        *_distribution(sample, tested),
+        *_distribution(sample, tested, law),
     ]
 
 
@@ -105,40 +109,35 @@ def other_data_check(samples: Mapping[str, NoiseSample], law: LawOfDraws, silent
     found = []
     for words, sample in samples.items():
         # Zeros that only such data give are noise that is missing.
-        tested = _Tested.of(sample, law, silent=silent[:, : sample.values.shape[2]])
+        tested = _table(sample, law, silent=silent[:, : sample.values.shape[2]])
         if tested.there.any():
-            found += [one._replace(witness=f"{words}: {one.witness}") for one in _margins(tested)]
+            found += [one._replace(witness=f"{words}: {one.witness}") for one in margins(tested)]
     if not found:
         return OTHER_DATA.skipped("no row was sent in all runs")
     return least_result(OTHER_DATA, found)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Tested:
-    """Noise in standard deviations of the law.
+class NoiseTable:
+    """Noise in standard deviations of the law that a system states: of many runs, or of one whose sums are known.
 
-    ``noise``: ``(m, rows, rounds, d)`` independent vectors; ``there``: ``(rows, rounds)``; ``slack``: rounding.
+    ``noise``: ``(m, rows, rounds, d)`` independent vectors; ``there``: ``(rows, rounds)``, which of them are tested;
+    ``layers``: coordinates of each layer; ``rows``, ``rounds``: their names; ``weight``: the name of a coordinate;
+    ``slack``: rounding; ``coarse``: rounding of numbers on a fine grid, from which sums of many squares are free;
+    ``level``: of the tests of a family.
     """
 
     noise: FloatArray
     there: BoolArray
-    slack: float
-    law: LawOfDraws
+    layers: Mapping[str, slice]
     rows: Sequence[str]
+    rounds: Sequence[str]
+    weight: Callable[[int], str] = "weight {}".format
+    slack: float = 0.0
+    coarse: float = 0.0
+    level: Level = NOISE
 
-    @classmethod
-    def of(
-        cls, sample: NoiseSample, law: LawOfDraws, noise: FloatArray | None = None, *, silent: BoolArray
-    ) -> "_Tested":
-        stds = law.stds
-        there = sample.present & ~silent & sample.steady & (stds > 0)[:, None]
-        noise = (sample.contrasts if noise is None else noise) / np.where(stds > 0, stds, 1.0)[:, None, None]
-        noise[:, ~there] = 0.0
-        grids = np.array([one.grid for one in law.laws]) / 2
-        slack = float((np.maximum(sample.rounding, grids) / np.where(stds > 0, stds, 1.0)).max())
-        return cls(noise=noise, there=there, slack=slack, law=law, rows=sample.row_names)
-
-    def of_one_round(self) -> "_Tested":
+    def of_one_round(self) -> "NoiseTable":
         """The noise of the first round that can be tested."""
         there = np.zeros_like(self.there)
         first = int(np.flatnonzero(self.there.any(0))[0])
@@ -149,54 +148,76 @@ class _Tested:
         """The noise vectors of all rows and rounds, ``(n, d)``."""
         return np.asarray(self.noise[:, self.there].reshape(-1, self.noise.shape[-1]))
 
+    def least(self, squares: FloatArray, degrees: FloatArray, names: Sequence[str]) -> tuple[Shortfall, int]:
+        """Return the sum of squares that falls short of its degrees of freedom by the most, and its place."""
+        slack = np.maximum(self.slack, np.where(degrees < _MANY, self.coarse, 0.0))
+        return least_scale(squares, degrees, names, slack=slack, level=self.level)
 
-def _margins(tested: _Tested, *, each_round: bool = False) -> Iterator[Shortfall]:
-    """The scale of every margin of rows, rounds and weights, and of layers; ``each_round``: only those of one round."""
-    squares = np.einsum("m...,m...->...", tested.noise, tested.noise)
+
+def _table(sample: NoiseSample, law: LawOfDraws, noise: FloatArray | None = None, *, silent: BoolArray) -> NoiseTable:
+    """The noise of many runs, whose contrasts show it; ``noise``: other ones than these."""
+    stds = law.stds
+    there = sample.present & ~silent & sample.steady & (stds > 0)[:, None]
+    noise = (sample.contrasts if noise is None else noise) / np.where(stds > 0, stds, 1.0)[:, None, None]
+    noise[:, ~there] = 0.0
+    grids = np.array([one.grid for one in law.laws]) / 2
+    slack = float((np.maximum(sample.rounding, grids) / np.where(stds > 0, stds, 1.0)).max())
+    rounds = [f"round {turn}" for turn in range(there.shape[1])]
+    return NoiseTable(noise=noise, there=there, layers=law.layers, rows=sample.row_names, rounds=rounds, slack=slack)
+
+
+def margins(table: NoiseTable, *, each_round: bool = False) -> Iterator[Shortfall]:
+    """Return the least scale of every margin of rows, rounds and weights, and of layers.
+
+    ``each_round``: only of margins of one round.
+    """
+    squares = np.einsum("m...,m...->...", table.noise, table.noise)
     rows, rounds, dim = squares.shape
-    degrees = np.broadcast_to(len(tested.noise) * tested.there[:, :, None].astype(float), squares.shape)
-    names = (tested.rows, [f"round {turn}" for turn in range(rounds)], [f"weight {w}" for w in range(dim)])
+    degrees = np.broadcast_to(len(table.noise) * table.there[:, :, None].astype(float), squares.shape)
+    names = (table.rows.__getitem__, table.rounds.__getitem__, table.weight)
     sizes = (rows, rounds, dim)
     for count in range(4):
         for kept in combinations(range(3), count):
             # A margin over an axis of length one is another margin.
+            gone = tuple(axis for axis in range(3) if axis not in kept)
             if any(sizes[axis] == 1 for axis in kept) or (each_round and 1 not in kept):
                 continue
-            gone = tuple(axis for axis in range(3) if axis not in kept)
-            found, place = least_scale(
+            # A single number may be as small as it likes.
+            if len(table.noise) * math.prod(sizes[axis] for axis in gone) == 1 and kept:
+                continue
+            found, place = table.least(
                 squares.sum(gone).reshape(-1),
                 degrees.sum(gone).reshape(-1),
                 ["all releases" if not kept else "one number of the release"],
-                slack=tested.slack,
             )
             if kept:
                 where = np.unravel_index(place, [sizes[axis] for axis in kept])
-                words = ", ".join(names[axis][int(one)] for axis, one in zip(kept, where, strict=True))
+                words = ", ".join(names[axis](int(one)) for axis, one in zip(kept, where, strict=True))
                 found = found._replace(witness=words + found.witness.removeprefix("one number of the release"))
             yield found
     if not each_round:
-        yield from _layers(tested, squares, degrees)
+        yield from _layers(table, squares, degrees)
 
 
 def _in_pairs(found: Shortfall) -> Shortfall:
     return found._replace(witness=f"{found.witness}, between runs of one place in two batches")
 
 
-def _layers(tested: _Tested, squares: FloatArray, degrees: FloatArray) -> Iterator[Shortfall]:
-    layers = {name: place for name, place in tested.law.layers.items() if squares[..., place].size}
+def _layers(table: NoiseTable, squares: FloatArray, degrees: FloatArray) -> Iterator[Shortfall]:
+    layers = {name: place for name, place in table.layers.items() if squares[..., place].size}
     each = {name: (squares[..., place], degrees[..., place]) for name, place in layers.items()}
-    for axes, words in (((0, 1, 2), "{layer}"), ((1, 2), "{layer}, {row}"), ((2,), "{layer}, {row}, round {turn}")):
+    for axes, words in (((0, 1, 2), "{layer}"), ((1, 2), "{layer}, {row}"), ((2,), "{layer}, {row}, {turn}")):
         sums = np.concatenate([part.sum(axes).reshape(-1) for part, _ in each.values()])
         counts = np.concatenate([part.sum(axes).reshape(-1) for _, part in each.values()])
-        found, place = least_scale(sums, counts, ["layer"], slack=tested.slack)
+        found, place = table.least(sums, counts, ["layer"])
         shape = squares.shape[: 3 - len(axes)]
         layer, *where = np.unravel_index(place, (len(layers), *shape))
         row, turn = [*map(int, where), 0, 0][:2]
-        name = words.format(layer=list(layers)[int(layer)], row=tested.rows[row], turn=turn)
+        name = words.format(layer=list(layers)[int(layer)], row=table.rows[row], turn=table.rounds[turn])
         yield found._replace(witness=name + found.witness.removeprefix("layer"))
 
 
-def _directions(tested: _Tested) -> Iterator[Shortfall]:
+def _directions(tested: NoiseTable) -> Iterator[Shortfall]:
     """The scale of each weight's noise given that of other weights, and of sums over the weights of a layer."""
     vectors = tested.vectors()
     count, dim = vectors.shape
@@ -218,11 +239,11 @@ def _strided(dim: int, parts: int) -> IntArray:
     return np.concatenate([np.arange(start, dim, parts) for start in range(parts)])
 
 
-def _sums(tested: _Tested, vectors: FloatArray) -> Shortfall:
+def _sums(tested: NoiseTable, vectors: FloatArray) -> Shortfall:
     """Sums over all weights and over each layer, and sums of alternating sign: noise could cancel in them."""
     dim = vectors.shape[1]
     signs = (np.ones(dim), np.where(np.arange(dim) % 2, -1.0, 1.0))
-    places = {"all weights": slice(0, dim), **tested.law.layers}
+    places = {"all weights": slice(0, dim), **tested.layers}
     names, columns = [], []
     for name, place in places.items():
         for sign, words in zip(signs, ("the sum over", "the alternating sum over"), strict=True):
@@ -270,7 +291,7 @@ def _given_nearest(vectors: FloatArray, slack: float) -> Shortfall:
     return least_scale(left, np.full(len(chosen), float(len(test) - 1)), names, slack=slack)[0]
 
 
-def _between_clients(tested: _Tested, lagged: Shortfall | None) -> Iterator[CheckResult]:
+def _between_clients(tested: NoiseTable, lagged: Shortfall | None) -> Iterator[CheckResult]:
     """The scale of a row's noise given the same weights of other rows, or other weights of one of them."""
     rows = tested.noise.shape[1]
     turns = np.flatnonzero(tested.there.all(0))
@@ -280,11 +301,11 @@ def _between_clients(tested: _Tested, lagged: Shortfall | None) -> Iterator[Chec
         yield least_result(GIVEN_CLIENTS, found if lagged is None else [*found, lagged])
 
 
-def _lagged(sample: NoiseSample, tested: _Tested) -> dict[str, Shortfall]:
+def _lagged(sample: NoiseSample, tested: NoiseTable, law: LawOfDraws) -> dict[str, Shortfall]:
     """What is left of noise given a vector at another lag in the same run."""
     places = np.argwhere(tested.there.T)[: 2 * len(tested.rows) + _LAGGED]
     turns, rows = places[:, 0], places[:, 1]
-    noise = sample.residuals[:_LAGGED, rows, turns] / tested.law.stds[rows][:, None]
+    noise = sample.residuals[:_LAGGED, rows, turns] / law.stds[rows][:, None]
     columns = Columns(noise, rows.tolist(), turns.tolist())
     return dict(lagged_noise(columns, tested.rows, tested.slack))
 
@@ -293,15 +314,17 @@ def _of_kind(lagged: Mapping[str, Shortfall], kind: str) -> list[Shortfall]:
     return [found for name, found in lagged.items() if name == kind]
 
 
-def _public(sample: NoiseSample, tested: _Tested) -> list[Shortfall]:
+def _public(sample: NoiseSample, tested: NoiseTable, law: LawOfDraws) -> list[Shortfall]:
     """The scale of the noise along public vectors, in rounds of any public state."""
-    stds = tested.law.stds
+    stds = law.stds
     there = sample.present & ~sample.silent & (stds > 0)[:, None]
     noise = sample.residuals / np.where(stds > 0, stds, 1.0)[:, None, None]
     return list(along_public(noise, there, sample.public, tested.slack))
 
 
-def _between_rounds(tested: _Tested, claim: Claim, lagged: Shortfall | None) -> Iterator[CheckResult]:
+def _between_rounds(
+    tested: NoiseTable, law: LawOfDraws, claim: Claim, lagged: Shortfall | None
+) -> Iterator[CheckResult]:
     """The scale of a row's noise given the same weights of other rounds and rows, or other weights of one of them."""
     if tested.there.any(0).sum() < 2:
         return
@@ -310,13 +333,13 @@ def _between_rounds(tested: _Tested, claim: Claim, lagged: Shortfall | None) -> 
         found = lagged
     result = least_result(GIVEN_ROUNDS, [found])
     # Correlated noise is a mechanism of its own: it is a fault only if one round alone would break the claim.
-    if result.passed is False and not _breaks(claim, tested.law.laws[0], found.measured / max(found.allowed, 1e-300)):
+    if result.passed is False and not _breaks(claim, law.laws[0], found.measured / max(found.allowed, 1e-300)):
         reason = f"noise depends on other rounds, and one round alone does not break the claim: {found.witness}"
         result = GIVEN_ROUNDS.skipped(reason)
     yield result
 
 
-def _of_rounds(tested: _Tested) -> tuple[FloatArray, list[str]]:
+def _of_rounds(tested: NoiseTable) -> tuple[FloatArray, list[str]]:
     """The noise of each row and round as a column ``(k, n)``, and their names."""
     most = max(2, min(_COLUMNS, tested.noise.shape[0] * tested.noise.shape[-1] // 4))
     pairs = [(int(row), int(turn)) for turn, row in np.argwhere(tested.there.T)][:most]
@@ -324,13 +347,13 @@ def _of_rounds(tested: _Tested) -> tuple[FloatArray, list[str]]:
     return columns, [f"{tested.rows[row]}, round {turn}" for row, turn in pairs]
 
 
-def _rounds_depend(tested: _Tested) -> bool:
+def _rounds_depend(tested: NoiseTable) -> bool:
     """Whether the noise of any row and round depends on others, whatever its scale."""
     columns, _ = _of_rounds(tested)
     count, size = columns.shape
     own = (columns**2).sum(1)
     share = np.divide(_left(columns), own, out=np.ones(count), where=own > 0)
-    level = SUITE.level("noise", count)
+    level = NOISE(count)
     return count > 1 and bool(share.min() < beta.ppf(level, (size - count + 1) / 2, (count - 1) / 2))
 
 
@@ -358,17 +381,17 @@ def _breaks(claim: Claim, law: GaussianLaw, share: float) -> bool:
     return law.rate > 0 and law.rate * delta_from_mu(mu, epsilon) > claim.delta
 
 
-def _distribution(sample: NoiseSample, tested: _Tested) -> Iterator[CheckResult]:
+def _distribution(sample: NoiseSample, tested: NoiseTable, law: LawOfDraws) -> Iterator[CheckResult]:
     """Check that no more noise lies near its centre than under the law, within several distances.
 
     The centre comes from other runs: around any point that does not depend on it, Gaussian noise lies within a distance
     no more often than around zero.
     """
-    if any(law.grid for law in tested.law.laws):
+    if any(law.grid for law in law.laws):
         yield DISTRIBUTION.skipped("the law has a grid: its noise is not exactly Gaussian")
         return
     half = sample.runs // 2
-    stds = tested.law.stds[:, None, None]
+    stds = law.stds[:, None, None]
     values = np.where(tested.there[:, :, None], sample.values / np.where(stds > 0, stds, 1.0), 0.0)
     centre = values[:half].mean(0)
     weights = tested.there[:, :, None].sum(1, keepdims=True)
@@ -384,9 +407,9 @@ def _distribution(sample: NoiseSample, tested: _Tested) -> Iterator[CheckResult]
         if bound in _BOUNDS_OF_ONE:
             names = [f"weight {weight}" for weight in range(len(counts))]
             found.append(_most_within(counts, len(away), bound, names, len(counts)))
-        layers = [name for name, place in tested.law.layers.items() if counts[place].size]
+        layers = [name for name, place in tested.layers.items() if counts[place].size]
         for name in layers:
-            part = counts[tested.law.layers[name]]
+            part = counts[tested.layers[name]]
             found.append(_most_within(part.sum(keepdims=True), part.size * len(away), bound, [name], len(layers)))
     found += _lengths(tested)
     # Of all weights together a shortfall is the clearest.
@@ -394,7 +417,7 @@ def _distribution(sample: NoiseSample, tested: _Tested) -> Iterator[CheckResult]
     yield DISTRIBUTION.at_most(worst[1], worst[2], unit="share of the noise", witness=worst[3])
 
 
-def _lengths(tested: _Tested) -> Iterator[tuple[float, float, float, str]]:
+def _lengths(tested: NoiseTable) -> Iterator[tuple[float, float, float, str]]:
     """Check that no more noise vectors are short than under the law: those of a bounded length hide no unit at all.
 
     Independent noise on top of the law's makes no length smaller, in distribution.
@@ -403,7 +426,7 @@ def _lengths(tested: _Tested) -> Iterator[tuple[float, float, float, str]]:
     for share in _SHARES_OF_LENGTHS:
         bound = float(chi2.ppf(share, tested.noise.shape[-1]))
         count = int((squares <= bound).sum())
-        allowed = float(binom.isf(SUITE.level("noise", len(_SHARES_OF_LENGTHS)), len(squares), share))
+        allowed = float(binom.isf(NOISE(len(_SHARES_OF_LENGTHS)), len(squares), share))
         surprise = float(binom.logsf(count - 1, len(squares), share))
         words = f"vectors of {len(squares)} that are as short as {share:g} of them are under the law"
         yield surprise, count / len(squares), allowed / len(squares), words
@@ -415,7 +438,7 @@ def _most_within(
     """The largest count of numbers within a distance, with the logarithm of its probability and its limit as shares."""
     chance = float(2 * norm.cdf(bound) - 1)
     worst = int(np.argmax(counts))
-    allowed = float(binom.isf(SUITE.level("noise", tests), total, chance))
+    allowed = float(binom.isf(NOISE(tests), total, chance))
     surprise = float(binom.logsf(counts[worst] - 1, total, chance)) + math.log(tests)
     words = f"{names[worst]}: within {bound:g} standard deviations of the law, of {total} numbers"
     return surprise, float(counts[worst]) / total, allowed / total, words
@@ -500,7 +523,7 @@ def _best(noise: FloatArray, pairs: list[tuple[int, int]], backwards: bool) -> I
     # A vector lies on itself at lag 0.
     lags = lags[lags > 0] if pairs[0][0] == pairs[0][1] else lags
     overlap = dim - np.abs(lags)
-    allowed = chi2.ppf(SUITE.level("noise", len(pairs) * len(noise) * 2 * dim), np.arange(dim + 1).clip(2) - 1)[overlap]
+    allowed = chi2.ppf(NOISE(len(pairs) * len(noise) * 2 * dim), np.arange(dim + 1).clip(2) - 1)[overlap]
     size, step = next_fast_len(2 * dim, real=True), max(1, _CHUNK // (4 * dim))
     chosen = [(run, *pair) for run in range(len(noise)) for pair in pairs]
     for start in range(0, len(chosen), step):

@@ -1,25 +1,27 @@
 """Compares the noise of a run's releases with the Gaussian law that the system states, in every tensor and step.
 
-The noise of a release is what left less what came in. All tests are one-sided where more noise than stated is no fault,
-and exact or conservative for Gaussian noise. Noise that is larger than stated is scaled down to the stated size before
-its shape is looked at.
+The noise of a release is what left less what came in, and its scale is held against the law in the margins in which
+that of many runs is (``noise_law``). All tests are one-sided where more noise than stated is no fault, and exact or
+conservative for Gaussian noise. Noise that is larger than stated is scaled down to the stated size before its shape is
+looked at.
 
 Noise on a grid, as of the discrete Gaussian law, is compared with the Gaussian law rounded to this grid, where the sums
 lie on the same grid. Sums between the grid's points would show through the noise, which is then a fault of its shape.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.special import betainc, ndtr
 from scipy.stats import binom, chi2, kstwo, norm
 
-from ..audit.arrays import BoolArray, FloatArray
+from ..audit.arrays import FloatArray
 from ..audit.check import FRESH_NOISE, INDEPENDENT, PRESENT, SCALE, SHAPE, Check, CheckResult
 from ..audit.ledger import WATCHED
+from .false_alarms import least_result, least_scale
+from .noise_law import NoiseTable, margins
 from .training_record import Release, TrainingRecord
 
 _SINGLE = 2.0**-22
@@ -34,8 +36,10 @@ _COARSE, _COARSER, _COARSEST = 0.5, 2.0, 8.0
 """Steps of a grid, in standard deviations: up to the first all is checked, up to the second presence and scale, and up
 to the third nothing. Of a longer step less than 1e-4 of correct noise is not 0, and such noise is missing.
 """
-_MANY, _FEW = 1024, 32
-"""On a grid: numbers of which the sum of squares is as good as continuous, and fewest of which a cosine is."""
+_FEW = 32
+"""Numbers on a grid of which a cosine is as good as continuous, at least."""
+_level = partial(WATCHED.level, "watched run")
+"""Of the number of tests of a family to the level of each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +72,7 @@ class RunNoise:
         for rows, place in parts:
             inside = scaled[rows, place]
             squares = float((inside**2).sum())
-            if squares > inside.size and chi2.sf(squares, inside.size) < WATCHED.level("watched run", len(parts)):
+            if squares > inside.size and chi2.sf(squares, inside.size) < _level(len(parts)):
                 scaled[rows, place] /= math.sqrt(squares / inside.size)
         return scaled
 
@@ -168,12 +172,12 @@ def _present(noise: RunNoise) -> CheckResult:
     counts = [(name, int(zero[:, place].sum()), zero[:, place].size) for name, place in noise.tensors.items()]
     tests = len(counts) + zero.shape[1]
     for name, count, size in counts:
-        if binom.sf(count - 1, size, chance) < WATCHED.level("watched run", tests):
+        if binom.sf(count - 1, size, chance) < _level(tests):
             witness = f"numbers of {name} that left as they came in, of {size}"
             return PRESENT.failed(witness, count, _most(size, chance, tests))
     each = zero.sum(0)
     worst, steps = int(each.argmax()), len(zero)
-    if binom.sf(int(each[worst]) - 1, steps, chance) < WATCHED.level("watched run", tests):
+    if binom.sf(int(each[worst]) - 1, steps, chance) < _level(tests):
         witness = f"steps in which coordinate {_where(noise, worst)} left as it came in, of {steps}"
         allowed = _most(steps, chance, tests)
         return PRESENT.failed(witness, int(each[worst]), allowed)
@@ -190,7 +194,7 @@ def _at_zero(step: float) -> float:
 
 
 def _most(size: int, chance: float, tests: int) -> float:
-    return float(binom.isf(WATCHED.level("watched run", tests), size, chance))
+    return float(binom.isf(_level(tests), size, chance))
 
 
 def _where(noise: RunNoise, coordinate: int) -> str:
@@ -199,43 +203,21 @@ def _where(noise: RunNoise, coordinate: int) -> str:
 
 
 def _scale(noise: RunNoise) -> CheckResult:
-    """Check the sum of squares of all numbers, of each tensor, step, tensor in a step, and coordinate."""
-    parts = list(_parts(noise, noise.values**2))
-    if noise.grid:
-        # Few numbers on a grid may all be 0: with one step more, each is at least as large as one that is on none.
-        padded = _parts(noise, (np.abs(noise.values) + noise.grid) ** 2)
-        plain = _MANY if noise.grid <= _COARSE else math.inf
-        parts = [one if one[2] >= plain else other for one, other in zip(parts, padded, strict=True)]
-    degrees = np.array([size for _, _, size in parts], dtype=float)
-    sums = np.array([total for _, total, _ in parts])
-    at = WATCHED.level("watched run", len(parts))
-    surprise = chi2.logcdf(sums, degrees)
-    worst = int(np.argmin(surprise))
-    if surprise[worst] >= math.log(at):
-        worst = 0
-    allowed = math.sqrt(chi2.ppf(at, degrees[worst]) / degrees[worst])
-    measured = math.sqrt(sums[worst] / degrees[worst])
-    return SCALE.at_least(
-        measured,
-        allowed,
-        unit="standard deviations that the system states",
-        witness=f"standard deviation over the stated one, {parts[worst][0]}, {degrees[worst]:g} numbers",
+    """Check the scale of all noise, of each tensor, step, tensor in a step, and coordinate."""
+    fine = 0 < noise.grid <= _COARSE
+    table = NoiseTable(
+        noise=noise.values[None, None],
+        there=np.ones((1, len(noise.values)), dtype=bool),
+        layers=noise.tensors,
+        rows=("the sum",),
+        rounds=[f"step {number}" for number in noise.numbers],
+        weight=lambda place: f"coordinate {_where(noise, place)}",
+        # A rounded number lies half a step from one that is on no grid.
+        slack=0.0 if fine else noise.grid / 2,
+        coarse=noise.grid / 2,
+        level=_level,
     )
-
-
-def _parts(noise: RunNoise, squares: FloatArray) -> Iterator[tuple[str, float, int]]:
-    """Sums of squares of what is tested: words, sum, count."""
-    yield "all tensors and steps", float(squares.sum()), squares.size
-    for name, place in noise.tensors.items():
-        inside = squares[:, place]
-        yield name, float(inside.sum()), inside.size
-        if len(noise.tensors) > 1:
-            for number, total in zip(noise.numbers, inside.sum(1), strict=True):
-                yield f"{name} in step {number}", float(total), inside.shape[1]
-    for number, total in zip(noise.numbers, squares.sum(1), strict=True):
-        yield f"step {number}", float(total), squares.shape[1]
-    for coordinate, total in enumerate(squares.sum(0)):
-        yield f"coordinate {_where(noise, coordinate)}", float(total), len(squares)
+    return least_result(SCALE, list(margins(table)))
 
 
 def _fresh(noise: RunNoise) -> CheckResult:
@@ -258,7 +240,7 @@ def _between_steps(noise: RunNoise) -> CheckResult | None:
         cosines = _cosines(noise.values[:steps, place])[rows, columns]
         chances = _chance(cosines, place.stop - place.start)
         worst = int(np.argmin(chances))
-        if chances[worst] < WATCHED.level("watched run", 3 * tests):
+        if chances[worst] < _level(3 * tests):
             pair = f"steps {noise.numbers[rows[worst]]} and {noise.numbers[columns[worst]]}"
             return _repeated(f"cosine of the noise of {name} in {pair}", cosines[worst])
     return None
@@ -277,7 +259,7 @@ def _between_tensors(noise: RunNoise) -> CheckResult | None:
         cosines = (first * second).sum(1) / np.maximum(lengths, 1e-300)
         chances = _chance(cosines, shared)
         worst = int(np.argmin(chances))
-        if chances[worst] < WATCHED.level("watched run", 3 * len(pairs) * len(noise.values)):
+        if chances[worst] < _level(3 * len(pairs) * len(noise.values)):
             step = noise.numbers[worst]
             return _repeated(
                 f"cosine of the noise of {one} and the first numbers of {other} in step {step}", cosines[worst]
@@ -301,7 +283,7 @@ def _at_lags(noise: RunNoise) -> CheckResult | None:
     root = (np.sqrt(2 * counts + 8 * np.abs(products)) - np.sqrt(2 * counts)) / 4
     chances = 2 * np.exp(-(root**2))
     worst = int(np.argmin(chances))
-    if chances[worst] >= WATCHED.level("watched run", 3 * len(products)):
+    if chances[worst] >= _level(3 * len(products)):
         return None
     return _repeated(f"correlation of numbers that are {worst + 1} apart", products[worst] / counts[worst])
 
@@ -334,14 +316,14 @@ def _shape(noise: RunNoise) -> CheckResult:
     places = np.sort(low + (norm.cdf(flat + half) - low) * np.random.default_rng(0).random(count)) if half else low
     distance = float(max((np.arange(1, count + 1) / count - places).max(), (places - np.arange(count) / count).max()))
     # The discrete law differs from the rounded one by step^2 max|x phi(x)| / 24, to second order.
-    allowed = float(kstwo.isf(WATCHED.level("watched run", 3), count)) + noise.grid**2 / 96
+    allowed = float(kstwo.isf(_level(3), count)) + noise.grid**2 / 96
     if distance > allowed:
         witness = f"largest distance of {count} numbers' distribution from the normal one"
         return SHAPE.at_most(distance, allowed, unit="probability", witness=witness)
     largest = float(np.abs(flat).max()) + half
     # Probability that the largest of so many normal numbers is so small.
-    if count * math.log1p(-2 * norm.sf(largest)) < math.log(WATCHED.level("watched run", 3)):
-        least = float(norm.isf(-math.expm1(math.log(WATCHED.level("watched run", 3)) / count) / 2))
+    if count * math.log1p(-2 * norm.sf(largest)) < math.log(_level(3)):
+        least = float(norm.isf(-math.expm1(math.log(_level(3)) / count) / 2))
         witness = f"largest of {count} numbers, in standard deviations: the tails are missing"
         return SHAPE.at_least(largest, least, unit="standard deviations", witness=witness)
     return _few_values(noise) or SHAPE.at_most(
@@ -363,30 +345,24 @@ def _few_values(noise: RunNoise) -> CheckResult | None:
 
 
 def _independent(noise: RunNoise) -> CheckResult:
-    """Check the noise along what came in: standard normal in each step, if the noise does not depend on it."""
+    """Check the noise along what came in: standard normal in each step, if the noise does not depend on it.
+
+    It is neither off, in one step or in all together, nor smaller than elsewhere.
+    """
     lengths = np.linalg.norm(noise.sums, axis=1)
     there = lengths > 0
     if not there.any():
         return INDEPENDENT.skipped("all sums that came in are zero")
-    along = (noise.standard[there] * noise.sums[there]).sum(1) / lengths[there]
-    steps = len(along)
-    largest = float(np.abs(along).max())
-    allowed = float(norm.isf(WATCHED.level("watched run", 3 * steps) / 2)) + noise.grid
-    if largest > allowed:
-        witness = "noise along the sum that came in, largest of the steps, in standard deviations"
-        return INDEPENDENT.at_most(largest, allowed, unit="standard deviations", witness=witness)
-    mean = abs(float(along.sum())) / math.sqrt(steps)
-    if mean > (limit := float(norm.isf(WATCHED.level("watched run", 3) / 2)) + noise.grid):
-        witness = "noise along the sum that came in, over all steps, in standard deviations"
-        return INDEPENDENT.at_most(mean, limit, unit="standard deviations", witness=witness)
-    return _along(noise, there, lengths)
-
-
-def _along(noise: RunNoise, there: BoolArray, lengths: FloatArray) -> CheckResult:
-    """Check that noise is not smaller along what came in than elsewhere."""
-    along = (noise.values[there] * noise.sums[there]).sum(1) / lengths[there]
-    steps = len(along)
-    allowed = math.sqrt(chi2.ppf(WATCHED.level("watched run", 3), steps) / steps)
-    measured = math.sqrt(float(((np.abs(along) + noise.grid) ** 2).sum()) / steps)
-    witness = f"standard deviation of the noise along the sum that came in, {steps} steps"
-    return INDEPENDENT.at_least(measured, allowed, unit="standard deviations", witness=witness)
+    units = noise.sums[there] / lengths[there, None]
+    along, plain = ((values[there] * units).sum(1) for values in (noise.standard, noise.values))
+    steps, words = len(along), "noise along the sum that came in"
+    off = (
+        (float(np.abs(along).max()), steps, f"{words}, largest of the steps, in standard deviations"),
+        (abs(float(along.sum())) / math.sqrt(steps), 1, f"{words}, over all steps, in standard deviations"),
+    )
+    for measured, tests, witness in off:
+        allowed = float(norm.isf(_level(3 * tests) / 2)) + noise.grid
+        if measured > allowed:
+            return INDEPENDENT.at_most(measured, allowed, unit="standard deviations", witness=witness)
+    squares, degrees = np.array([float(plain @ plain)]), np.array([float(steps)])
+    return least_result(INDEPENDENT, [least_scale(squares, degrees, [words], 3, slack=noise.grid, level=_level)[0]])
