@@ -13,7 +13,6 @@ import pytest
 from fedassay.attacks.attack import AttackPart
 from fedassay.defenses.defense import Defense, DefensePart
 from fedassay.suites.config.part_files import own_parts
-from fedassay.suites.config.part_listing import summary
 from known_parts import all_parts
 
 DEFENSES, ATTACKS = all_parts("defense"), all_parts("attack")
@@ -39,15 +38,21 @@ def parts_in(module: ModuleType, base: type) -> list[type]:
     ]
 
 
+def in_words(name: str) -> str:
+    """ControlNoClip -> control_no_clip."""
+    return re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
+
+
 @pytest.mark.parametrize("kind", BASES)
 def test_the_parts_read_from_text_are_those_that_importing_every_file_finds(kind):
     found = {}
     for folder in FOLDERS[kind]:
         package = importlib.import_module(f"fedassay.{folder}")
         for entry in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if held := parts_in(importlib.import_module(entry.name), BASES[kind]):
-                assert len(held) == 1, f"{entry.name} defines {held}"
-                found[entry.name.rpartition(".")[2]] = held[0]
+            held = parts_in(importlib.import_module(entry.name), BASES[kind])
+            controls = {in_words(one.__name__): one for one in held if one.__name__.startswith("Control")}
+            assert len(held) == len(controls) or len(held) == 1, f"{entry.name} defines {held}"
+            found |= controls or {entry.name.rpartition(".")[2]: one for one in held}
     assert len(found) > 40
     assert {name: part.load() for name, part in own_parts(kind).items()} == found
     assert all_parts(kind) == found
@@ -64,8 +69,8 @@ def test_that_check_counts_parts(count):
 
 
 @pytest.mark.parametrize("name", [*DEFENSES, *ATTACKS])
-def test_its_file_begins_with_one_sentence(name):
-    line = summary({**DEFENSES, **ATTACKS}[name])
+def test_its_description_begins_with_one_sentence(name):
+    line = (own_parts("defense") | own_parts("attack"))[name].summary
     assert re.fullmatch(r"[A-Zi].*[^.]\.", line), f"must be a whole sentence, got {line!r}"
     assert not re.search(r"[.!?] [A-Z]", line), f"must be one sentence, got {line!r}"
 

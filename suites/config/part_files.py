@@ -105,7 +105,8 @@ def _named_by_file(module: str, tree: ast.Module, node: ast.ClassDef) -> PartFil
 
 def _named_by_class(module: str, node: ast.ClassDef) -> PartFile:
     name, doc = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", node.name).lower(), ast.get_docstring(node) or ""
-    return PartFile(name=name, module=module, class_name=node.name, summary=doc.partition("\n")[0], doc=doc)
+    summary = " ".join(doc.partition("\n\n")[0].split())
+    return PartFile(name=name, module=module, class_name=node.name, summary=summary, doc=doc)
 
 
 @lru_cache(maxsize=8)

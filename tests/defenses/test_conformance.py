@@ -68,7 +68,11 @@ PLAIN, WIDELY = ["fedsgd", "fedavg", "adam"], {"none", "dp_sgd", "dp_fedavg", "l
 
 def sees_steps(part):
     """Whether a protection that its file names works on a client's steps, so that the algorithm matters to it."""
-    named = [one for one in vars(sys.modules[part.__module__]).values() if isinstance(one, type)]
+    named = (
+        [part.broken]
+        if part.control
+        else [one for one in vars(sys.modules[part.__module__]).values() if isinstance(one, type)]
+    )
     return any(
         getattr(one, hook) is not getattr(Protection, hook)
         for one in named
