@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ from ..supplied.chosen import (
     options_of_runs,
     uses_threshold,
 )
-from ..supplied.given import check_alpha, check_copies, detached
+from ..supplied.given import check_alpha, check_copies, check_whole, detached
 from ..supplied.power import weakness_of, with_power
 from ..threshold import CountingPlan
 from ..wording import shortened
@@ -113,22 +112,23 @@ def audit_mechanism(
         raise ValueError("give either score or low_bits, got both")
     check_claim(claim)
     check_alpha(alpha)
-    counted = _whole("trials", trials, least=2)
-    seed = _whole("seed", seed, least=0)
-    wanted = None if pilot is None else _whole("pilot", pilot, least=4)
+    check_whole("trials", trials, least=2)
+    check_whole("seed", seed, least=0)
+    if pilot is not None:
+        check_whole("pilot", pilot, least=4)
     candidates = _pairs(inputs, pairs)
     if not candidates:
         raise ValueError("pairs must hold at least one pair of inputs, got none")
     found = [] if estimator is None else chosen(estimator, Design.INDEPENDENT, ())
     stated = options_of_runs(options, found, seed=seed)
-    plan = CountingPlan(trials=counted, delta=claim.delta, alpha=alpha, curve=claim.curve)
+    plan = CountingPlan(trials=int(trials), delta=claim.delta, alpha=alpha, curve=claim.curve)
     best = find_event(
         mechanism,
         candidates,
         plan,
         seed=seed,
         batched=batched,
-        pilot=wanted,
+        pilot=pilot,
         score=score,
         low_bits=low_bits,
         coins=not found,
@@ -230,16 +230,6 @@ def _equal(x0: Any, x1: Any) -> bool:
     # Inputs that cannot be compared may differ, so they are not refused.
     except (TypeError, ValueError, RuntimeError):
         return False
-
-
-def _whole(name: str, value: int, least: int) -> int:
-    try:
-        number = index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be a whole number, got {value!r}") from None
-    if number < least:
-        raise ValueError(f"{name} must be >= {least}, got {number}")
-    return number
 
 
 Pair = tuple[FloatArray, FloatArray]

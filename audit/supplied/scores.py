@@ -246,13 +246,7 @@ def audit_one_run(
     check_alpha(alpha)
     check_whole("seed", seed, least=0)
     higher_is_member = direction(higher_is_member)
-    setting = Setting(
-        unit=claim.unit,
-        adjacency=claim.adjacency,
-        observer=claim.observer,
-        rounds=claim.rounds,
-        design=Design.ONE_RUN,
-    )
+    setting = replace(Setting.claimed(claim), design=Design.ONE_RUN)
     candidates = CandidateScores(checked_scores("scores", scores_or_rows("scores", scores)), setting)
     coins = _booleans(included, len(candidates.values))
     if guesses is not None:

@@ -123,10 +123,9 @@ def test_a_gradient_of_zero_has_cosine_zero(attacked):
 
 
 @pytest.mark.parametrize("part", ROWS)
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_an_upload_that_is_no_number_is_an_error_and_no_score(part, value, attacked):
+def test_an_upload_that_is_no_number_is_an_error_and_no_score(part, attacked):
     with pytest.raises(ValueError, match="finite"):
-        attacked(part(count=COUNT), view_of=sent(lambda values: torch.full_like(values, value)))
+        attacked(part(count=COUNT), view_of=sent(lambda values: torch.full_like(values, torch.nan)))
 
 
 @pytest.mark.parametrize("part", [GradientDot, GradientCosine])

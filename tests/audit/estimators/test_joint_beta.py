@@ -27,8 +27,10 @@ def test_the_published_example():
     assert high == pytest.approx(6.4156, abs=5e-5)
 
 
-@pytest.mark.parametrize("counts", [(40, 35, 5, 10), (20, 20, 0, 0), (3, 50, 10, 30), (0, 0, 8, 8)])
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 0.0), (1.5, 1e-5), (3.0, 0.1)])
+@pytest.mark.parametrize(
+    ("counts", "epsilon", "delta"),
+    [((40, 35, 5, 10), 0.3, 0.0), ((20, 20, 0, 0), 1.5, 1e-5), ((3, 50, 10, 30), 3.0, 0.1), ((0, 0, 8, 8), 1.5, 0.0)],
+)
 def test_the_probability_of_a_region_is_its_double_integral(counts, epsilon, delta):
     posterior = ErrorRatePosterior(true_in=counts[0], true_out=counts[1], false_in=counts[2], false_out=counts[3])
     fnr, fpr = beta(posterior.false_out + 0.5, counts[0] + 0.5), beta(posterior.false_in + 0.5, counts[1] + 0.5)
