@@ -30,10 +30,11 @@ from fedassay.defenses.shuffling.cldp_sgd import CLDPSGD
 from fedassay.defenses.without_dp.none import Undefended
 from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.data.dataset import Dataset
-from fedassay.fl.engine import Recorder, run_federation
+from fedassay.fl.engine import run_federation
+from fedassay.fl.hooks import Recorder
 from fedassay.fl.partitions import OneSample
 from fedassay.fl.plan import Plan
-from fedassay.fl.recorder import NumbersRecorder, TrafficRecorder, UtilityRecorder, ViewRecorder
+from fedassay.fl.recorder import NumbersRecorder, RoundEvent, TrafficRecorder, UtilityRecorder, ViewRecorder
 from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task, build_task
@@ -96,7 +97,7 @@ def measure(clients: int, model: str, defense: str, uploads: bool) -> None:
     plan = plan_of(task)
     protection = DEFENSES[defense].prepare(plan).protection
     times.append(time.process_time())
-    recorders: list[Recorder] = [
+    recorders: list[Recorder[RoundEvent]] = [
         UtilityRecorder(task=task),
         NumbersRecorder(protection=protection, plan=plan),
         TrafficRecorder(),

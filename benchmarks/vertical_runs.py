@@ -11,8 +11,8 @@ import time
 import torch
 from fedassay.defenses.vertical.labels.label_randomised_response import LabelRandomisedResponse
 from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.streams import Streams
-from fedassay.fl.vertical.engine import Planted, Runs, run_vertical
+from fedassay.fl.streams import Runs, Streams
+from fedassay.fl.vertical.engine import Planted, run_vertical
 from fedassay.fl.vertical.protection import VerticalPlan, VerticalProtection
 from fedassay.fl.vertical.task import VerticalTask, build_vertical_task
 

@@ -25,7 +25,7 @@ from ..fl.plan import Plan
 from ..fl.protection import Protection
 from ..fl.replay import Recording
 from ..fl.rounds import Rounds, given_rows
-from ..fl.streams import Streams
+from ..fl.streams import Runs, Streams
 from .noise_sample import spacing
 
 _BEYOND = 1e6
@@ -216,8 +216,7 @@ def _reports(probe: ExtremeProbe, row: Tensor, block: int) -> Mapping[str, Tenso
         protection=probe.protection,
         streams=Streams(0),
         rows=given_rows(row, there),
-        replicas=draws,
-        block=block,
+        runs=Runs(replicas=draws, block=block),
         candidates=(probe.client,),
         all_rows=True,
         closes=False,

@@ -26,7 +26,7 @@ from ..fl.protection import Protection, State
 from ..fl.replay import Consumed, ReplayedStreams
 from ..fl.rounds import Round, Rounds, Rows, given_lots
 from ..fl.sampling import lot_indices
-from ..fl.streams import Streams, normal
+from ..fl.streams import Runs, Streams, normal
 from ..fl.task import Task
 from .canaries import JOINT
 from .noise_sample import equal_states
@@ -361,7 +361,7 @@ class HookSetup:
             protection=self.protection,
             streams=streams,
             rows=rows,
-            replicas=runs,
+            runs=Runs(replicas=runs),
             candidates=senders,
             task=self.task,
             all_rows=True,

@@ -29,6 +29,7 @@ from ..fl.replay import Recording
 from ..fl.rounds import Rounds
 from ..fl.streams import Streams, normal
 from ..fl.task import Task
+from ..fl.training.local import Batch
 from .canaries import JOINT, absent_row
 from .law import NotCheckable, law_check, law_of_all_rounds, subject_of
 from .replay import ReplaySetup, extreme_layers, replay_setup
@@ -218,7 +219,7 @@ def leaves_out(protection: Protection, plan: Plan) -> bool:
     """Return whether the hook ``participates`` leaves any client out in one of the plan's first rounds."""
     if not overrides(protection, "participates"):
         return False
-    rounds = Rounds(plan=plan, protection=protection, streams=Streams(0), replicas=_COHORTS, closes=False)
+    rounds = Rounds(plan=plan, protection=protection, streams=Streams(0), runs=Batch(replicas=_COHORTS), closes=False)
     for turn in rounds.each(min(plan.rounds, _TRIED)):
         try:
             taken = turn.thinned

@@ -7,14 +7,13 @@ state has to be stored.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from .algorithms import Numbers
 from .canary import Canaries
-from .hooks import overrides
+from .hooks import Recorder, overrides
 from .message import Message
 from .plan import Plan
 from .protection import Context, Protection, State
@@ -57,19 +56,6 @@ class ResumeState:
             )
 
 
-class Recorder(Protocol):
-    """The interface of an object that receives each round of a run once, when that round has ended.
-
-    Two members are optional. ``needs_reports = False`` states that the recorder reads neither ``reports`` nor
-    ``received`` of an event, so that a large cohort's reports need not be held together. ``watch_reports(reports)``
-    receives a round's reports before the event, all at once or block by block.
-    """
-
-    def watch(self, event: RoundEvent) -> None:
-        """Receive a finished round. The engine calls this method, which must not change the round that it receives."""
-        ...
-
-
 def run_federation(
     task: Task,
     plan: Plan,
@@ -78,7 +64,7 @@ def run_federation(
     *,
     batch: Batch | None = None,
     canary: Canaries | None = None,
-    recorders: Sequence[Recorder] = (),
+    recorders: Sequence[Recorder[RoundEvent]] = (),
     stop_after: int | None = None,
     tamper: Tamper | None = None,
     resume_from: ResumeState | None = None,
@@ -95,7 +81,10 @@ def run_federation(
     Args:
         batch: which replicas run together; one replica by default.
         canary: what an audit plants.
-        recorders: receive every round.
+        recorders: receive every round. Two further members are optional. ``needs_reports = False`` states that the
+            recorder reads neither ``reports`` nor ``received`` of an event, so that a large cohort's reports need not
+            be held together. ``watch_reports(reports)`` receives a round's reports before the event, all at once or
+            block by block.
         stop_after: rounds to run; all rounds of the plan by default.
         tamper: what a malicious server sends instead of the broadcast ``(R, d)``. The server's own model is unchanged.
         resume_from: state after some rounds of an earlier call with the same arguments. The result equals that of an
@@ -123,9 +112,7 @@ def run_federation(
         protection=protection,
         streams=streams,
         rows=training,
-        replicas=batch.replicas,
-        block=batch.block,
-        world=batch.world,
+        runs=batch,
         candidates=trainer.candidates,
         task=task,
         included=batch.included is not None,
@@ -214,7 +201,7 @@ def _checked(task: Task, plan: Plan, protection: Protection, canary: Canaries | 
     return rounds
 
 
-def _report(turn: Round, training: "_Training", recorders: Sequence[Recorder]) -> None:
+def _report(turn: Round, training: "_Training", recorders: Sequence[Recorder[RoundEvent]]) -> None:
     """Train the cohort and pass its reports on: as one matrix, or summed in blocks where nothing needs the matrix."""
     protection, dim, context = turn.run.protection, turn.model.shape[1], turn.context
     needed = any(map(_needs_reports, recorders))
@@ -228,12 +215,12 @@ def _report(turn: Round, training: "_Training", recorders: Sequence[Recorder]) -
         del turn.updates
 
 
-def _needs_reports(recorder: Recorder) -> bool:
+def _needs_reports(recorder: Recorder[RoundEvent]) -> bool:
     """Whether a recorder may read the reports of an event: all do that do not state otherwise."""
     return bool(getattr(recorder, "needs_reports", True))
 
 
-def _show(recorders: Sequence[Recorder], reports: Message) -> None:
+def _show(recorders: Sequence[Recorder[RoundEvent]], reports: Message) -> None:
     for recorder in recorders:
         if (show := getattr(recorder, "watch_reports", None)) is not None:
             show(reports)

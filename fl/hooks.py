@@ -5,13 +5,24 @@ The error for a wrong return value has the same words for all kinds of federatio
 
 from difflib import get_close_matches
 from inspect import isfunction
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from torch import Tensor
 
 # Share of letters in common above which a method name counts as a misspelled hook (`difflib`).
 _ALIKE = 0.8
+
+
+Event = TypeVar("Event", contravariant=True)
+
+
+class Recorder(Protocol[Event]):
+    """The interface of an object that receives each event of a run once: a round, a step, or a whole transfer."""
+
+    def watch(self, event: Event) -> None:
+        """Receive what has ended. The engine calls this method, which must not change what it receives."""
+        ...
 
 
 class Hooks:
@@ -45,6 +56,19 @@ def _root(cls: type) -> type:
 def _public(owner: type) -> list[str]:
     """The names of a class's own public methods."""
     return [name for name, member in vars(owner).items() if isfunction(member) and not name.startswith("_")]
+
+
+def check_returned(hook: str, found: object, like: Tensor, *, of_type: bool = False) -> Tensor:
+    """Return what a hook returned, or raise ValueError unless it is a tensor of the shape of ``like``.
+
+    ``of_type``: whether its numbers must be of the same type too.
+
+    Torch would broadcast one row to all replicas (independent runs) silently, and they would share their noise.
+    """
+    if isinstance(found, Tensor) and found.shape == like.shape and (found.dtype == like.dtype or not of_type):
+        return found
+    kind = f"{like.dtype} and " if of_type else ""
+    raise wrong_return(hook, f"a torch.Tensor of {kind}shape {tuple(like.shape)}, one row per replica", found)
 
 
 def wrong_return(hook: str, allowed: str, returned: Any) -> ValueError:

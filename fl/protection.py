@@ -204,13 +204,3 @@ class Protection(Hooks):
         None where the defense publishes no noise law.
         """
         return None
-
-
-def check_replica_rows(hook: str, rows: Tensor, like: Tensor) -> Tensor:
-    """Return ``rows``, or raise ValueError if a defense's hook did not return one row per replica (independent run)."""
-    # Torch would broadcast a single row to all replicas silently, and they would share their noise.
-    if rows.shape != like.shape:
-        raise ValueError(
-            f"hook {hook} must return an array of shape (replicas, d) = {tuple(like.shape)}, got {tuple(rows.shape)}"
-        )
-    return rows

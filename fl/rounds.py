@@ -4,7 +4,7 @@ Trainings, audits and checks all run their rounds here, so that they call the sa
 same streams and the same checks of what hooks return. No other package calls a hook. Who trains no model gives the rows
 of the clients, or of their samples, in place of a training::
 
-    rounds = Rounds(plan=plan, protection=protection, streams=Streams(0), rows=given_rows(rows), replicas=len(rows))
+    rounds = Rounds(plan=plan, protection=protection, streams=Streams(0), rows=given_rows(rows))
     aggregates = [turn.aggregate for turn in rounds.each(plan.rounds)]
 
 Each stage of a round is computed from those before it when it is first asked for. Who asks for the reports alone runs
@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .hooks import overrides
+from .hooks import check_returned, overrides
 from .message import Message, clear_absent
 from .plan import Plan
-from .protection import BlockSum, Context, Protection, State, check_replica_rows
-from .streams import Streams
+from .protection import BlockSum, Context, Protection, State
+from .streams import Runs, Streams
 from .task import Samples, Task
 
 NUMBERS = 2**24
@@ -144,7 +144,7 @@ class Rounds:
 
     Args:
         rows: the clients' updates in a round: of a training, ``given_rows``, or ``given_lots``; zeros by default.
-        block, world: parts of the names of all streams; see ``Batch``.
+        runs: which replicas run together.
         candidates: clients from which cohorts are drawn; all clients of the plan by default.
         task: whose public loss and samples hooks may use; None: they get neither.
         included: whether replicas may leave samples out, so that no hook can use all samples of a client.
@@ -159,9 +159,7 @@ class Rounds:
     protection: Protection
     streams: Streams
     rows: "Rows | None" = None
-    replicas: int = 1
-    block: int = 0
-    world: int = 0
+    runs: Runs = field(default_factory=Runs)
     candidates: tuple[int, ...] | None = None
     task: Task | None = None
     included: bool = False
@@ -189,7 +187,7 @@ class Rounds:
 
     def facts(self, number: int, model: Tensor) -> Context:
         """Return what the hooks of a round may use besides the state, before its cohort is known."""
-        context = Context(plan=self.plan, round=number, replicas=self.replicas)
+        context = Context(plan=self.plan, round=number, replicas=self.runs.replicas)
         if self.task is None:
             return context
         return replace(
@@ -201,18 +199,16 @@ class Rounds:
 
         ``number``: of the round that would be next.
         """
-        context = Context(plan=self.plan, round=number, replicas=self.replicas)
+        context = Context(plan=self.plan, round=number, replicas=self.runs.replicas)
         rng = self.generator("broadcast", round=number)
-        return check_replica_rows("broadcast", self.protection.broadcast(model, context, state, rng), model)
+        return check_returned("broadcast", self.protection.broadcast(model, context, state, rng), model)
 
     def generator(self, purpose: str, *, round: int, client: int = 0, step: int = 0) -> np.random.Generator:
         """Return a stream of this batch by its name."""
-        return self.streams.generator(
-            purpose, replicate=self.block, world=self.world, round=round, client=client, step=step
-        )
+        return self.runs.draws(self.streams)(purpose, round=round, client=client, step=step)
 
     def _initial(self) -> Tensor:
-        size = (self.replicas, -1)
+        size = (self.runs.replicas, -1)
         if self.task is None:
             return torch.zeros(1, self.plan.layout.dim).expand(size).clone()
         return self.task.initial(self.streams).expand(size).clone()
@@ -300,11 +296,14 @@ class Round:
     def sent(self) -> Tensor:
         """The model that clients receive, ``(R, d)``."""
         rng = self.generator("broadcast")
-        sent = check_replica_rows(
-            "broadcast", self.run.protection.broadcast(self.model, self.context, self.state, rng), self.model
+        sent = check_returned(
+            "broadcast",
+            self.run.protection.broadcast(self.model, self.context, self.state, rng),
+            self.model,
+            of_type=False,
         )
         # Applied to what is sent only: the server goes on from its own model, whatever it made the clients train on.
-        return sent if self.run.tamper is None else check_replica_rows("tamper", self.run.tamper(sent), self.model)
+        return sent if self.run.tamper is None else check_returned("tamper", self.run.tamper(sent), self.model)
 
     @cached_property
     def updates(self) -> Message:
@@ -326,7 +325,7 @@ class Round:
         """What the server makes of it, ``(R, d)``."""
         rng = self.generator("aggregate")
         aggregate = self.run.protection.aggregate(self.received, self.context, self.state, rng)
-        return check_replica_rows("aggregate", aggregate, self.model)
+        return check_returned("aggregate", aggregate, self.model)
 
     @cached_property
     def next_model(self) -> Tensor:
@@ -462,7 +461,7 @@ def released(
     ``rows (R, n, d)``, of which those in ``real (R, n)`` count.
     """
     direction = protection.local_step(rows, real, client, context, state, draws("local noise"))
-    direction = check_replica_rows("local_step", direction, rows[:, 0] if rows.shape[1] else rows.sum(1))
+    direction = check_returned("local_step", direction, rows[:, 0] if rows.shape[1] else rows.sum(1))
     # Only if overridden: the default has no answer to send.
     if not overrides(protection, "local_query"):
         return Released(direction=direction)

@@ -17,9 +17,10 @@ Code of users that draws from the global generators is seeded around each call, 
 import hashlib
 import operator
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -70,6 +71,32 @@ class Streams:
         digest = hashlib.blake2b(name.encode(), digest_size=16, person=b"fedassay.streams").digest()
         # Numpy documents this type of seed, and its stubs leave it out.
         return np.random.Generator(np.random.Philox(_Key(digest)))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Runs:
+    """A batch of replicas (independent runs of a federation) that are made together.
+
+    Args:
+        replicas: their number R, the first dimension of every tensor.
+        block: number of this batch. It is part of every stream's name, so that no two batches share a draw.
+        world: 1 with the canary, 0 without it.
+    """
+
+    replicas: int = 1
+    block: int = 0
+    world: int = 0
+
+    def __post_init__(self) -> None:
+        if self.replicas < 1 or self.block < 0 or self.world not in (0, 1):
+            raise ValueError(
+                "replicas must be >= 1, block >= 0 and world 0 or 1 (without or with the canary), "
+                f"got {self.replicas}, {self.block} and {self.world}"
+            )
+
+    def draws(self, streams: Streams) -> Callable[..., np.random.Generator]:
+        """Return what gives this batch's generators by their purpose, round, client and step."""
+        return partial(streams.generator, replicate=self.block, world=self.world)
 
 
 def row_generators(rng: np.random.Generator, rows: int) -> Iterator[np.random.Generator]:

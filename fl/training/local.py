@@ -17,14 +17,14 @@ from torch import Tensor
 
 from ..algorithms import Algorithm, FedAvg, Numbers
 from ..canary import Canaries, CanarySet, UserCanary
-from ..hooks import overrides
+from ..hooks import check_returned, overrides
 from ..layout import Layout
 from ..models.network import Network
 from ..plan import Plan
-from ..protection import Context, Protection, State, check_replica_rows
+from ..protection import Context, Protection, State
 from ..rounds import released
 from ..sampling import FixedSize, Full, lot_indices
-from ..streams import Streams
+from ..streams import Runs, Streams
 from ..task import Task
 from .devices import CPU, exact_convolutions, moved, moved_numbers, network_on
 
@@ -108,29 +108,19 @@ def _spread(weights: Tensor, layout: Layout) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Batch:
+class Batch(Runs):
     """A batch of replicas (independent runs of a federation) that are trained together.
 
     Args:
-        replicas: number of replicas.
-        block: number of this batch. It is part of every stream's name, so that no two batches share a draw.
-        world: 1 with the canary, 0 without it.
         included: ``(R, pool)`` booleans: which of the task's samples are present in each replica; None: all. An absent
             sample enters no lot, no gradient and no mean over a lot. Public facts stay those of the plan: clients'
             sizes, expected lots and the server's weights.
     """
 
-    replicas: int = 1
-    block: int = 0
-    world: int = 0
     included: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if self.replicas < 1 or self.block < 0 or self.world not in (0, 1):
-            raise ValueError(
-                "replicas must be >= 1, block >= 0 and world 0 or 1 (without or with the canary), "
-                f"got {self.replicas}, {self.block} and {self.world}"
-            )
+        super().__post_init__()
         given = self.included
         if given is not None and (given.ndim != 2 or len(given) != self.replicas or given.dtype is not torch.bool):
             raise ValueError(
@@ -477,7 +467,7 @@ class LocalTrainer(ABC):
         total = weighted_sum(self.task.network, self.protection, local, samples, brought, client, context, state)
         rng = self._generator("local noise", client, context, lot.step)
         direction = self.protection.noised_sum(total, client, context, state, rng)
-        direction = check_replica_rows("noised_sum", direction, local)
+        direction = check_returned("noised_sum", direction, local)
         return Step(direction=moved(direction, self.device), drawn=lot.mask)
 
     def protected(self, rows: Tensor, lot: Lot, context: Context, state: State) -> Step:
@@ -557,7 +547,4 @@ class LocalTrainer(ABC):
         return client in self.planted_clients or (self.canary is not None and client in self.canary.holders)
 
     def _generator(self, purpose: str, client: int, context: Context, step: int) -> np.random.Generator:
-        block, world = self.batch.block, self.batch.world
-        return self.streams.generator(
-            purpose, replicate=block, world=world, round=context.round, client=client, step=step
-        )
+        return self.batch.draws(self.streams)(purpose, round=context.round, client=client, step=step)

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
+from ..hooks import Recorder
 from ..streams import Streams
 from .protection import Released, TransferContext, TransferProtection, released_labels, sent_answers
-from .recorder import TransferEvent, TransferRecorder
+from .recorder import TransferEvent
 from .task import ABSTAINED, Lessons, TransferPlan, TransferTask, trained
 
 
@@ -28,7 +29,7 @@ def run_transfer(
     replicas: int = 1,
     block: int = 0,
     world: int = 0,
-    recorders: Sequence[TransferRecorder] = (),
+    recorders: Sequence[Recorder[TransferEvent]] = (),
 ) -> Tensor:
     """Run independent transfers at once and return the published students, ``(R, d)`` with one row per run.
 

@@ -1,7 +1,6 @@
 """Recorders keep what one observer may see of a transfer as a view; attacks receive a view, never the run itself."""
 
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from torch import Tensor
 
@@ -56,14 +55,6 @@ class TransferEvent:
     answers: Tensor
     released: Released
     final_model: Tensor
-
-
-class TransferRecorder(Protocol):
-    """The interface of an object that receives a transfer once, when it has ended."""
-
-    def watch(self, event: TransferEvent) -> None:
-        """Receive a finished transfer. The method must not change what it receives."""
-        ...
 
 
 @dataclass(kw_only=True)

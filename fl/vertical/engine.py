@@ -2,33 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from ..fields import check_positive
-from ..hooks import overrides
-from ..streams import Streams
+from ..hooks import Recorder, check_returned, overrides
+from ..streams import Runs, Streams
 from .network import Layers, VerticalModels, moved, row_norms, weighted_sum
-from .protection import VerticalContext, VerticalPlan, VerticalProtection, check_returned
+from .protection import VerticalContext, VerticalPlan, VerticalProtection
 from .task import VerticalTask
-
-
-@dataclass(frozen=True, kw_only=True)
-class Runs:
-    """Which replicas (independent runs) are made together.
-
-    Args:
-        replicas: their number R.
-        block, world: which ones; each pair of numbers draws by streams of its own.
-    """
-
-    replicas: int = 1
-    block: int = 0
-    world: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -88,14 +72,6 @@ class StepEvent:
     targets: Tensor
 
 
-class StepRecorder(Protocol):
-    """The interface of an object that receives each step of a run once, when that step has ended."""
-
-    def watch(self, event: StepEvent) -> None:
-        """Receive a finished step. The engine calls this method, which must not change the step that it receives."""
-        ...
-
-
 def public_order(streams: Streams, people: int, epoch: int) -> Tensor:
     """Return the order of the people in an epoch, (people,), which all parties know: they align their rows by it.
 
@@ -113,7 +89,7 @@ def run_vertical(
     runs: Runs | None = None,
     planted: Planted | None = None,
     speeds: Mapping[int, float] | None = None,
-    recorders: Sequence[StepRecorder] = (),
+    recorders: Sequence[Recorder[StepEvent]] = (),
     stop_after: int | None = None,
 ) -> VerticalModels:
     """Train a batch of replicas (independent runs) at once and return all parties' final models.
@@ -148,7 +124,7 @@ class _Training:
         runs: Runs,
         planted: Planted,
         speeds: Mapping[int, float],
-        recorders: Sequence[StepRecorder],
+        recorders: Sequence[Recorder[StepEvent]],
     ) -> None:
         if plan.people != len(task.people) or plan.network != task.network:
             raise ValueError(
@@ -167,7 +143,7 @@ class _Training:
         self.task, self.plan, self.protection, self.streams = task, plan, protection, streams
         self.runs, self.planted, self.speeds, self.recorders = runs, planted, speeds, recorders
         self.network = task.network
-        self.draws = partial(streams.generator, replicate=runs.block, world=runs.world)
+        self.draws = runs.draws(streams)
         # What each passive party sent about each person, for parties that send it once.
         self.kept: list[Tensor] = []
         # Of all people, where a defense changes them before the training; else only the rows of a batch are copied.
@@ -194,8 +170,12 @@ class _Training:
         values = one_hot(labels, self.network.classes).to(torch.float32)
         step = epoch * self.plan.steps_per_epoch
         context = self._context(epoch, step, torch.arange(self.plan.people))
-        rng = self.draws("targets", round=epoch)
-        return check_returned("targets", self.protection.targets(values, context, rng), values)
+        return self._hook("targets", values, context, round=epoch)
+
+    def _hook(self, hook: str, values: Tensor, *given: object, round: int = 0, client: int = 0) -> Tensor:
+        """What a hook makes of values, with the stream of its name."""
+        rng = self.draws(hook, round=round, client=client)
+        return check_returned(hook, getattr(self.protection, hook)(values, *given, rng), values, of_type=True)
 
     def _context(self, epoch: int, step: int, people: Tensor) -> VerticalContext:
         return VerticalContext(plan=self.plan, epoch=epoch, step=step, replicas=self.runs.replicas, people=people)
@@ -229,8 +209,7 @@ class _Training:
     def _released(self, party: int) -> Tensor:
         """A passive party's columns of all people as the protection's hook returns them, ``(R, n, width)``."""
         values = self._held(party, torch.arange(self.plan.people))
-        found = self.protection.columns(values, party, self.plan, self.draws("columns", client=party))
-        return check_returned("columns", found, values)
+        return self._hook("columns", values, party, self.plan, client=party)
 
     def _rows(self, party: int, people: Tensor) -> Tensor:
         """A party's rows of the batch from which it computes, ``(R, b, width)``."""
@@ -248,8 +227,7 @@ class _Training:
     def _embeddings(self, values: Tensor, party: int, context: VerticalContext) -> Tensor:
         if self.protection.sends_once and context.epoch:
             return self.kept[party][:, context.people]
-        rng = self.draws("embeddings", round=context.step, client=party)
-        sent = check_returned("embeddings", self.protection.embeddings(values, party, context, rng), values)
+        sent = self._hook("embeddings", values, party, context, round=context.step, client=party)
         if self.protection.sends_once:
             if len(self.kept) <= party:
                 self.kept.append(sent.new_zeros(len(sent), self.plan.people, sent.shape[2]))
@@ -264,22 +242,12 @@ class _Training:
         """
         logits, held = self.network.logits(models.top, embeddings)
         values = torch.softmax(logits, dim=-1) - targets
-        residuals = check_returned(
-            "residuals",
-            self.protection.residuals(values, context, self.draws("residuals", round=context.step)),
-            values,
-        )
+        residuals = self._hook("residuals", values, context, round=context.step)
         by_layers, by_embeddings = self.network.by_embeddings(models.top, held, residuals)
         equal = residuals.new_ones(residuals.shape[:2])
         by_top = weighted_sum(held, by_layers, equal) if models.top else residuals.new_zeros(len(residuals), 0)
         down = tuple(
-            check_returned(
-                "gradients",
-                self.protection.gradients(
-                    values, party, context, self.draws("gradients", round=context.step, client=party)
-                ),
-                values,
-            )
+            self._hook("gradients", values, party, context, round=context.step, client=party)
             for party, values in enumerate(by_embeddings[:-1])
         )
         return down, by_top, by_embeddings[-1]
@@ -313,10 +281,12 @@ class _Training:
         gradients, _ = self.network.bottoms[party].backward(layers, held, back)
         norms = row_norms(held, gradients)
         weights = self.protection.bottom_weights(norms, party, context)
-        weights = torch.ones_like(norms) if weights is None else check_returned("bottom_weights", weights, norms)
+        weights = torch.ones_like(norms) if weights is None else weights
+        weights = check_returned("bottom_weights", weights, norms, of_type=True)
         total = weighted_sum(held, gradients, weights)
         rng = self.draws("bottom", round=context.step, client=party)
-        total = check_returned("bottom_sum", self.protection.bottom_sum(total, party, context, rng), total)
+        found = self.protection.bottom_sum(total, party, context, rng)
+        total = check_returned("bottom_sum", found, total, of_type=True)
         return moved(layers, self.speeds.get(party, 1.0) * self._rate(context.people) * total)
 
     def _updated(self, party: int, models: VerticalModels, held: Layers, back: Tensor, people: Tensor) -> Layers:

@@ -4,7 +4,6 @@ The plan holds the public facts, and a law the public randomness in the messages
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..fields import check_count
-from ..hooks import Hooks, wrong_return
+from ..hooks import Hooks
 from .network import VerticalNetwork
 
 
@@ -208,16 +207,3 @@ class VerticalProtection(Hooks):
         unchanged by default.
         """
         return values
-
-
-def check_returned(hook: str, found: object, like: Tensor) -> Tensor:
-    """Return what a hook returned, or raise ValueError unless it is a tensor of the shape and type of ``like``.
-
-    Torch would broadcast one row to all replicas, which would then share their noise.
-    """
-    if isinstance(found, Tensor) and found.shape == like.shape and found.dtype == like.dtype:
-        return found
-    raise wrong_return(hook, f"a torch.Tensor of {like.dtype} and shape {tuple(like.shape)}", found)
-
-
-Hook = Callable[..., Tensor]

@@ -14,10 +14,11 @@ from torch.nn.functional import cross_entropy
 from ...audit.metrics import ScoresByRun, area
 from ...audit.wording import nearest
 from ..data.dataset import Dataset
+from ..hooks import check_returned
 from ..objective import CLASSIFICATION
 from ..streams import Streams
 from .network import VerticalModels, VerticalNetwork
-from .protection import VerticalPlan, VerticalProtection, check_returned
+from .protection import VerticalPlan, VerticalProtection
 
 Columns = int | tuple[tuple[int | str, ...], ...]
 
@@ -248,7 +249,7 @@ def predicted(
 
 def _checked(hook: str, found: Tensor, like: Tensor) -> Tensor:
     """What a hook returned about new people, which are finite numbers as those that it was given."""
-    if not bool(torch.isfinite(check_returned(hook, found, like)).all()):
+    if not bool(torch.isfinite(check_returned(hook, found, like, of_type=True)).all()):
         raise FloatingPointError(f"hook {hook} returned NaN or infinity for new people, so no prediction can be scored")
     return found
 

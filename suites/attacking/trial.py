@@ -15,11 +15,20 @@ from ...attacks.attack import Knowledge, Level
 from ...attacks.uploads import reduce_view
 from ...audit.evidence import CandidateScores, Exposures, LabelCounts, Reconstructions, SourceScores, TokenGuesses
 from ...audit.observer import UPLOADS
-from ...fl.engine import Recorder, ResumeState, run_federation
+from ...fl.engine import ResumeState, run_federation
+from ...fl.hooks import Recorder
 from ...fl.plan import Plan
 from ...fl.probe import CandidateProbe, OwnerProbe
 from ...fl.protection import Protection
-from ...fl.recorder import LotRecorder, NumbersRecorder, TrafficRecorder, UtilityRecorder, View, ViewRecorder
+from ...fl.recorder import (
+    LotRecorder,
+    NumbersRecorder,
+    RoundEvent,
+    TrafficRecorder,
+    UtilityRecorder,
+    View,
+    ViewRecorder,
+)
 from ...fl.streams import Streams
 from ...fl.task import Task
 from ..config.resolve import executor_of, plan_of, task_of
@@ -124,7 +133,7 @@ def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> Traine
     # About 200 points are enough for a figure, and keep the file of a run of 10,000 rounds small.
     numbers = NumbersRecorder(protection=job.protection, plan=plan, every=max(1, plan.rounds // 200))
     traffic = TrafficRecorder()
-    watching: list[Recorder] = [*recorders.values(), *lots.values(), utility, numbers, traffic]
+    watching: list[Recorder[RoundEvent]] = [*recorders.values(), *lots.values(), utility, numbers, traffic]
     final = run_federation(
         task,
         plan,

@@ -30,7 +30,7 @@ from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.rounds import Round, Rounds
 from ...fl.sampling import FixedSize
-from ...fl.streams import Streams, uniform
+from ...fl.streams import Runs, Streams, uniform
 from ...fl.task import Task
 from ..config.tables.suite import AuditSpec
 from ..results.store import Store
@@ -203,10 +203,8 @@ def seen_in_rounds(
         protection=job.protection,
         streams=streams,
         rows=rows,
-        replicas=replicas,
         # Block 0 is the trial's.
-        block=number + 1,
-        world=world,
+        runs=Runs(replicas=replicas, block=number + 1, world=world),
         candidates=trial.senders,
         task=task,
         invited=invited,

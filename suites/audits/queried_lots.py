@@ -22,7 +22,7 @@ from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.rounds import Round, Rounds
-from ...fl.streams import Streams
+from ...fl.streams import Runs, Streams
 from ..config.resolve import plan_of, task_of
 from .audit_method import BlockJob, PlannedAudit
 from .case import Case
@@ -140,9 +140,7 @@ def published_query_trials(
         protection=protection,
         streams=streams,
         rows=lots,
-        replicas=trials,
-        block=block,
-        world=world,
+        runs=Runs(replicas=trials, block=block, world=world),
         candidates=(_CLIENT,),
         invited=lambda turn: torch.ones(trials, 1, dtype=torch.bool),
         all_rows=True,

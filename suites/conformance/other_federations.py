@@ -17,13 +17,13 @@ from ...defenses.transfer.gnmax import GNMax
 from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from ...fl.data.datasets import load_dataset
 from ...fl.partitions import IID
-from ...fl.streams import Streams
+from ...fl.streams import Runs, Streams
 from ...fl.task import build_task
 from ...fl.transfer.engine import run_transfer
 from ...fl.transfer.protection import TransferProtection, counts_of, votes_of
 from ...fl.transfer.recorder import AnswerRecorder
 from ...fl.transfer.task import TrainingRule, TransferPlan, TransferTask, transfer_task
-from ...fl.vertical.engine import Planted, Runs, StepEvent, run_vertical
+from ...fl.vertical.engine import Planted, StepEvent, run_vertical
 from ...fl.vertical.network import VerticalModels
 from ...fl.vertical.protection import VerticalPlan, VerticalProtection
 from ...fl.vertical.task import VerticalTask, build_vertical_task

@@ -21,8 +21,8 @@ from ...audit.evidence import Design, MembershipScores, Setting
 from ...audit.measurement import Measurement
 from ...audit.observer import FINAL_MODEL
 from ...audit.threshold import SplitThreshold
-from ...fl.streams import Streams
-from ...fl.vertical.engine import Runs, run_vertical
+from ...fl.streams import Runs, Streams
+from ...fl.vertical.engine import run_vertical
 from ...fl.vertical.protection import VerticalPlan, VerticalProtection
 from ...fl.vertical.task import VerticalTask
 from .clearest_event import clearest_event

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from fedassay.fl.streams import Streams, normal
-from fedassay.fl.vertical.engine import Planted, Runs, StepEvent, run_vertical
+from fedassay.fl.streams import Runs, Streams, normal
+from fedassay.fl.vertical.engine import Planted, StepEvent, run_vertical
 from fedassay.fl.vertical.network import VerticalNetwork
 from fedassay.fl.vertical.protection import VerticalContext, VerticalPlan, VerticalProtection
 from fedassay.fl.vertical.task import People, VerticalTask

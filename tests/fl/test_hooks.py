@@ -252,12 +252,9 @@ class Wrong(Protection):
 @pytest.mark.parametrize(
     ("answers", "message"),
     [
-        (
-            {"aggregate": torch.zeros(DIM)},
-            r"hook aggregate must return an array of shape \(replicas, d\) = \(2, 51\), got \(51,\)",
-        ),
-        ({"aggregate": torch.zeros(1, DIM)}, r"aggregate must return .* got \(1, 51\)"),
-        ({"broadcast": torch.zeros(2, 1)}, r"broadcast must return .* got \(2, 1\)"),
+        ({"aggregate": torch.zeros(DIM)}, r"hook aggregate must return .* shape \(2, 51\), .* got .* \(51,\)"),
+        ({"aggregate": torch.zeros(1, DIM)}, r"aggregate must return .* got .* \(1, 51\)"),
+        ({"broadcast": torch.zeros(2, 1)}, r"broadcast must return .* got .* \(2, 1\)"),
         (
             {"participates": torch.ones(4, dtype=torch.bool)},
             r"participates must return booleans .* = \(2, 4\), got \(4,\)",

@@ -3,8 +3,9 @@
 import pytest
 import torch
 from fedassay.audit.observer import UPLOADS
+from fedassay.fl.hooks import check_returned
 from fedassay.fl.message import Message
-from fedassay.fl.protection import Context, Protection, check_replica_rows
+from fedassay.fl.protection import Context, Protection
 from fedassay.fl.streams import Streams
 
 
@@ -82,11 +83,9 @@ def test_the_other_hooks_hand_on_what_they_get(plan):
 @pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 4), (2, 1, 3)])
 def test_a_hook_that_returns_other_than_a_row_a_replica_is_named(shape):
     like = torch.zeros(2, 3)
-    assert check_replica_rows("aggregate", like, like) is like
-    with pytest.raises(
-        ValueError, match=r"hook aggregate must return an array of shape \(replicas, d\) = \(2, 3\), got"
-    ):
-        check_replica_rows("aggregate", torch.zeros(shape), like)
+    assert check_returned("aggregate", like, like) is like
+    with pytest.raises(ValueError, match=r"hook aggregate must return .* shape \(2, 3\), one row per replica, got"):
+        check_returned("aggregate", torch.zeros(shape), like)
 
 
 @pytest.mark.parametrize(

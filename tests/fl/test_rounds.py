@@ -15,7 +15,7 @@ from fedassay.fl.protection import Protection
 from fedassay.fl.replay import ReplayedStreams, frozen_federation, replay_many
 from fedassay.fl.rounds import Rounds, given_lots, given_rows
 from fedassay.fl.sampling import FixedSize, Poisson, lot_indices
-from fedassay.fl.streams import Streams, normal
+from fedassay.fl.streams import Runs, Streams, normal
 from fedassay.fl.training.local import Batch
 from tape import Tape
 
@@ -42,9 +42,7 @@ def test_given_updates_have_the_rounds_of_the_training_that_made_them(cohort, ma
         protection=protection,
         streams=Streams(5),
         rows=lambda turn: trained[turn.number],
-        replicas=REPLICAS,
-        block=2,
-        world=1,
+        runs=batch,
         task=task,
         moves=True,
     )
@@ -75,7 +73,7 @@ def test_given_lots_have_the_reports_of_a_frozen_federation(make_task, make_plan
         protection=protection,
         streams=ReplayedStreams(3, 2),
         rows=given_lots(lot),
-        replicas=REPLICAS,
+        runs=Runs(replicas=REPLICAS),
         task=task,
     )
     for number, turn in enumerate(rounds.each(3)):
@@ -118,7 +116,7 @@ def test_a_naive_loop_over_given_rows(plan):
         protection=Doubled(),
         streams=Streams(1),
         rows=given_rows(rows),
-        replicas=REPLICAS,
+        runs=Runs(replicas=REPLICAS),
         invited=lambda turn: nobody,
         all_rows=True,
     )
@@ -140,7 +138,7 @@ def test_a_naive_sum_of_given_lots_and_its_answers(plan):
         protection=Doubled(),
         streams=Streams(1),
         rows=given_lots(lambda turn, client, step: (gradients, real)),
-        replicas=REPLICAS,
+        runs=Runs(replicas=REPLICAS),
     )
     (turn,) = rounds.each(1)
     assert torch.equal(turn.updates.values, -torch.tensor([1.0, 1.0, 0.0]).view(-1, 1, 1).expand(-1, 4, DIM))
@@ -162,7 +160,7 @@ def test_who_asks_for_reports_alone_runs_no_hook_of_the_server(plan):
         rows=lambda turn: Message(
             values=rows, present=torch.ones(REPLICAS, 4, dtype=torch.bool), senders=turn.context.senders
         ),
-        replicas=REPLICAS,
+        runs=Runs(replicas=REPLICAS),
         all_rows=True,
         closes=False,
     )

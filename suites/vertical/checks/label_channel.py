@@ -18,9 +18,9 @@ from ....audit.check import CHANNEL, CheckResult
 from ....audit.claim import Claim
 from ....audit.measurement import Measurement
 from ....audit.mechanism.mechanism import audit_mechanism
-from ....fl.hooks import overrides
+from ....fl.hooks import check_returned, overrides
 from ....fl.streams import Streams
-from ....fl.vertical.protection import VerticalContext, VerticalPlan, VerticalProtection, check_returned
+from ....fl.vertical.protection import VerticalContext, VerticalPlan, VerticalProtection
 from ..received import held_against
 
 TRIALS, PILOT, COMPARED = 2**16, 2**13, 2**13
@@ -112,7 +112,7 @@ def _released(
         plan=plan, epoch=epoch, step=epoch * plan.steps_per_epoch, replicas=len(given), people=people
     )
     values = one_hot(torch.from_numpy(given.astype(np.int64)), plan.network.classes).to(torch.float32)
-    found = check_returned("targets", protection.targets(values, context, rng), values).double()
+    found = check_returned("targets", protection.targets(values, context, rng), values, of_type=True).double()
     equal = (found == found.roll(1, 1)).all(-1)
     return torch.cat([found.flatten(1), equal.double()], dim=1).numpy()
 

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ....fl.vertical.protection import VerticalContext, VerticalProtection, check_returned
+from ....fl.hooks import check_returned
+from ....fl.vertical.protection import VerticalContext, VerticalProtection
 
 AT_ONCE = 2**20
 """Numbers that a hook is given at once, of which it may hold several times as much."""
@@ -53,7 +54,7 @@ class Taped(VerticalProtection):
         *facts, rng = rest
         before = deepcopy(rng)
         # Recorded without a graph, and passed on with one: the engine differentiates embeddings.
-        output = check_returned(hook, function(values, *rest), values)
+        output = check_returned(hook, function(values, *rest), values, of_type=True)
         call = Call(hook=hook, values=values.detach(), rest=tuple(facts), rng=before, output=output.detach())
         if self.tape is not None:
             played = self._played(self.tape[len(self.calls)], call)
@@ -101,7 +102,7 @@ def again(protection: VerticalProtection, call: Call, rng: np.random.Generator, 
     values = call.values.expand(replicas, *call.values.shape[1:]).clone()
     try:
         found = hook(values, *(_many(fact, replicas) for fact in call.rest), rng)
-        return check_returned(call.hook, found, values).detach()
+        return check_returned(call.hook, found, values, of_type=True).detach()
     except Exception as error:
         raise NotJudged(f"{call.hook} cannot be called alone: {error!r}") from error
 

@@ -155,9 +155,7 @@ def test_a_local_step_that_mixes_replicas_up_is_refused(make_task, make_plan):
             return gradients.mean((0, 1))
 
     task = make_task()
-    with pytest.raises(
-        ValueError, match=r"hook local_step must return an array of shape \(replicas, d\) = \(3, 51\), got \(51,\)"
-    ):
+    with pytest.raises(ValueError, match=r"hook local_step must return .* shape \(3, 51\), one row per replica, got"):
         turn(task, make_plan(task), replicas=3, protection=OneForAll())
 
 

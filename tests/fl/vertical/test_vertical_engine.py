@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 from fedassay.audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY, UPLOADS
-from fedassay.fl.streams import Streams, normal
-from fedassay.fl.vertical.engine import Planted, Runs, run_vertical
+from fedassay.fl.streams import Runs, Streams, normal
+from fedassay.fl.vertical.engine import Planted, run_vertical
 from fedassay.fl.vertical.network import Stack, VerticalNetwork, row_norms, weighted_sum
 from fedassay.fl.vertical.protection import VerticalPlan, VerticalProtection
 from fedassay.fl.vertical.task import People, VerticalTask, column_groups, predicted, utility_of

@@ -32,8 +32,8 @@ def values(run, defense="none"):
         ("if context.round == 1: raise OSError(28, 'No space left on device')", "OSError: [Errno 28] No space left"),
         ("if context.round == 1: sys.exit(0)", "SystemExit: 0"),
         ("aggregate = aggregate * float('nan')", "FloatingPointError: training diverged: the final model holds NaN"),
-        ("aggregate = aggregate[:, :-1]", "ValueError: hook aggregate must return an array of shape (replicas, d)"),
-        ("aggregate = None", "AttributeError: "),
+        ("aggregate = aggregate[:, :-1]", "ValueError: hook aggregate must return a torch.Tensor of shape"),
+        ("aggregate = None", "ValueError: hook aggregate must return"),
         ("raise ValueError('\\ud800 \\u2028 x')", "ValueError: \\ud800 x"),
     ],
 )
