@@ -117,11 +117,6 @@ def test_processes_make_the_same_trials():
     assert np.array_equal(function.outputs(1.0, 900, jobs=2), function.outputs(1.0, 900))
 
 
-def test_something_that_cannot_be_called_is_refused():
-    with pytest.raises(TypeError, match=r"call must be a function call\(x\), got 3"):
-        Function(call=3)
-
-
 def test_a_batched_mechanism_without_a_seed_that_repeats_its_noise_is_refused():
     def call(rows):
         return rows + np.random.default_rng(0).laplace(size=rows.shape)
@@ -147,6 +142,8 @@ def test_noise_that_does_not_repeat_under_a_seed_names_what_to_do():
 
 
 @pytest.mark.parametrize("seedable", [True, False])
-def test_an_output_of_texts_and_numbers_is_refused(seedable):
+def test_an_output_of_texts_and_numbers_and_what_cannot_be_called_are_refused(seedable):
+    with pytest.raises(TypeError, match=r"call must be a function call\(x\), got 3"):
+        Function(call=3)
     with pytest.raises(ValueError, match=r"got a tuple of both: \(1.2, 'a'\)"):
         audited(Function(call=lambda x: (1.2, "a"), seedable=seedable))

@@ -21,7 +21,6 @@ from opacus_runs import (
     EPOCHS,
     LOSS,
     RECORDS,
-    HalfTheNoiseOfGhostClipping,
     NoClip,
     build,
     build_ghost_without_clip,
@@ -84,12 +83,8 @@ def test_the_claim_is_that_of_the_history():
     assert run.claim.parameters == {"noise_multiplier": 1.0, "sampling_rate": 0.1, "steps": 20}
     assert (run.law.clip_norm, run.law.noise_std, run.law.rate) == (1.0, 1.0, 0.1)
     assert run.replayable
-
-
-def test_a_central_training_has_no_other_clients():
-    text = Training(build, train, records(), delta=1e-5).claim.describe()
-    assert "adversary: receiver of the model of every step" in text
-    assert "client" not in text
+    assert "adversary: receiver of the model of every step" in run.claim.describe()
+    assert "client" not in run.claim.describe()
 
 
 def test_other_noise_leaves_the_lots_and_the_sums_of_the_first_step():
@@ -213,21 +208,6 @@ def test_ghost_clipping_of_losses_of_two_dimensions_is_found():
     assert "sum of clipped rows" in {one.name for one in training(build_regression).watch().failed}
 
 
-@pytest.mark.long
-def test_replicas_judge_ghost_clipping():
-    run = training(*CORRECT["ghost clipping"])
-    plan = plan_replicas(run)
-    # Each audit has an error probability of 0.05 at most; the seed is fixed.
-    assert audit_replicas(run, plan=plan).verdict.value == "NOT_REFUTED"
-
-    def broken(data):
-        built = CORRECT["ghost clipping"][0](data)
-        built[1].__class__ = HalfTheNoiseOfGhostClipping
-        return built
-
-    assert audit_replicas(training(broken, train), plan=plan).verdict.value == "REFUTED"
-
-
 def test_half_precision_is_not_compared_number_by_number():
     def build_half(data):
         halves = TensorDataset(data.tensors[0].bfloat16(), data.tensors[1])
@@ -283,15 +263,38 @@ def test_a_training_that_seeds_itself_is_refused():
         _ = training(build_seeded).replayable
 
 
-@pytest.mark.parametrize("options", [{"grad_sample_mode": "ew"}, {"grad_sample_mode": "functorch"}])
-def test_other_ways_of_computing_rows_are_watched(options):
-    assert not training(built(**options)).watch().failed
+def with_optimizer(kind):
+    def build_with(data):
+        model, optimizer, loader, engine = build(data)
+        optimizer.original_optimizer = kind(model.parameters(), lr=0.01)
+        return model, optimizer, loader, engine
+
+    return build_with
 
 
-def test_adaptive_clipping_is_watched():
-    options = {"target_unclipped_quantile": 0.5, "clipbound_learning_rate": 0.2, "max_clipbound": 10.0}
-    build_adaptive = built(clipping="adaptive", min_clipbound=0.01, unclipped_num_std=2.0, **options)
-    assert not training(build_adaptive).watch().failed
+ADAPTIVE = {
+    "clipping": "adaptive",
+    "target_unclipped_quantile": 0.5,
+    "clipbound_learning_rate": 0.2,
+    "min_clipbound": 0.01,
+    "max_clipbound": 10.0,
+    "unclipped_num_std": 2.0,
+}
+
+
+@pytest.mark.parametrize(
+    "build_other",
+    [
+        built(grad_sample_mode="ew"),
+        built(grad_sample_mode="functorch"),
+        built(**ADAPTIVE),
+        with_optimizer(torch.optim.Adam),
+        with_optimizer(torch.optim.AdamW),
+    ],
+    ids=["rows by ew", "rows by functorch", "adaptive clipping", "Adam", "AdamW"],
+)
+def test_other_settings_of_opacus_are_watched(build_other):
+    assert not training(build_other).watch().failed
 
 
 @pytest.mark.simulations  # Four seconds: ten laws are composed.
@@ -568,13 +571,10 @@ def test_sizes_of_a_public_plan_are_not_those_of_poisson_lots():
     "tensor",
     [
         torch.rand(4, 1).t().t()[:, :1],
-        torch.rand(1, 4).t(),
-        torch.rand(2, 5, 1).permute(0, 2, 1),
         torch.rand(0, 4)[:, ::2],
         torch.rand(3, 4) > 0.5,
         torch.rand(3, dtype=torch.complex64).conj(),
         torch.rand(3, 2).bfloat16(),
-        torch.tensor(1.0),
         torch.zeros(0),
     ],
 )
@@ -659,16 +659,6 @@ def test_lots_may_be_empty():
     few = TensorDataset(*(one[:40] for one in records().tensors))
     found = Training(lambda data: built(batch_size=1)(data), train, few, delta=1e-3).watch()
     assert [one.words for one in found.failed] == []
-
-
-@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
-def test_other_optimizers_are_watched(kind):
-    def build_with(data):
-        model, optimizer, loader, engine = build(data)
-        optimizer.original_optimizer = kind(model.parameters(), lr=0.01)
-        return model, optimizer, loader, engine
-
-    assert not training(build_with).watch().failed
 
 
 def test_an_evaluation_on_the_training_data_does_not_disturb_the_lots():

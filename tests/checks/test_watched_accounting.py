@@ -27,6 +27,10 @@ def failed(run):
         (((2 * NOISE, RATE, 12),), {MULTIPLIER}),
         (((NOISE, RATE, 5), (2 * NOISE, RATE, 7)), {MULTIPLIER}),
         (((0.9 * NOISE, RATE, 12),), set()),
+        # Older steps and other queries are no fault at any place, but each release must be there.
+        (((3 * NOISE, RATE, 50), (NOISE, RATE, 12)), set()),
+        (((NOISE, RATE, 6), (5 * NOISE, 1.0, 1), (NOISE, RATE, 6)), set()),
+        (((2 * NOISE, RATE, 12), (5 * NOISE, 1.0, 1)), {MULTIPLIER}),
     ],
 )
 def test_steps_and_noise_of_a_history_are_compared(ledger, expected):
@@ -72,22 +76,6 @@ def test_a_small_epsilon_is_not_held_against_a_coarse_grid_of_losses(noise, rate
 )
 def test_a_training_that_goes_on_is_compared_with_what_was_accounted_since_its_start(ledger, expected):
     assert failed(replace(recording(ledger=ledger), earlier=50)) == expected
-
-
-@pytest.mark.parametrize(
-    "ledger",
-    [
-        ((3 * NOISE, RATE, 50), (NOISE, RATE, 12)),
-        ((NOISE, RATE, 12), (5 * NOISE, 1.0, 1)),
-        ((NOISE, RATE, 6), (5 * NOISE, 1.0, 1), (NOISE, RATE, 6)),
-    ],
-)
-def test_older_steps_and_other_queries_of_a_history_are_no_fault_at_any_place(ledger):
-    assert failed(recording(ledger=ledger)) == set()
-
-
-def test_a_history_with_further_steps_must_still_hold_each_release():
-    assert failed(recording(ledger=((2 * NOISE, RATE, 12), (5 * NOISE, 1.0, 1)))) == {MULTIPLIER}
 
 
 def test_an_epsilon_that_cannot_be_computed_again_is_not_compared(monkeypatch):
