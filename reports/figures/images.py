@@ -15,6 +15,7 @@ from ...audit.arrays import FloatArray
 from ...audit.wording import counted
 from ...suites.results.record import Record
 from ..reading.claims import beyond_claims
+from ..reading.pooling import shared
 from ..reading.run_folder import Order, RunFolder
 from ..tables import numerals
 from ..tables.reconstruction import Gain, gain_words, gains
@@ -109,8 +110,7 @@ def _strip(folder: RunFolder, group: Sequence[Record]) -> Strip | None:
     ranked = np.argsort(-np.nan_to_num(psnr, nan=-np.inf), kind="stable")
     chosen = ranked[[0, (len(ranked) - 1) // 2, len(ranked) - 1]]
     return Strip(
-        attack=group[0].attack,
-        defense=group[0].defense,
+        **shared(group[0], "attack", "defense"),
         null=group[0].role == "null",
         beyond=beyond_claims(folder, group[0].federation, group[0].defense, group[0].observer),
         originals=np.concatenate([arrays["originals"] for arrays in kept])[chosen],

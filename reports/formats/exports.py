@@ -8,7 +8,7 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...audit.claim import Claim
@@ -28,13 +28,20 @@ def spreadsheet(folders: Sequence[RunFolder]) -> str:
 
     Text that a spreadsheet would run as a formula gets a leading apostrophe. A missing value is an empty cell.
     """
+    # All of them, bookkeeping rows too: this format is for further computation.
+    rows = (
+        [_cell(label), *map(_cell, record.model_dump().values())]
+        for label, folder in zip(run_labels(folders), folders, strict=True)
+        for record in folder.records
+    )
+    return csv_text(COLUMNS, rows)
+
+
+def csv_text(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return the rows as CSV text; ``quiet`` makes sure that no spreadsheet program runs a cell as a formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")  # RFC 4180 requires these line ends.
-    writer.writerow(COLUMNS)
-    for label, folder in zip(run_labels(folders), folders, strict=True):
-        # All of them, bookkeeping rows too: this format is for further computation.
-        for record in folder.records:
-            writer.writerow([quiet(label), *(_cell(value) for value in record.model_dump().values())])
+    writer.writerows((headers, *rows))
     return text.getvalue()
 
 

@@ -1,18 +1,16 @@
 """Write reports in the requested formats, each file completely or not at all, and never over a run's data."""
 
-import csv
-import io
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..reading.run_folder import RunFolder
 from ..tables.scoreboard import claims_of_runs, histories, scoreboards
-from ..tables.several_runs import overview, run_labels
-from ..tables.table import Table
-from .exports import quiet, spreadsheet
+from ..tables.several_runs import chosen_table, overview, run_labels
+from .exports import csv_text, deployments, quiet, spreadsheet
+from .latex import latex
 
 _DATA = ("results.jsonl", "manifest.json", "claims.json", "gate.json")
 
@@ -114,7 +112,7 @@ def write_files(runs: Sequence[RunFolder], targets: Mapping[str, Path]) -> list[
     """
     check_targets(targets.values(), [run.path for run in runs])
     # All texts exist before the first file is written, so that an error leaves every old file unchanged.
-    texts = {path: _maker(format_)(runs) for format_, path in targets.items()}
+    texts = {path: _text(format_, runs) for format_, path in targets.items()}
     return [write_whole(path, text) for path, text in texts.items()]
 
 
@@ -122,8 +120,6 @@ def write_chosen_table(
     runs: Sequence[RunFolder], path: Path, *, columns: Sequence[str], metrics: Sequence[str], label: str = ""
 ) -> Path:
     """Write one LaTeX table of the runs with the chosen columns and metrics, see ``chosen_table``; return ``path``."""
-    from ..tables.several_runs import chosen_table
-    from .latex import latex
 
     check_targets([path], [run.path for run in runs])
     return write_whole(path, latex(runs, chosen_table(runs, columns=columns, metrics=metrics), label))
@@ -177,7 +173,10 @@ def write_site(runs: Sequence[RunFolder], place: Path) -> list[Path]:
     }
     pages = [f"runs/run-{number}.html" for number in range(1, len(runs) + 1)]
     files = {name: page.html(run) for name, run in zip(pages, runs, strict=True)}
-    files |= {name: _csv(table) for name, table in tables.items()}
+    files |= {
+        name: csv_text([*map(quiet, table.headers)], [[*map(quiet, row)] for row in table.rows])
+        for name, table in tables.items()
+    }
     files["tables/records.csv"] = spreadsheet(runs)
     named = [(table, name) for name, table in tables.items()]
     front = (
@@ -198,33 +197,21 @@ def write_site(runs: Sequence[RunFolder], place: Path) -> list[Path]:
     return [write_whole(path, text) for path, text in targets.items()]
 
 
-def _csv(table: Table) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\r\n")  # RFC 4180 requires these line ends.
-    writer.writerow(map(quiet, table.headers))
-    writer.writerows([quiet(cell) for cell in row] for row in table.rows)
-    return text.getvalue()
-
-
-def _maker(format_: str) -> Callable[[Sequence[RunFolder]], str]:
-    # Imported on demand: the page needs matplotlib, which takes a second to load.
+def _text(format_: str, runs: Sequence[RunFolder]) -> str:
+    """The report of these runs in one format. The pages need matplotlib or jinja2, which are loaded on demand."""
     match format_:
         case "html":
             from . import page
 
-            return lambda runs: page.html(runs[0]) if len(runs) == 1 else page.html_of_several(runs)
+            return page.html(runs[0]) if len(runs) == 1 else page.html_of_several(runs)
         case "md":
             from . import markdown
 
-            return lambda runs: markdown.markdown(runs[0]) if len(runs) == 1 else markdown.markdown_of_several(runs)
+            return markdown.markdown(runs[0]) if len(runs) == 1 else markdown.markdown_of_several(runs)
         case "latex":
-            from .latex import latex
-
-            return latex
+            return latex(runs)
         case "csv":
-            return spreadsheet
+            return spreadsheet(runs)
         case "claims":
-            from .exports import deployments
-
-            return deployments
+            return deployments(runs)
     raise ValueError(f"format must be html, md, latex, csv or claims, got {format_!r}")

@@ -13,7 +13,7 @@ from ...audit.finding import beyond_all
 from ...audit.metrics import ScoresByRun, area, area_interval
 from ...audit.observer import Observer
 from ...suites.results.record import Record
-from .pooling import LEVEL, grouped
+from .pooling import LEVEL, grouped, shared
 from .run_folder import RunFolder, once_per_run
 
 _SETTING_WORDS = ("unit", "adjacency", "rounds", "design", "observer")
@@ -142,10 +142,7 @@ def _membership(folder: RunFolder, group: Sequence[Record]) -> Membership | None
         return None
     claims, beyond = covering_claims(folder, first.federation, first.defense, setting)
     return Membership(
-        federation=first.federation,
-        defense=first.defense,
-        control=first.control,
-        attack=first.attack,
+        **shared(first, "federation", "defense", "control", "attack"),
         null=first.role == "null",
         setting=setting,
         sides=(sides := _pooled(arrays, setting.design)),

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,6 +45,11 @@ def grouped(records: "Iterable[Record]", *fields: str) -> "list[list[Record]]":
     for record in records:
         groups.setdefault(tuple(getattr(record, field) for field in fields), []).append(record)
     return list(groups.values())
+
+
+def shared(row: object, *names: str) -> dict[str, Any]:
+    """Return fields of a row by their names, for a row of a table that has the same ones."""
+    return {name: getattr(row, name) for name in names}
 
 
 def mean_over_seeds(
@@ -209,10 +214,7 @@ def leakages(folder: RunFolder) -> list[Leakage]:
     scored = (record for record in folder.rows("attack", "null", status="ok") if record.metric == "auc")
     found = [
         Leakage(
-            federation=group[0].federation,
-            defense=group[0].defense,
-            control=group[0].control,
-            attack=group[0].attack,
+            **shared(group[0], "federation", "defense", "control", "attack"),
             null=group[0].role == "null",
             curve=curve,
         )

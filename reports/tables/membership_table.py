@@ -11,7 +11,7 @@ from ...audit.observer import Observer
 from ...audit.wording import at_most, plain
 from ...suites.results.record import Record
 from ..reading.membership import Membership, Question, covering_claims, in_order, memberships, setting_of
-from ..reading.pooling import LEVEL, grouped, mean_over_seeds
+from ..reading.pooling import LEVEL, grouped, mean_over_seeds, shared
 from ..reading.run_folder import RunFolder, once_per_run
 from . import numerals
 from .pooled_rows import WHOLE_CELL, WORST_FIRST
@@ -73,9 +73,7 @@ def _source(folder: RunFolder, group: Sequence[Record]) -> SourceInference | Non
         return None
     claims, _ = covering_claims(folder, first.federation, first.defense, setting)
     return SourceInference(
-        federation=first.federation,
-        defense=first.defense,
-        attack=first.attack,
+        **shared(first, "federation", "defense", "attack"),
         observer=setting.observer,
         rows=tuple(sorted(group, key=lambda row: row.seed or 0)),
         claims=claims,

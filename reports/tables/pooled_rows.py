@@ -10,7 +10,16 @@ from ...audit.binomial import upper_bound
 from ...audit.wording import counted
 from ...suites.results.record import Record
 from ..reading.claims import beyond_claims
-from ..reading.pooling import Pooled, count_over_seeds, grouped, is_share, mean_over_seeds, median_over_images, range_of
+from ..reading.pooling import (
+    Pooled,
+    count_over_seeds,
+    grouped,
+    is_share,
+    mean_over_seeds,
+    median_over_images,
+    range_of,
+    shared,
+)
 from ..reading.run_folder import Order, RunFolder, once_per_run
 from .numerals import ATTACK_HEADLINES, metric, metric_place, metric_value, metric_words
 
@@ -185,17 +194,13 @@ def _attack_row(folder: RunFolder, group: list[Record], order: Order, omitted_ce
     others = [] if first.metric == WHOLE_CELL else omitted_cells
     omitted = sorted([r for r in group if r.status != "ok"] + others, key=lambda r: WORST_FIRST.index(r.status))
     return AttackRow(
-        federation=first.federation,
-        attack=first.attack,
-        defense=first.defense,
+        **shared(first, "federation", "attack", "defense"),
         defense_place=order.defense(first.defense),
         null=null,
         control=first.control,
         # A null attack uses nothing that its adversary receives, so that there is nothing to cover.
         beyond=not null and beyond_claims(folder, first.federation, first.defense, first.observer, first.attack),
-        observer=first.observer,
-        metric=first.metric,
-        direction=first.direction,
+        **shared(first, "observer", "metric", "direction"),
         pooled=_pooled(group),
         missing=len(omitted),
         status=omitted[0].status if omitted else "",
@@ -242,11 +247,7 @@ def _utility_row(group: list[Record], baseline: dict[int | None, Record]) -> Uti
         if record.seed in baseline and not same
     ]
     return UtilityRow(
-        federation=first.federation,
-        defense=first.defense,
-        control=first.control,
-        metric=first.metric,
-        direction=first.direction,
+        **shared(first, "federation", "defense", "control", "metric", "direction"),
         pooled=_pooled(group),
         change=mean_over_seeds(changes, limits=(-1.0, 1.0) if is_share(first) else (-math.inf, math.inf))
         if changes

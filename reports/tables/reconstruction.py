@@ -9,7 +9,7 @@ from ...audit.observer import Observer
 from ...audit.posterior import beyond_reconstruction, success_bound
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record
-from ..reading.pooling import LEVEL, grouped
+from ..reading.pooling import LEVEL, grouped, shared
 from ..reading.run_folder import Order, RunFolder, once_per_run
 from . import numerals
 from .printed import VERDICTS, namer
@@ -95,11 +95,7 @@ def _gain(group: Sequence[Record], null: str, null_psnr: dict[Image, float], att
     # One value per upload: images of one upload share its gradient, so they are not independent samples.
     mean, low, high = _interval([sum(one) / len(one) for one in differences.values()], attacks)
     return Gain(
-        federation=first.federation,
-        defense=first.defense,
-        control=first.control,
-        attack=first.attack,
-        observer=first.observer,
+        **shared(first, "federation", "defense", "control", "attack", "observer"),
         attacks=attacks,
         null=null,
         psnr=tuple(sorted(by_image(group).values())),
@@ -227,9 +223,7 @@ def _row(folder: RunFolder, group: Sequence[Gain], prior: float | None) -> Recon
     outside = _outside(folder, group)
     allowed, beyond = (None, outside) if outside else _allowed(folder, group, prior)
     return ReconstructionRow(
-        federation=first.federation,
-        defense=first.defense,
-        control=first.control,
+        **shared(first, "federation", "defense", "control"),
         gains=tuple(group),
         best=max((_success(gain) for gain in group), key=lambda found: found.count / found.n),
         prior=prior,

@@ -13,7 +13,6 @@ from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.reports.figures.attacks import heatmap
 from fedassay.reports.figures.claims import claimed_measured, privacy_utility
 from fedassay.reports.figures.images import reconstructions
-from fedassay.reports.figures.letters import spread
 from fedassay.reports.figures.roc import drawable, roc
 from fedassay.reports.figures.rounds import learning
 from fedassay.reports.figures.sheet import Sheet
@@ -207,12 +206,6 @@ def test_the_loss_has_a_panel_beside_the_accuracy_and_rows_of_its_own(run_maker)
         ("2", "test loss", "0.500", "800.000"),
     )
     assert {"accuracy", "test loss", "none", "0.500", "800.000", "100"} <= set(texts(figure.svg))
-
-
-def test_labels_are_moved_no_further_than_they_must():
-    assert spread([0.0, 10.0, 10.0], gap=2.0) == [0.0, 9.0, 11.0]
-    assert spread([5.0, 1.0], gap=1.0) == [5.0, 1.0]
-    assert spread([], gap=1.0) == []
 
 
 @pytest.mark.parametrize("draw", [claimed_measured, privacy_utility, roc])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
-from fedassay.reports.figures.letters import GAP, SMALL, broken, distinct, label_column, shortened, spread, text_width
+from fedassay.reports.figures.letters import GAP, SMALL, broken, distinct, label_column, spread, text_width
 from fedassay.reports.figures.sheet import WIDTH, Sheet, shorter
 from fedassay.reports.formats.page import figures
 from hypothesis import given, settings
@@ -190,22 +190,6 @@ def test_no_text_of_a_run_like_the_quick_suite_covers_another_or_is_cut_off_or_s
         is_legible(figure)
 
 
-def test_texts_at_one_place_or_on_a_marker_and_texts_beyond_their_window_are_found():
-    with Sheet("key", 60) as sheet:
-        ax = sheet.axes(20, 0, 20, 40)
-        ax.plot([0.5], [0.5], marker="o")
-        ax.set_axis_off()
-        for _ in sheet.cells(1, 0, 50):
-            sheet.text(20, 10, "above")
-            sheet.text(22, 14, "below")
-            sheet.text(20, 40, "a line that the end of its panel cuts off" * 2)
-        figure = sheet.figure(title="", description="", table=None)
-    found = boxes(figure.svg)
-    assert covered(found) == [("above", "below")]
-    assert over_marks(figure.svg, found) == ["above", "below"]
-    assert [words[:6] for words in cut_off(figure, found)] == ["a line"]
-
-
 @pytest.mark.simulations
 @settings(max_examples=30, deadline=None)
 @given(points=st.lists(st.tuples(SHARES, SHARES), min_size=1, max_size=14))
@@ -237,14 +221,6 @@ def test_limits_move_labels_to_the_nearest_places_that_keep_them(heights):
             order = [moved[one] for one in sorted(range(len(apart)), key=lambda one: apart[one])]
             if 0 <= moved[place] <= 100 and all(b - a >= 20 for a, b in itertools.pairwise(order)):
                 assert abs(moved[place] - heights[place]) > abs(apart[place] - heights[place]) - 1e-9
-
-
-def test_a_text_that_is_too_wide_keeps_its_beginning_and_its_end():
-    assert shortened("none", SMALL, 200) == "none"
-    short = shortened(LONG[3], SMALL, 110)
-    assert short.startswith("a_def")
-    assert short.endswith("alike")
-    assert 95 < text_width(short, SMALL) <= 110
 
 
 def test_names_that_differ_in_their_middle_only_stay_distinct():

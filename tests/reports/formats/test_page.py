@@ -117,12 +117,6 @@ def test_an_unfinished_run_has_a_page_that_states_how_far_it_came(run_maker):
     assert "not finished" in page
 
 
-def test_a_run_without_any_row_has_a_page(run_maker):
-    page = html(run_maker.write())
-    assert "UNFINISHED: 0 of 108" in page
-    assert "<h2>Figures" not in page
-
-
 def test_every_part_has_an_id_of_its_own_and_every_link_inside_the_page_a_target(quick_page):
     ids = re.findall(r"<(?:div|section|figure|h2|details) id=\"([^\"]+)\"", quick_page)
     assert len(ids) == len(set(ids))

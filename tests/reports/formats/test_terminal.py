@@ -3,7 +3,7 @@ import sys
 
 import pytest
 from fedassay.reports.formats.page import html
-from fedassay.reports.formats.terminal import claim_lines, tables
+from fedassay.reports.formats.terminal import claim_lines
 from fedassay.reports.reading.claims import claim_rows
 from fedassay.reports.tables.printed import claim_table
 from fedassay.reports.tables.summary import claims_note
@@ -40,14 +40,6 @@ def test_a_claim_names_the_model_that_was_audited_where_the_federation_trains_an
     assert "The claims on main were audited on digits with logistic, not resnet." in claims_note(claim_rows(folder))
 
 
-def test_a_control_that_stands_states_what_it_must_be(run_maker, make_claim):
-    claim = run_maker.sign("noise_halved", make_claim(), control=True)
-    row = AUDIT | {"claim_id": claim.claim_id, "route": "eps_low", "verdict": "NOT_REFUTED"}
-    run_maker.row(**row, defense="noise_halved", value=0.5, ceiling=4.9)
-    (line,) = claim_lines(run_maker.write())
-    assert line.endswith("by the bound on eps: NOT REFUTED (control: should be REFUTED)")
-
-
 def test_a_claims_probes_stand_in_its_line_and_broken_ones_by_name(run_maker, make_claim):
     claim = run_maker.sign("dp_fedavg", make_claim())
     row = AUDIT | {"claim_id": claim.claim_id, "defense": "dp_fedavg", "cell_id": "a"}
@@ -65,42 +57,6 @@ def test_a_claims_probes_stand_in_its_line_and_broken_ones_by_name(run_maker, ma
     assert claimed.needs_attention
     assert claim_table([claimed]).rows[0][-1] == f"NOT REFUTED; {words}"
     assert f"<small>{words.replace('>', '&gt;')}</small>" in html(folder)
-
-
-def test_a_failed_audit_prints_its_reason_and_no_number(run_maker, make_claim):
-    claim = run_maker.sign("dp_fedavg", make_claim())
-    row = AUDIT | {"metric": "none", "claim_id": claim.claim_id, "defense": "dp_fedavg"}
-    run_maker.row(**row, status="failed", reason="training diverged")
-    assert claim_lines(run_maker.write()) == [f"claim  dp_fedavg  {CLAIM}: training diverged: FAILED"]
-
-
-def test_a_claim_without_an_audit_has_a_line_too(run_maker, make_claim):
-    run_maker.sign("dp_fedavg", make_claim())
-    assert claim_lines(run_maker.write()) == [f"claim  dp_fedavg  {CLAIM}: NOT TESTED"]
-
-
-def test_every_claim_of_a_defense_has_a_line_and_a_defense_without_one_states_so(run_maker, make_claim):
-    run_maker.row(metric="auc", value=0.5, defense="none", seed=0)
-    run_maker.sign("nbafl", make_claim())
-    run_maker.sign("nbafl", make_claim(mu=0.5))
-    lines = claim_lines(run_maker.write())
-    assert lines[0] == "claim  none   states no claim: NO CLAIM"
-    assert lines[1:] == [f"claim  nbafl  {CLAIM}: NOT TESTED"] * 2
-
-
-def test_the_tables_hold_one_primary_metric_an_attack(run_maker):
-    for seed in (0, 1):
-        run_maker.row(seed=seed, metric="auc", value=0.5 + seed / 10, direction="higher_leaks")
-        run_maker.row(seed=seed, metric="balanced_accuracy", value=0.5, direction="higher_leaks")
-    run_maker.row(defense="dp_fedavg", metric="none", status="skipped", reason="not defined")
-    assert tables(run_maker.write()) == [
-        "Attacks on federation main",
-        "attack  metric               none  dp_fedavg  n",
-        "------  ------------------  -----  ---------  -",
-        "loss    AUC (↑ leaks more)  0.550          –  2",
-        "",
-        "skipped  1 cell of loss: every metric, on dp_fedavg: not defined",
-    ]
 
 
 @pytest.mark.simulations

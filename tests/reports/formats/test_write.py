@@ -14,7 +14,6 @@ from fedassay.audit.observer import UPLOADS
 from fedassay.reports.formats.write import write_report, write_site, write_whole
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.tables import numerals
-from fedassay.reports.tables.answers import answers
 from fedassay.reports.tables.scoreboard import claims_of_runs, histories, scoreboards
 from page_script import without_script
 from toy_claim import toy_claim
@@ -52,13 +51,6 @@ def test_a_report_that_cannot_be_made_leaves_the_old_page_alone(run_maker):
     with pytest.raises(ValueError, match=r"claims\.json is not JSON"):
         write_report(run_maker.path)
     assert (run_maker.path / "report.html").read_text() == "old"
-
-
-def test_two_reports_of_one_folder_are_equal(run_maker):
-    run_maker.row(value=0.6)
-    run_maker.write()
-    first = write_report(run_maker.path).read_bytes()
-    assert write_report(run_maker.path).read_bytes() == first
 
 
 @pytest.mark.parametrize(
@@ -188,52 +180,12 @@ def mine(make_run):
     return build
 
 
-def only_rows(*folders):
-    (board,) = scoreboards(claims_of_runs(folders))
-    return [dict(zip(board.headers, row, strict=True)) for row in board.rows]
-
-
 def test_one_label_for_two_parts_is_two_defenses(mine):
     claims = claims_of_runs([mine("a", "broken:MyDefense"), mine("b", "my:MyDefense"), mine("c", "my:MyDefense")])
     (board,), (history,) = scoreboards(claims), histories(claims)
     assert [row[0] for row in board.rows] == [f"mine ({part}:MyDefense, clip 2)" for part in ("broken", "my", "my")]
     assert history.title == "History of mine (my:MyDefense) in quick, federation main"
     assert [row[2] for row in history.rows] == ["b", "c"]
-
-
-@pytest.mark.parametrize(
-    ("stored", "printed"),
-    [
-        ("2026-11-27T02:35:57Z", "2026-11-27 02:35"),
-        ("2026-11-27T02:35:57+02:00", "2026-11-27 00:35"),
-        ("2026-11-27T02:35:57", "2026-11-27 02:35"),
-        ("yesterday", "yesterday"),
-        (None, "not finished"),
-    ],
-)
-def test_times_are_printed_to_the_minute_in_utc(mine, stored, printed):
-    assert only_rows(mine("a", finished=stored))[0]["finished (UTC)"] == printed
-
-
-def test_controls_follow_the_others_and_rows_without_a_result_come_last(mine):
-    folders = [
-        mine("open", verdict="", finished=None),
-        mine("control", verdict="REFUTED", control=True),
-        mine("plain"),
-        mine("open_control", verdict="", control=True, finished=None),
-    ]
-    assert [row["run"] for row in only_rows(*folders)] == ["plain", "control", "open", "open_control"]
-
-
-@pytest.mark.parametrize(
-    ("detectable", "words"),
-    [(12.0, "NOT REFUTED"), (12.5, "NOT REFUTED (weak test)"), (None, "NOT REFUTED (weak test)")],
-)
-def test_an_audit_that_finds_large_violations_only_is_a_weak_test(mine, detectable, words):
-    folder = mine("a", detectable=detectable)
-    assert only_rows(folder)[0]["verdict"] == words
-    # The first screen of the run's own report agrees.
-    assert bool(answers(folder)[0].weak) == words.endswith("(weak test)")
 
 
 @pytest.mark.simulations

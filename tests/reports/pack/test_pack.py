@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime
 
 import pytest
-import yaml
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import UPLOADS
 from fedassay.reports.pack.crosswalk import EDPB, ISO, NIST, bound_phrase, crosswalk
@@ -14,9 +13,7 @@ from fedassay.reports.pack.document import EMPTY, Heading, Points, Signature, ma
 from fedassay.reports.pack.statement import (
     LIMITS,
     answered,
-    claims_yaml,
     maximum_risk,
-    provenance,
     residual_risks,
     statement,
     write_pack,
@@ -262,18 +259,6 @@ def test_a_refuted_claim_is_never_printed_without_its_verdict_and_gives_no_bound
         assert "if the claim holds" not in held
 
 
-def test_claims_of_several_federations_keep_their_own_verdict(run_maker, make_claim):
-    for federation, verdict in (("A", "REFUTED"), ("B", "NOT_REFUTED")):
-        claim = run_maker.sign("dp", make_claim(), federation=federation)
-        run_maker.verdict_row(claim, defense="dp", federation=federation, attack="canary", verdict=verdict, value=1.0)
-    parameters = point_of(run_maker.write(), NIST, "privacy parameters")
-    first, second = parameters.split("; ")
-    assert first.startswith("A/dp: ")
-    assert first.endswith("(verdict: REFUTED)")
-    assert second.startswith("B/dp: ")
-    assert second.endswith("(verdict: NOT REFUTED (weak test))")
-
-
 def test_what_attacks_showed_to_adversaries_without_a_claim_is_a_residual_risk(run_maker, make_claim):
     claim = run_maker.sign("dp", make_claim())
     run_maker.verdict_row(claim, defense="dp", attack="canary", verdict="NOT_REFUTED")
@@ -301,17 +286,6 @@ def test_what_attacks_showed_to_adversaries_without_a_claim_is_a_residual_risk(r
         assert images in point_of(folder, framework, word)
 
 
-def test_attacks_on_another_unit_than_the_claim_s_are_a_residual_risk(run_maker, make_claim, add_membership):
-    run_maker.sign("dp", make_claim())
-    add_membership(run_maker, "dp", unit="sample", observer="global_models")
-    add_membership(run_maker, "dp", unit="client", observer="global_models", attack="covered")
-    folder = run_maker.write()
-    assert [line for line in residual_risks(folder, answered(folder)) if "reached" in line] == [
-        "dp: no claim covers this unit, relation or number of rounds on federation main; "
-        "attacks of this run reached: loss AUC 0.500."
-    ]
-
-
 def test_claims_without_an_audit_are_not_measured(run_maker, make_claim, add_membership):
     run_maker.sign("dp", make_claim())
     folder = run_maker.write()
@@ -332,20 +306,6 @@ def test_claims_without_an_audit_are_not_measured(run_maker, make_claim, add_mem
     )
     text = markdown_of([*crosswalk(folder), maximum_risk([row for row, _ in answered(folder)])])
     assert "AUDITED" not in text
-
-
-def test_a_topic_that_no_check_looked_at_is_not_measured_and_has_no_file(run_maker, make_claim):
-    claim = run_maker.sign("dp", make_claim())
-    unseen = ["the timing of messages: no check measures it"]
-    seen = ["report values of client #: trailing zero bits"]
-    run_maker.verdict_row(
-        claim, defense="dp", attack="canary", verdict="NOT_REFUTED", looked_at=seen, not_looked_at=unseen
-    )
-    rows = {row[0]: row[2:] for row in tables_of(crosswalk(run_maker.write()))[NIST].rows}
-    timing = rows["implementation: timing and other side channels"]
-    assert timing == (f"{EMPTY}: the timing of messages (no check measures it)", numerals.NOTHING)
-    bits = rows["implementation: floating point"]
-    assert bits == ("dp: looked at report values of a client: trailing zero bits", "report.html")
 
 
 @pytest.mark.parametrize(
@@ -387,21 +347,3 @@ def test_an_unfinished_run_is_not_signed_and_its_open_cells_are_counted(run_make
     assert sum(isinstance(block, Signature) for block in statement(finished)) == 3
     assert not any("planned cells" in line for line in residual_risks(finished, answered(finished)))
     assert "2026-01-05T09:14:50Z; by whom: to be signed" in point_of(finished, EDPB, "by whom")
-
-
-def test_a_plan_is_cited_with_the_digest_of_its_results(run_maker, make_claim):
-    run_maker.sign("dp", make_claim())
-    run_maker.accuracy_row(value=0.5)
-    cited = []
-    for _ in range(2):
-        folder = run_maker.write()
-        digest = hashlib.sha256((folder.path / "results.jsonl").read_bytes()).hexdigest()
-        (claim,) = yaml.safe_load(claims_yaml(folder))["claims"]
-        assert (claim["run_id"], claim["results_sha256"]) == ("r" * 12, digest)
-        assert f"plan {'r' * 12} (results.jsonl: SHA-256 {digest})" in point_of(folder, EDPB, "by whom")
-        facts = dict(tables_of(provenance(folder))["Code, data and records"].rows)
-        assert (facts["plan"], facts["results.jsonl (SHA-256)"]) == ("r" * 12, digest)
-        assert "r" * 12 not in facts["run"]
-        cited.append(digest)
-        run_maker.accuracy_row(value=0.6)
-    assert len(set(cited)) == 2

@@ -134,17 +134,6 @@ def test_a_flipped_bit_within_an_array_is_reported_once_it_was_read(scored):
     assert "CRC" in only(folder).reason
 
 
-def test_every_page_states_what_it_was_made_without_and_shows_all_else(scored):
-    scored.write_bytes(b"PK")
-    said = "1 file (cells/c0/scores.npz, of cell c0): cannot be read as arrays"
-    page = html(RunFolder.read(scored.parents[2]))
-    assert page.count('id="unread"') == 1 <= page.count('href="#unread"')
-    assert "cells/c0/scores.npz" in page
-    assert "0.650" in page  # The mean AUC of both seeds' rows.
-    assert f"**cannot be read** {said}" in markdown(RunFolder.read(scored.parents[2]))
-    assert any(line.startswith(f"unread  {said}") for line in tables(RunFolder.read(scored.parents[2])))
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.claim import Unit
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.observer import GLOBAL_MODELS, PASSIVE_PARTY, UPLOADS
 from fedassay.audit.supplied.scores import audit_scores
@@ -205,12 +205,6 @@ def test_attacks_on_a_federation_without_the_claim_are_named_although_their_adve
     assert "On other, for which no claim is stated: tried on other (right in 90.0 % of pairs" in one.outside
 
 
-def test_a_claim_of_replacement_hides_contents_and_not_who_takes_part(one_claim):
-    (one,) = answers(one_claim(replace(toy_claim(), adjacency=Adjacency.REPLACE_ONE, epsilon=4.0)))
-    assert "took part" not in one.people
-    assert "decides which of two contents a client had, with 1 false alarm in 100, finds the second" in one.people
-
-
 def test_bounds_in_per_cent_are_rounded_to_the_side_on_which_they_hold():
     assert (_percent(0.440418, math.ceil), _percent(0.622, math.floor), _percent(0.6229, math.floor)) == (
         "44.1 %",
@@ -242,16 +236,6 @@ def test_a_refuted_claim_names_the_checks_that_failed(one_claim, run_maker):
     )  # fmt: skip
     (one,) = answers(one_claim(toy_claim(), cell_id="judged", verdict="REFUTED", value=9.0))
     assert "Mend what the failed check found (how far one unit moves the result: 2 > 1 allowed), and" in one.next_step
-
-
-def test_controls_that_were_not_tested_yet_show_nothing_about_the_audits(run_maker):
-    for defense in ("half", "late"):
-        run_maker.sign(defense, toy_claim(), control=True)
-    words = controls_sentence(claim_rows(run_maker.write()))
-    assert words == "2 defenses of this run are broken on purpose (controls). 2 of 2 are not tested yet."
-    run_maker.verdict_row(toy_claim(), defense="half", verdict="REFUTED", control=True)
-    words = controls_sentence(claim_rows(run_maker.write()))
-    assert words.endswith("1 of 1 was found, so these audits do find such errors. 1 of 2 is not tested yet.")
 
 
 def labels(run_maker, attack, role, right, units=8):
@@ -325,13 +309,6 @@ def test_rebuilt_images_are_counted_and_none_is_no_success(one_claim, run_maker,
     assert ("outside the claims, attacks rebuilt images (mine)" in headline(folder)) == success
     ((*_, shown),) = scoreboards(claims_of_runs([folder]))[0].rows
     assert shown == ("inversion: 12 of 12 images to a PSNR of 20 dB or more" if success else "–")
-
-
-def test_attacks_on_a_control_are_no_part_of_the_headline(one_claim, run_maker):
-    images(run_maker, [30.0, 31.0, 32.0, 33.0], [10.0, 11.0, 12.0, 13.0])
-    run_maker.lines = [{**line, "defense": "half", "control": True} for line in run_maker.lines]
-    run_maker.sign("half", replace(toy_claim(), observer=GLOBAL_MODELS), control=True)
-    assert "attacks" not in headline(one_claim(replace(toy_claim(), observer=GLOBAL_MODELS), detectable=7.0))
 
 
 @pytest.mark.parametrize(

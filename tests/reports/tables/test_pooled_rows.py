@@ -134,14 +134,6 @@ def test_a_grid_cell_without_a_value_keeps_the_row_that_states_why(run_maker):
     assert [cell and cell.status for cell in loss.cells] == ["", "skipped", None]
 
 
-def test_null_attacks_stand_below_the_attacks(run_maker):
-    run_maker.row(attack="coin", role="null", value=0.5)
-    run_maker.row(attack="loss", value=0.6)
-    run_maker.row(attack="alignment", value=0.7)
-    rows = pooled_attacks(run_maker.write())
-    assert [(row.attack, row.null) for row in rows] == [("loss", False), ("alignment", False), ("coin", True)]
-
-
 def test_the_change_of_accuracy_is_paired_by_seed(run_maker):
     # Differences -.1, -.1, -.4: mean -.2, standard deviation sqrt(.03), half width sqrt(.03 / 3) * 4.30265 = .430265.
     for defense, values in {"none": (0.9, 0.8, 0.9), "dp_fedavg": (0.8, 0.7, 0.5)}.items():
@@ -192,13 +184,6 @@ def test_the_order_of_the_rows_in_the_file_changes_no_table(quick_folder):
     shuffled = replace(quick_folder, records=quick_folder.records[::-1])
     for table in (claim_rows, pooled_attacks, pooled_utility, omission_rows):
         assert table(shuffled) == table(quick_folder)
-
-
-def test_a_claim_over_fewer_rounds_than_were_run_states_so(run_maker, make_claim):
-    run_maker.manifest["suite"]["federations"] = {"main": {"rounds": 30}}
-    signed = run_maker.sign("d", make_claim())
-    (row,) = claim_rows(run_maker.write())
-    assert row.claim_text == f"{signed.describe()}, over {signed.rounds} of 30 rounds"
 
 
 @pytest.mark.parametrize(

@@ -99,19 +99,6 @@ def test_labels_and_images_that_no_claim_covers_are_marked(run, make_claim, fede
     assert found["images of an update"].endswith("*") == images
 
 
-def test_results_on_a_defense_without_a_claim_are_not_marked(run):
-    on_updates(run, "far", "none")
-    found = cells(same_epsilon_table(run.write()), "none")
-    assert "*" not in found["labels of an update"] + found["images of an update"]
-
-
-def test_an_empty_cell_has_a_numbered_reason(run):
-    table = same_epsilon_table(run.write())
-    words = cells(table, "sample_4")["membership of a sample, uploads"]
-    assert words.startswith("– (")
-    assert f"{words.removeprefix('– ')} skipped: sees sums only." in table.note
-
-
 def test_what_an_audit_proved_stands_beside_its_ceiling(run):
     table = same_epsilon_table(run.write())
     assert cells(table, "sample_4")["audit"] == "≥ 1.25 of 5.20, NOT REFUTED"

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.reports.formats.exports import spreadsheet
 from fedassay.reports.formats.latex import latex
 from fedassay.reports.formats.markdown import markdown_of_several as markdown
@@ -110,16 +109,6 @@ def test_rows_of_one_defense_stay_together_where_a_later_run_adds_some(make_run)
         folders.append(run.write())
     [attacks] = by_run(folders, "ab")
     assert [row[1] for row in attacks.rows] == ["none", "none", "mine", "mine"]
-
-
-def test_results_that_no_claim_covers_are_marked(make_run, make_claim):
-    run = make_run("a")
-    run.sign("mine", make_claim(observer=GLOBAL_MODELS))
-    for defense in ("none", "mine"):
-        run.row(defense=defense, attack="tried", observer="uploads", value=0.9)
-    folder = run.write()
-    attacks = next(table for table in by_run([folder], ["a"]) if table.title == "Attacks by run")
-    assert {row[1]: row[4].endswith("(out of scope)") for row in attacks.rows} == {"none": False, "mine": True}
 
 
 def table(*rows, headers=("attack", "metric", "none", "n"), note=""):
@@ -298,11 +287,3 @@ def test_the_page_of_two_runs_draws_claims_frontier_and_heatmap_of_each(two):
     assert referred <= set(names)
     assert "Privacy and utility: monday" in page
     assert "figures of the last" not in page
-
-
-def test_a_page_of_many_runs_leaves_out_the_figures_of_the_last_and_states_so(two, monkeypatch):
-    monkeypatch.setattr("fedassay.reports.formats.page._ROOM", 30_000)
-    page = html(two)
-    assert 'id="run-1-privacy-utility"' in page
-    assert 'id="run-2-' not in page
-    assert "figures of the last 1 runs are left out" in page
