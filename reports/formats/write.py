@@ -7,8 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..reading.run_folder import RunFolder
-from ..tables.scoreboard import claims_of_runs, histories, scoreboards
-from ..tables.several_runs import chosen_table, overview, run_labels
+from ..tables.several_runs import chosen_table, claims_of_runs, histories, overview, run_labels, scoreboards
 from .exports import csv_text, deployments, quiet, spreadsheet
 from .latex import latex
 

@@ -14,7 +14,7 @@ from fedassay.audit.observer import UPLOADS
 from fedassay.reports.formats.write import write_report, write_site, write_whole
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.tables import numerals
-from fedassay.reports.tables.scoreboard import claims_of_runs, histories, scoreboards
+from fedassay.reports.tables.several_runs import claims_of_runs, histories, scoreboards
 from page_script import without_script
 from toy_claim import toy_claim
 

@@ -23,7 +23,7 @@ from fedassay.reports.tables.answers import (
 )
 from fedassay.reports.tables.covered import better_than_guessing, covered_table, did_words
 from fedassay.reports.tables.pooled_rows import pooled_attacks
-from fedassay.reports.tables.scoreboard import claims_of_runs, scoreboards
+from fedassay.reports.tables.several_runs import claims_of_runs, scoreboards
 from toy_claim import toy_claim
 
 GATE = {"verdict_line": "a line", "exit_code": 0}
