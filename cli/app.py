@@ -96,9 +96,6 @@ Budget = Annotated[
         help="Wall time, such as 90s, 10m or 2h: audits make as many runs as fit, most where claims are weakest."
     ),
 ]
-Output = Annotated[
-    Path | None, typer.Option("-o", "--output", help="The run's folder; by default a new one below runs/.")
-]
 
 
 @app.command()
@@ -114,7 +111,9 @@ def run(
     preset: Preset = None,
     only: Only = None,
     set_: Changes = None,
-    output: Output = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The run's folder; by default a new one below runs/.")
+    ] = None,
     budget: Budget = None,
 ) -> None:
     """Run a suite and write its report."""
