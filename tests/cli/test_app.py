@@ -45,13 +45,6 @@ def test_a_run_prints_plan_progress_claims_tables_gate_and_the_report(say, suite
 
 
 @pytest.mark.simulations
-def test_a_run_goes_below_runs_by_default(say, suite_file, tmp_path):
-    assert say("run", suite_file(), "-j", 1).exit_code == 0
-    (folder,) = (tmp_path / "runs").iterdir()
-    assert "_tiny_" in folder.name
-
-
-@pytest.mark.simulations
 def test_a_run_takes_seed_seeds_and_changes(say, suite_file, tmp_path):
     result = say("run", suite_file(), "-j", 1, "-o", "out", "--seed", 2, "--seeds", 2, "--set", "audit.replicas=60")
     assert result.exit_code == 0
@@ -169,15 +162,6 @@ def test_a_failing_defense_is_incomplete_and_reported_on_the_way(say, suite_file
     assert lines(result, "gate") == ["gate   INCOMPLETE: 3 cells FAILED (MyDefense) (exit code 12)"]
 
 
-def test_a_hook_with_a_slip_of_the_pen_is_reported_before_anything_runs(say, suite_file, own_module):
-    slip = "\n\nfrom fedassay import Protection\n\n\nclass Mute(Protection):\n    def reports(self, *rest):\n"
-    slip += "        return rest[0]\n"
-    result = say("run", suite_file(), "-j", 1, "-o", "out", "-d", f"{own_module(MINE + slip)}:MyDefense")
-    assert result.exit_code == 2
-    assert "Mute.reports overrides no hook: did you mean report? If not, rename it" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
 @pytest.mark.simulations
 def test_a_correct_claim_that_is_refuted_fails_and_a_control_must_be(say, suite_file):
     changes = ["--set", "audit.replicas=600", "--set", "audit.batch=600", "--set", "defenses.ldp_gaussian.epsilon=1"]
@@ -199,29 +183,6 @@ def test_a_report_is_written_again_from_the_records_alone(say, finished, tmp_pat
     assert say("report", folder, "--html", "page.html", "--md", "page.md").exit_code == 0
     assert (tmp_path / "page.html").is_file()
     assert (tmp_path / "page.md").is_file()
-
-
-@pytest.mark.simulations
-@pytest.mark.parametrize(
-    ("spoil", "says"),
-    [
-        (lambda folder: (folder / "manifest.json").unlink(), "holds no run: the file manifest.json is missing"),
-        (lambda folder: (folder / "claims.json").write_text("[]"), "claims.json must hold a JSON object, got list"),
-        (lambda folder: (folder / "manifest.json").write_text("{"), "is not JSON"),
-    ],
-)
-def test_a_folder_that_cannot_be_reported_is_reported_in_one_line(say, finished, tmp_path, spoil, says):
-    folder = shutil.copytree(finished.folder, tmp_path / "copy")
-    spoil(folder)
-    result = say("report", folder)
-    assert result.exit_code == 2
-    assert says in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
-def test_a_report_is_not_written_over_a_folder(say, finished, tmp_path):
-    (tmp_path / "page").mkdir()
-    assert say("report", finished.folder, "--html", "page").exit_code == 2
 
 
 @pytest.mark.simulations

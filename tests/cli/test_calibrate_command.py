@@ -60,20 +60,6 @@ def test_the_same_seed_prints_the_same_and_too_few_repeats_are_a_usage_error(say
         assert (result.exit_code, "100" in result.stderr) == (2, True), result.output
 
 
-def test_the_list_reveals_what_each_estimator_is_worth_and_assumes(say):
-    listed = dict(line.split(None, 1) for line in say("list", "estimators").stdout.splitlines())
-    assert set(listed) == set(estimators())
-    assert listed["clopper_pearson"].startswith("bound: ")
-    assert "(Nasr et al. 2021" in listed["clopper_pearson"]
-    assert "Assumes: trade-off curve of a mu-GDP mechanism. Design: independent. Takes: " in listed["gaussian_dp"]
-    assert listed["one_run"].endswith("Design: one_run. Takes: one score of each canary, and whether it was included.")
-    assert listed["one_shot"].endswith("; dimension.")
-    assert {name: words.partition(":")[0] for name, words in listed.items() if not words.startswith("bound:")} == {
-        "joint_beta": "credible",
-        "one_shot": "estimate",
-    }
-
-
 def test_inputs_are_grouped_by_outcome_and_a_failure_stands_alone(calibrated):
     table = degenerate_table([*calibrated, replace(calibrated[-1], situation="NaN", outcome="FAILS: an answer")])
     first = [row[0] for row in table.rows].index("NaN")

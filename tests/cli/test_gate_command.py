@@ -154,20 +154,13 @@ def test_the_comparison_as_json_states_what_the_table_states(say, runs):
     [
         ("gate nowhere", "nowhere holds no run: the file manifest.json is missing"),
         ("compare nowhere {base}", "no baseline nowhere: it is neither a baseline file nor a run's folder"),
-        ("compare {base} nowhere", "no baseline nowhere: it is neither a baseline file nor a run's folder"),
         ("compare {base} {base} --margin auc", "--margin must have the form metric=value, got 'auc'"),
         ("gate {base} --baseline {half} --margin auk=1", "a margin is set for an unknown metric 'auk'; known: auc"),
         ("gate {base} --fail-on fial", "names an unknown verdict 'fial'; known: fail"),
-        ("gate {base} --baseline new.json --accept --margin auk=1", "unknown metric 'auk'"),
-        ("gate {base} --baseline new.json --accept --fail-on x", "unknown verdict 'x'"),
         ("gate {base} --accept", "--accept needs --baseline FILE"),
         ("gate {base} --baseline {half} --accept", "is a folder: name a file for the baseline"),
         (
             "gate {base} --baseline text.json",
-            "text.json is not a baseline: the file cannot be read (text.json is not JSON",
-        ),
-        (
-            "gate {base} --baseline text.json --accept",
             "text.json is not a baseline: the file cannot be read (text.json is not JSON",
         ),
         (
@@ -176,15 +169,12 @@ def test_the_comparison_as_json_states_what_the_table_states(say, runs):
         ),
         ("gate {base} --baseline edited.json", "edited.json was changed since it was written"),
         ("gate {base} --junit {base}", "must be a separate file"),
-        ("gate {base} --junit=", "must be a separate file"),
-        ("gate {base} --baseline folder --accept", "is a folder: name a file for the baseline"),
         ("gate {base} --junit {base}/results.jsonl", "nor part of a run's data"),
         ("gate {base} --junit {base}/report.html", "nor part of a run's data"),
         ("gate {base} --summary {base}/cells/x/rounds.csv", "nor part of a run's data"),
         ("gate {base} --baseline {half} --junit {half}/results.jsonl", "nor part of a run's data"),
         ("gate {base} --baseline edited.json --junit edited.json", "nor part of a run's data"),
         ("gate {base} --baseline edited --accept --summary edited.json", "nor part of a run's data"),
-        ("gate {base} --junit a.xml --summary a.xml", "nor part of a run's data"),
     ],
 )
 def test_what_is_wrong_is_usage_and_one_paragraph(say, runs, tmp_path, words, says):

@@ -4,6 +4,7 @@ Messages give the file, the column and the row (from 1 on, without the header an
 record.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -36,6 +37,13 @@ MOST_LEVELS = 100
 """A column of more different texts is more likely a name or a number of the record than a category."""
 FEWEST_ROWS, IDENTIFYING = 20, 0.9
 """So many training rows, of which more than this share have a text of their own, are taken to have names of records."""
+
+_FILLED = "Missing values that were filled"
+_UNSEEN = "Values of test rows without an indicator, because no training row has them"
+_STANDARDISED = (
+    "Features standardised by mean and standard deviation of the training rows, which depend on private rows and which "
+    "no claim covers (ranges avoids this)"
+)
 
 
 class TableOptions(SplitOptions):
@@ -256,8 +264,7 @@ class _Encoder:
 
     def __init__(self, file: str, train: np.ndarray, options: TableOptions) -> None:
         self.file, self.train, self.options = file, train, options
-        self.numbers, self.scaled, self.categories, self.indicators, self.filled, self.unseen = 0, 0, 0, 0, 0, 0
-        self.constant, self.alike, self.partly = list[str](), list[str](), list[str]()
+        self.counts, self.columns = Counter[str](), defaultdict[str, list[str]](list)
 
     def encoded(self, name: str, column: "Series") -> np.ndarray:
         """Return the features of one column, ``(n, k)`` float32.
@@ -267,7 +274,7 @@ class _Encoder:
         place, options, missing = f"{self.file}: column {name}", self.options, column.isna().to_numpy()
         if options.missing == "refuse":
             check_present(column, place)
-        self.filled += int(missing.sum())
+        self.counts[_FILLED] += int(missing.sum())
         if missing[self.train].all():
             raise ValueError(f"{place} must hold a value in some training row, got none: list it in drop")
         numbers = None if name in options.categories else numbers_of(column, place, options.decimal)
@@ -275,30 +282,33 @@ class _Encoder:
             raise ValueError(f"{place} has a range but does not hold numbers")
         if numbers is None:
             return self._indicators(name, texts_of(column, place), place)
-        self.numbers += 1
+        self.counts["Columns of numbers"] += 1
         refuse_rows(np.isinf(numbers), f"{place} must hold finite numbers, got an infinite one", first=1)
         found = []
         for part in numbers.reshape(len(numbers), -1).T:
             values, _, unit = scaled(part, self.train, place, options.ranges.get(name), options.scale)
-            self.constant += [name] * (not unit)
-            self.scaled += options.scale == "standardise" and name not in options.ranges
+            if not unit:
+                self.columns["Columns that are constant in the training rows became 0"].append(name)
+            self.counts[_STANDARDISED] += options.scale == "standardise" and name not in options.ranges
             found.append(values)
         return np.stack(found, axis=1).astype(np.float32)
 
     def _indicators(self, name: str, values: np.ndarray, place: str) -> np.ndarray:
         import pandas
 
-        self.categories += 1
+        self.counts["Columns of categories"] += 1
         levels = np.unique(values[self.train])
         if name not in self.options.categories:
             self._check_levels(values, place)
             if alike := same_but_for_case(levels):
-                self.alike.append(f"{name} ({counted(len(alike), 'text')})")
+                found = f"{name} ({counted(len(alike), 'text')})"
+                self.columns["Columns with categories that differ only by case or blanks"].append(found)
             if partly := int(pandas.to_numeric(pandas.Series(values), errors="coerce").notna().sum()):
-                self.partly.append(f"{name} ({counted(partly, 'row')})")
-        self.indicators += len(levels)
+                found = f"{name} ({counted(partly, 'row')})"
+                self.columns["Columns of categories in which some texts are numbers"].append(found)
+        self.counts["Indicators of categories"] += len(levels)
         check_size(place, len(values) * len(levels))
-        self.unseen += int((~np.isin(values, levels)).sum())
+        self.counts[_UNSEEN] += int((~np.isin(values, levels)).sum())
         return np.asarray(values[:, None] == levels[None, :], dtype=np.float32)
 
     def _check_levels(self, values: np.ndarray, place: str) -> None:
@@ -315,22 +325,6 @@ class _Encoder:
 
     def notes(self) -> list[str]:
         """Return the sentences that report what was done."""
-        found = [
-            f"Columns of numbers: {self.numbers}. Columns of categories: {self.categories}, which became "
-            f"{counted(self.indicators, 'indicator')}."
-        ]
-        if self.scaled:
-            found.append(
-                f"Numbers were standardised ({counted(self.scaled, 'feature')}) by mean and standard deviation of the "
-                "training rows. These constants depend on private rows, and no claim covers them; ranges avoids this."
-            )
-        if self.constant:
-            found.append(f"Columns that are constant in the training rows became 0: {first_of(self.constant)}.")
-        if self.alike:
-            found.append(f"Columns with categories that differ only by case or blanks: {first_of(self.alike)}.")
-        if self.partly:
-            found.append(f"Columns of categories in which some texts are numbers: {first_of(self.partly)}.")
-        found.append(f"Missing values that were filled: {self.filled}." if self.filled else "No value is missing.")
-        if self.unseen:
-            found.append(f"Values of test rows without an indicator, because no training row has them: {self.unseen}.")
-        return found
+        found = [f"{words}: {count}." for words, count in self.counts.items() if count]
+        found += [f"{words}: {first_of(names)}." for words, names in self.columns.items()]
+        return found if self.counts[_FILLED] else [*found, "No value is missing."]

@@ -179,27 +179,20 @@ def _read(data: DataFile, stamp: str) -> Dataset:
 
 
 def _path(data: DataFile) -> Path:
-    if data.name.startswith(_FROM_PYTHON):
-        return _kept_path(data.name)
-    path = Path(data.folder, Path(data.name).expanduser())
+    kept = data.name.startswith(_FROM_PYTHON)
+    path = cache_folder() / data.name if kept else Path(data.folder, Path(data.name).expanduser())
     if path.exists():
         return path
-    parent = path.parent
-    if not parent.is_dir():
-        raise ValueError(f"data set {data.name!r} is not there: {parent} is no folder")
-    there = [one.name for one in parent.iterdir() if not one.name.startswith(".")]
-    raise ValueError(f"data set {data.name!r} is not there: {parent} holds {nearest(path.name, there)}")
-
-
-def _kept_path(name: str) -> Path:
-    path = cache_folder() / name
-    if not path.is_file():
+    if kept:
         raise ValueError(
-            f"data set {name} was given to fedassay.run as a Python object, and its copy is not in the folder "
+            f"data set {data.name} was given to fedassay.run as a Python object, and its copy is not in the folder "
             f"{path.parent} any more: start a run with the same object from Python, which writes the copy again, or "
             "set the environment variable FEDASSAY_CACHE to the folder that was used"
         )
-    return path
+    if not path.parent.is_dir():
+        raise ValueError(f"data set {data.name!r} is not there: {path.parent} is no folder")
+    there = [one.name for one in path.parent.iterdir() if not one.name.startswith(".")]
+    raise ValueError(f"data set {data.name!r} is not there: {path.parent} holds {nearest(path.name, there)}")
 
 
 def _reader(path: Path) -> Reader:

@@ -156,7 +156,6 @@ def rows(values):
     ("arrays", "says"),
     [
         ({"x_train": None}, "must hold an array x_train, got y_train"),
-        ({"y_train": None}, "must hold an array y_train, got x_train"),
         ({"owners_train": np.arange(40)}, "array 'owners_train' is unknown; known arrays: owner_train"),
         ({"x_test": images(4)}, "needs an array y_test, which is missing"),
         ({"mask_train": images(top=1), "x_test": images(4), "y_test": np.arange(4)}, "needs an array mask_test"),
@@ -166,14 +165,10 @@ def rows(values):
         ({"x_train": images(4), "y_train": np.arange(4)}, "too few samples of a class"),
         ({"x_train": wrong(images() / 255, 7, np.nan)}, r"finite numbers.* row 7 \(1 such row\)"),
         ({"x_train": images() / 100.0}, r"pixels in 0..1, or whole numbers .* got 0 to 2.55"),
-        ({"x_train": images() - 128.0}, "got -128 to 127: scale them"),
         ({"x_train": images().astype(int) * 999}, "got 0 to 254745"),
         ({"x_train": images(shape=(3, 3, 3))}, r'shape \(40, 3, 3, 3\), in which both.* set channels to "first"'),
-        ({"x_train": images(shape=(6, 5, 4))}, r"shape \(40, 6, 5, 4\), in which neither"),
         ({"x_train": images(shape=(3, 2, 2, 2))}, r"must be real numbers: images .* got shape \(40, 3, 2, 2, 2\)"),
         ({"x_train": np.zeros((0, 5, 5)), "y_train": np.zeros(0, int)}, r"got shape \(0, 5, 5\)"),
-        ({"x_train": images() * 1j}, "complex128"),
-        (rows(2**62 + np.arange(40)), "column 1 holds different whole numbers that are one number in single"),
         (rows(np.arange(40) + 2.0**24), "column 1 holds different whole numbers that are one number in single"),
         (rows(np.where(np.arange(40) == 7, 1e308, 0)), "column 1 holds a number that is too large in row 7"),
         ({"x_test": images(4, shape=(6, 6)), "y_test": np.arange(4)}, r"one shape and kind, got \(6, 5\)"),
@@ -183,7 +178,6 @@ def rows(values):
         ({"y_train": np.arange(40) % 4 - 1}, r"class numbers from 0 to 2, got another in row 0 \("),
         ({"y_train": np.zeros(40, int)}, "at least two classes"),
         ({"y_train": np.where(np.arange(40) == 3, 10**9, np.arange(40) % 4)}, "from 0 to 9999, got another in row 3"),
-        ({"y_train": np.ones((40, 2), int)}, r"one class per sample.* \(40, 2\)"),
         ({"y_train": np.array([{"a": 1}] * 40, dtype=object)}, "y_train holds Python objects, which are never read"),
         ({"target_train": images()}, "target must be .* booleans"),
     ],
@@ -200,12 +194,8 @@ def test_what_does_not_fit_is_refused_with_its_place(read, arrays, says):
     [
         ({"test_share": 1.0}, "own.npz: option test_share.*got 1.0"),
         ({"test_shares": 0.1}, "own.npz has no option 'test_shares'; it has test_share"),
-        ({"split_seed": -1}, "option split_seed.*got -1"),
-        ({"pixels": 255}, "option pixels.*got 255"),
         ({"pixels": "0..1"}, "must hold pixels in 0..1, got 0 to 255"),
         ({"classes": 3}, "class numbers from 0 to 2, got another in row"),
-        ({"classes": True}, "option classes"),
-        ({"ignore": "x_val"}, "option ignore"),
     ],
 )
 def test_options_are_checked(read, options, says):

@@ -98,12 +98,6 @@ def test_an_archive_holds_one_or_several_numbers_and_several_labels(archive):
     assert float(kept.train_labels.min()) >= 1000
 
 
-def test_a_regression_of_images_keeps_its_images(tmp_path):
-    np.savez(tmp_path / "own.npz", x_train=np.zeros((20, 6, 6)), y_train=np.arange(20) / 7)
-    data = DataFile.of("own.npz", {"task": "regression"}, str(tmp_path)).load()
-    assert (data.shape, description(data)["tasks"]) == ((1, 6, 6), "image regression")
-
-
 def test_huge_numbers_with_a_small_spread_are_scaled_in_double_precision(table):
     data = table(REGRESSION, {"price": 1e8 + np.arange(ROWS)})
     steps = in_own_unit(torch.cat([data.train_labels, data.test_labels]), data).flatten().sort().values.diff()
@@ -121,19 +115,14 @@ WORDS = ["cheap", "dear"] * (ROWS // 2)
         (REGRESSION, {"price": HOLES}, "column price must have a value in every row, got none in row 6"),
         (REGRESSION, {"price": [7.5] * ROWS}, "column price must hold at least two different numbers"),
         (REGRESSION, {"price": [*PRICES[:-1], "inf"]}, "column price must hold finite numbers, .* in row 40"),
-        (REGRESSION, {"price": WORDS}, "column price must hold plain numbers"),
         (REGRESSION, {"price": [*PRICES[:-1], '"1,000"']}, "must hold numbers in all rows.* in row 40 .1 such row"),
-        (REGRESSION | {"owner": "price"}, None, "must not be in drop, owner or split, got 'price'"),
-        (MULTILABEL | {"labels": ["a", "a"]}, None, "labels must be different columns"),
         (REGRESSION | {"ranges": {"price": [0, 10]}}, None, r"column price must lie in its range 0..10.*40 such rows"),
         (REGRESSION, {"price": [*PRICES[:-1], 1e300]}, "fit in single precision"),
-        (MULTILABEL, {"a": TAGS[:, 0], "b": TAGS[:, 1]}, r"has no column 'c' \(labels\)"),
         (MULTILABEL | {"labels": ["a", "price"]}, None, "price must hold 0 or 1.* in row 1 "),
         (MULTILABEL, {"a": WORDS, "b": TAGS[:, 1], "c": TAGS[:, 2]}, "column a must hold 0 or 1"),
         (MULTILABEL | {"labels": ["a"]}, None, "needs labels, the names of at least two columns"),
         (MULTILABEL | {"label": "price"}, None, "only one of label and labels"),
         ({"labels": ["a", "b"]}, None, r'needs a task: set task = "multilabel" if .* "regression"'),
-        ({"label": "price", "task": "regresion"}, None, "option task.*got 'regresion'"),
     ],
 )
 def test_a_table_that_does_not_fit_its_task_is_refused(table, options, columns, words):
@@ -147,13 +136,10 @@ def test_a_table_that_does_not_fit_its_task_is_refused(table, options, columns, 
         (PRICES, {}, 'float64.* or task = "regression"'),
         (TAGS, {}, r'one class per sample, .* set task = "multilabel" '),
         (TAGS[:, 0], {"task": "multilabel"}, "is a single label"),
-        (TAGS + 1, {"task": "multilabel"}, "column 0 must hold 0 or 1"),
         (np.where(np.arange(ROWS) == 3, np.nan, PRICES), {"task": "regression"}, "got NaN or infinity in row 3"),
         (np.full(ROWS, 2.0), {"task": "regression"}, "at least two different numbers"),
-        (np.array(WORDS), {"task": "regression"}, "must hold numbers of shape"),
         (PRICES, {"task": "regression", "classes": 3}, "classes can be set only for a classification"),
         (np.arange(ROWS) % 2, {"label_range": [0, 1]}, "label_range and label_scale need task = 'regression'"),
-        (PRICES, {"task": "regression", "label_range": [1, 0]}, "option label_range: .*two finite numbers"),
     ],
 )
 def test_an_archive_that_does_not_fit_its_task_is_refused(archive, labels, options, words):
