@@ -26,6 +26,7 @@ from ...audit.measurement import Measurement
 from ...audit.parts import Spec
 from ...audit.power import Look
 from ...checks.canaries import why_not_covered
+from ...checks.claim_checks import Fitted, claim_checks, received_checks
 from ...checks.coverage import Coverage, coverage_of, power_of_checks
 from ...checks.law import law_checks
 from ...checks.replay import on_own_model
@@ -37,13 +38,7 @@ from ..results.cell import Cell, check_rows, verdict_row, verdict_rows
 from ..results.record import Record
 from ..results.store import Store
 from . import __path__ as _FOLDERS
-from .case import (
-    Case,
-    Fitted,
-    claim_checks,
-    received_checks,
-    stronger_claims,
-)
+from .case import Case, stronger_claims
 
 _BATCHES_OF_STAGE = 2**20
 """More than the most runs of an audit, so more than its batches."""

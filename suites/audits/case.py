@@ -6,7 +6,6 @@ is prepared again for every federation that is run.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
@@ -16,17 +15,12 @@ import torch
 from torch import Tensor
 
 from ...attacks.attack import Knowledge, Level
-from ...audit.check import MESSAGE, VIEW, CheckResult
 from ...audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
 from ...audit.estimators.release_tests import GaussianRelease
 from ...audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS
 from ...checks.canaries import check_covered
-from ...checks.hook_checks import HookRuns, hook_runs
-from ...checks.law import law_checks, with_law_checks
-from ...checks.measured import measured_checks
-from ...checks.pure import pure_checks
-from ...checks.replay import check_claim, with_own_model
-from ...checks.trials import view_checks
+from ...checks.claim_checks import Fitted
+from ...checks.law import law_checks
 from ...defenses.defense import Defense
 from ...fl.canary import Canaries, Canary, CanarySet, DataCanary
 from ...fl.engine import run_federation
@@ -38,7 +32,7 @@ from ...fl.streams import Streams
 from ...fl.task import Task
 from ...fl.training.local import Batch
 from ..config.resolve import audited, calibrated, executor_of, plan_of, task_of
-from ..config.tables.suite import MOST_TRIALS, AuditSpec, FederationSpec, PlanChange
+from ..config.tables.suite import AuditSpec, FederationSpec, PlanChange
 
 _CLIENTS, _WORK = 16, 2**25
 """Clients of a federation that is checked as a whole at most, and per-sample gradients of one run in numbers."""
@@ -47,23 +41,6 @@ _SAMPLES, _NUMBERS = 4, 2**22
 models are not checked.
 """
 _ROUNDING = 1e-9
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fitted:
-    """A protection prepared for the plan that is run, with the claim that its defense states there.
-
-    Args:
-        reason: why runs under this plan are no evidence about the audited claim; empty where they are.
-        unprepared: whether the protection is not one that the defense prepared for a claim under this plan.
-        again: whether the defense was prepared again; else the protection is that of the claim's own plan.
-    """
-
-    protection: Protection
-    claim: Claim
-    reason: str = ""
-    unprepared: bool = False
-    again: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,75 +316,3 @@ def _about(claim: Claim) -> tuple[object, ...]:
 def _sizes(plan: Plan) -> str:
     least, most = min(plan.sizes), max(plan.sizes)
     return str(least) if least == most else f"{least} to {most}"
-
-
-def claim_checks(
-    fit: Callable[[Plan], Fitted],
-    claim: Claim,
-    own: Plan,
-    checked: tuple[Task, Plan],
-    *,
-    own_model: tuple[Task, Plan] | None = None,
-    seed: int = 0,
-) -> tuple[CheckResult, ...]:
-    """Return the results of all implementation checks of a claim except those of trials.
-
-    A move that is longer than the law's bound is no failure where the claim's epsilon covers it at the law's noise,
-    whichever check measured it.
-
-    Args:
-        fit: returns the protection and the claim as the defense prepares them for a plan.
-        claim, own: the claim, and the plan for which it is stated.
-        checked: the federation that is run.
-        own_model: a few clients with the claim's own model, where the federation has another one.
-    """
-    task, plan = checked
-    there, whole = fit(plan), replace(own, layout=plan.layout)
-    # Hooks are called on given rows, so that all clients of the claim's plan can take part.
-    hooks = there if whole == plan else fit(whole)
-    of_hooks = hook_runs(task, whole, hooks.protection, hooks.claim, seed=seed)
-    of_checked = of_hooks if hooks is there else hook_runs(*checked, there.protection, there.claim, seed=seed)
-    replayed = _replayed(there, fit, checked, own_model, of_checked, seed)
-    hooked = () if hooks.unprepared else of_hooks.checks()
-    moves, laws = with_law_checks(fit(own).protection, claim, own, (*replayed, *hooked))
-    measured: tuple[CheckResult, ...] = ()
-    if not there.unprepared:
-        about = plan if there.again else own
-        given = (task, plan, there.protection, there.claim, about)
-        measured = (*measured_checks(*given, seed=seed), *pure_checks(*given, seed=seed))
-    return (*moves[: len(replayed)], *laws, *measured, *moves[len(replayed) :])
-
-
-def received_checks(
-    fit: Callable[[Plan], Fitted], own: Plan, small: tuple[Task, Plan], *, most: int = MOST_TRIALS, seed: int = 0
-) -> tuple[CheckResult, ...]:
-    """Return the results of the trials of everything that the claim's observer receives.
-
-    Args:
-        small: a federation that can be run thousands of times.
-        most: runs with and without the unit, at most, each.
-    """
-    task, plan = small
-    there = fit(plan)
-    reason = there.reason
-    if not reason and not there.again and plan.clients < own.clients:
-        reason = f"the protection was prepared for {own.clients} clients, and not for {plan.clients}"
-    if reason:
-        return (VIEW.skipped(reason),)
-    return view_checks(task, plan, there.protection, there.claim, most=most, seed=seed)
-
-
-def _replayed(
-    there: Fitted,
-    fit: Callable[[Plan], Fitted],
-    checked: tuple[Task, Plan],
-    own_model: tuple[Task, Plan] | None,
-    runs: HookRuns,
-    seed: int,
-) -> tuple[CheckResult, ...]:
-    if there.unprepared:
-        return (MESSAGE.skipped(there.reason),)
-    checks = check_claim(*checked, there.protection, there.claim, seed=seed, seen=runs.seen)
-    if own_model is None or (same := fit(own_model[1])).unprepared:
-        return checks
-    return with_own_model(checks, *own_model, same.protection, same.claim, seed=seed)

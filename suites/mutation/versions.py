@@ -15,6 +15,7 @@ from ...audit.check import CheckResult
 from ...audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
 from ...audit.estimators.release_tests import BrokenRelease, GaussianRelease, release_scores
 from ...checks.canaries import absent_row, clients_of_user, copies_of
+from ...checks.claim_checks import Fitted, claim_checks, received_checks
 from ...checks.results import worst_results
 from ...defenses.controls.case import Case, Fault
 from ...defenses.controls.fault import Mechanism, Mutant, Score, correct_version
@@ -32,7 +33,7 @@ from ...fl.sampling import Full, Poisson
 from ...fl.streams import Streams
 from ...fl.task import Task, build_task
 from ...fl.training.local import Batch
-from ..audits.case import Fitted, claim_checks, received_checks, release_of
+from ..audits.case import release_of
 from ..audits.planted_canary import canary_words
 
 

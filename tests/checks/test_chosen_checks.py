@@ -7,8 +7,8 @@ import pytest
 import torch
 from fedassay.audit.check import AS_SAMPLED
 from fedassay.audit.claim import Adjacency
+from fedassay.checks.claim_checks import hook_runs
 from fedassay.checks.given_rows import CONSTELLATIONS, COSINES, LEVELS, HookSetup, draw_surroundings, in_constellations
-from fedassay.checks.hook_checks import hook_runs
 from fedassay.checks.sampled import Sampled
 from fedassay.checks.searches import chosen_check, with_one_label
 from fedassay.checks.seen_laws import SeenLaws

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from fedassay.audit.check import AS_SAMPLED, MEASURED
+from fedassay.checks.claim_checks import HookRuns, _sampled
 from fedassay.checks.coverage import power_of_checks
 from fedassay.checks.given_rows import HookSetup
-from fedassay.checks.hook_checks import HookRuns, _sampled
 from fedassay.checks.measured import measured_checks
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.fl.laws import clip

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fedassay.audit.check import AS_SAMPLED
 from fedassay.audit.claim import Claim
-from fedassay.checks.hook_checks import hook_runs
+from fedassay.checks.claim_checks import hook_runs
 from fedassay.checks.searches import driven_check
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.fl.laws import clip, row_norms

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 from fedassay.audit.check import FOLLOWED
+from fedassay.checks.claim_checks import _runs
 from fedassay.checks.given_rows import HookSetup
-from fedassay.checks.hook_checks import _runs
 from fedassay.checks.searches import followed_check
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.fl.laws import clip

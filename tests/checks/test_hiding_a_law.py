@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from fedassay.checks.claim_checks import Fitted, claim_checks, received_checks
 from fedassay.checks.coverage import power_of_checks
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.laws import clip
 from fedassay.fl.streams import normal
-from fedassay.suites.audits.case import Fitted, claim_checks, received_checks
 from fedassay.suites.conformance.check import toy_plan
 from hidden_law import without_law
 from toy_federation import toy_task

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 from fedassay.audit.check import TOGETHER
+from fedassay.checks.claim_checks import _around
 from fedassay.checks.given_rows import HookSetup
-from fedassay.checks.hook_checks import _around
 from fedassay.checks.sampled import Sampled
 from fedassay.checks.searches import joint_checks
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.audit.check import AS_SAMPLED
-from fedassay.checks.hook_checks import hook_runs
+from fedassay.checks.claim_checks import hook_runs
 from fedassay.checks.searches import longest_check
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 import torch
-from fedassay.checks.hook_checks import hook_runs
+from fedassay.checks.claim_checks import hook_runs
 from fedassay.defenses.local.categories.ldp_grr import LDPGRR
 from fedassay.defenses.local.defense import LocalProtection
 from fedassay.defenses.local.numbers.ldp_duchi import LDPDuchi

@@ -7,8 +7,8 @@ import pytest
 import torch
 from fedassay.audit.check import AS_SAMPLED, MEASURED, ONCE, PARTICIPATION
 from fedassay.checks import sampled as sampled_checks
+from fedassay.checks.claim_checks import hook_runs
 from fedassay.checks.given_rows import draw_surroundings
-from fedassay.checks.hook_checks import hook_runs
 from fedassay.checks.measured import measured_checks
 from fedassay.defenses.accounting.stated_laws import claim_from_noise
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection

@@ -7,9 +7,9 @@ import pytest
 import torch
 from fedassay.audit.check import AMPLIFIED, LOCAL, MASKS, ORDER
 from fedassay.audit.claim import Unit
+from fedassay.checks.claim_checks import _masks
 from fedassay.checks.events import local_checks
 from fedassay.checks.given_rows import HookSetup
-from fedassay.checks.hook_checks import _masks
 from fedassay.checks.masks import _between_runs
 from fedassay.checks.shuffled import _pairs, amplified_checks, shuffle_checks
 from fedassay.defenses.secure.distributed_gaussian import DistributedGaussian, DistributedGaussianProtection

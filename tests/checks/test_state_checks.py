@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from fedassay.audit.check import TOGETHER
-from fedassay.checks.hook_checks import hook_runs
+from fedassay.checks.claim_checks import hook_runs
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import normal

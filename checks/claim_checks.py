@@ -1,11 +1,13 @@
-"""Run every check that calls the hooks of a defense in many small surroundings, drawn by seed."""
+"""Run every implementation check of one claim: replays, calls of hooks, the published law, measurements, and trials of
+everything that is received.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-from ..audit.check import AMPLIFIED, AS_SAMPLED, EVENTS, LOCAL, MASKS, ORDER, CheckResult
+from ..audit.check import AMPLIFIED, AS_SAMPLED, EVENTS, LOCAL, MASKS, MESSAGE, ORDER, VIEW, CheckResult
 from ..audit.claim import Claim, Unit
 from ..audit.observer import FINAL_MODEL, SHUFFLED
 from ..fl.plan import Plan
@@ -13,11 +15,16 @@ from ..fl.protection import Protection
 from ..fl.task import Task
 from .events import event_checks, local_checks
 from .given_rows import HookSetup, Surroundings
+from .law import with_law_checks
 from .masks import mask_checks
+from .measured import measured_checks
+from .pure import pure_checks
+from .replay import check_claim, with_own_model
 from .sampled import Sampled, sampled_checks
 from .searches import chosen_check, driven_check, followed_check, joint_checks, longest_check, state_check
 from .seen_laws import SeenLaws
 from .shuffled import amplified_checks, shuffle_checks
+from .trials import MOST_RUNS, view_checks
 
 _ROUNDS, _RUNS, _LEAST = 5, 256, 8
 """Rounds and runs of one claim at most, and runs at least."""
@@ -192,3 +199,92 @@ def _guarded(name: str, made: Callable[[], Iterable[CheckResult]]) -> Iterator[C
     except Exception as error:  # A user's own hooks may raise anything, and other checks still apply.
         words = f"the hooks could not be run: {type(error).__name__}: {error}"
         yield CheckResult(name=f"checks after {name}" if name in given else name, passed=None, witness=words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """A protection prepared for the plan that is run, with the claim that its defense states there.
+
+    Args:
+        reason: why runs under this plan are no evidence about the audited claim; empty where they are.
+        unprepared: whether the protection is not one that the defense prepared for a claim under this plan.
+        again: whether the defense was prepared again; else the protection is that of the claim's own plan.
+    """
+
+    protection: Protection
+    claim: Claim
+    reason: str = ""
+    unprepared: bool = False
+    again: bool = False
+
+
+def claim_checks(
+    fit: Callable[[Plan], Fitted],
+    claim: Claim,
+    own: Plan,
+    checked: tuple[Task, Plan],
+    *,
+    own_model: tuple[Task, Plan] | None = None,
+    seed: int = 0,
+) -> tuple[CheckResult, ...]:
+    """Return the results of all implementation checks of a claim except those of trials.
+
+    A move that is longer than the law's bound is no failure where the claim's epsilon covers it at the law's noise,
+    whichever check measured it.
+
+    Args:
+        fit: returns the protection and the claim as the defense prepares them for a plan.
+        claim, own: the claim, and the plan for which it is stated.
+        checked: the federation that is run.
+        own_model: a few clients with the claim's own model, where the federation has another one.
+    """
+    task, plan = checked
+    there, whole = fit(plan), replace(own, layout=plan.layout)
+    # Hooks are called on given rows, so that all clients of the claim's plan can take part.
+    hooks = there if whole == plan else fit(whole)
+    of_hooks = hook_runs(task, whole, hooks.protection, hooks.claim, seed=seed)
+    of_checked = of_hooks if hooks is there else hook_runs(*checked, there.protection, there.claim, seed=seed)
+    replayed = _replayed(there, fit, checked, own_model, of_checked, seed)
+    hooked = () if hooks.unprepared else of_hooks.checks()
+    moves, laws = with_law_checks(fit(own).protection, claim, own, (*replayed, *hooked))
+    measured: tuple[CheckResult, ...] = ()
+    if not there.unprepared:
+        about = plan if there.again else own
+        given = (task, plan, there.protection, there.claim, about)
+        measured = (*measured_checks(*given, seed=seed), *pure_checks(*given, seed=seed))
+    return (*moves[: len(replayed)], *laws, *measured, *moves[len(replayed) :])
+
+
+def received_checks(
+    fit: Callable[[Plan], Fitted], own: Plan, small: tuple[Task, Plan], *, most: int = MOST_RUNS, seed: int = 0
+) -> tuple[CheckResult, ...]:
+    """Return the results of the trials of everything that the claim's observer receives.
+
+    Args:
+        small: a federation that can be run thousands of times.
+        most: runs with and without the unit, at most, each.
+    """
+    task, plan = small
+    there = fit(plan)
+    reason = there.reason
+    if not reason and not there.again and plan.clients < own.clients:
+        reason = f"the protection was prepared for {own.clients} clients, and not for {plan.clients}"
+    if reason:
+        return (VIEW.skipped(reason),)
+    return view_checks(task, plan, there.protection, there.claim, most=most, seed=seed)
+
+
+def _replayed(
+    there: Fitted,
+    fit: Callable[[Plan], Fitted],
+    checked: tuple[Task, Plan],
+    own_model: tuple[Task, Plan] | None,
+    runs: HookRuns,
+    seed: int,
+) -> tuple[CheckResult, ...]:
+    if there.unprepared:
+        return (MESSAGE.skipped(there.reason),)
+    checks = check_claim(*checked, there.protection, there.claim, seed=seed, seen=runs.seen)
+    if own_model is None or (same := fit(own_model[1])).unprepared:
+        return checks
+    return with_own_model(checks, *own_model, same.protection, same.claim, seed=seed)
