@@ -101,7 +101,7 @@ def found_of(own, queries=(1,), trials=2000):
     job = TransferAuditJob(
         federation=spec, defense=own, claim=claim, seed=0, alpha=0.01, cell=Cell(cell_id="c", facts={})
     )
-    return job.found()
+    return job.found()[0]
 
 
 HELD = ("random response", "all teachers alike")

@@ -127,9 +127,9 @@ def test_a_run_that_was_stopped_resumes_to_the_same_rows(assay, quick, timeless,
             raise KeyboardInterrupt
         return attacked(*arguments)
 
-    attacked, folder = trial._attacked, tmp_path / "stopped"
+    attacked, folder = trial.TransferTrialJob.attacked, tmp_path / "stopped"
     with monkeypatch.context() as patched:
-        patched.setattr(trial, "_attacked", stopping)
+        patched.setattr(trial.TransferTrialJob, "attacked", stopping)
         with pytest.raises(KeyboardInterrupt):
             fedassay.run(str(path), jobs=1, folder=folder, report=False)
     before = Store(folder).finished()
