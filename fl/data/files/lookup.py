@@ -116,13 +116,13 @@ def dataset_from(found: Any, name: str, options: Mapping[str, Any] | None = None
     ``options``: those of the reader of the same kind of data; none for a ``Dataset``. A table may have the columns
     ``label``, ``owner`` and ``split``. Raises ValueError for anything else, and as the readers do.
     """
-    import pandas
-
     given = dict(options or {})
     if isinstance(found, Dataset):
         if given:
             raise ValueError(f"a Dataset has no option {min(given)!r}; it has: none")
         return found
+    import pandas
+
     if isinstance(found, pandas.DataFrame):
         columns = {"split": "split"} if "split" in found and "label" in found else {}
         table = options_from(TableOptions, columns | given, "a table of pandas")

@@ -68,8 +68,11 @@ def dataset_of(
         notes = (*notes, note)
     elif labels.task == CLASSIFICATION and "targets" not in samples and len(np.unique(samples["labels"][~test])) < 2:
         raise ValueError(f"{file} must have labels of at least two classes among its training samples, got one")
+    first = len(test) - int(test.sum())
+    # Slices need no memory of their own, where the test part is the end.
+    train_rows, test_rows = (~test, test) if test[:first].any() else (slice(first), slice(first, None))
     tensors: dict[str, Any] = {}
-    for part, chosen in (("train", ~test), ("test", test)):
+    for part, chosen in (("train", train_rows), ("test", test_rows)):
         for key, array in samples.items():
             tensors[f"{part}_{key}"] = torch.from_numpy(np.ascontiguousarray(array[chosen]))
     if "owners" in samples:
@@ -253,8 +256,8 @@ def _remarks(values: np.ndarray, test: np.ndarray, labels: Labels) -> list[str]:
             found.append(f"Labels that are equal in all training rows, and cannot be learnt: {first_of(sure)}.")
     if labels.task == CLASSIFICATION:
         for part, chosen in (("training", ~test), ("test", test)):
-            absent = [name for number, name in enumerate(names) if number not in np.unique(values[chosen])]
-            if absent:
+            counts = np.bincount(values[chosen], minlength=labels.classes)
+            if absent := [name for name, count in zip(names, counts, strict=True) if not count]:
                 found.append(f"Classes without a {part} sample: {first_of(absent)}.")
         if not labels.names and not (values[~test] == 0).any():
             found.append("No training sample has class 0: class numbers are kept as they are, and start at 0.")
