@@ -22,17 +22,20 @@ from ..data_folder import cache_folder
 from ..dataset import Dataset
 from .arrays import ArrayOptions, dataset_of_arrays, read_npz, write_npz
 from .features import TableOptions, dataset_of_table, read_table_file
-from .images import FolderOptions, ImageOptions, read_image_folder, sub_folders
-from .options import options_from
-from .torch_data import (
+from .images import (
     PREFIX,
+    FolderOptions,
     HuggingFaceOptions,
+    ImageOptions,
     TorchvisionOptions,
     from_torch,
     is_saved_dataset,
     read_hugging_face,
+    read_image_folder,
     read_torchvision,
+    sub_folders,
 )
+from .options import options_from
 
 Reader = tuple[Callable[[Path, str, Any], Dataset], type[Any]]
 _FILES: dict[str, Reader] = {

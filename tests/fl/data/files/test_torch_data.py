@@ -7,9 +7,8 @@ import sys
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.data.files.images import ImageOptions
+from fedassay.fl.data.files.images import ImageOptions, from_torch
 from fedassay.fl.data.files.lookup import DataFile
-from fedassay.fl.data.files.torch_data import from_torch
 from PIL import Image
 from torch.utils.data import TensorDataset
 
