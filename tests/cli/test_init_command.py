@@ -96,19 +96,6 @@ def test_its_test_passes_at_once_and_half_the_noise_fails_with_all_that_one_need
     assert_all_that_one_needs_is_printed(text)
 
 
-@pytest.mark.processes
-def test_the_same_from_a_shell_with_every_core(tmp_path, python_m):
-    code, text = python_m(tmp_path, "fedassay", "init", "demo")
-    assert code == 0, text
-    assert {str(path.relative_to(tmp_path / "demo")) for path in (tmp_path / "demo").rglob("*")} >= FILES
-    code, text = python_m(tmp_path / "demo", "pytest")
-    assert code == 0, text
-    halve_the_noise(tmp_path / "demo")
-    code, text = python_m(tmp_path / "demo", "pytest")
-    assert code == 1
-    assert_all_that_one_needs_is_printed(text)
-
-
 @pytest.mark.simulations
 def test_every_file_that_the_workflow_names_is_written_and_asks_for_the_version_that_measured(demo):
     """actions/setup-python fails where its cache finds no such file, and pip where it is to install from one."""
