@@ -35,6 +35,11 @@ class Uploads:
     model: Tensor
     senders: tuple[int, ...]
 
+    def only(self, rows: Tensor) -> "Uploads":
+        """Return the uploads of some ``rows (m,)``, in that order."""
+        senders = tuple(self.senders[row] for row in rows.tolist())
+        return replace(self, values=self.values[rows], gradients=self.gradients[rows], senders=senders)
+
 
 def read_uploads(view: View, knowledge: Knowledge, round: int) -> Uploads:
     """Return the round's uploads as gradients: a FedSGD upload is minus the gradient, a FedAvg upload is a negative

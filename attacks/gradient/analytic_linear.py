@@ -12,14 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...audit.evidence import Reconstructions
 from ...fl.layout import Layout
 from ...fl.models.layers import Normalisation
 from ...fl.objective import TASKS
-from ...fl.recorder import View
 from ..attack import Knowledge, Undefined
-from ..uploads import read_uploads
-from .image_attack import ImageAttack, ImageLots, lot_labels, lots_evidence, of_equal_lots, samples_behind
+from ..uploads import Uploads
+from .image_attack import ImageAttack, ImageLots, lot_labels
 
 # Quotients of two rows at most so far apart in each pixel come from one image: single precision keeps them to 1e-6.
 _ALIKE = 1e-4
@@ -39,24 +37,17 @@ class AnalyticLinear(ImageAttack):
 
     tasks: ClassVar[tuple[str, ...]] = TASKS
 
-    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
-        """Return the recovered images and labels, upload by upload.
-
-        Raises:
-            Undefined: if the model's first layer is not fully connected with a bias.
-            ValueError: for a zero or non-finite upload.
+    def lots(self, uploads: Uploads, k: int, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
+        """Return the images read from each upload, and its labels. Raises Undefined if the model's first layer is not
+        fully connected with a bias.
         """
-        uploads, network = read_uploads(view, knowledge, self.round), knowledge.network
+        network = knowledge.network
         weights, biases = _first_layer(uploads.gradients, network.layout, network.shape)
         if network.normalisation is not None:
             weights = _of_pixels(weights, biases, network.normalisation, network.shape)
-        found = []
-        for rows in of_equal_lots(knowledge.plan, uploads):
-            k = samples_behind(knowledge.plan, uploads.senders[int(rows[0])])
-            labels = lot_labels(uploads.gradients[rows], uploads.model, network, k, knowledge.public_images)
-            images = torch.stack([lone_images(weights[row], biases[row], k) for row in rows.tolist()])
-            found.append((rows, ImageLots(images=images.view(len(rows), k, *network.shape), labels=labels)))
-        return lots_evidence(found, view)
+        labels = lot_labels(uploads.gradients, uploads.model, network, k, knowledge.public_images)
+        images = torch.stack([lone_images(*row, k) for row in zip(weights, biases, strict=True)])
+        return ImageLots(images=images.view(len(images), k, *network.shape), labels=labels)
 
 
 def lone_images(weights: Tensor, biases: Tensor, k: int) -> Tensor:

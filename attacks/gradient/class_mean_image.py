@@ -4,12 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...audit.evidence import Reconstructions
-from ...fl.recorder import View
 from ..attack import Knowledge
 from ..labels.label_attack import class_means
-from ..uploads import read_uploads
-from .image_attack import ImageAttack, ImageLots, lot_labels, lots_evidence, of_equal_lots, samples_behind
+from ..uploads import Uploads
+from .image_attack import ImageAttack, ImageLots, lot_labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,16 +19,9 @@ class ClassMeanImage(ImageAttack):
     that does no better has revealed only the labels.
     """
 
-    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
-        """Return one image and label per sample, shapes ``(n, c, h, w)`` and ``(n,)``. Raises ValueError for a zero or
-        non-finite upload.
-        """
-        uploads, network, images = read_uploads(view, knowledge, self.round), knowledge.network, knowledge.public_images
+    def lots(self, uploads: Uploads, k: int, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
+        network, images = knowledge.network, knowledge.public_images
         # Rounding may leave a mean of values in [0, 1] slightly outside of it.
         means = class_means(images, knowledge.public_labels, network.classes).clamp(0, 1)
-        found = []
-        for rows in of_equal_lots(knowledge.plan, uploads):
-            k = samples_behind(knowledge.plan, uploads.senders[int(rows[0])])
-            labels = lot_labels(uploads.gradients[rows], uploads.model, network, k, images)
-            found.append((rows, ImageLots(images=means[labels], labels=labels)))
-        return lots_evidence(found, view)
+        labels = lot_labels(uploads.gradients, uploads.model, network, k, images)
+        return ImageLots(images=means[labels], labels=labels)

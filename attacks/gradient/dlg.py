@@ -7,14 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...audit.evidence import Reconstructions
 from ...fl.models.network import Network
 from ...fl.objective import TASKS
-from ...fl.recorder import View
 from ...fl.streams import normal
 from ..attack import Knowledge
-from ..uploads import Uploads, read_uploads
-from .image_attack import ImageLots, SearchAttack, lots_evidence, of_equal_lots, samples_behind
+from ..uploads import Uploads
+from .image_attack import ImageLots, SearchAttack
 from .search import MEMORY, Minimum, minimise, upload_parts
 
 
@@ -36,20 +34,11 @@ class DLG(SearchAttack):
     tasks: ClassVar[tuple[str, ...]] = TASKS
     learning_rate: float = 1.0
 
-    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
-        """Return the reconstructed images and labels, upload by upload. Raises ValueError for a zero or non-finite
-        upload.
-        """
-        uploads, found = read_uploads(view, knowledge, self.round), []
-        for rows in of_equal_lots(knowledge.plan, uploads):
-            k = samples_behind(knowledge.plan, uploads.senders[int(rows[0])])
-            found.append((rows, self._matched(rows, k, uploads, knowledge.network, rng)))
-        return lots_evidence(found, view)
-
-    def _matched(self, rows: Tensor, k: int, uploads: Uploads, network: Network, rng: np.random.Generator) -> ImageLots:
-        count, kept = len(rows) * self.restarts, network.layout.model_dim
+    def lots(self, uploads: Uploads, k: int, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
+        network = knowledge.network
+        count, kept = len(uploads.senders) * self.restarts, network.layout.model_dim
         # Without inert weights, which carry noise but no data.
-        targets = uploads.gradients[rows, :kept].repeat_interleave(self.restarts, 0)
+        targets = uploads.gradients[:, :kept].repeat_interleave(self.restarts, 0)
         pixels, found = k * int(np.prod(network.shape)), []
         start = normal(rng, (count, pixels + k * network.classes)).to(uploads.model)
         # L-BFGS stores steps and changes of the gradient, which take memory like the images themselves.

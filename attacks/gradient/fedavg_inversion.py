@@ -5,19 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from ...audit.evidence import Reconstructions
-from ...fl.recorder import View
 from ...fl.streams import uniform
 from ..attack import Knowledge
-from ..uploads import Uploads, read_uploads
+from ..uploads import Uploads
 from .image_attack import (
     ImageLots,
     SearchAttack,
     check_weight,
     lot_labels,
-    lots_evidence,
-    of_equal_lots,
-    samples_behind,
     simulated_updates,
     soft,
 )
@@ -44,27 +39,18 @@ class FedAvgInversion(SearchAttack):
         super().__post_init__()
         check_weight("total_variation", self.total_variation)
 
-    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
-        """Return the reconstructed images and labels, upload by upload.
-
-        Raises:
-            Undefined: where local steps cannot be simulated (Adam, a client's own control variate).
-            ValueError: for a zero or non-finite upload.
+    def lots(self, uploads: Uploads, k: int, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
+        """Return the reconstructed images and labels. Raises Undefined where local steps cannot be simulated (Adam, a
+        client's own control variate).
         """
-        uploads = read_uploads(view, knowledge, self.round)
-        groups = of_equal_lots(knowledge.plan, uploads)
-        return lots_evidence([(rows, self._inverted(rows, uploads, knowledge, rng)) for rows in groups], view)
-
-    def _inverted(self, rows: Tensor, uploads: Uploads, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
-        network, plan, client = knowledge.network, knowledge.plan, uploads.senders[int(rows[0])]
-        k = samples_behind(plan, client)
-        labels = lot_labels(uploads.gradients[rows], uploads.model, network, k, knowledge.public_images)
+        network, plan, client = knowledge.network, knowledge.plan, uploads.senders[0]
+        labels = lot_labels(uploads.gradients, uploads.model, network, k, knowledge.public_images)
         # Restarts of one upload are adjacent and share its labels.
         labels = labels.repeat_interleave(self.restarts, 0)
         cosine = Cosine(
             network=network,
             model=uploads.model,
-            gradients=uploads.values[rows].repeat_interleave(self.restarts, 0),
+            gradients=uploads.values.repeat_interleave(self.restarts, 0),
             labels=soft(labels, network, uploads.model),
             total_variation=self.total_variation,
         )

@@ -6,20 +6,15 @@ import numpy as np
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from ...audit.evidence import Reconstructions
-from ...fl.recorder import View
 from ...fl.streams import uniform
 from ..attack import Knowledge
-from ..uploads import Uploads, read_uploads
+from ..uploads import Uploads
 from .image_attack import (
     PUBLIC,
     ImageLots,
     SearchAttack,
     check_weight,
     lot_labels,
-    lots_evidence,
-    of_equal_lots,
-    samples_behind,
     shown_dropout,
     soft,
 )
@@ -56,21 +51,11 @@ class GradInversion(SearchAttack):
         check_weight("consistency", self.consistency)
         check_weight("statistics", self.statistics)
 
-    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
-        """Return the reconstructed images and labels, upload by upload. Raises ValueError for a zero or non-finite
-        upload.
-        """
-        uploads = read_uploads(view, knowledge, self.round)
-        groups = of_equal_lots(knowledge.plan, uploads)
-        return lots_evidence([(rows, self._inverted(rows, uploads, knowledge, rng)) for rows in groups], view)
-
-    def _inverted(self, rows: Tensor, uploads: Uploads, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
-        network, gradients = knowledge.network, uploads.gradients[rows]
-        k = samples_behind(knowledge.plan, uploads.senders[int(rows[0])])
+    def lots(self, uploads: Uploads, k: int, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
+        network, gradients = knowledge.network, uploads.gradients
         labels = lot_labels(gradients, uploads.model, network, k, knowledge.public_images)
         labels = labels.repeat_interleave(self.restarts, 0)
-        senders = [uploads.senders[row] for row in rows.tolist()]
-        dropout = shown_dropout(gradients, network, knowledge.plan, senders)
+        dropout = shown_dropout(gradients, network, knowledge.plan, uploads.senders)
         cosine = Cosine(
             network=network,
             model=uploads.model,

@@ -23,7 +23,7 @@ from ...fl.plan import Plan
 from ...fl.recorder import View
 from ..attack import Attack, Knowledge, Undefined
 from ..labels.idlg import inferred_labels
-from ..uploads import Uploads, check_round, upload_senders, upload_setting
+from ..uploads import Uploads, check_round, read_uploads, upload_senders, upload_setting
 from .search import Objective, Search, Slopes, best_restarts, upload_parts
 
 # Predictions or batch statistics are taken of at most so many public images.
@@ -182,6 +182,24 @@ class ImageAttack(Attack, ABC):
 
     def __post_init__(self) -> None:
         check_round(self.round)
+
+    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
+        """Return the images and labels that `lots` finds, upload by upload. Raises ValueError for a zero or non-finite
+        upload.
+        """
+        uploads, found = read_uploads(view, knowledge, self.round), []
+        for rows in of_equal_lots(knowledge.plan, uploads):
+            alike = uploads.only(rows)
+            found.append((rows, self.lots(alike, samples_behind(knowledge.plan, alike.senders[0]), knowledge, rng)))
+        return lots_evidence(found, view)
+
+    def lots(self, uploads: Uploads, k: int, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
+        """Return one batch of k images and labels for each of some ``uploads``, which have k samples and equal lots
+        behind them.
+        """
+        raise TypeError(
+            f"every image attack must define lots(uploads, k, knowledge, rng), but {type(self).__name__} does not"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,13 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...audit.evidence import Reconstructions
 from ...fl.models.layers import LAYER
 from ...fl.objective import TASKS
-from ...fl.recorder import View
 from ..attack import Knowledge, Undefined
-from ..uploads import read_uploads
-from .image_attack import ImageAttack, ImageLots, lot_labels, lots_evidence, of_equal_lots, samples_behind
+from ..uploads import Uploads
+from .image_attack import ImageAttack, ImageLots, lot_labels
 
 # How far outside [0, 1] or its bin a quotient may lie: gradients are differences of single-precision sums.
 _ROUNDING = 1e-3
@@ -40,40 +38,25 @@ class Imprint(ImageAttack):
 
     tasks: ClassVar[tuple[str, ...]] = TASKS
 
-    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
-        """Return the recovered images and labels, upload by upload; in batches of several samples, labels are not
-        matched to images.
-
-        Raises:
-            Undefined: if the model has no imprint layer, or training has changed it.
-            ValueError: for a zero or non-finite upload.
+    def lots(self, uploads: Uploads, k: int, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
+        """Return the images read from each upload, and its labels, which are not matched to several images. Raises
+        Undefined if the model has no imprint layer, or training has changed it.
         """
         network = knowledge.network
         if not network.bins:
             raise Undefined(
                 f'the attack needs the imprint layer of model "imprint", which the model {network.model} lacks'
             )
-        uploads = read_uploads(view, knowledge, self.round)
         layer, moved = network.layout.unflatten(uploads.model), network.layout.unflatten(uploads.gradients)
         measure, offsets = layer[f"{LAYER}.bins.weight"], layer[f"{LAYER}.bins.bias"]
         if not bool((measure == measure[0]).all()):
             raise Undefined(
                 f"training has changed the imprint layer before round {self.round}, so no image can be read from it"
             )
-        found = []
-        for rows in of_equal_lots(knowledge.plan, uploads):
-            k = samples_behind(knowledge.plan, uploads.senders[int(rows[0])])
-            labels = lot_labels(uploads.gradients[rows], uploads.model, network, k, knowledge.public_images)
-            images = [
-                binned_images(
-                    moved[f"{LAYER}.bins.weight"][row], moved[f"{LAYER}.bins.bias"][row], measure[0], offsets, k
-                )
-                for row in rows.tolist()
-            ]
-            found.append(
-                (rows, ImageLots(images=torch.stack(images).view(len(rows), k, *network.shape), labels=labels))
-            )
-        return lots_evidence(found, view)
+        rows = zip(moved[f"{LAYER}.bins.weight"], moved[f"{LAYER}.bins.bias"], strict=True)
+        images = torch.stack([binned_images(*row, measure[0], offsets, k) for row in rows])
+        labels = lot_labels(uploads.gradients, uploads.model, network, k, knowledge.public_images)
+        return ImageLots(images=images.view(len(images), k, *network.shape), labels=labels)
 
 
 def binned_images(weights: Tensor, biases: Tensor, measure: Tensor, offsets: Tensor, k: int) -> Tensor:
