@@ -11,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 from ...attacks.attack import Attack, Evidence, Knowledge, Level
 from ...attacks.membership.shadow_attack import ShadowAttack
 from ...attacks.shadow_bank import ShadowBank
+from ...audit.evidence import LabelCounts, Reconstructions, TokenGuesses
 from ...audit.parts import Spec
 from ...defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from ...fl.engine import run_federation
@@ -55,7 +56,25 @@ def runs(subject: Subject) -> str | None:
     require(all(np.isfinite(array).all() for array in arrays), "its evidence holds NaN or infinity")
     if seen.probe is not None and hasattr(evidence, "values"):
         require(len(evidence.values) == len(seen.probe.member), "it must give one row of scores per candidate")
+    clients, network = seen.task.clients, seen.task.network
+    if isinstance(evidence, LabelCounts | TokenGuesses):
+        require(evidence.counts.shape == (clients, network.classes), "it must count each class for each upload")
+    if isinstance(evidence, Reconstructions):
+        uploads = range(clients) if evidence.uploads is None else np.unique(evidence.uploads)
+        require(list(uploads) == list(range(clients)), "it must give images of each upload")
+        require(evidence.images.shape[1:] == network.shape, f"its images have shape {evidence.images.shape[1:]}")
     return type(evidence).__name__
+
+
+def looks(subject: Subject) -> str | None:
+    """Evidence from other runs differs, unless it is marked as a null attack."""
+    attack: Attack = subject.make()
+    seen = _observed(attack)
+    ours, others = _arrays(_evidence(attack, seen)), [_observed(attack, seed=seed).view for seed in (1, 2, 3)]
+    same = all(equal(ours, _arrays(_evidence(attack, dataclasses.replace(seen, view=view)))) for view in others)
+    require(not same or attack.null, "three other runs give the same evidence: mark an attack that looks at none null")
+    require(same or not attack.null, "it is marked null, and other runs give other evidence")
+    return None
 
 
 def deterministic(subject: Subject) -> str | None:
@@ -68,7 +87,10 @@ def deterministic(subject: Subject) -> str | None:
     require(equal(first, again), "equal generators give other evidence: it keeps state or draws elsewhere")
     require((plans[0] is None) == (plans[1] is None), "equal generators give other candidates")
     if plans[0] is not None and plans[1] is not None:
-        require(equal(plans[0].member, plans[1].member), "equal generators give other candidates")
+        member = plans[0].member
+        require(equal(member, plans[1].member), "equal generators give other candidates")
+        require(equal(plans[0].shown.images, plans[1].shown.images), "equal generators show other candidates")
+        require(0 < member.sum() < member.size, "its candidates must be members and others")
     return None
 
 
@@ -76,11 +98,16 @@ def inputs_kept(subject: Subject) -> str | None:
     """It changes nothing of what it is given."""
     attack: Attack = subject.make()
     seen = _observed(attack)
-    kept = copy.deepcopy((seen.view.final_model, seen.knowledge.public_images, seen.knowledge.public_labels))
+    kept = copy.deepcopy(_given(seen))
     _evidence(attack, seen)
-    now = (seen.view.final_model, seen.knowledge.public_images, seen.knowledge.public_labels)
-    require(equal(now, kept), "it changed the models or the public data that it was given")
+    require(equal(_given(seen), kept), "it changed the models or the public data that it was given")
     return None
+
+
+def _given(seen: Observed) -> list[Any]:
+    """What an attack may read: models, public data, and what it sees of each round."""
+    rounds = [value for one in seen.view.rounds for value in (one.broadcast, one.reports and one.reports.values)]
+    return [seen.view.final_model, seen.knowledge.public_images, seen.knowledge.public_labels, *rounds]
 
 
 def blind_to_the_truth(subject: Subject) -> str | None:
@@ -200,6 +227,7 @@ ATTACK_CHECKS: tuple[Check, ...] = (
     inputs_kept,
     blind_to_the_truth,
     null_case,
+    looks,
     less_is_refused,
     can_be_sent,
 )

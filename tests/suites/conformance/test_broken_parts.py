@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.conformance.conformance import check_part
+from fedassay.suites.conformance.conformance import check_part, kind_of
 
 PRELUDE = """\
 import random, time
@@ -385,3 +385,21 @@ def test_a_model_whose_gradients_need_a_loop_gets_a_remark_and_no_warning(own_mo
     assert all(outcome.passed for outcome in outcomes)
     assert sum("one sample at a time" in outcome.remark for outcome in outcomes) == 1
     assert not list(recwarn)
+
+
+def test_the_kind_is_found_out_from_the_name_or_from_the_part(own_module):
+    assert kind_of("dp_sgd") == "defense"
+    assert kind_of("dirichlet") == "partition"
+    with pytest.raises(ConfigError, match="give --kind model or --kind attack"):
+        kind_of("imprint")
+    with pytest.raises(ConfigError, match="unknown part 'dp_sgdd'; known: dp_sgd"):
+        kind_of("dp_sgdd")
+    module = own_module(
+        "from fedassay.fl.partitions import IID\nfrom fedassay.fl.algorithms import FedSGD\n"
+        "from fedassay.defenses.without_dp.none import Undefended\n"
+        "def net(shape, classes): pass\ndef rows(): pass\ndef row(inputs): pass\ndef other(x, y): pass\n"
+    )
+    found = {name: kind_of(f"{module}:{name}") for name in ("IID", "FedSGD", "Undefended", "net", "rows", "row")}
+    assert list(found.values()) == ["partition", "algorithm", "defense", "model", "dataset", "canary"]
+    with pytest.raises(ConfigError, match="cannot be told from"):
+        kind_of(f"{module}:other")
