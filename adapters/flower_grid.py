@@ -33,6 +33,8 @@ try:
 except ImportError as error:
     raise ImportError("fedassay.adapters.flower needs Flower: pip install 'fedassay[flower]'") from error
 
+_NEEDED = "backend='ray' needs Ray: pip install 'flwr[simulation]'"
+
 
 Mod = Callable[[Any, Any, Callable[[Any, Any], Any]], Any]
 """A client-side mod of Flower: ``mod(message, context, call_next) -> reply``."""
@@ -283,9 +285,6 @@ class InnerMod:
             reply.content[name] = made
         self.made[node] = flat(made) - flat(received)
         return reply
-
-
-_NEEDED = "backend='ray' needs Ray: pip install 'flwr[simulation]'"
 
 
 class RayClients:

@@ -27,6 +27,12 @@ try:
 except ImportError as error:
     raise ImportError("fedassay.adapters.flower needs Flower: pip install 'fedassay[flower]'") from error
 
+QUIET = 1e-3
+"""Length, in clip norms, of an update that stands for an absent unit: Flower divides by lengths, and fails at zero."""
+_SINGLE = 2.0**-23
+_ROUNDING = 2.0**-22
+"""Relative rounding of a model in single precision, with a reserve."""
+
 _ADAPTIVE = (
     newer.DifferentialPrivacyServerSideAdaptiveClipping,
     newer.DifferentialPrivacyClientSideAdaptiveClipping,
@@ -99,13 +105,6 @@ def noise_of_updates_and_count(strategy: Any) -> float:
         return multiplier
     # Andrew et al. 2021, Theorem 1, with the deviation of the count.
     return float((multiplier**-2 + (2 * float(strategy.clipped_count_stddev)) ** -2) ** -0.5)
-
-
-QUIET = 1e-3
-"""Length, in clip norms, of an update that stands for an absent unit: Flower divides by lengths, and fails at zero."""
-_SINGLE = 2.0**-23
-_ROUNDING = 2.0**-22
-"""Relative rounding of a model in single precision, with a reserve."""
 
 
 def quiet_vector(direction: Tensor) -> Tensor:

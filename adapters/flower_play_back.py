@@ -41,7 +41,27 @@ from .flower_grid import (
 )
 from .flower_hooks import QUIET, StatedNoise, noises_reports, stated_by_mod, stated_noise
 from .flower_rounds import NOT_STARTED, Rounds, starting
-from .play_back import Shift, deviation_of, finite_check, held_lengths, largest_deviation, smallest_deviation
+from .play_back import (
+    Shift,
+    compared_multiplier,
+    deviation_of,
+    finite_check,
+    held_lengths,
+    largest_deviation,
+    over_noise,
+    smallest_deviation,
+)
+
+LENGTHS = (10.0, 1e20)
+"""Lengths of the unit's update, in clip norms."""
+_LONG = 10.0
+"""Length of other clients' updates that are clipped, in clip norms."""
+_DRAWS = 16
+_DIFFERENT = 1e-4
+"""Level at which the noise of a tensor counts as different from that of all tensors: a few numbers say little."""
+_PILOT = 64
+"""Plays without the unit, by seeds of their own, whose mean is taken for the release without noise."""
+_LAYOUT = Layout(names=("the movement",), shapes=((1,),))
 
 
 class _Started(BaseException):
@@ -195,16 +215,6 @@ class _Clients:
         return reply
 
 
-LENGTHS = (10.0, 1e20)
-"""Lengths of the unit's update, in clip norms."""
-_LONG = 10.0
-"""Length of other clients' updates that are clipped, in clip norms."""
-_SLACK = 5e-3
-_DRAWS = 16
-_DIFFERENT = 1e-4
-"""Level at which the noise of a tensor counts as different from that of all tensors: a few numbers say little."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Replies:
     """Which replies of a round arrive, and with which numbers of examples.
@@ -314,26 +324,17 @@ class FlowerPlayBack:
             return name.skipped(words)
         if not shifts:
             return name.skipped("the strategy releases nothing")
-        bound = math.inf if certain == 0 else 1 / certain
-        estimate = self.effective_multiplier(case)
-        if bound < claimed * (1 - _SLACK):
-            measured = min(estimate, bound)
-            return name.at_least(measured, claimed, unit="sensitivities", witness=shifts[0].witness)
-        words = f"of {len(shifts)} units; estimated {estimate:.4g}, claimed {claimed:.4g}"
-        return name.passes(words)
+        return compared_multiplier(name, shifts, certain, self.effective_multiplier(case), claimed)
 
     def _finite(self) -> CheckResult:
         """What updates that are zero or no numbers do."""
-        around = dict(self._surroundings(self._count(EQUAL)))["quiet"]
-
-        def tried(value: float) -> Tensor | None:
-            row = torch.zeros(1, around.shape[1], dtype=torch.float64)
-            row[0, 0] = value
-            return self.released(torch.cat([around, row]), EQUAL, self.seed)
-
-        updates = (("zero", 0.0), ("NaN", math.nan), ("infinite", math.inf))
-        tries = {f"an update of {name}": partial(tried, value) for name, value in updates}
-        return finite_check(tries, where="model", otherwise="clients that cannot send such updates")
+        return finite_check(
+            lambda updates: self.released(updates, EQUAL, self.seed),
+            dict(self._surroundings(self._count(EQUAL)))["quiet"],
+            {"an update of zero": 0.0, "an update of NaN": math.nan, "an update of infinite": math.inf},
+            where="model",
+            otherwise="clients that cannot send such updates",
+        )
 
     def _replayed(self) -> bool:
         rows = dict(self._surroundings(self._count(EQUAL) + 1))["split"]
@@ -417,29 +418,18 @@ class FlowerPlayBack:
         return self._noises[key]
 
     def _over(self, moved: Tensor, noise: FloatArray, deviation: Callable[[FloatArray], float]) -> float:
-        """Length of a movement in standard deviations of each tensor's noise; infinite where it is no number."""
-        if not bool(moved.isfinite().all()):
-            return math.inf
-        total = 0.0
-        for number, row in enumerate(moved):
-            for place in self.play.layout.slices.values():
-                length = float(torch.linalg.vector_norm(row[place]))
-                if length > 0:
-                    scale = _scale(noise[:, number], place, deviation)
-                    total += math.inf if scale == 0 else (length / scale) ** 2
-        return math.sqrt(total / len(moved))
+        """Length of a movement ``(rounds, d)`` in standard deviations of each tensor's noise, over the rounds' root."""
+        layout = self.play.layout
+        rounds = zip(moved, noise.transpose(1, 0, 2), strict=True)
+        found = [over_noise(row, layout, partial(_scale, drawn, deviation, layout)) for row, drawn in rounds]
+        return math.sqrt(sum(one**2 for one in found) / len(found))
 
 
-def _scale(noise: FloatArray, place: slice, deviation: Callable[[FloatArray], float]) -> float:
+def _scale(noise: FloatArray, deviation: Callable[[FloatArray], float], layout: Layout, name: str) -> float:
     """The deviation of one tensor's noise ``(draws, d)``: that of all tensors, unless the tensor's differs from it."""
-    own, together = noise[:, place], deviation_of(noise)
+    own, together = noise[:, layout.slices[name]], deviation_of(noise)
     low, high = smallest_deviation(own, _DIFFERENT), largest_deviation(own, _DIFFERENT)
     return deviation(noise) if low <= together <= high else deviation(own)
-
-
-_PILOT = 64
-"""Plays without the unit, by seeds of their own, whose mean is taken for the release without noise."""
-_LAYOUT = Layout(names=("the movement",), shapes=((1,),))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

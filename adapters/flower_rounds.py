@@ -27,6 +27,11 @@ try:
 except ImportError as error:
     raise ImportError("fedassay.adapters.flower needs Flower: pip install 'fedassay[flower]'") from error
 
+NOT_STARTED = (
+    "make_server_app must make an app that starts a strategy, by server_fn or in its main function: no strategy was "
+    "started"
+)
+
 
 class RoundWatcher(Protocol):
     """Receives the model, as a record of arrays, at each point of a round."""
@@ -283,12 +288,6 @@ def _refuse_to_wait(manager: Any) -> None:
         return wait(num_clients, *values, **named)
 
     manager.wait_for = waiting
-
-
-NOT_STARTED = (
-    "make_server_app must make an app that starts a strategy, by server_fn or in its main function: no strategy was "
-    "started"
-)
 
 
 @contextmanager

@@ -27,6 +27,11 @@ try:
 except ImportError as error:
     raise ImportError("fedassay.adapters.opacus needs Opacus: pip install 'fedassay[opacus]'") from error
 
+_SAME = 1e-4
+"""Relative difference between the noised sum and the gradient of an update that counts as rounding."""
+_SIZES = 3
+"""Different sizes of lots, at least, that show whether a factor follows them."""
+
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -164,13 +169,6 @@ def _accountant(found: list[Any], optimizer: Any) -> Any:
     hook = optimizer.step_hook
     held = inspect.getclosurevars(hook).nonlocals.values() if inspect.isfunction(hook) else ()
     return next((one for one in held if isinstance(one, IAccountant)), None)
-
-
-_SAME = 1e-4
-"""Relative difference between the noised sum and the gradient of an update that counts as rounding."""
-
-_SIZES = 3
-"""Different sizes of lots, at least, that show whether a factor follows them."""
 
 
 @dataclass(kw_only=True)

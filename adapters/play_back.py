@@ -9,7 +9,7 @@ moves by jumps that depend on the noise, and is not compared where it takes few 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from ..audit.arrays import FloatArray
-from ..audit.check import EFFECTIVE, FINITE, REPLAYED, CheckResult
+from ..audit.check import EFFECTIVE, FINITE, REPLAYED, Check, CheckResult
 from ..audit.ledger import WATCHED
 from ..checks.watched_run import Watched
 from ..fl.fields import check_positive
@@ -125,17 +125,12 @@ class PlayBack:
         return Watched(results=(done, self._multiplier(), self._finite()))
 
     def _multiplier(self) -> CheckResult:
-        worst, claimed = self.shifts[0], self.step.noise_multiplier
-        # The unit is compared with the largest noise that the draws allow: a smaller multiplier is certain.
-        bound = math.inf if worst.over_noise == 0 else 1 / worst.over_noise
-        estimate = self.effective_multiplier
-        if bound < claimed * (1 - _SLACK) and self._takes_few_values:
+        certain, estimate = self.shifts[0].over_noise, self.effective_multiplier
+        found = compared_multiplier(EFFECTIVE, self.shifts, certain, estimate, self.step.noise_multiplier)
+        if found.passed is False and self._takes_few_values:
             words = f"the release takes {_LEVELS} values or fewer: rounded after the noise, it is no linear function"
             return EFFECTIVE.skipped(words)
-        if bound < claimed * (1 - _SLACK):
-            return EFFECTIVE.at_least(min(estimate, bound), claimed, unit="sensitivities", witness=worst.witness)
-        words = f"of {len(self.shifts)} units; estimated {estimate:.4g}, claimed {claimed:.4g}"
-        return EFFECTIVE.passes(words)
+        return found
 
     @property
     def _takes_few_values(self) -> bool:
@@ -147,16 +142,13 @@ class PlayBack:
 
     def _finite(self) -> CheckResult:
         """What rows that are no numbers do."""
-        around = dict(self._surroundings())["quiet"]
-
-        def tried(value: float) -> Tensor:
-            row = torch.zeros(1, self.step.layout.dim)
-            row[0, 0] = value
-            return self._play(torch.cat([around, row]), self.seed)
-
-        entries = (("NaN", math.nan), ("infinite", math.inf))
-        tries = {f"a row with an entry {name}": partial(tried, value) for name, value in entries}
-        return finite_check(tries, where="release", otherwise="records that cannot give such rows")
+        return finite_check(
+            lambda rows: self._play(rows, self.seed),
+            dict(self._surroundings())["quiet"],
+            {"a row with an entry NaN": math.nan, "a row with an entry infinite": math.inf},
+            where="release",
+            otherwise="records that cannot give such rows",
+        )
 
     def _replayed(self) -> bool:
         rows = dict(self._surroundings())["split"]
@@ -220,16 +212,38 @@ class PlayBack:
         return found
 
     def _over(self, moved: Tensor, around: str, deviation: Callable[[FloatArray], float]) -> float:
-        """Length of a movement in standard deviations of each tensor's noise; infinite where it is no number."""
-        if not bool(moved.isfinite().all()):
-            return math.inf
-        total = 0.0
-        for name, place in self.step.layout.slices.items():
-            length = float(torch.linalg.vector_norm(moved[place]))
-            if length > 0:
-                noise = deviation(self.noise[around][name])
-                total += math.inf if noise == 0 else (length / noise) ** 2
-        return math.sqrt(total)
+        return over_noise(moved, self.step.layout, lambda name: deviation(self.noise[around][name]))
+
+
+def over_noise(moved: Tensor, layout: Layout, deviation: Callable[[str], float]) -> float:
+    """Return the length of a movement ``(d,)`` in standard deviations of each tensor's noise; infinite where it is no
+    number.
+    """
+    if not bool(moved.isfinite().all()):
+        return math.inf
+    total = 0.0
+    for name, place in layout.slices.items():
+        length = float(torch.linalg.vector_norm(moved[place]))
+        if length > 0:
+            noise = deviation(name)
+            total += math.inf if noise == 0 else (length / noise) ** 2
+    return math.sqrt(total)
+
+
+def compared_multiplier(
+    name: Check, shifts: Sequence[Shift], certain: float, estimate: float, claimed: float
+) -> CheckResult:
+    """Hold the noise multiplier of a release against the claimed one.
+
+    Args:
+        shifts: the furthest first.
+        certain: the largest movement over the largest noise that the draws allow: a smaller multiplier is certain.
+        estimate: the multiplier with the estimated noise.
+    """
+    bound = math.inf if certain == 0 else 1 / certain
+    if bound < claimed * (1 - _SLACK):
+        return name.at_least(min(estimate, bound), claimed, unit="sensitivities", witness=shifts[0].witness)
+    return name.passes(f"of {len(shifts)} units; estimated {estimate:.4g}, claimed {claimed:.4g}")
 
 
 def held_lengths(lengths: Sequence[float], largest: float) -> tuple[float, ...]:
@@ -268,19 +282,25 @@ def _longest(rows: Tensor) -> float:
     return float(rows.norm(dim=1).max()) if len(rows) else 0.0
 
 
-def finite_check(tries: Mapping[str, Callable[[], Tensor | None]], *, where: str, otherwise: str) -> CheckResult:
+def finite_check(
+    play: Callable[[Tensor], Tensor | None], around: Tensor, units: Mapping[str, float], *, where: str, otherwise: str
+) -> CheckResult:
     """Report what inputs do that are no numbers. Only the system's user knows whether such inputs can occur, so the
     check passes or gives no verdict.
 
     Args:
-        tries: what is sent, as in "a row with an entry NaN" -> sends it, and returns what is released, or None.
+        play: of rows ``(n, d)``; returns what is released, or None.
+        around: rows of others.
+        units: what is sent, as in "a row with an entry NaN", -> its first entry; all others are 0.
         where: what a release is called.
         otherwise: for whom the claim holds if one of them raises an error or makes the release no number.
     """
     broken = []
-    for words, send in tries.items():
+    for words, value in units.items():
+        row = around.new_zeros(1, around.shape[1])
+        row[0, 0] = value
         try:
-            released = send()
+            released = play(torch.cat([around, row]))
         except Exception as error:  # Foreign code may refuse such inputs by any exception.
             broken.append(f"{words} raises {type(error).__name__}")
             continue
@@ -288,4 +308,4 @@ def finite_check(tries: Mapping[str, Callable[[], Tensor | None]], *, where: str
             broken.append(f"{words} makes the {where} no number")
     if broken:
         return FINITE.skipped(f"{'; '.join(broken)}: the claim holds for {otherwise}")
-    return FINITE.passes(f"sent: {', '.join(tries)}")
+    return FINITE.passes(f"sent: {', '.join(units)}")

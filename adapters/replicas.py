@@ -37,6 +37,14 @@ from ..audit.supplied.power import with_power
 from ..checks.training_record import Plant, TrainingRecord
 from .runner import Runner
 
+LOOKS = 3
+"""Times that the runs are judged, each at an equal share of alpha."""
+_LIMIT = 10**6
+_PAIRS, _MOST_PAIRS, _BY_CHANCE = 8, 64, 1e-3
+"""Pairs of runs with equal seeds in which a planted unit must have arrived once: at least, at most, and the probability
+that it is in none of them by chance.
+"""
+
 
 @dataclass(kw_only=True)
 class KeptProjections:
@@ -93,15 +101,6 @@ class KeptProjections:
         """Return the runs among the first ``count`` of both arms that are not finished, both arms in turn."""
         wanted = [(member, number) for number in range(count) for member in (True, False)]
         return [one for one in wanted if one not in self.runs]
-
-
-LOOKS = 3
-"""Times that the runs are judged, each at an equal share of alpha."""
-_LIMIT = 10**6
-_PAIRS, _MOST_PAIRS, _BY_CHANCE = 8, 64, 1e-3
-"""Pairs of runs with equal seeds in which a planted unit must have arrived once: at least, at most, and the probability
-that it is in none of them by chance.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)

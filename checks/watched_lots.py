@@ -24,6 +24,11 @@ from ..defenses.accounting.accountant import epsilon_of
 from ..defenses.accounting.stated_laws import event_of
 from .training_record import TrainingRecord
 
+_SLACK = 1e-6
+_INTERVALS = (1e-3, 2.5e-4, 6.25e-5)
+_EPSILON_ROUNDING = 0.02
+"""Relative difference between two accountants that is no fault: both round their losses, in either direction."""
+
 _FULL = 1.0
 _ROUNDING = 1e-3
 _SELDOM = 1e-3
@@ -207,12 +212,6 @@ def _blocks(lots: Lots) -> CheckResult:
     allowed = float(binom.isf(WATCHED.level("watched run"), trials, lots.rate**2)) if trials else 0.0
     words = f"pairs of records 2k and 2k + 1 in one lot, of {trials}"
     return BLOCKS.at_most(together, allowed, unit="pairs", witness=words)
-
-
-_SLACK = 1e-6
-_INTERVALS = (1e-3, 2.5e-4, 6.25e-5)
-_EPSILON_ROUNDING = 0.02
-"""Relative difference between two accountants that is no fault: both round their losses, in either direction."""
 
 
 def ledger_checks(recording: TrainingRecord) -> list[CheckResult]:

@@ -6,6 +6,7 @@ import torch
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedassay[flower]'")
 
+import older_flower_apps
 from fedassay.adapters.flower import App
 from fedassay.adapters.many_units import ManyUnits
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
@@ -160,7 +161,7 @@ def test_one_run_with_many_nodes_refutes_a_tenth_of_the_noise_and_not_the_stated
         App(server(), client()).run_many_units(many)
 
 
-def test_wrong_use_is_told_in_words_and_nothing_is_lost():
+def test_wrong_use_is_told_in_words():
     made = client()()
     assert failed(App(server(), lambda: made)) == []
     with pytest.raises(ValueError, match="mods are bound then"):
@@ -170,13 +171,16 @@ def test_wrong_use_is_told_in_words_and_nothing_is_lost():
     with pytest.raises(ValueError, match="missing must be fewer"):
         App(server(), client(), missing=10)
 
+
+@pytest.mark.parametrize("made", [(server, client), (older_flower_apps.server, older_flower_apps.client)])
+def test_an_exception_of_a_client_ends_the_run_and_what_was_seen_is_kept(made):
     def breaks(node):
         if node == 4 and next(calls) == 2:
             raise RuntimeError("out of memory")
         return 1
 
     calls = iter(range(9))
-    app = App(server(), client(examples=breaks))
+    app = App(made[0](), made[1](examples=breaks))
     with pytest.raises(RuntimeError, match="out of memory") as caught:
         app.run()
     assert "raised after 2 releases" in caught.value.__notes__[0]

@@ -8,7 +8,6 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedass
 import flower_apps as newer_apps
 from fedassay.adapters.flower import App
 from fedassay.adapters.flower_play_back import CASES, EQUAL, FlowerPlayBack
-from fedassay.adapters.replicas import audit_replicas, plan_replicas
 from fedassay.checks.training_record import Plant
 from fedassay.fl.laws import GaussianLaw
 from fedassay.fl.streams import global_states
@@ -175,11 +174,6 @@ def test_runs_with_and_without_the_unit_differ_by_its_clipped_update_alone():
     assert global_states() == before
 
 
-def test_replicas_refute_an_unequal_weight():
-    heavy = App(server(rounds=1), client(examples=lambda node: 10 if node == CLIENTS else 1))
-    assert audit_replicas(heavy, plan=plan_replicas(heavy)).verdict.value == "REFUTED"
-
-
 def test_a_law_of_ones_own_stands_in_for_a_wrapper():
     law = GaussianLaw(clip_norm=CLIP, scale=1 / CLIENTS, noise_std=0.05)
     app = App(server(average), client(length=1e-3), law=law)
@@ -190,20 +184,6 @@ def test_a_law_of_ones_own_stands_in_for_a_wrapper():
     without = App(lambda: ServerApp(server_fn=lambda context: ServerAppComponents()), client())
     with pytest.raises(ValueError, match="hand the law of one aggregate over as law="):
         _ = without.claim
-
-
-def test_an_exception_of_a_client_ends_the_run_and_what_was_seen_is_kept():
-    def breaks(node):
-        if node == 4 and next(calls) == 1:
-            raise RuntimeError("out of memory")
-        return 1
-
-    calls = iter(range(9))
-    app = App(server(), client(examples=breaks))
-    with pytest.raises(RuntimeError, match="out of memory") as caught:
-        app.run()
-    assert "raised after 1 releases" in caught.value.__notes__[0]
-    assert len(app.interrupted.releases) == 1
 
 
 def test_wrong_use_is_told_in_words():
