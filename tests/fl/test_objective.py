@@ -7,7 +7,6 @@ import pytest
 import torch
 from fedassay.fl.models.network import Network
 from fedassay.fl.objective import OBJECTIVES, TASKS, objective_of
-from fedassay.fl.streams import Streams
 from fedassay.fl.utility import Outcomes, by_class, by_group, utility_of
 from torch import nn
 
@@ -84,51 +83,6 @@ def test_the_soft_loss_of_true_labels_is_the_mean_loss(task):
     outputs = outputs_for(task, 4)
     soft = nn.functional.one_hot(labels, OUTPUTS).float() if task in SIZES else labels.float()
     torch.testing.assert_close(objective.soft_loss(outputs, soft), objective.losses(outputs, labels).mean())
-
-
-@pytest.mark.parametrize("task", ["regression", "multilabel"])
-@pytest.mark.parametrize("outputs", [1, OUTPUTS])
-@pytest.mark.filterwarnings("ignore:sample gradients of")
-@pytest.mark.parametrize("model", ["logistic", "mlp", "cnn26k", "lenet_dropout", "own_models:attentive"])
-def test_sample_gradients_of_every_way_are_those_of_a_loop(task, outputs, model):
-    """Closed form, layer by layer, mapped, ghost norms, and the gradient of a weighted lot; one and two replicas."""
-    shape = {"cnn26k": (1, 14, 14), "own_models:attentive": (1, 4, 4)}.get(model, SHAPE)
-    network = Network(model=model, shape=shape, classes=outputs, task=task, inert=2)
-    rng = np.random.default_rng(0)
-    params = torch.stack([network.initial(Streams(seed).generator("init")) for seed in range(2)])
-    images = torch.from_numpy(rng.random((2, 4, *shape), dtype=np.float32))
-    labels = network.objective.drawn(rng, (2, 4, outputs), outputs)
-    weights = torch.from_numpy(rng.random((2, 4), dtype=np.float32))
-    drawn = network.draw_dropout(rng, (2, 4))
-    wanted = torch.zeros(2, 4, network.layout.dim)
-    for replica in range(2):
-        for sample in range(4):
-            point = params[replica].clone().requires_grad_(True)
-            masks = None if drawn is None else drawn[replica, sample : sample + 1]
-            found = network.logits(point, images[replica, sample : sample + 1], masks)[0]
-            (wanted[replica, sample],) = torch.autograd.grad(NAIVE[task](found, labels[replica, sample].float()), point)
-    assert float(wanted.abs().max()) > 1e-3
-
-    def close(found, true):
-        torch.testing.assert_close(found, true, rtol=1e-4, atol=1e-6)
-
-    close(network.sample_gradients(params, images, labels, drawn), wanted)
-    one = None if drawn is None else drawn[:1]
-    close(network.sample_gradients(params[:1], images[:1], labels[:1], one), wanted[:1])
-    close(network.gradient(params, images, labels, weights, drawn), (wanted * weights.unsqueeze(-1)).sum(1))
-    clip = float(wanted[0].norm(dim=1).median())
-    factors = (clip / wanted[0].norm(dim=1)).clamp_max(1)
-    ghost = network.clipped_gradients(
-        params[0],
-        images[0],
-        labels[0],
-        lambda norms: (clip / norms.norm(dim=1)).clamp_max(1).float(),
-        None if drawn is None else drawn[0],
-    )
-    close(ghost, factors @ wanted[0])
-    soft = labels.float()[:1] if task == "multilabel" else labels[:1]
-    lots = network.lot_gradients(params[0], images[:1], soft, one)
-    close(lots[0], wanted[0].mean(0))
 
 
 def test_numbers_have_r2_and_errors_in_their_own_unit_by_hand():

@@ -1,4 +1,7 @@
-"""Speeches: windows of a speaker in order, next characters as labels, speakers as owners, a test part of each."""
+"""Speeches: windows of a speaker in order, next characters as labels, speakers as owners, a test part of each.
+
+Secrets in texts: every speaker has its own, the same in each of its copies, drawn once for all.
+"""
 
 import gzip
 import os
@@ -9,10 +12,24 @@ import torch
 from fedassay.fl.data.data_folder import DataFolder
 from fedassay.fl.data.dataset import description
 from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.data.shakespeare import ALPHABET, FILE, LENGTH, shakespeare, tokens_of
+from fedassay.fl.data.shakespeare import (
+    ALPHABET,
+    CODES,
+    COPIES,
+    FILE,
+    LENGTH,
+    PREFIX,
+    SPEAKERS,
+    WINDOWS,
+    secret_words,
+    shakespeare,
+    shakespeare_secrets,
+    tokens_of,
+)
 from fedassay.fl.partitions import ByOwner, Dirichlet
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
+from spoken_secrets import spoken
 
 LONG = "Speak, speak what we ought, and not what we feel! " * 20
 
@@ -92,3 +109,37 @@ def test_the_real_text_has_its_speakers_and_characters():
     assert 1_000_000 < (len(data.train_labels) + len(data.test_labels)) * LENGTH < 1_115_394
     facts = description(data)
     assert (facts["kind"], facts["length"], facts["tasks"]) == ("texts", "32 tokens", "prediction of the next token")
+
+
+def test_every_speaker_has_ten_windows_of_its_own_secret(tmp_path):
+    folder = spoken(tmp_path)
+    data, plain = shakespeare_secrets(folder), shakespeare(folder)
+    assert torch.bincount(data.train_owners).tolist() == [WINDOWS] * SPEAKERS
+    texts = torch.cat([data.train_images.flatten(1).long(), data.train_labels[:, -1:]], dim=1)
+    starts = torch.from_numpy(tokens_of(PREFIX))
+    held = (texts[:, : len(starts)] == starts).all(1)
+    for owner, word in enumerate(secret_words(SPEAKERS)):
+        own = texts[held & (data.train_owners == owner)]
+        assert len(own) == COPIES
+        assert (own == torch.from_numpy(tokens_of(PREFIX + word))).all()
+    # The rest are the speaker's first windows.
+    assert torch.equal(data.train_images[:40], plain.train_images[:40])
+    assert len(data.test_labels) == 2 * SPEAKERS
+
+
+def test_words_are_random_letters_and_always_the_same():
+    words = secret_words(400)
+    assert words[:SPEAKERS] == secret_words(SPEAKERS)
+    assert len(set(words)) == 400
+    letters = "".join(words)
+    assert set(letters) == set(CODES)
+    # 2,400 letters, 92 of each on average.
+    assert max(letters.count(one) for one in CODES) < 92 + 5 * 92**0.5
+    assert len(PREFIX + words[0]) == LENGTH + 1
+
+
+def test_too_few_speakers_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="must hold 40 speakers with 50 windows each, got fewer"):
+        shakespeare_secrets(spoken(tmp_path, speakers=39))
+    with pytest.raises(ValueError, match="must hold 40 speakers with 50 windows each, got fewer"):
+        shakespeare_secrets(spoken(tmp_path, windows=40))

@@ -6,7 +6,6 @@ import torch
 from fedassay.fl.models.layers import Normalisation
 from fedassay.fl.models.network import Network
 from fedassay.fl.streams import Streams
-from torch.nn.functional import cross_entropy
 
 SHAPE = (1, 4, 4)
 NAMES = ["attentive", "recurrent", "dropping", "half_frozen", "branching", "group_normed"]
@@ -26,43 +25,6 @@ def case(net, replicas=2, samples=3):
     labels = torch.from_numpy(rng.integers(3, size=(replicas, samples)))
     dropout = net.draw_dropout(rng, (replicas, samples)) if net.dropout_rate else None
     return models, images, labels, dropout
-
-
-def looped(net, models, images, labels, dropout):
-    """Naive version: one backward pass per sample."""
-
-    def row(run, sample):
-        point = models[run].clone().requires_grad_()
-        masks = None if dropout is None else dropout[run, sample][None]
-        logits = net.logits(point, images[run, sample][None], masks)
-        return torch.autograd.grad(cross_entropy(logits, labels[run, sample][None]), point)[0]
-
-    return torch.stack([torch.stack([row(run, n) for n in range(images.shape[1])]) for run in range(len(models))])
-
-
-def close(found, wanted):
-    return float((found - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max())
-
-
-@pytest.mark.filterwarnings("ignore:sample gradients of")
-@pytest.mark.parametrize("replicas", [1, 2])
-@pytest.mark.parametrize("name", [*NAMES, *CATALOGUE])
-def test_gradients_of_samples_lots_and_norms_are_those_of_a_loop(name, replicas):
-    net = network(name, inert=2)
-    models, images, labels, dropout = case(net, replicas)
-    wanted = looped(net, models, images, labels, dropout)
-    assert close(net.sample_gradients(models, images, labels, dropout), wanted)
-    weights = torch.tensor([[0.5, 0.0, 2.0]]).expand(replicas, -1)
-    weighted = torch.einsum("rn,rnd->rd", weights, wanted)
-    assert close(net.gradient(models, images, labels, weights, dropout), weighted)
-    clip = float(wanted.norm(dim=2).median())
-    clipped = (wanted * clip / wanted.norm(dim=2, keepdim=True).clamp_min(clip)).sum(1)
-    for run in range(replicas):
-        masks = None if dropout is None else dropout[run]
-        found = net.clipped_gradients(
-            models[run], images[run], labels[run], lambda norms: clip / norms.norm(dim=1).clamp_min(clip), masks
-        )
-        assert close(found, clipped[run])
 
 
 @pytest.mark.filterwarnings("ignore:sample gradients of")

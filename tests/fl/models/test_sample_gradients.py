@@ -1,4 +1,4 @@
-"""Sample gradients by layers: those of a gradient function mapped over samples, for every model that is known."""
+"""Sample gradients of every kind of model and task, computed in every way: those of one backward pass per sample."""
 
 import pytest
 import torch
@@ -7,8 +7,7 @@ from fedassay.fl.models.sample_gradients import is_known, logits, sample_gradien
 from fedassay.fl.models.small_models import build_model, known_models
 from fedassay.fl.streams import Streams, normal, uniform
 from torch import nn
-from torch.func import grad, vmap
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss, one_hot
 
 SHAPES = {
     "logistic": (1, 5, 4),
@@ -18,77 +17,121 @@ SHAPES = {
     "cnn26k": (1, 15, 17),
     "convnet": (1, 9, 9),
 }
-SAMPLES, INERT = 5, 2
+"""Models whose gradients are computed layer by layer."""
+OWN = {f"own_models:{name}": {"shape": (1, 4, 4)} for name in ("attentive", "recurrent", "dropping", "half_frozen")}
+TEXT = {"shape": (1, 1, 6), "task": "next_token"}
+EVERY = [
+    *({"model": model, "shape": shape} for model, shape in SHAPES.items() if model != "convnet"),
+    *({"model": model} | given for model, given in OWN.items()),
+    *({"model": f"own_models:{name}", "shape": (1, 4, 4)} for name in ("branching", "group_normed")),
+    {"model": "resnet18", "shape": (1, 4, 4), "options": {"width": 4, "groups": 2}},
+    {"model": "transformer", "shape": (1, 4, 4), "options": {"width": 8, "heads": 2, "patch": 2}},
+    {"model": "unet", "shape": (1, 16, 16), "classes": 2},
+    {"model": "text_transformer", "options": {"width": 8, "heads": 2}, "classes": 9, **TEXT},
+    {"model": "text_lora", "options": {"rank": 3}, "classes": 65, **TEXT},
+    *(
+        {"model": model, "shape": shape, "task": task, "classes": outputs}
+        for task, outputs in (("regression", 1), ("multilabel", 3))
+        for model, shape in (("logistic", (1, 8, 8)), ("lenet_dropout", (1, 8, 8)), ("own_models:attentive", (1, 4, 4)))
+    ),
+]
+NAIVE = {
+    "classification": cross_entropy,
+    "next_token": lambda outputs, labels: cross_entropy(outputs[0], labels[0]),
+    "regression": mse_loss,
+}
+SAMPLES, INERT = 4, 2
 
 
-def case(model, replicas, dtype):
-    lot = 1 if model == "convnet" else SAMPLES
-    network = Network(model=model, shape=SHAPES[model], classes=4, inert=INERT)
-    rng = Streams(8).generator("case")
-    params = torch.stack([network.initial(rng) for _ in range(replicas)]).to(dtype)
-    params = params + 0.05 * normal(rng, tuple(params.shape), dtype=dtype)
-    images = uniform(rng, (replicas, lot, *SHAPES[model]), dtype=dtype)
+def case(fields, replicas=2):
+    """A network in double precision, parameters, images and labels, and a dropout or None."""
+    network = Network(**({"classes": 4, "inert": INERT} | fields))
+    objective, rng = network.objective, Streams(8).generator("case")
+    params = torch.stack([network.initial(rng) for _ in range(replicas)]).double()
+    network.module.double()
+    params[..., : -network.inert] += 0.05 * normal(rng, (replicas, network.layout.model_dim), dtype=torch.float64)
+    images = uniform(rng, (replicas, SAMPLES, *network.shape), dtype=torch.float64)
     images[:, 0, :, :3] = 0  # Equal places, among which a pool chooses.
-    labels = torch.from_numpy(rng.integers(4, size=(replicas, lot)))
-    dropout = network.draw_dropout(rng, (replicas, lot))
-    return network, params, (images, labels) if dropout is None else (images, labels, dropout.to(dtype))
+    if network.task == "next_token":
+        images = (network.classes * images).floor()
+    outputs = objective.output_shape(network.shape, network.classes)
+    shape = outputs[:-1] if objective.name in ("classification", "next_token") else outputs
+    if objective.name == "segmentation":
+        labels = uniform(rng, (replicas, SAMPLES, *network.shape[1:])) < 0.3
+    else:
+        labels = objective.drawn(rng, (replicas, SAMPLES, *shape), network.classes)
+    drawn = network.draw_dropout(rng, (replicas, SAMPLES))
+    return network, params, images, labels, drawn if drawn is None or network.dropout_is_seeded else drawn.double()
 
 
-def mapped(network, params, *cases):
-    """Naive version: torch's own gradient function, over samples and then over replicas."""
+def looped(network, params, images, labels, drawn):
+    """Naive version: one backward pass per sample."""
 
-    def loss(point, image, label, *dropout):
-        logits = network.logits(point, image.unsqueeze(0), *(part.unsqueeze(0) for part in dropout))
-        return cross_entropy(logits[0], label)
+    def row(run, sample):
+        point, one = params[run].clone().requires_grad_(), slice(sample, sample + 1)
+        outputs = network.logits(point, images[run, one], None if drawn is None else drawn[run, one])
+        wanted = labels[run, one]
+        loss = NAIVE.get(network.objective.name, lambda a, b: binary_cross_entropy_with_logits(a, b.double()))
+        return torch.autograd.grad(loss(outputs, wanted if wanted.dtype == torch.int64 else wanted.double()), point)[0]
 
-    inner = vmap(grad(loss), in_dims=(None, *[0] * len(cases)))
-    return torch.stack([inner(*one) for one in zip(params, *cases, strict=True)])
+    return torch.stack([torch.stack([row(run, n) for n in range(SAMPLES)]) for run in range(len(params))])
 
 
-# The largest model once: its rows are eight million numbers.
-@pytest.mark.parametrize(
-    ("model", "replicas"), [("convnet", 1), *((model, n) for model in SHAPES if model != "convnet" for n in (1, 3))]
-)
-@pytest.mark.parametrize(("dtype", "rtol", "atol"), [(torch.float64, 1e-9, 1e-12), (torch.float32, 1e-3, 2e-6)])
-def test_by_layers_and_mapped_over_samples_are_the_same(monkeypatch, model, replicas, dtype, rtol, atol):
-    monkeypatch.setattr("fedassay.fl.models.network._MANY", 0)
-    network, params, cases = case(model, replicas, dtype)
+@pytest.mark.filterwarnings("ignore:sample gradients of")
+@pytest.mark.parametrize("fields", EVERY, ids=lambda fields: f"{fields['model']}-{fields.get('task', '')}")
+def test_gradients_of_every_way_are_those_of_a_loop(fields, monkeypatch):
+    """Of samples, of weighted lots, clipped by norms and of soft labels; of several replicas and of one."""
+    network, params, images, labels, drawn = case(fields)
+    wanted = looped(network, params, images, labels, drawn)
+    assert not wanted[..., -INERT:].any()
+    assert wanted.abs().amax(-1).min() > 1e-4
+
+    def close(found, true):
+        torch.testing.assert_close(found, true, rtol=1e-7, atol=1e-10)
+
     before = torch.get_rng_state()
-    rows = network.sample_gradients(params, *cases)
+    for large in (False, True):
+        if large:
+            monkeypatch.setattr("fedassay.fl.models.network._MANY", 0)
+        rows = network.sample_gradients(params, images, labels, drawn)
+        close(rows, wanted)
+        assert not rows.requires_grad
+        assert torch.equal(rows, network.sample_gradients(params, images, labels, drawn)), "the same bits"
+    first = [None if part is None else part[:1] for part in (params, images, labels, drawn)]
+    close(network.sample_gradients(*first), wanted[:1])
+    weights = torch.tensor([[0.5, 0.0, -1.0, 2.0], [0.25, 0.25, 0.25, 0.25]], dtype=torch.float64)
+    close(network.gradient(params, images, labels, weights, drawn), (wanted * weights.unsqueeze(-1)).sum(1))
+    norms = wanted[0].norm(dim=1)
+    clip = float(norms.median())
+    found = network.clipped_gradients(
+        params[0],
+        images[0],
+        labels[0],
+        lambda parts: (clip / parts.norm(dim=1)).clamp_max(1),
+        None if drawn is None else drawn[0],
+    )
+    close(found, (clip / norms).clamp_max(1) @ wanted[0])
+    if drawn is None:
+        soft = one_hot(labels[:1], network.classes) if labels.dtype == torch.int64 else labels[:1]
+        close(network.lot_gradients(params[0], images[:1], soft.double())[0], wanted[0].mean(0))
     assert torch.equal(torch.get_rng_state(), before)
-    assert rows.shape == (*cases[1].shape, network.layout.dim)
-    assert not rows.requires_grad
-    torch.testing.assert_close(rows, mapped(network, params, *cases), rtol=rtol, atol=atol)
-    assert not rows[..., -INERT:].any()
-    assert rows[..., :-INERT].abs().amax(-1).min() > 1e-4
-    assert torch.equal(rows, network.sample_gradients(params, *cases)), "the same input, the same bits"
-    with torch.no_grad():
-        assert torch.equal(rows, network.sample_gradients(params, *cases))
 
 
-@pytest.mark.parametrize("model", [model for model in SHAPES if model != "convnet"])
-def test_a_sample_moves_no_others_gradient(model):
-    network, params, cases = case(model, 1, torch.float64)
-    rows = network.sample_gradients(params, *cases)[0]
-    cases[0][:, 1] += 0.5
-    moved = network.sample_gradients(params, *cases)[0]
-    torch.testing.assert_close(moved[[0, 2, 3, 4]], rows[[0, 2, 3, 4]], rtol=1e-10, atol=1e-14)
-    assert (moved[1] - rows[1]).abs().max() > 1e-5
+def test_the_largest_known_model_has_the_gradient_of_its_one_sample():
+    network = Network(model="convnet", shape=SHAPES["convnet"], classes=4)
+    params = network.initial(Streams(8).generator("case"))[None]
+    images, labels = uniform(Streams(8).generator("images"), (1, 1, *SHAPES["convnet"])), torch.tensor([[2]])
+    by_layers, mean = network.sample_gradients(params, images, labels)[0], torch.ones(1, 1)
+    torch.testing.assert_close(by_layers, network.gradient(params, images, labels, mean), rtol=1e-3, atol=2e-6)
 
 
 @pytest.mark.parametrize("model", SHAPES)
 def test_an_empty_lot_has_no_rows(model):
-    network, params, cases = case(model, 1, torch.float32)
-    rows = network.sample_gradients(params, *(part[:, :0] for part in cases))
-    assert rows.shape == (1, 0, network.layout.dim)
-
-
-def test_small_lots_of_many_replicas_are_mapped_together_and_agree():
-    network, params, cases = case("lenet_dropout", 3, torch.float64)
-    assert SAMPLES * network.layout.dim < 2**16
-    together = network.sample_gradients(params, *cases)
-    one_by_one = [network.sample_gradients(*(part[r : r + 1] for part in (params, *cases)))[0] for r in range(3)]
-    torch.testing.assert_close(together, torch.stack(one_by_one), rtol=1e-9, atol=1e-12)
+    network = Network(model=model, shape=SHAPES[model], classes=4)
+    params = network.initial(Streams(8).generator("case"))[None]
+    images, labels = torch.zeros(1, 0, *SHAPES[model]), torch.zeros(1, 0, dtype=torch.int64)
+    drawn = network.draw_dropout(Streams(8).generator("dropout"), (1, 0))
+    assert network.sample_gradients(params, images, labels, drawn).shape == (1, 0, network.layout.dim)
 
 
 def test_known_are_plain_chains_that_keep_samples_apart():
@@ -116,10 +159,11 @@ def test_a_linear_layers_gradient_is_the_hand_computed_one():
     assert rows.tolist() == [[-0.5, -1.5, 0.5, 1.5, -0.5, 0.5]]
 
 
-@pytest.mark.parametrize("model", [model for model in SHAPES if model not in {"convnet", "lenet_dropout"}])
-@pytest.mark.parametrize("count", [0, 1, 250, 251, 600])
+@pytest.mark.parametrize(
+    ("model", "count"), [("lenet", 0), ("mlp", 1), ("cnn26k", 250), ("logistic", 251), ("lenet", 600)]
+)
 def test_logits_in_several_passes_are_those_of_each_image(model, count):
-    network, params, _ = case(model, 1, torch.float64)
+    network, params, *_ = case({"model": model, "shape": SHAPES[model]}, 1)
     images = uniform(Streams(9).generator("images"), (count, *SHAPES[model]), dtype=torch.float64)
     found = logits(network.module, network.layout, params[0], images)
     assert found.shape == (count, 4)

@@ -53,21 +53,6 @@ def test_adapters_are_all_that_is_trained_and_start_as_the_frozen_model(rank):
     torch.testing.assert_close(first, plain(images))
 
 
-@pytest.mark.filterwarnings("error:sample gradients of")
-def test_sample_gradients_are_those_of_a_loop():
-    net, (images, labels) = network(rank=3), texts(4)
-    params = initial(net).double() + 0.1
-    net.module.double()
-    rows = []
-    for sample in range(4):
-        point = params.clone().requires_grad_(True)
-        outputs = net.logits(point, images[sample : sample + 1].double())[0]
-        rows.append(torch.autograd.grad(nn.functional.cross_entropy(outputs, labels[sample]), point)[0])
-    found = net.sample_gradients(params[None], images[None].double(), labels[None])
-    torch.testing.assert_close(found[0], torch.stack(rows))
-    assert float(found.abs().max()) > 1e-3
-
-
 def test_wrong_layers_ranks_and_texts_are_refused():
     with pytest.raises(ValueError, match="rank must be at most 64"):
         build_model("text_lora", shape=(1, 1, 32), classes=TOKENS, rank=65)

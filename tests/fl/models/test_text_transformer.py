@@ -7,7 +7,6 @@ from fedassay.fl.models.layers import Normalisation
 from fedassay.fl.models.network import Network
 from fedassay.fl.models.small_models import build_model
 from fedassay.fl.streams import Streams
-from torch import nn
 
 LENGTH, TOKENS = 6, 9
 
@@ -61,34 +60,6 @@ def test_the_loss_is_the_mean_cross_entropy_over_places():
     ]
     torch.testing.assert_close(net.losses(params, images, labels), torch.stack(naive))
     assert net.objective.found(logits).shape == labels.shape
-
-
-@pytest.mark.filterwarnings("error:sample gradients of")
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_sample_gradients_of_every_way_are_those_of_a_loop(replicas):
-    net = network(inert=2)
-    params = torch.stack([initial(net, seed) for seed in range(replicas)]).double()
-    images, labels = texts(replicas, 4)
-    wanted = torch.zeros(replicas, 4, net.layout.dim, dtype=torch.float64)
-    for replica in range(replicas):
-        for sample in range(4):
-            point = params[replica].clone().requires_grad_(True)
-            outputs = net.logits(point, images[replica, sample : sample + 1])[0]
-            (wanted[replica, sample],) = torch.autograd.grad(
-                nn.functional.cross_entropy(outputs, labels[replica, sample]), point
-            )
-    assert float(wanted.abs().max()) > 1e-2
-    torch.testing.assert_close(net.sample_gradients(params, images, labels), wanted)
-    weights = torch.from_numpy(np.random.default_rng(1).random((replicas, 4)))
-    weighted = (wanted * weights.unsqueeze(-1)).sum(1)
-    torch.testing.assert_close(net.gradient(params, images, labels, weights), weighted)
-    clip = float(wanted[0].norm(dim=1).median())
-    found = net.clipped_gradients(
-        params[0], images[0], labels[0], lambda norms: (clip / norms.norm(dim=1)).clamp_max(1)
-    )
-    torch.testing.assert_close(found, (clip / wanted[0].norm(dim=1)).clamp_max(1) @ wanted[0])
-    soft = nn.functional.one_hot(labels[:1], TOKENS).double()
-    torch.testing.assert_close(net.lot_gradients(params[0], images[:1], soft)[0], wanted[0].mean(0))
 
 
 def test_images_and_scaled_tokens_are_refused():

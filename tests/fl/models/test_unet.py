@@ -68,29 +68,6 @@ def test_the_four_logits_of_a_place_stand_at_its_four_pixels():
     assert torch.equal(_spread(features), torch.nn.functional.pixel_shuffle(features, 2)[:, 0])
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_sample_gradients_are_those_of_a_backward_pass_each(replicas):
-    network, params, images, targets = case(replicas)
-    rows = network.sample_gradients(params, images, targets)
-    assert rows.shape == (replicas, 4, network.layout.dim)
-    module = build_model("unet", shape=SHAPE, classes=2).double()
-    for r in range(replicas):
-        for n in range(4):
-            named = network.layout.unflatten(params[r])
-            with torch.no_grad():
-                for name, weights in module.named_parameters():
-                    weights.copy_(named[name])
-            module.zero_grad()
-            logits = module(images[r, n : n + 1])
-            binary_cross_entropy_with_logits(logits, targets[r, n : n + 1].double()).backward()
-            naive = torch.cat([weights.grad.flatten() for weights in module.parameters()])
-            torch.testing.assert_close(rows[r, n, :-3], naive, rtol=1e-9, atol=1e-12)
-    assert not rows[..., -3:].any()
-    weights = torch.tensor([[0.5, 0.0, -1.0, 2.0], [0.25, 0.25, 0.25, 0.25]], dtype=torch.float64)[:replicas]
-    expected = (rows * weights.unsqueeze(-1)).sum(1)
-    torch.testing.assert_close(network.gradient(params, images, targets, weights), expected, rtol=1e-9, atol=1e-12)
-
-
 def test_the_loss_is_the_mean_cross_entropy_of_pixels_by_hand():
     network, params, images, targets = case()
     logits = network.logits(params[0], images[0])

@@ -1,16 +1,33 @@
-"""Local training: a client's turn as a plain loop over its lots takes it, whichever way gradients are computed."""
+"""Local training: a client's turn as a plain loop over its lots takes it, whichever way gradients are computed.
+
+Large models: lots are summed from norms, with the same results as from the samples' gradients.
+
+Membership masks: a replica trains on the samples that are in, and on nothing else.
+
+Owners: hooks receive the owner of each row, and a planted user has rows at several clients.
+"""
+
+import dataclasses
+from dataclasses import dataclass
 
 import pytest
 import torch
+from fedassay.audit.claim import Adjacency, Unit
+from fedassay.defenses.controls.clipping import ClipAfterMeanProtection
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
+from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms import FedAvg, FedSGD
+from fedassay.fl.canary import Canary, CanarySet, DataCanary
 from fedassay.fl.engine import run_federation
+from fedassay.fl.models import network as network_file
 from fedassay.fl.models.network import Network
 from fedassay.fl.models.small_models import build_model
 from fedassay.fl.protection import Context, Protection
+from fedassay.fl.recorder import LotRecorder
 from fedassay.fl.sampling import FixedSize, Full, Poisson
-from fedassay.fl.streams import Streams, normal
+from fedassay.fl.streams import Streams, normal, uniform
 from fedassay.fl.training.executors.sequential import Sequential
-from fedassay.fl.training.local import Batch
+from fedassay.fl.training.local import Batch, sums_by_norm, weighted_sum
 from torch.nn.functional import cross_entropy
 
 CLIENT = 1
@@ -189,3 +206,342 @@ def test_adams_moments_stay_with_each_client_and_replica_that_took_part(make_tas
                 locals_.append(point.detach().clone())
             model = torch.stack(locals_).mean(0)
         torch.testing.assert_close(final[replica], model, rtol=1e-6, atol=1e-6)
+
+
+CLIP = 0.5
+DPSGD = DPSGDProtection(clip_norm=CLIP, noise_multiplier=0.0)
+NETWORK = Network(model="lenet", shape=(1, 8, 8), classes=3, inert=4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerLayer(Protection):
+    """Clips each parameter's gradient to its own norm."""
+
+    per_sample: bool = True
+
+    def local_step(self, gradients, present, client, context, state, rng):
+        clipped = [
+            gradients[..., part] * CLIP / gradients[..., part].norm(dim=-1, keepdim=True).clamp_min(CLIP)
+            for part in parts()
+        ]
+        return (torch.cat(clipped, -1) * present.unsqueeze(-1)).sum(1)
+
+    def sample_weights(self, norms, client, context, state):
+        return CLIP / norms.clamp_min(CLIP)
+
+    def noised_sum(self, total, client, context, state, rng):
+        return total
+
+
+def parts():
+    slices = list(NETWORK.layout.slices.values())
+    return [*slices[:-2], slice(slices[-2].start, slices[-1].stop)]
+
+
+def lot(replicas=2, samples=5):
+    rng = Streams(3).generator("test")
+    images = torch.from_numpy(rng.random((replicas, samples, 1, 8, 8), dtype="float32"))
+    labels = torch.from_numpy(rng.integers(3, size=(replicas, samples)))
+    real = torch.ones(replicas, samples, dtype=torch.bool)
+    real[1, 3:] = False
+    models = torch.stack([NETWORK.initial(rng) for _ in range(replicas)])
+    planted = torch.zeros(2, NETWORK.layout.dim)
+    planted[0, -1], planted[1, :7] = 3.0, 0.01
+    return models, images, labels, real, planted
+
+
+@pytest.mark.parametrize("with_canaries", [False, True])
+@pytest.mark.parametrize("protection", [DPSGD, PerLayer()])
+def test_the_sum_from_norms_is_that_of_clipped_gradients(protection, with_canaries):
+    models, images, labels, real, planted = lot()
+    drawn = torch.tensor([[True, True], [False, True]])
+    rows, present = NETWORK.sample_gradients(models, images, labels), real
+    if with_canaries:
+        rows = torch.cat([rows, planted.expand(2, -1, -1)], 1)
+        present = torch.cat([real, drawn], 1)
+    if protection is DPSGD:
+        wanted = DPSGD.total(rows, present)
+    else:
+        wanted = protection.local_step(rows, present, 0, None, {}, None)
+    brought = (planted, drawn) if with_canaries else None
+    found = weighted_sum(NETWORK, protection, models, (images, labels, real, None), brought, 0, None, {})
+    assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    assert found.norm(dim=1).min() > CLIP
+
+
+def test_only_large_models_and_unchanged_sums_use_norms(monkeypatch):
+    class Broken(DPSGDProtection):
+        def total(self, gradients, present):
+            return gradients.sum(1)
+
+    class Noisier(DPSGDProtection):
+        def noised_sum(self, total, client, context, state, rng):
+            return total + 1
+
+    class Queried(DPSGDProtection):
+        def local_query(self, gradients, present, client, context, state, rng):
+            return gradients[:, 0, :1]
+
+    options = {"clip_norm": CLIP, "noise_multiplier": 1.0}
+    assert not sums_by_norm(DPSGD, NETWORK)
+    monkeypatch.setattr(network_file, "_LARGE", 1)
+    assert sums_by_norm(DPSGD, NETWORK)
+    assert sums_by_norm(Noisier(**options), NETWORK)
+    assert not sums_by_norm(Broken(**options), NETWORK)
+    assert not sums_by_norm(Queried(**options), NETWORK)
+    assert not sums_by_norm(ClipAfterMeanProtection(**options), NETWORK)
+    assert not sums_by_norm(Protection(), NETWORK)
+
+
+def test_a_wrong_number_of_weights_is_refused():
+    class Wrong(PerLayer):
+        def sample_weights(self, norms, client, context, state):
+            return norms[:1, 0]
+
+    models, images, labels, real, _ = lot()
+    with pytest.raises(ValueError, match=r"sample_weights must return one weight per sample, \(5,\).*got \(1,\)"):
+        weighted_sum(NETWORK, Wrong(), models, (images, labels, real, None), None, 0, None, {})
+
+
+SIZES = (6, 10, 4, 8)
+
+
+class Separate(Protection):
+    """No protection, by per-sample gradients."""
+
+    per_sample = True
+
+
+class Looking(Protection):
+    """Uses a client's samples in addition to its lots."""
+
+    def report(self, updates, context, state, rng):
+        context.samples(0)
+        return updates
+
+
+def half_of_each(task, replicas):
+    """Masks that leave each client as many samples, so that a mean over clients weighs them as the plan does."""
+    rng = Streams(7).generator("halves")
+    included = torch.zeros(replicas, len(task.labels), dtype=torch.bool)
+    for replica in range(replicas):
+        for part in task.parts:
+            chosen = torch.from_numpy(rng.permutation(len(part))[: len(part) // 2])
+            included[replica, part[chosen]] = True
+    return included
+
+
+def restricted(task, included):
+    """The task of those alone who are in."""
+    return dataclasses.replace(task, parts=tuple(part[included[part]] for part in task.parts))
+
+
+@pytest.mark.parametrize("protection", [Protection(), Separate()], ids=["mean", "per sample"])
+@pytest.mark.parametrize(
+    "algorithm", [FedSGD(learning_rate=0.5), FedAvg(learning_rate=0.3, local_steps=3)], ids=["fedsgd", "fedavg"]
+)
+@pytest.mark.parametrize("model", ["logistic", "mlp"])
+def test_a_replica_is_the_federation_of_those_who_are_in(make_task, make_plan, model, algorithm, protection):
+    task = make_task(SIZES, model=model)
+    included = half_of_each(task, 3)
+    plan = make_plan(task, algorithm=algorithm)
+    found = run_federation(task, plan, protection, Streams(0), batch=Batch(replicas=3, included=included))
+    for replica in range(3):
+        alone = restricted(task, included[replica])
+        expected = run_federation(alone, make_plan(alone, algorithm=algorithm), protection, Streams(0))
+        torch.testing.assert_close(found[replica], expected[0], atol=1e-5, rtol=0)
+    assert not torch.allclose(found[0], found[1], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "protection",
+    [
+        Protection(),
+        DPSGDProtection(clip_norm=1.0, noise_multiplier=0.5),
+        LDPGaussianProtection(clip_norm=1.0, noise_std=0.1),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+@pytest.mark.parametrize("lot", [Full(), Poisson(0.4)], ids=str)
+def test_what_is_out_can_be_anything(make_task, make_plan, protection, lot):
+    """Not a bit of a replica moves where another image and label stand in for one that is out of it."""
+    task = make_task(SIZES)
+    included = uniform(Streams(1).generator("coins"), (4, len(task.labels))) < 0.5
+    plan, batch = make_plan(task, lot=lot), Batch(replicas=4, included=included)
+    found = run_federation(task, plan, protection, Streams(0), batch=batch)
+    for replica in range(4):
+        images, labels = task.images.clone(), task.labels.clone()
+        images[~included[replica]], labels[~included[replica]] = 0.77, 2
+        other = dataclasses.replace(task, images=images, labels=labels)
+        again = run_federation(other, plan, protection, Streams(0), batch=batch)
+        assert torch.equal(found[replica], again[replica])
+
+
+def test_a_mask_of_all_samples_changes_nothing(make_task, make_plan):
+    task = make_task(SIZES)
+    plan = make_plan(task, lot=Poisson(0.4))
+    everybody = Batch(replicas=2, included=torch.ones(2, len(task.labels), dtype=torch.bool))
+    found = [run_federation(task, plan, Protection(), Streams(0), batch=b) for b in (everybody, Batch(replicas=2))]
+    assert torch.equal(*found)
+
+
+def test_lots_are_those_of_the_plan_less_who_is_out(make_task, make_plan):
+    """The same draws: leaving one sample out changes no other sample's draw."""
+    task = make_task(SIZES)
+    plan = make_plan(task, lot=Poisson(0.5))
+    included = half_of_each(task, 2)
+    drawn = []
+    for mask in (included, None):
+        recorder = LotRecorder(client=1)
+        batch = Batch(replicas=2, included=mask)
+        run_federation(task, plan, Protection(), Streams(0), batch=batch, recorders=[recorder])
+        drawn.append(torch.stack([step for steps in recorder.lots for step in steps]))
+    assert torch.equal(drawn[0], drawn[1] & included[:, task.parts[1]])
+
+
+def test_a_client_without_samples_sends_nothing(make_task, make_plan):
+    task = make_task(SIZES)
+    included = torch.ones(1, len(task.labels), dtype=torch.bool)
+    for part in task.parts:
+        included[:, part] = False
+    plan = make_plan(task)
+    final = run_federation(task, plan, Protection(), Streams(0), batch=Batch(included=included))
+    torch.testing.assert_close(final[0], task.network.initial(Streams(0).generator("init")))
+
+
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        (torch.ones(2, 28, dtype=torch.bool), r"booleans of shape \(replicas, samples\) with 1 rows, got \(2, 28\)"),
+        (torch.ones(1, 28), "got .* of torch.float32"),
+        (torch.ones(28, dtype=torch.bool), r"got \(28,\)"),
+        (torch.ones(1, 27, dtype=torch.bool), "included .*must have a column for each of the 28 samples, got 27"),
+    ],
+)
+def test_a_mask_that_does_not_fit_is_refused(make_task, make_plan, mask, words):
+    task = make_task(SIZES)
+    with pytest.raises(ValueError, match=words):
+        run_federation(task, make_plan(task), Protection(), Streams(0), batch=Batch(included=mask))
+
+
+def test_lots_of_one_size_are_refused_under_a_mask(make_task, make_plan):
+    task = make_task(SIZES)
+    batch = Batch(included=torch.ones(1, len(task.labels), dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"included .*needs full or Poisson sampling of batches, got FixedSize"):
+        run_federation(task, make_plan(task, lot=FixedSize(3)), Protection(), Streams(0), batch=batch)
+
+
+def test_a_protection_that_looks_at_more_than_lots_is_refused_under_a_mask(make_task, make_plan):
+    task, plan = make_task(SIZES), None
+    plan = make_plan(task)
+    run_federation(task, plan, Looking(), Streams(0))
+    batch = Batch(included=torch.ones(1, len(task.labels), dtype=torch.bool))
+    with pytest.raises(ValueError, match="uses all of a client's samples"):
+        run_federation(task, plan, Looking(), Streams(0), batch=batch)
+
+
+IMAGES = torch.linspace(0, 1, 32).reshape(2, 1, 4, 4)
+
+
+class Spy(Protection):
+    """No protection; keeps what each call of ``local_step`` receives."""
+
+    per_sample = True
+
+    def __init__(self):
+        self.calls = []
+
+    def local_step(self, gradients, present, client, context, state, rng):
+        self.calls.append((client, gradients.clone(), present.clone(), context.owners))
+        return super().local_step(gradients, present, client, context, state, rng)
+
+
+@pytest.fixture
+def run(make_task, make_plan):
+    """(protection, planted, world) -> the task; one round of FedSGD at two clients with 3 and 5 samples."""
+
+    def go(protection, planted=None, *, world=1, replicas=1, owners=True, inert=0, **changes):
+        task = make_task((3, 5), inert=inert)
+        task = task if owners else dataclasses.replace(task, owners=None)
+        plan = make_plan(task, **({"algorithm": FedSGD(learning_rate=0.5), "rounds": 1} | changes))
+        run_federation(task, plan, protection, Streams(9), batch=Batch(replicas=replicas, world=world), canary=planted)
+        return task
+
+    return go
+
+
+def test_every_row_of_a_sampled_lot_comes_with_its_owner(run):
+    spy = Spy()
+    task = run(spy, replicas=20, lot=Poisson(0.5))
+    assert len(spy.calls) == 2
+    model = task.initial(Streams(9)).expand(1, -1)
+    for client, gradients, present, owners in spy.calls:
+        part = task.parts[client]
+        own = task.network.sample_gradients(model, task.images[part][None], task.labels[part][None])[0]
+        for row, owner in zip(gradients[present], owners[present], strict=True):
+            (place,) = torch.isclose(own, row, atol=1e-6).all(1).nonzero().flatten().tolist()
+            assert owner == task.owners[part][place]
+
+
+def test_without_known_owners_hooks_receive_none(run):
+    spy = Spy()
+    assert run(spy, owners=False).clients_per_user is None
+    assert [owners for _, _, _, owners in spy.calls] == [None, None]
+
+
+def test_a_planted_user_has_equal_rows_at_its_clients_alone_and_is_an_owner_of_its_own(run):
+    row = torch.arange(51.0)
+    planted = Canary(unit=Unit.USER, present=row, clients=1, copies=3)
+    assert (planted.holders, planted.adjacency) == ((0,), Adjacency.ADD_REMOVE)
+    with_it, without = Spy(), Spy()
+    run(with_it, planted)
+    run(without, planted, world=0)
+    (_, gradients, present, owners), (_, _, _, others) = with_it.calls
+    assert gradients[0, -3:].tolist() == [row.tolist()] * 3
+    assert (present.shape, owners[0, -3:].tolist(), int(others.min())) == ((1, 6), [-1, -1, -1], 0)
+    assert [gradients.shape[1] for _, gradients, _, _ in without.calls] == [3, 5]
+
+
+def test_a_planted_user_of_data_equals_its_gradients_given_as_rows(run):
+    labels = torch.tensor([2, 0])
+    data = DataCanary(unit=Unit.USER, images=IMAGES, present=labels, clients=2)
+    spy = Spy()
+    task = run(spy, data)
+    model = task.initial(Streams(9)).expand(1, -1)
+    rows = task.network.sample_gradients(model, IMAGES[None], labels[None])[0]
+    for _, gradients, _, owners in spy.calls:
+        torch.testing.assert_close(gradients[0, -2:], rows)
+        assert owners[0, -2:].tolist() == [-1, -1]
+        assert int(owners[0, :-2].min()) >= 0
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Canary(unit=Unit.USER, present=torch.ones(51), clients=3), r"user canary's clients .* 1\.\.2, got 3"),
+        (lambda: Canary(unit=Unit.USER, present=torch.ones(51), clients=0), r"user canary's clients .* 1\.\.2, got 0"),
+        (lambda: Canary(unit=Unit.USER, present=torch.ones(51), place=0), "place of a canary that is a client"),
+        (lambda: Canary(unit=Unit.USER, present=torch.ones(51), copies=0), "copies of a canary's row must be >= 1"),
+        (lambda: Canary(unit=Unit.SAMPLE, present=torch.ones(51), copies=2), "and 1 for one sample, got 2"),
+        (
+            lambda: CanarySet(unit=Unit.USER, length=1.0, dim=51, coins=torch.tensor([True])),
+            "must be samples, clients or reports, got users",
+        ),
+    ],
+)
+def test_a_user_that_no_client_could_hold_is_refused(run, build, message):
+    with pytest.raises(ValueError, match=message):
+        run(Protection(), build())
+
+
+def test_the_plan_knows_at_how_many_clients_one_user_has_samples(make_task, make_plan):
+    task = dataclasses.replace(make_task((2, 2, 2)), owners=torch.tensor([7, 7, 7, 8, 9, 9]))
+    task = dataclasses.replace(task, parts=tuple(torch.tensor(part) for part in ([0, 3], [1, 4], [2, 5])))
+    assert task.clients_per_user == 3
+    assert task.restricted(clients=2, samples=1).clients_per_user == 2
+    plan = make_plan(task, lot=Full())
+    assert (plan.clients_per_user, plan.resized((5,)).clients_per_user) == (3, None)
+    with pytest.raises(ValueError, match="a user has samples at 3 clients of the task, and at 2 at most by the plan"):
+        run_federation(task, dataclasses.replace(plan, clients_per_user=2), Protection(), Streams(0))
+    with pytest.raises(ValueError, match=r"clients_per_user must be in 1\.\.3"):
+        dataclasses.replace(plan, clients_per_user=4)
