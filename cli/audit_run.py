@@ -58,25 +58,20 @@ def stated_claim(
     laws = {"--mu": mu, "--rho": rho, "--noise-multiplier": noise_multiplier}
     if len(given := [name for name, value in laws.items() if value is not None]) > 1:
         raise ConfigError(f"the law of a claim is stated once, got {' and '.join(given)}")
-    try:
-        if rho is not None:
-            # Loads dp-accounting and torch, which no other claim needs.
-            from ..defenses.accounting.stated_laws import claim_from_rho
+    if rho is not None:
+        # Loads dp-accounting and torch, which no other claim needs.
+        from ..defenses.accounting.stated_laws import claim_from_rho
 
-            return claim_from_rho(rho, **fields), assumed
-        if noise_multiplier is not None:
-            from ..defenses.accounting.stated_laws import claim_from_noise
+        return claim_from_rho(rho, **fields), assumed
+    if noise_multiplier is not None:
+        from ..defenses.accounting.stated_laws import claim_from_noise
 
-            rate, count = 1.0 if sampling_rate is None else sampling_rate, 1 if steps is None else steps
-            return claim_from_noise(noise_multiplier, sampling_rate=rate, steps=count, **fields), assumed
-        for name, value in (("--sampling-rate", sampling_rate), ("--steps", steps)):
-            if value is not None:
-                raise ConfigError(f"{name} describes the noise of DP-SGD: give --noise-multiplier as well")
-        return Claim.stated(mu=mu, **fields), assumed
-    except ConfigError:
-        raise
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+        rate, count = 1.0 if sampling_rate is None else sampling_rate, 1 if steps is None else steps
+        return claim_from_noise(noise_multiplier, sampling_rate=rate, steps=count, **fields), assumed
+    for name, value in (("--sampling-rate", sampling_rate), ("--steps", steps)):
+        if value is not None:
+            raise ConfigError(f"{name} describes the noise of DP-SGD: give --noise-multiplier as well")
+    return Claim.stated(mu=mu, **fields), assumed
 
 
 _SCORES, _FUNCTION = "a file of scores", "a mechanism"
@@ -141,7 +136,8 @@ def carry_out(target: str, given: Mapping[str, Any]) -> int:
         from .system_run import carry_out_replicas  # Lazy: an audit of scores or a function waits for no torch.
 
         return carry_out_replicas(target, system, given)
-    claim, assumed = stated_claim(**{name: given[name] for name in (*names, *setting)})
+    stated = {name: given[name] for name in (*names, *setting)}
+    claim, assumed = with_config_errors(target, lambda: stated_claim(**stated))
     report, audit = with_config_errors(target, lambda: prepared(target, claim, assumed, given))
     if not given["json"]:
         print_lines(f"plan   {report.plan}")
@@ -203,7 +199,7 @@ def _scores(target: str, claim: Claim, assumed: Mapping[str, str], given: Mappin
         clusters=given["clusters"],
         unnamed=given["columns"],
     )
-    table = read_scores(Path(target), names, one_class=_only_included(given))
+    table = read_scores(Path(target), names, one_class=bool(given["one_run"] and given["estimator"] == ["one_shot"]))
     if design is not None and table.design not in (None, design.value):
         raise ConfigError(f"{target} records the design {table.design}, and the options state {design.value}")
     chosen = design or _recorded(target, table)
@@ -343,16 +339,12 @@ def _trained(
 
 def _design(given: Mapping[str, Any]) -> Design | None:
     """The stated design; None where none was stated."""
-    stated = {
-        "--independent-runs": given["independent_runs"],
-        "--one-run": given["one_run"],
-        "--clusters": given["clusters"] is not None,
-    }
-    named = [option for option, value in stated.items() if value]
+    options = {"independent_runs": Design.INDEPENDENT, "one_run": Design.ONE_RUN, "clusters": Design.CLUSTERED}
+    named = [name for name in options if given[name]]
     if len(named) > 1:
-        raise ConfigError(f"the scores have one design, got {' and '.join(named)}")
-    designs = {"--independent-runs": Design.INDEPENDENT, "--one-run": Design.ONE_RUN, "--clusters": Design.CLUSTERED}
-    return designs[named[0]] if named else None
+        words = " and ".join(f"--{name.replace('_', '-')}" for name in named)
+        raise ConfigError(f"the scores have one design, got {words}")
+    return options[named[0]] if named else None
 
 
 def _recorded(target: str, table: ScoreTable) -> Design:
@@ -375,10 +367,6 @@ def _direction(given: Mapping[str, Any]) -> bool | None:
     if given["higher"] and given["lower"]:
         raise ConfigError("give either --higher-is-member or --lower-is-member, got both")
     return True if given["higher"] else False if given["lower"] else None
-
-
-def _only_included(given: Mapping[str, Any]) -> bool:
-    return bool(given["one_run"] and given["estimator"] == ["one_shot"])
 
 
 def _refuse(target: str, given: Mapping[str, Any], names: tuple[str, ...], kind: str) -> None:
