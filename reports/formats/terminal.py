@@ -5,7 +5,7 @@ from ..reading.claims import ClaimRow, claim_rows
 from ..reading.run_folder import RunFolder
 from ..tables.auditors import mutant_rows, mutant_table
 from ..tables.pooled_rows import attack_grids, omission_rows, pooled_attacks, pooled_utility
-from ..tables.printed import attack_table, check_words, spread_table, traffic_table, utility_table, verdict_words
+from ..tables.printed import attack_table, check_words, namer, spread_table, traffic_table, utility_table, verdict_words
 from ..tables.stated import paper_table, published_table, published_values
 from ..tables.summary import unread_lines
 
@@ -15,11 +15,10 @@ def claim_lines(folder: RunFolder) -> list[str]:
     each.
     """
     rows = [row for row in claim_rows(folder) if row.stated]
-    many = len({row.federation for row in rows}) > 1
-    claiming = {row.defense for row in rows}
+    name, claiming = namer(rows, controls=False), {row.defense for row in rows}
     without = dict.fromkeys(record.defense for record in folder.records if record.defense not in claiming)
     lines = [(label, "states no claim: NO CLAIM") for label in without]
-    lines += [(f"{row.federation}/{row.defense}" if many else row.defense, _line(row)) for row in rows]
+    lines += [(name(row), _line(row)) for row in rows]
     width = max((len(label) for label, _ in lines), default=0)
     return [f"claim  {label:{width}}  {line}" for label, line in lines]
 

@@ -28,9 +28,9 @@ from ..tables.answers import allowed_of_thousand, allowed_words, item_in_plain_w
 from ..tables.covered import value_words
 from ..tables.numerals import NOTHING, interval_words
 from ..tables.pooled_rows import AttackRow, pooled_attacks, pooled_utility
-from ..tables.printed import VERDICTS, defense_words, pooled_words
+from ..tables.printed import VERDICTS, namer, pooled_words
 from ..tables.reconstruction import SUCCESS, rebuilt_counts
-from ..tables.table import Table
+from ..tables.table import Table, tabulate
 from .document import EMPTY, Block, Heading
 
 NIST = "NIST SP 800-226 (March 2025): factors and hazards"
@@ -100,12 +100,10 @@ class _Run:
 
     def of_claims(self, words: Callable[[ClaimRow], str]) -> str:
         """Different words about the claims, with the defenses that they are about; empty if there are none at all."""
-        many = len({row.federation for row in self.rows}) > 1
-        found: dict[str, list[str]] = {}
+        name, found = namer(self.rows, controls=False), dict[str, list[str]]()
         for row in self.rows:
             if row.stated:
-                name = defense_words(row.defense, control=False, federation=row.federation if many else "")
-                found.setdefault(words(row) or EMPTY, []).append(name)
+                found.setdefault(words(row) or EMPTY, []).append(name(row))
         if set(found) <= {EMPTY}:
             return ""
         return "; ".join(f"{_few(list(dict.fromkeys(names)))}: {said}" for said, names in found.items())
@@ -138,23 +136,21 @@ class _Run:
         rows = [row for row in rows if row.metric == first]
         what, words = COUNTED, [images_reconstructed(self.folder, row) for row in rows]
         if not all(words):
-            what, words = (
-                numerals.metric(first).label,
-                [pooled_words(first, row.pooled) for row in rows],
-            )
-        names = _names([(row.federation, row.defense) for row in rows])
-        marks = [" (OUT OF SCOPE)" if row.beyond else "" for row in rows]
-        reached = zip(words, names, marks, strict=True)
-        return ", ".join(f"{word} under {name}{mark}" for word, name, mark in reached) + f" ({what})"
+            what, words = numerals.metric(first).label, [pooled_words(first, row.pooled) for row in rows]
+        name = namer(rows, controls=False)
+        reached = (
+            f"{word} under {name(row)}{' (OUT OF SCOPE)' * row.beyond}" for word, row in zip(words, rows, strict=True)
+        )
+        return f"{', '.join(reached)} ({what})"
 
     def utility(self, wanted: Callable[[str], bool]) -> str:
         """The pooled values of metrics of utility, by metric and defense, without controls."""
         found: dict[str, list[str]] = {}
         rows = [row for row in pooled_utility(self.folder) if wanted(row.metric) and not row.control]
-        names = _names([(row.federation, row.defense) for row in rows])
-        for row, name in zip(rows, names, strict=True):
+        name = namer(rows, controls=False)
+        for row in rows:
             value = pooled_words(row.metric, row.pooled) if row.pooled else EMPTY
-            found.setdefault(row.metric, []).append(f"{name} {value}")
+            found.setdefault(row.metric, []).append(f"{name(row)} {value}")
         measured = {row.metric for row in rows if row.pooled}
         return "; ".join(
             f"{numerals.metric(key).label}: {', '.join(values)}" for key, values in found.items() if key in measured
@@ -201,29 +197,18 @@ def crosswalk(folder: RunFolder) -> list[Block]:
 
 
 def _table(framework: str, run: _Run) -> Table:
-    rows = [(one, one.holds(run)) for one in _POINTS[framework]]
-    return Table(
-        title="",
-        headers=("place", "point", "what this run holds", "file"),
-        rows=tuple(
+    return tabulate(
+        "",
+        [(one, one.holds(run)) for one in _POINTS[framework]],
+        {
+            "place": lambda one: one[0].place,
+            "point": lambda one: one[0].asks,
+            "what this run holds": lambda one: one[1] or EMPTY,
             # A file that holds no measurement of the point is no place to look.
-            (one.place, one.asks, held or EMPTY, one.where if one.where and not _nothing(held) else NOTHING)
-            for one, held in rows
-        ),
+            "file": lambda one: NOTHING if not one[1] or one[1].startswith(EMPTY) else one[0].where or NOTHING,
+        },
         about=2,
     )
-
-
-def _nothing(held: str) -> bool:
-    return not held or held.startswith(EMPTY)
-
-
-def _names(pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """Defenses by name, each with its federation where there are several: pairs of federation and defense."""
-    many = len({federation for federation, _ in pairs}) > 1
-    return [
-        defense_words(defense, control=False, federation=federation if many else "") for federation, defense in pairs
-    ]
 
 
 def _with_reason(item: str) -> str:

@@ -14,7 +14,7 @@ from ...audit.wording import at_least, counted
 from ..formats import page
 from ..formats.exports import deployments, results_sha256, spreadsheet
 from ..formats.write import check_targets, write_whole
-from ..reading.claims import ClaimRow, claim_rows, left_unprotected, one_row_per_claim, same_subject
+from ..reading.claims import ClaimRow, claims_under_test, left_unprotected, same_subject
 from ..reading.run_folder import RunFolder
 from ..tables import numerals, summary
 from ..tables.answers import (
@@ -28,11 +28,11 @@ from ..tables.covered import uncovered_attacks
 from ..tables.membership_table import membership_table
 from ..tables.numerals import ATTACK_HEADLINES
 from ..tables.pooled_rows import omission_rows, pooled_attacks
-from ..tables.printed import omission_table
+from ..tables.printed import namer, omission_table
 from ..tables.reconstruction import reconstruction_rows, reconstruction_table
 from ..tables.stated import trust_table
 from ..tables.summary import unread_lines
-from ..tables.table import Table
+from ..tables.table import Right, Table, tabulate
 from .crosswalk import bound_number, check_phrase, crosswalk, outcome_phrase, verdict_phrase
 from .document import Block, Heading, Points, Signature, filled, markdown_of, pdf_of
 
@@ -104,19 +104,24 @@ def _signatures(folder: RunFolder) -> list[Block]:
 
 def answered(folder: RunFolder) -> list[tuple[ClaimRow, Answer]]:
     """Return each claim under test with its answer, claims that need attention first."""
-    rows = [row for row in one_row_per_claim(claim_rows(folder)) if row.stated and not row.control]
+    rows = claims_under_test(folder)
     # In the order of the answers.
     return list(zip(sorted(rows, key=lambda row: not row.needs_attention), answers(folder), strict=True))
 
 
 def maximum_risk(rows: Sequence[ClaimRow]) -> Table:
     """Return a table of what each claim allows an attacker at most, and what its audit measured."""
-    many = len({row.federation for row in rows}) > 1
-    table = Table(
-        title="What each claim allows at most, and what its audit measured",
-        headers=("defense", "claim", "right for at most, of 1,000", "measured ε", "minimum detectable ε", "verdict"),
-        rows=tuple(_allowed(row, f"{row.federation}/{row.defense}" if many else row.defense) for row in rows),
-        numeric=frozenset({2, 3, 4}),
+    table = tabulate(
+        "What each claim allows at most, and what its audit measured",
+        rows,
+        {
+            "defense": namer(rows, controls=False),
+            "claim": lambda row: row.claim_text,
+            Right("right for at most, of 1,000"): lambda row: bound_number(row, row.stated.claim) if row.stated else "",
+            Right("measured ε"): lambda row: "" if row.epsilon_low is None else f"≥ {at_least(row.epsilon_low)}",
+            Right("minimum detectable ε"): lambda row: "" if row.detectable is None else f"{row.detectable:.2f}",
+            "verdict": verdict_phrase,
+        },
         note="Right for at most: of 1,000 units of the claim that took part, those that an attacker with one false "
         "alarm in a hundred finds if the claim holds; for a replace-one claim, which hides the content and not who "
         "took part, those for which it rightly decides which of two contents they were made from. A refuted claim "
@@ -126,19 +131,6 @@ def maximum_risk(rows: Sequence[ClaimRow]) -> Table:
         about=2,
     )
     return filled(table)
-
-
-def _allowed(row: ClaimRow, name: str) -> tuple[str, ...]:
-    if row.stated is None:
-        raise ValueError(f"defense {row.defense} states no claim, so it allows no risk")
-    return (
-        name,
-        row.claim_text,
-        bound_number(row, row.stated.claim),
-        "" if row.epsilon_low is None else f"≥ {at_least(row.epsilon_low)}",
-        "" if row.detectable is None else numerals.epsilon(row.detectable),
-        verdict_phrase(row),
-    )
 
 
 def _average(folder: RunFolder) -> list[Block]:

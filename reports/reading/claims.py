@@ -160,6 +160,11 @@ def one_row_per_claim(rows: Sequence[ClaimRow]) -> list[ClaimRow]:
     return list(best.values())
 
 
+def claims_under_test(folder: RunFolder) -> list[ClaimRow]:
+    """Return one row per claim of a run, without those of controls."""
+    return [row for row in one_row_per_claim(claim_rows(folder)) if row.stated and not row.control]
+
+
 def _claim_row(folder: RunFolder, stated: StatedClaim | None, record: Record | None) -> ClaimRow:
     source = stated or record
     if source is None:

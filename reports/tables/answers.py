@@ -13,14 +13,14 @@ from ...audit.metrics import counted_runs, lowest_rate, tpr_at
 from ...audit.posterior import success_bound
 from ...audit.wording import at_least, counted, plain
 from ...suites.results.outcome import WEAK, weak_because
-from ..reading.claims import ClaimRow, claim_rows, covered_elsewhere, left_unprotected, one_row_per_claim, same_subject
+from ..reading.claims import ClaimRow, claim_rows, claims_under_test, covered_elsewhere, left_unprotected, same_subject
 from ..reading.membership import Membership, memberships
 from ..reading.pooling import LEVEL
 from ..reading.run_folder import HORIZONTAL, RunFolder
 from . import numerals
 from .covered import better_than_guessing, did_words, outside_attacks, percent, successes_words, uncovered_attacks
 from .pooled_rows import AttackRow, UtilityRow, pooled_utility, undefended
-from .printed import ANSWERS
+from .printed import ANSWERS, namer
 from .summary import cells
 
 _PLAIN = {check: check.plain for check in CHECKS.values() if check.plain} | {
@@ -135,13 +135,13 @@ class Answer:
 
 def answers(folder: RunFolder) -> list[Answer]:
     """Return one answer per claim of the run, claims that need attention first, without controls."""
-    rows = [row for row in one_row_per_claim(claim_rows(folder)) if row.stated and not row.control]
-    many = len({row.federation for row in rows}) > 1
+    rows = claims_under_test(folder)
+    name = namer(rows, controls=False)
     ordered = sorted(rows, key=lambda row: not row.needs_attention)
-    return [_answer(folder, row, row.stated.claim, many) for row in ordered if row.stated]
+    return [_answer(folder, row, row.stated.claim, name(row)) for row in ordered if row.stated]
 
 
-def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, many: bool) -> Answer:
+def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, name: str) -> Answer:
     weak, outside = weakness(row), _outside(folder, row)
     step = _NEXT.get(row.verdict, "")
     if row.failed_checks and row.verdict == "REFUTED":
@@ -156,7 +156,7 @@ def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, many: bool) -> Answe
     if folder.gate is None and row.verdict == "NOT_AUDITED":
         step = f"Finish the run: fedassay resume {folder.path}."
     return Answer(
-        defense=f"{row.federation}/{row.defense}" if many else row.defense,
+        defense=name,
         verdict=row.verdict,
         found=_found(row),
         weak=weak,
@@ -415,7 +415,7 @@ def headline(folder: RunFolder) -> str:
     """Return one sentence that answers what a run found about the claims under test, and what attacks did that none of
     them covers.
     """
-    rows = [row for row in one_row_per_claim(claim_rows(folder)) if row.stated and not row.control]
+    rows = claims_under_test(folder)
     outside = successes_words(folder, [row.defense for row in rows])
     return "; ".join(filter(None, (_found_words(folder, rows), outside)))
 

@@ -115,7 +115,7 @@ def maker(path: Path) -> RunMaker:
 
 
 def audit(run: RunMaker, defense: str, signed: Claim, shift: float, verdict: str, control: bool = False) -> None:
-    """One judged claim: scores of 500 trials a world, means ``shift`` apart, counted at half the claimed shift."""
+    """One judged claim: scores of 500 runs per arm, means ``shift`` apart, counted at half the claimed shift."""
     rng = np.random.default_rng(len(defense))
     nonmember, member = rng.normal(0, 1, TRIALS), rng.normal(shift, 1, TRIALS)
     threshold = (signed.curve.mu if isinstance(signed.curve, GaussianCurve) else 1.0) / 2

@@ -6,7 +6,7 @@ from fedassay.reports.tables.auditors import mutant_rows, mutant_table
 
 @pytest.fixture
 def hunted(run_maker, make_claim):
-    """Three mutants: one refuted, one only by its probe, one missed whose twin is accused."""
+    """Three mutants: one refuted, one only by its check, one missed whose correct version is refuted."""
     claim = make_claim()
 
     def edition(label, *, control, verdict, refuted, route="curve", broken=()):
