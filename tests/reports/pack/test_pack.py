@@ -99,7 +99,7 @@ def test_each_risk_that_is_left_is_named(quick_folder, run_maker, make_claim):
     (said,) = [block.items for block in statement(quick_folder) if isinstance(block, Points)][:1]
     for row in rows:
         left = "; ".join(left_unprotected(row.stated.claim, row.rounds_run))
-        assert f"{row.label}: the claim does not protect {left}." in said
+        assert f"{row.defense}: the claim does not protect {left}." in said
     assert "ldp_gaussian: not decided." in said
     omitted = len(omission_rows(quick_folder))
     assert f"{omitted} omissions: attacks or measurements without a result (see the report)." in said
