@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 from pydantic import ValidationError
 
-from ..config.suite_file import mistake_text
+from ..config.source import mistake_text
 from .record import EARLIER_CORRECT, SCHEMA, Record
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
