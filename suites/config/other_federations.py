@@ -1,10 +1,11 @@
 """Turn the vertical federations and the transfers of a suite into tasks, plans and calibrated defenses."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -12,7 +13,6 @@ from ...attacks.attack import Attack, AttackPart
 from ...attacks.transfer.shadow_students import ShadowTeachers, shadow_teachers
 from ...attacks.transfer.vote_attack import VoteAttack
 from ...attacks.vertical.attack import VerticalAttack
-from ...audit.claim import Claim
 from ...audit.parts import name_and_options
 from ...defenses.defense import DefensePart
 from ...defenses.transfer.defense import PreparedTransfer, TransferDefense
@@ -28,64 +28,58 @@ from ...fl.transfer.task import TrainingRule, TransferPlan, TransferTask, transf
 from ...fl.vertical.protection import VerticalLaw, VerticalPlan, VerticalProtection
 from ...fl.vertical.task import VerticalTask, build_vertical_task
 from .catalogue import outside_versions
-from .resolve import AttackEntry, DefenseEntry, ResolvedSuite, line_of
+from .resolve import AttackEntry, DefenseEntry, Prepares, ResolvedSuite, calibrated_for, set_up
 from .source import ConfigError
 from .tables.other_federations import TrainingSpec, TransferSpec, VerticalSpec
 from .tables.suite import PlanChange
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prepares:
-    """What ``prepare(plan)`` of a kind of defenses must return.
+class OtherKind(ABC):
+    """A kind of federations that are none of clients: which parts run on them, and how a defense is calibrated.
 
-    Args:
-        prepared: its class, with fields ``protection`` and ``claims``.
-        protection: the base class of its protection.
-        mappings: its fields that are dictionaries by ``claim_id``, and the class of their values.
+    ``table``: of the suite file. ``defense``, ``attacks``: the base classes of its parts. ``returns``: what a defense
+    of this kind prepares.
     """
 
-    prepared: type[Any]
-    protection: type[Any]
-    mappings: Mapping[str, Any] = field(default_factory=dict)
+    table: ClassVar[str]
+    defense: ClassVar[type[DefensePart]]
+    attacks: ClassVar[tuple[type[AttackPart], ...]]
+    returns: ClassVar[Prepares]
 
-    def why_not(self, found: object) -> str:
-        """Return which field of ``found`` is wrong, and what it was; empty string if all are of these classes."""
-        if not isinstance(found, self.prepared):
-            return f"got {_shown(found)}"
-        if not isinstance(found.protection, self.protection):
-            return f"protection must be a {self.protection.__name__}, got {_shown(found.protection)}"
-        if not isinstance(found.claims, tuple | list):
-            return f"claims must be a tuple of Claim, got {_shown(found.claims)}"
-        wrong = [claim for claim in found.claims if not isinstance(claim, Claim)]
-        if wrong:
-            return f"claims must be a tuple of Claim, got {_shown(wrong[0])} in it"
-        each = (_why_no_mapping(name, getattr(found, name), kind) for name, kind in self.mappings.items())
-        return next((words for words in each if words), "")
+    @abstractmethod
+    def plan(self, spec: Any, seed: int) -> Any:
+        """Return the public plan of a federation. Raises ValueError if it cannot be set up."""
 
+    @abstractmethod
+    def check(self, suite: ResolvedSuite, federation: str, plan: Any) -> None:
+        """Raise ConfigError for settings of a federation, or of attacks on it, that its plan does not fit."""
 
-def _why_no_mapping(name: str, found: object, kind: Any) -> str:
-    wanted = f"{name} must be a dictionary of {kind.__name__} by claim_id"
-    if not isinstance(found, Mapping):
-        return f"{wanted}, got {_shown(found)}"
-    wrong = [f"{_shown(key)}: {_shown(value)}" for key, value in found.items() if not isinstance(value, kind)]
-    return f"{wanted}, got {wrong[0]} in it" if wrong else ""
+    def prepare(self, suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: int) -> tuple[Any, Any]:
+        """Return a federation's plan, and a defense calibrated for it.
 
+        Raises:
+            ConfigError: if the federation cannot be set up, its plan breaks an assumption of the defense, or the
+                defense returns no valid claims.
+        """
+        spec = getattr(suite.spec, self.table)[federation]
+        plan = set_up(suite, self.table, federation, lambda: self.plan(spec, seed))
+        self.check(suite, federation, plan)
+        return plan, calibrated_for(suite, entry, federation, plan, self.returns)
 
-def _shown(value: object) -> str:
-    """A number or a text as it is, and the type of any other object, whose own words may be its address."""
-    plain = value is None or isinstance(value, bool | int | float | str)
-    return f"{value!r:.80}" if plain else f"an object of type {type(value).__name__}"
+    def defenses_on(self, suite: ResolvedSuite, federation: str) -> list[DefenseEntry]:
+        """Return the defenses that run on a federation: those whose settings name it; if there are none, those whose
+        settings name no federation.
+        """
+        entries = [entry for entry in suite.defenses if isinstance(entry.part.instance, self.defense)]
+        for entry in entries:
+            _check_settings(suite, entry)
+        chosen = [entry for entry in entries if entry.federation == federation]
+        return chosen or [entry for entry in entries if entry.federation is None]
 
-
-def defenses_on(suite: ResolvedSuite, federation: str, base: type[DefensePart]) -> list[DefenseEntry]:
-    """Return the defenses of a kind that run on a federation: those whose settings name it; if there are none, those
-    whose settings name no federation.
-    """
-    entries = [entry for entry in suite.defenses if isinstance(entry.part.instance, base)]
-    for entry in entries:
-        _check_settings(suite, entry)
-    chosen = [entry for entry in entries if entry.federation == federation]
-    return chosen or [entry for entry in entries if entry.federation is None]
+    def attacks_on(self, suite: ResolvedSuite, federation: str) -> list[AttackEntry]:
+        """Return the attacks that run on a federation, in the order of their base classes."""
+        found = [entry for entry in suite.attacks if federation in entry.federations]
+        return [entry for base in self.attacks for entry in found if isinstance(entry.part.instance, base)]
 
 
 def _check_settings(suite: ResolvedSuite, entry: DefenseEntry) -> None:
@@ -99,39 +93,8 @@ def _check_settings(suite: ResolvedSuite, entry: DefenseEntry) -> None:
         )
 
 
-def attacks_on(suite: ResolvedSuite, federation: str, base: type[AttackPart]) -> list[AttackEntry]:
-    """Return the attacks of a kind that run on a federation."""
-    return [
-        entry for entry in suite.attacks if isinstance(entry.part.instance, base) and federation in entry.federations
-    ]
-
-
-def calibrated_for(suite: ResolvedSuite, entry: DefenseEntry, federation: str, plan: Any, returns: Prepares) -> Any:
-    """Calibrate a defense for a federation's plan.
-
-    Raises:
-        ConfigError: if the plan breaks an assumption of the defense, or the defense returns no valid claims.
-    """
-    try:
-        prepared = entry.part.instance.prepare(plan)
-    except Exception as error:  # A user's part may raise anything; nothing has run yet, so one message is enough.
-        words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        place = suite.source.where(("defenses", entry.label))
-        raise ConfigError(
-            f"{place}: defense {entry.label} cannot be prepared for federation {federation}: {words}"
-        ) from error
-    why = returns.why_not(prepared)
-    if why:
-        wanted = f"{returns.prepared.__name__}(protection, claims)"
-        raise ConfigError(f"defense {entry.label}: prepare(plan) must return {wanted}: {why}")
-    return prepared
-
-
 _LEAST_PEOPLE = 4
 """Of a federation whose labels are guessed in one run: at least two guesses are planned."""
-_PREPARED_VERTICAL = Prepares(
-    prepared=VerticalPrepared, protection=VerticalProtection, mappings={"laws": VerticalLaw, "spending": Callable}
-)
 
 
 def vertical_task_of(spec: VerticalSpec, seed: int) -> VerticalTask:
@@ -182,66 +145,47 @@ def small_plan(plan: VerticalPlan, people: int, batch: int) -> VerticalPlan:
     return replace(plan, people=fewer, batch=each)
 
 
-def vertical_defenses(suite: ResolvedSuite, federation: str) -> list[DefenseEntry]:
-    """Return the defenses that run on a vertical federation."""
-    return defenses_on(suite, federation, VerticalDefense)
+class VerticalKind(OtherKind):
+    """Vertical federations: parties with different columns of the same people."""
+
+    table = "vertical"
+    defense = VerticalDefense
+    attacks = (VerticalAttack,)
+    returns = Prepares(
+        prepared=VerticalPrepared, protection=VerticalProtection, mappings={"laws": VerticalLaw, "spending": Callable}
+    )
+
+    def plan(self, spec: VerticalSpec, seed: int) -> VerticalPlan:
+        _check_label(spec)
+        return vertical_plan_of(spec, vertical_task_of(spec, seed))
+
+    def check(self, suite: ResolvedSuite, federation: str, plan: VerticalPlan) -> None:
+        spec = suite.spec.vertical[federation]
+        prior = spec.audit.prior if spec.audit else None
+        wrong: dict[tuple[str, ...], str] = {}
+        if spec.known >= plan.people:
+            wrong["known",] = f"known must be below people = {plan.people}, got {spec.known}"
+        if spec.audit and spec.audit.design != "independent" and plan.people < _LEAST_PEOPLE:
+            wrong["people",] = (
+                f"people must be >= {_LEAST_PEOPLE} for design = {spec.audit.design!r}, which guesses about one half "
+                f"of them from the other, got {plan.people}"
+            )
+        if prior is not None and len(prior) != plan.network.classes:
+            classes = plan.network.classes
+            wrong["audit", "prior"] = f"prior must have one probability per label, {classes}, got {len(prior)}"
+        for key, words in wrong.items():
+            raise ConfigError(f"{suite.source.where(('vertical', federation, *key))}: {words}")
 
 
-def vertical_attacks(suite: ResolvedSuite, federation: str) -> list[AttackEntry]:
-    """Return the attacks that run on a vertical federation."""
-    return attacks_on(suite, federation, VerticalAttack)
-
-
-def prepare_vertical(
-    suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: int
-) -> tuple[VerticalPlan, VerticalPrepared]:
-    """Calibrate a defense for a vertical federation's plan.
-
-    Raises:
-        ConfigError: if the federation cannot be set up, its plan breaks an assumption of the defense, or the defense
-            returns no valid claims.
-    """
-    spec = suite.spec.vertical[federation]
-    _check_label(suite, federation)
-    try:
-        plan = vertical_plan_of(spec, vertical_task_of(spec, seed))
-    except ValueError as error:
-        place = line_of(str(error), suite.source, ("vertical", federation), spec.model_fields_set)
-        raise ConfigError(f"{place}: federation {federation} cannot be set up: {error}") from error
-    if spec.known >= plan.people:
-        place = suite.source.where(("vertical", federation, "known"))
-        raise ConfigError(f"{place}: known must be below people = {plan.people}, got {spec.known}")
-    if spec.audit and spec.audit.design != "independent" and plan.people < _LEAST_PEOPLE:
-        place = suite.source.where(("vertical", federation, "people"))
-        raise ConfigError(
-            f"{place}: people must be >= {_LEAST_PEOPLE} for design = {spec.audit.design!r}, which guesses about one "
-            f"half of them from the other, got {plan.people}"
-        )
-    prior = spec.audit.prior if spec.audit else None
-    if prior is not None and len(prior) != plan.network.classes:
-        place = suite.source.where(("vertical", federation, "audit", "prior"))
-        raise ConfigError(
-            f"{place}: prior must have one probability per label, {plan.network.classes}, got {len(prior)}"
-        )
-    prepared: VerticalPrepared = calibrated_for(suite, entry, federation, plan, _PREPARED_VERTICAL)
-    return plan, prepared
-
-
-def _check_label(suite: ResolvedSuite, federation: str) -> None:
-    """Raise ConfigError if the column of a file's labels is listed among the columns of a party."""
-    spec = suite.spec.vertical[federation]
+def _check_label(spec: VerticalSpec) -> None:
+    """Raise ValueError if the column of a file's labels is listed among the columns of a party."""
     name, options = name_and_options("dataset", spec.dataset)
     listed = () if isinstance(spec.columns, int) else chain(*spec.columns)
     label = options.get("label", "label")
     if names_a_file(name) and label in listed:
-        place = suite.source.where(("vertical", federation, "columns"))
-        raise ConfigError(
-            f"{place}: federation {federation} cannot be set up: columns must not list {label!r}, which is the label: "
-            "the active party holds it"
-        )
+        raise ValueError(f"columns must not list {label!r}, which is the label: the active party holds it")
 
 
-_PREPARED_TRANSFER = Prepares(prepared=PreparedTransfer, protection=TransferProtection)
 _Key = tuple[str, int, str, str, str]
 
 
@@ -316,37 +260,22 @@ def _rule(spec: TrainingSpec) -> TrainingRule:
     return TrainingRule(**spec.model_dump())
 
 
-def transfer_defenses(suite: ResolvedSuite, federation: str) -> list[DefenseEntry]:
-    """Return the defenses that run on a transfer."""
-    return defenses_on(suite, federation, TransferDefense)
+class TransferKind(OtherKind):
+    """Transfers by answers, with attacks on votes, and membership attacks on shadow students."""
 
+    table = "transfer"
+    defense = TransferDefense
+    attacks = (VoteAttack, Attack)
+    returns = Prepares(prepared=PreparedTransfer, protection=TransferProtection)
 
-def transfer_attacks(suite: ResolvedSuite, federation: str) -> list[AttackEntry]:
-    """Return the attacks that run on a transfer: on votes, and membership attacks on shadow students."""
-    return [*attacks_on(suite, federation, VoteAttack), *attacks_on(suite, federation, Attack)]
+    def plan(self, spec: TransferSpec, seed: int) -> TransferPlan:
+        return transfer_plan_of(spec, transfer_task_of(spec, seed))
 
-
-def prepare_transfer(
-    suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: int
-) -> tuple[TransferPlan, PreparedTransfer]:
-    """Calibrate a defense for a transfer's plan.
-
-    Raises:
-        ConfigError: if the transfer cannot be set up, an attack names a teacher that it does not have, its plan breaks
-            an assumption of the defense, or the defense returns no valid claims.
-    """
-    spec = suite.spec.transfer[federation]
-    try:
-        plan = transfer_plan_of(spec, transfer_task_of(spec, seed))
-    except ValueError as error:
-        place = line_of(str(error), suite.source, ("transfer", federation), spec.model_fields_set)
-        raise ConfigError(f"{place}: federation {federation} cannot be set up: {error}") from error
-    for attack in attacks_on(suite, federation, VoteAttack):
-        teacher = attack.part.instance.teacher
-        if teacher >= plan.teachers:
-            place = suite.source.where(("attacks", attack.label, "teacher"))
-            raise ConfigError(
-                f"{place}: attack {attack.label}: teacher must be below teachers = {plan.teachers}, got {teacher}"
-            )
-    prepared: PreparedTransfer = calibrated_for(suite, entry, federation, plan, _PREPARED_TRANSFER)
-    return plan, prepared
+    def check(self, suite: ResolvedSuite, federation: str, plan: TransferPlan) -> None:
+        for attack in self.attacks_on(suite, federation):
+            teacher = getattr(attack.part.instance, "teacher", 0)
+            if isinstance(attack.part.instance, VoteAttack) and teacher >= plan.teachers:
+                place = suite.source.where(("attacks", attack.label, "teacher"))
+                raise ConfigError(
+                    f"{place}: attack {attack.label}: teacher must be below teachers = {plan.teachers}, got {teacher}"
+                )

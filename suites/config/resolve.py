@@ -4,11 +4,11 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -62,6 +62,7 @@ _BUILT: dict[str, Callable[[Any], object]] = {
 """The kinds of parts that can be built without data, which checks their options."""
 _MEMBERS = {"federations": "clients", "vertical": "parties", "transfer": "teachers"}
 """What takes part in the federations of each table."""
+_Built = TypeVar("_Built")
 _CURVE_SLACK = 1e-3
 """Rounding error by which a stated curve may fall below its own (epsilon, delta)."""
 
@@ -146,12 +147,7 @@ class ResolvedSuite:
         Raises:
             ConfigError: if the federation cannot be set up, with file and line.
         """
-        spec = self.spec.federations[federation]
-        try:
-            return task_of(spec, seed)
-        except ValueError as error:
-            place = line_of(str(error), self.source, ("federations", federation), spec.model_fields_set)
-            raise ConfigError(f"{place}: federation {federation} cannot be set up: {error}") from error
+        return set_up(self, "federations", federation, lambda: task_of(self.spec.federations[federation], seed))
 
 
 def resolve(spec: Suite, source: Source, *, seed: int, extra: tuple[str | Defense, ...] = ()) -> ResolvedSuite:
@@ -330,6 +326,85 @@ def task_of(spec: FederationSpec, seed: int) -> Task:
     return _task(spec.model_dump_json(), seed, spec.folder, spec.digest, str(outside_versions([spec])))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Prepares:
+    """What ``prepare(plan)`` of a kind of defenses must return.
+
+    Args:
+        prepared: its class, with fields ``protection`` and ``claims``.
+        protection: the base class of its protection.
+        mappings: its fields that are dictionaries by ``claim_id``, and the class of their values.
+    """
+
+    prepared: type[Any]
+    protection: type[Any]
+    mappings: Mapping[str, Any] = field(default_factory=dict)
+
+    def why_not(self, found: object) -> str:
+        """Return which field of ``found`` is wrong, and what it was; empty string if all are of these classes."""
+        if not isinstance(found, self.prepared):
+            return f"got {_shown(found)}"
+        if not isinstance(found.protection, self.protection):
+            return f"protection must be a {self.protection.__name__}, got {_shown(found.protection)}"
+        if not isinstance(found.claims, tuple | list):
+            return f"claims must be a tuple of Claim, got {_shown(found.claims)}"
+        wrong = [claim for claim in found.claims if not isinstance(claim, Claim)]
+        if wrong:
+            return f"claims must be a tuple of Claim, got {_shown(wrong[0])} in it"
+        each = (_why_no_mapping(name, getattr(found, name), kind) for name, kind in self.mappings.items())
+        return next((words for words in each if words), "")
+
+
+def _why_no_mapping(name: str, found: object, kind: Any) -> str:
+    wanted = f"{name} must be a dictionary of {kind.__name__} by claim_id"
+    if not isinstance(found, Mapping):
+        return f"{wanted}, got {_shown(found)}"
+    wrong = [f"{_shown(key)}: {_shown(value)}" for key, value in found.items() if not isinstance(value, kind)]
+    return f"{wanted}, got {wrong[0]} in it" if wrong else ""
+
+
+def _shown(value: object) -> str:
+    """A number or a text as it is, and the type of any other object, whose own words may be its address."""
+    plain = value is None or isinstance(value, bool | int | float | str)
+    return f"{value!r:.80}" if plain else f"an object of type {type(value).__name__}"
+
+
+_PREPARED = Prepares(prepared=Prepared, protection=Protection)
+
+
+def set_up(suite: ResolvedSuite, table: str, federation: str, build: Callable[[], _Built]) -> _Built:
+    """Return what ``build()`` makes of a federation's settings; raise ConfigError, with file and line, if it cannot be
+    set up.
+    """
+    try:
+        return build()
+    except ValueError as error:
+        keys = getattr(suite.spec, table)[federation].model_fields_set
+        place = line_of(str(error), suite.source, (table, federation), keys)
+        raise ConfigError(f"{place}: federation {federation} cannot be set up: {error}") from error
+
+
+def calibrated_for(suite: ResolvedSuite, entry: DefenseEntry, federation: str, plan: Any, returns: Prepares) -> Any:
+    """Calibrate a defense for a federation's plan.
+
+    Raises:
+        ConfigError: if the plan breaks an assumption of the defense, or the defense returns no valid claims.
+    """
+    try:
+        prepared = calibrated(entry.part.instance, plan)
+    except Exception as error:  # A user's part may raise anything; nothing has run yet, so one message is enough.
+        words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        place = suite.source.where(("defenses", entry.label))
+        raise ConfigError(
+            f"{place}: defense {entry.label} cannot be prepared for federation {federation}: {words}"
+        ) from error
+    why = returns.why_not(prepared)
+    if why:
+        wanted = f"{returns.prepared.__name__}(protection, claims)"
+        raise ConfigError(f"defense {entry.label}: prepare(plan) must return {wanted}: {why}")
+    return prepared
+
+
 def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: int) -> Prepared:
     """Calibrate a defense for a federation's plan; if the federation sets ``calibrated_on``, use the plan of the
     federation named there.
@@ -338,23 +413,10 @@ def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: in
         ConfigError: if the plan or model breaks an assumption of the defense, or the defense returns no valid claims.
     """
     spec = suite.spec.federations[federation]
-    basis = suite.spec.federations[spec.calibrated_on or federation]
     own = spec.calibrated_on or federation
     task = suite.task(own, seed)
-    try:
-        plan = plan_of(basis, entry.change, task)
-    except ValueError as error:
-        place = line_of(str(error), suite.source, ("federations", own), basis.model_fields_set)
-        raise ConfigError(f"{place}: federation {own} cannot be set up: {error}") from error
-    try:
-        prepared = calibrated(entry.defense, plan)
-    except Exception as error:  # A user's part may raise anything; nothing has run yet, so one message is enough.
-        words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise ConfigError(f"defense {entry.label} cannot be prepared for federation {federation}: {words}") from error
-    if not _is_sound(prepared):
-        raise ConfigError(
-            f"defense {entry.label}: prepare(plan) must return Prepared(protection, claims), got {prepared!r}"
-        )
+    plan = set_up(suite, "federations", own, lambda: plan_of(suite.spec.federations[own], entry.change, task))
+    prepared: Prepared = calibrated_for(suite, entry, federation, plan, _PREPARED)
     # A model that mixes the samples of a batch, such as one with batch norm, has no per-sample gradients to clip.
     if prepared.protection.per_sample:
         try:
@@ -388,15 +450,6 @@ def _check_law(label: str, protection: Protection, claim: Claim, plan: Plan) -> 
         raise ConfigError(
             f"defense {label}: law(observer, plan, client) must return a law such as GaussianLaw, or None, got {law!r}"
         )
-
-
-def _is_sound(prepared: object) -> bool:
-    return (
-        isinstance(prepared, Prepared)
-        and isinstance(prepared.protection, Protection)
-        and isinstance(prepared.claims, tuple | list)
-        and all(isinstance(claim, Claim) for claim in prepared.claims)
-    )
 
 
 def _defense_entry(label: str, spec: Suite, source: Source) -> DefenseEntry:
@@ -491,7 +544,7 @@ def _free_label(part: Part, taken: list[DefenseEntry]) -> str:
     return next(label for n in range(1, len(labels) + 2) if (label := name if n == 1 else f"{name}_{n}") not in labels)
 
 
-def calibrated(defense: Defense, plan: Plan) -> Prepared:
+def calibrated(defense: Any, plan: Any) -> Any:
     """Return ``defense.prepare(plan)``; the result is kept for equal defenses and plans, if both can be hashed.
 
     Raises:
@@ -507,7 +560,7 @@ def calibrated(defense: Defense, plan: Plan) -> Prepared:
 # Calibration may take seconds. The plans of all seeds are often equal, and so are those that the audits of a defense's
 # claims run.
 @lru_cache(maxsize=1024)
-def _kept(prepare: Callable[[Defense, Plan], Prepared], defense: Defense, plan: Plan) -> Prepared:
+def _kept(prepare: Callable[[Any, Any], Any], defense: Any, plan: Any) -> Any:
     return prepare(defense, plan)
 
 

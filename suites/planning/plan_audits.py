@@ -23,7 +23,7 @@ from ..config.source import ConfigError
 from ..config.tables.suite import AuditSpec
 from ..results.cell import Cell
 from ..results.claims_file import PlannedClaim
-from .plan_cells import CellMaker, PreparedDefenses, change_of
+from .plan_cells import ClientCells, PreparedDefenses, change_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class AuditPlanner:
 
     suite: ResolvedSuite
     defenses: PreparedDefenses
-    cells: CellMaker
+    cells: ClientCells
 
     def plan(self, shadows: tuple[ShadowJob, ...]) -> tuple[PlannedAudit, ...]:
         """Plan all audits. They share alpha equally, and two audits of one claim count as separate tests."""

@@ -1,5 +1,6 @@
 """Calibrate each defense once per federation and seed, and give each unit of work (cell) a hash that identifies it."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,19 +10,73 @@ from ...audit.claim import Claim
 from ...audit.parts import label
 from ...defenses.defense import Defense, Prepared, variant_of
 from ...fl.plan import marks
+from ..attacking.finished_cells import AttackCell
 from ..config.catalogue import outside_versions
-from ..config.resolve import DefenseEntry, ResolvedSuite, identity, plain_data, prepare
+from ..config.resolve import AttackEntry, DefenseEntry, ResolvedSuite, identity, plain_data, prepare
 from ..config.tables.suite import FederationSpec, PlanChange
 from ..results.cell import Cell
 from ..results.claims_file import PlannedClaim
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellMaker:
+class CellMaker(ABC):
     """A maker of a run's cells, which are the smallest units of work that are stored and resumed."""
 
     suite: ResolvedSuite
     run_id: str
+
+    @abstractmethod
+    def cell(
+        self, entry: DefenseEntry, federation: str, seed: int | None, *, configuration: Any = None, **facts: Any
+    ) -> Cell:
+        """Make one cell (unit of work); its id is a hash of the arguments and of all settings of the suite that they
+        refer to.
+
+        Args:
+            configuration: all other data that determine its values.
+            facts: the other fields that all its rows share.
+        """
+
+    def training(self, entry: DefenseEntry, federation: str, seed: int) -> Cell:
+        """Make the cell of one training."""
+        return self.cell(entry, federation, seed, role="utility", attack="training", attack_version="1")
+
+    def attack(self, entry: DefenseEntry, federation: str, seed: int, attack: AttackEntry) -> AttackCell:
+        """Make the cell of one attack on one training."""
+        cell = self.cell(
+            entry,
+            federation,
+            seed,
+            role="null" if attack.part.instance.null else "attack",
+            attack=attack.label,
+            attack_version=attack.part.version,
+            observer=str(attack.observer),
+            configuration=attack.configuration,
+        )
+        return AttackCell(cell=cell, entry=attack)
+
+    def shared(
+        self, entry: DefenseEntry, federation: str, seed: int | None, *, dataset: str, model: str
+    ) -> dict[str, Any]:
+        """Return the fields that all rows of a cell share, whatever it measures."""
+        return {
+            "run_id": self.run_id,
+            "suite": self.suite.spec.name,
+            "suite_version": self.suite.spec.version,
+            "federation": federation,
+            "dataset": dataset,
+            "dataset_sha256": self.suite.digests[dataset],
+            "model": model,
+            "defense": entry.label,
+            "defense_version": entry.part.version,
+            "control": entry.part.instance.control,
+            "variant": variant_of(entry.part.instance),
+            "seed": seed,
+        }
+
+
+class ClientCells(CellMaker):
+    """The cells of federations of clients."""
 
     def cell(
         self,
@@ -33,13 +88,9 @@ class CellMaker:
         measured_on: FederationSpec | None = None,
         **facts: Any,
     ) -> Cell:
-        """Make one cell (unit of work); its id is a hash of the arguments and of all settings of the suite that they
-        refer to.
+        """Make one cell, as every maker.
 
-        Args:
-            configuration: all other data that determine its values.
-            measured_on: the data and model that were used, where they are not the federation's own.
-            facts: the other fields that all its rows share.
+        ``measured_on``: the data and model that were used, where they are not the federation's own.
         """
         spec = self.suite.spec.federations[federation]
         basis = self.suite.spec.federations[spec.calibrated_on] if spec.calibrated_on else None
@@ -59,20 +110,8 @@ class CellMaker:
             **outside_facts(used, spec, basis, entry.change, self.suite.spec.audit if measured_on else None),
             **facts,
         )
-        shared = {
-            "run_id": self.run_id,
-            "suite": self.suite.spec.name,
-            "suite_version": self.suite.spec.version,
-            "federation": federation,
-            "dataset": label("dataset", used.dataset),
-            "dataset_sha256": self.suite.digests[label("dataset", used.dataset)],
-            "model": label("model", used.model),
-            "defense": entry.label,
-            "defense_version": entry.part.version,
-            "control": entry.defense.control,
-            "variant": variant_of(entry.defense),
-            "seed": seed,
-        }
+        model, dataset = label("model", used.model), label("dataset", used.dataset)
+        shared = self.shared(entry, federation, seed, dataset=dataset, model=model)
         return Cell(cell_id=cell_id, facts=shared | facts)
 
 

@@ -13,23 +13,12 @@ from ...audit.claim import Claim
 from ...audit.observer import ACTIVE_PARTY, PASSIVE_PARTY, Observer
 from ...audit.parts import label
 from ...defenses.defense import variant_of
-from ...defenses.transfer.defense import PreparedTransfer
-from ...defenses.vertical.defense import VerticalPrepared
 from ...fl.plan import marks
 from ...fl.transfer.task import TransferPlan
 from ...fl.vertical.protection import VerticalPlan
-from ..attacking.finished_cells import AttackCell
 from ..attacking.other_jobs import OtherAuditJob, OtherTrialJob
-from ..config.other_federations import (
-    prepare_transfer,
-    prepare_vertical,
-    small_plan,
-    transfer_attacks,
-    transfer_defenses,
-    vertical_attacks,
-    vertical_defenses,
-)
-from ..config.resolve import AttackEntry, DefenseEntry, ResolvedSuite, identity
+from ..config.other_federations import OtherKind, TransferKind, VerticalKind, small_plan
+from ..config.resolve import DefenseEntry, ResolvedSuite, identity
 from ..config.source import ConfigError, Source
 from ..config.tables.other_federations import TransferSpec, VerticalSpec
 from ..results.cell import Cell
@@ -39,7 +28,7 @@ from ..transfer import TransferAuditJob, TransferTrialJob
 from ..vertical.audit import VerticalAuditJob
 from ..vertical.runs import BLOCK
 from ..vertical.trial import VerticalTrialJob
-from .plan_cells import outside_facts, part_facts
+from .plan_cells import CellMaker, outside_facts, part_facts
 
 _COPIES = 2
 """Of parameters that are trained: they and their gradients."""
@@ -161,34 +150,51 @@ class OtherWork:
     claims: tuple[PlannedClaim, ...]
 
 
-class OtherPlanner(ABC):
-    """Plans the work on one suite's federations of one kind; subclasses name the kind.
+@dataclass(frozen=True, kw_only=True)
+class OtherCells(CellMaker):
+    """The cells of federations of one kind; ``models``: the name of each federation's model."""
 
-    ``table``: of the suite file. ``trial_job``, ``audit_job``: the classes of its jobs. ``audit_name``: of its audit
+    table: str
+    models: dict[str, str]
+
+    def cell(
+        self, entry: DefenseEntry, federation: str, seed: int | None, *, configuration: Any = None, **facts: Any
+    ) -> Cell:
+        spec = getattr(self.suite.spec, self.table)[federation]
+        data = label("dataset", spec.dataset)
+        cell_id = identity(
+            names=[federation, entry.label],
+            data=self.suite.digests[data],
+            defense=part_facts(entry),
+            seed=seed,
+            configuration=configuration,
+            executor="sequential",
+            **{self.table: spec.model_dump(mode="json")},
+            **outside_facts(spec),
+            **facts,
+        )
+        shared = self.shared(entry, federation, seed, dataset=data, model=self.models[federation])
+        return Cell(cell_id=cell_id, facts=shared | facts)
+
+
+class OtherPlanner(ABC):
+    """Plans the work on one suite's federations of one kind.
+
+    ``kind``: its tables and parts. ``trial_job``, ``audit_job``: the classes of its jobs. ``audit_name``: of its audit
     in result rows.
     """
 
-    table: ClassVar[str]
+    kind: ClassVar[OtherKind]
     audit_name: ClassVar[str]
     trial_job: ClassVar[type[OtherTrialJob]]
     audit_job: ClassVar[type[OtherAuditJob]]
 
     def __init__(self, suite: ResolvedSuite, run_id: str) -> None:
-        self.suite, self.run_id = suite, run_id
-        self.specs: dict[str, Any] = getattr(suite.spec, self.table)
+        self.suite = suite
+        self.specs: dict[str, Any] = getattr(suite.spec, self.kind.table)
+        models = {name: self.model_words(spec) for name, spec in self.specs.items()}
+        self.cells = OtherCells(suite=suite, run_id=run_id, table=self.kind.table, models=models)
         self._prepared: dict[tuple[str, str, int], Any] = {}
-
-    @abstractmethod
-    def defenses(self, name: str) -> list[DefenseEntry]:
-        """Return the defenses that run on a federation."""
-
-    @abstractmethod
-    def attacks(self, name: str) -> list[AttackEntry]:
-        """Return the attacks that run on a federation."""
-
-    @abstractmethod
-    def prepare(self, entry: DefenseEntry, name: str, seed: int) -> tuple[Any, Any]:
-        """Return the plan of a federation and the defense calibrated for it."""
 
     @abstractmethod
     def held(self, name: str, plan: Any) -> list[HeldArrays]:
@@ -209,7 +215,7 @@ class OtherPlanner(ABC):
             ConfigError: for a federation that cannot be set up or does not fit into memory, or a defense that does
                 not fit it.
         """
-        cases = [(entry, name) for name in self.specs for entry in self.defenses(name)]
+        cases = [(entry, name) for name in self.specs for entry in self.kind.defenses_on(self.suite, name)]
         seeds = self.suite.seeds
         audited = [
             (entry, name, claim)
@@ -229,8 +235,8 @@ class OtherPlanner(ABC):
     def _of(self, entry: DefenseEntry, name: str, seed: int) -> Any:
         key = (entry.label, name, seed)
         if key not in self._prepared:
-            self._prepared[key] = plan, _ = self.prepare(entry, name, seed)
-            check_memory(self.held(name, plan), (self.table, name), self.specs[name], self.suite.source)
+            self._prepared[key] = plan, _ = self.kind.prepare(self.suite, entry, name, seed)
+            check_memory(self.held(name, plan), (self.kind.table, name), self.specs[name], self.suite.source)
         return self._prepared[key]
 
     def _claims(self, entry: DefenseEntry, name: str) -> tuple[Claim, ...]:
@@ -251,17 +257,16 @@ class OtherPlanner(ABC):
 
     def _trial(self, entry: DefenseEntry, name: str, seed: int) -> OtherTrialJob:
         _, prepared = self._of(entry, name, seed)
-        training = self._cell(entry, name, seed, role="utility", attack="training", attack_version="1")
         return self.trial_job(
             federation=self.specs[name],
             prepared=prepared,
             seed=seed,
-            training=training,
-            attacks=tuple(self._attack(entry, name, seed, attack) for attack in self.attacks(name)),
+            training=self.cells.training(entry, name, seed),
+            attacks=tuple(self.cells.attack(entry, name, seed, one) for one in self.kind.attacks_on(self.suite, name)),
         )
 
     def _audit(self, entry: DefenseEntry, name: str, claim: Claim, alpha: float) -> OtherAuditJob:
-        cell = self._cell(
+        cell = self.cells.cell(
             entry,
             name,
             None,
@@ -281,77 +286,20 @@ class OtherPlanner(ABC):
             cell=cell,
         )
 
-    def _attack(self, entry: DefenseEntry, name: str, seed: int, attack: AttackEntry) -> AttackCell:
-        part = attack.part.instance
-        cell = self._cell(
-            entry,
-            name,
-            seed,
-            role="null" if part.null else "attack",
-            attack=attack.label,
-            attack_version=attack.part.version,
-            observer=str(part.observer),
-            configuration=attack.configuration,
-        )
-        return AttackCell(cell=cell, entry=attack)
-
-    def _cell(
-        self, entry: DefenseEntry, name: str, seed: int | None, *, configuration: Any = None, **facts: Any
-    ) -> Cell:
-        """One cell; its id is a hash of everything that determines its rows."""
-        spec = self.specs[name]
-        data = label("dataset", spec.dataset)
-        digest = self.suite.digests[data]
-        cell_id = identity(
-            names=[name, entry.label],
-            data=digest,
-            defense=part_facts(entry),
-            seed=seed,
-            configuration=configuration,
-            executor="sequential",
-            **{self.table: spec.model_dump(mode="json")},
-            **outside_facts(spec),
-            **facts,
-        )
-        shared = {
-            "run_id": self.run_id,
-            "suite": self.suite.spec.name,
-            "suite_version": self.suite.spec.version,
-            "federation": name,
-            "dataset": data,
-            "dataset_sha256": digest,
-            "model": self.model_words(spec),
-            "defense": entry.label,
-            "defense_version": entry.part.version,
-            "control": entry.part.instance.control,
-            "variant": variant_of(entry.part.instance),
-            "seed": seed,
-        }
-        return Cell(cell_id=cell_id, facts=shared | facts)
-
 
 class VerticalPlanner(OtherPlanner):
     """Plans the work on one suite's vertical federations."""
 
-    table: ClassVar[str] = "vertical"
-    audit_name: ClassVar[str] = "vertical_runs"
-    trial_job: ClassVar[type[OtherTrialJob]] = VerticalTrialJob
-    audit_job: ClassVar[type[OtherAuditJob]] = VerticalAuditJob
-
-    def defenses(self, name: str) -> list[DefenseEntry]:
-        return vertical_defenses(self.suite, name)
-
-    def attacks(self, name: str) -> list[AttackEntry]:
-        return vertical_attacks(self.suite, name)
-
-    def prepare(self, entry: DefenseEntry, name: str, seed: int) -> tuple[VerticalPlan, VerticalPrepared]:
-        return prepare_vertical(self.suite, entry, name, seed)
+    kind = VerticalKind()
+    audit_name = "vertical_runs"
+    trial_job = VerticalTrialJob
+    audit_job = VerticalAuditJob
 
     def held(self, name: str, plan: VerticalPlan) -> list[HeldArrays]:
         spec: VerticalSpec = self.specs[name]
         # An audit by one run keeps what a passive party receives.
         audited = {PASSIVE_PARTY} if spec.audit is not None and spec.audit.design != "independent" else set()
-        attacks = {attack.part.instance.observer for attack in self.attacks(name)}
+        attacks = {attack.part.instance.observer for attack in self.kind.attacks_on(self.suite, name)}
         return of_vertical(spec, plan, audited | attacks)
 
     def model_words(self, spec: Any) -> str:
@@ -368,23 +316,16 @@ class VerticalPlanner(OtherPlanner):
 class TransferPlanner(OtherPlanner):
     """Plans the work on one suite's transfers."""
 
-    table: ClassVar[str] = "transfer"
-    audit_name: ClassVar[str] = "vote_mechanism"
-    trial_job: ClassVar[type[OtherTrialJob]] = TransferTrialJob
-    audit_job: ClassVar[type[OtherAuditJob]] = TransferAuditJob
-
-    def defenses(self, name: str) -> list[DefenseEntry]:
-        return transfer_defenses(self.suite, name)
-
-    def attacks(self, name: str) -> list[AttackEntry]:
-        return transfer_attacks(self.suite, name)
-
-    def prepare(self, entry: DefenseEntry, name: str, seed: int) -> tuple[TransferPlan, PreparedTransfer]:
-        return prepare_transfer(self.suite, entry, name, seed)
+    kind = TransferKind()
+    audit_name = "vote_mechanism"
+    trial_job = TransferTrialJob
+    audit_job = TransferAuditJob
 
     def held(self, name: str, plan: TransferPlan) -> list[HeldArrays]:
         spec: TransferSpec = self.specs[name]
-        return of_transfer(spec, plan, max((attack.shadows or 0 for attack in self.attacks(name)), default=0))
+        return of_transfer(
+            spec, plan, max((attack.shadows or 0 for attack in self.kind.attacks_on(self.suite, name)), default=0)
+        )
 
     def model_words(self, spec: Any) -> str:
         return label("model", spec.model)

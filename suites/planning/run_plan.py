@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ..attacking.finished_cells import AttackCell, Job
+from ..attacking.finished_cells import Job
 from ..attacking.other_jobs import OtherAuditJob, OtherTrialJob
 from ..attacking.shadows import ShadowJob
 from ..attacking.trial import TrialJob
 from ..audits.audit_method import BlockJob, PlannedAudit
 from ..config.compatibility import check_candidates
-from ..config.resolve import AttackEntry, DefenseEntry, ResolvedSuite, audited, check_executor, identity, task_of
+from ..config.resolve import DefenseEntry, ResolvedSuite, audited, check_executor, identity, task_of
 from ..mutation.mutants import MutantJob
 from ..results.cell import Cell
 from ..results.claims_file import PlannedClaim
 from .plan_audits import AuditPlanner, own_part, shadow_jobs
-from .plan_cells import CellMaker, PreparedDefenses, change_of, outside_facts, part_facts
+from .plan_cells import ClientCells, PreparedDefenses, change_of, outside_facts, part_facts
 from .plan_mutants import mutant_versions, plan_mutants
 from .plan_other import TransferPlanner, VerticalPlanner
 
@@ -81,7 +81,7 @@ class _Planner:
                 suite.spec.audit,
             ),
         )
-        self.cells = CellMaker(suite=suite, run_id=self.run_id)
+        self.cells = ClientCells(suite=suite, run_id=self.run_id)
 
     def plan(self) -> RunPlan:
         self._check_federations()
@@ -99,7 +99,7 @@ class _Planner:
         )
         audits = AuditPlanner(suite=self.suite, defenses=self.defenses, cells=self.cells).plan(shadows)
         mutants = plan_mutants(self.suite, self.run_id)
-        others = [kind(self.suite, self.run_id).plan() for kind in (VerticalPlanner, TransferPlanner)]
+        others = [planner(self.suite, self.run_id).plan() for planner in (VerticalPlanner, TransferPlanner)]
         return RunPlan(
             run_id=self.run_id,
             settings_id=self.settings_id,
@@ -137,12 +137,12 @@ class _Planner:
     def _trial(self, entry: DefenseEntry, name: str, seed: int) -> TrialJob:
         spec = self.suite.spec.federations[name]
         attacks = tuple(
-            self._attack(entry, name, seed, attack) for attack in self.suite.attacks if name in attack.federations
+            self.cells.attack(entry, name, seed, attack) for attack in self.suite.attacks if name in attack.federations
         )
         # With a borrowed calibration the federation is only attacked; utility is that of the one it borrows from.
         training = None
         if spec.calibrated_on is None:
-            training = self.cells.cell(entry, name, seed, role="utility", attack="training", attack_version="1")
+            training = self.cells.training(entry, name, seed)
         return TrialJob(
             federation=spec,
             change=change_of(entry, spec),
@@ -152,19 +152,6 @@ class _Planner:
             attacks=attacks,
             device=self.suite.spec.device,
         )
-
-    def _attack(self, entry: DefenseEntry, federation: str, seed: int, attack: AttackEntry) -> AttackCell:
-        cell = self.cells.cell(
-            entry,
-            federation,
-            seed,
-            role="null" if attack.attack.null else "attack",
-            attack=attack.label,
-            attack_version=attack.part.version,
-            observer=str(attack.observer),
-            configuration=attack.configuration,
-        )
-        return AttackCell(cell=cell, entry=attack)
 
 
 def plan_run(suite: ResolvedSuite) -> RunPlan:

@@ -266,17 +266,7 @@ def score_tokens(
     if evidence.texts is not None:
         rows |= _text_rows(evidence.texts, truth)
     return [
-        cell.record(
-            metric=metric,
-            value=found.value,
-            ci_low=found.low,
-            ci_high=found.high,
-            ci_level=None if found.low is None else 0.95,
-            ci_method=found.method,
-            n=n,
-            unit=unit,
-            direction="higher_leaks",
-        )
+        cell.record(metric=metric, **found.fields, n=n, unit=unit, direction="higher_leaks")
         for metric, (found, unit, n) in rows.items()
     ]
 

@@ -24,7 +24,7 @@ from ...fl.probe import CandidateProbe
 from ..results.cell import Cell
 from ..results.record import ROUNDS, Record
 from ..results.store import Store
-from .label_rows import mean_interval
+from .label_rows import Interval, mean_interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,16 +181,9 @@ def _by_round(found: CountedScores) -> str:
 
 def _area_row(cell: Cell, sides: ScoresByRun, over_runs: bool, shared: dict[str, object]) -> Record:
     found = area_interval(sides, LEVEL)
-    return cell.record(
-        metric="auc",
-        value=found.value,
-        ci_low=found.low,
-        ci_high=found.high,
-        ci_level=None if found.low is None else LEVEL,
-        ci_method=found.method if over_runs else f"{found.method}; over candidates, holds for this run alone",
-        unit="probability",
-        **shared,
-    )
+    method = found.method if over_runs else f"{found.method}; over candidates, holds for this run alone"
+    fields = Interval(value=found.value, low=found.low, high=found.high, method=method).fields
+    return cell.record(metric="auc", **fields, unit="probability", **shared)
 
 
 def _stated(cell: Cell, sides: ScoresByRun, shared: dict[str, object]) -> list[Record]:
@@ -251,17 +244,13 @@ _EQUAL = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverTargets:
+class OverTargets(Interval):
     """The mean of a metric over all attacked shadow federations, with its confidence interval; if there is no interval,
-    both ends are None and ``method`` states the reason.
+    ``method`` states the reason.
 
     ``error`` is its standard error with ``freedom`` degrees of freedom, for intervals at other levels.
     """
 
-    value: float
-    low: float | None
-    high: float | None
-    method: str
     error: float | None = None
     freedom: int = 0
 
@@ -293,7 +282,7 @@ def over_targets(values: Sequence[float], without: Sequence[Sequence[float]]) ->
     # Equal means in all groups would give a standard error of zero, and an interval without width.
     left = np.array([np.mean(one) for one in without])
     if len(left) < 2 or np.ptp(left) < _EQUAL:
-        return OverTargets(value=mean, low=None, high=None, method=f"{words}, no interval")
+        return OverTargets(value=mean, method=f"{words}, no interval")
     count = len(left)
     error = float(((count - 1) * np.mean((left - left.mean()) ** 2)) ** 0.5)
     half = float(stdtrit(count - 1, 0.5 + LEVEL / 2)) * error
@@ -341,8 +330,7 @@ def score_shadows(
     }
     rows = []
     for metric, mean in means.items():
-        interval = {"ci_low": mean.low, "ci_high": mean.high, "ci_level": None if mean.low is None else LEVEL}
-        rows.append(cell.record(metric=metric, value=mean.value, ci_method=mean.method, **interval, **shared))
+        rows.append(cell.record(metric=metric, **mean.fields, **shared))
     for rate in LOW_RATES:
         if estimate_metric(rate) not in scores and is_enough(len(together.nonmember), rate):
             value = _found(together, rate=rate)
@@ -379,19 +367,9 @@ def score_exposures(
     rows = []
     for metric, chosen in (("exposure", member), ("exposure_absent", ~member)):
         found = mean_interval(evidence.values[chosen])
-        rows.append(
-            cell.record(
-                metric=metric,
-                value=found.value,
-                ci_low=found.low,
-                ci_high=found.high,
-                ci_level=None if found.low is None else 0.95,
-                ci_method="" if found.low is None else "95 % t over secrets",
-                n=int(np.count_nonzero(chosen)),
-                unit="bits",
-                direction="higher_leaks",
-            )
-        )
+        fields = replace(found, method=found.method and "95 % t over secrets").fields
+        n = int(np.count_nonzero(chosen))
+        rows.append(cell.record(metric=metric, **fields, n=n, unit="bits", direction="higher_leaks"))
     scores = CandidateScores(evidence.values, evidence.setting)
     return [*rows, *score_membership(cell, all_scores(scores, member), store, adversary=adversary)]
 
@@ -438,22 +416,10 @@ def score_source(cell: Cell, evidence: SourceScores, probe: CandidateProbe, stor
     arrays = {"values": own.values, "holder": probe.holder[held], **setting_arrays(evidence.setting)}
     artifact = store.save_arrays(cell.cell_id, "scores", arrays)
     mean = float(worth.mean())
-    bounds = (mean, *wilson(mean, len(worth)))
-    rows: dict[str, tuple[float, ...]] = {"source_accuracy": bounds}
+    low, high = wilson(mean, len(worth))
+    found = Interval(value=mean, low=low, high=high, method="wilson, samples of one run")
+    rows = {"source_accuracy": (found, f"share of samples, chance {chance:.3g}")}
     if chance < 1:  # With a single client every guess is right, and the advantage is undefined.
-        rows["source_advantage"] = tuple((bound - chance) / (1 - chance) for bound in bounds)
-    return [
-        cell.record(
-            metric=metric,
-            value=value,
-            ci_low=low,
-            ci_high=high,
-            ci_level=LEVEL,
-            ci_method="wilson, samples of one run",
-            n=len(worth),
-            unit=f"share of samples, chance {chance:.3g}" if metric == "source_accuracy" else "share beyond chance",
-            direction="higher_leaks",
-            artifact=artifact,
-        )
-        for metric, (value, low, high) in rows.items()
-    ]
+        rows["source_advantage"] = found.over_chance(chance), "share beyond chance"
+    shared = {"n": len(worth), "direction": "higher_leaks", "artifact": artifact}
+    return [cell.record(metric=metric, **one.fields, unit=unit, **shared) for metric, (one, unit) in rows.items()]

@@ -1,6 +1,6 @@
 """The cells of a job: what is finished is not computed again, and a failure leaves the other cells."""
 
-from fedassay.suites.attacking.finished_cells import Clock, finish_cell, finish_job
+from fedassay.suites.attacking.finished_cells import Clock, finish_job
 from fedassay.suites.results.cell import Cell
 from fedassay.suites.results.store import Store
 from toy_cell import FACTS
@@ -54,10 +54,3 @@ def test_the_time_of_the_training_counts_to_the_first_cell_that_is_stored(tmp_pa
     finish_job(CELLS, store, frozenset("a"), lambda: 1.0, works_of, clock=clock)
     assert store.cell_records("b")[0].wall_s >= 1000.0
     assert store.cell_records("c")[0].wall_s < 1000.0
-
-
-def test_one_cell_is_stored_once(tmp_path):
-    store, row = Store(tmp_path), CELLS[0].record(metric="m", value=1.0)
-    assert finish_cell(CELLS[0], store, frozenset(), lambda: [row]) == []
-    assert finish_cell(CELLS[0], store, frozenset("a"), failing) == []
-    assert statuses(store)["a"] == ["ok"]

@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.uploads import reduce_view
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, LabelCounts, Reconstructions, Setting
 from fedassay.audit.observer import SHUFFLED, UPLOADS
 from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.recorder import LotRecorder
 from fedassay.fl.sampling import FixedSize, Full
-from fedassay.suites.attacking import trial
 from fedassay.suites.attacking.trial import is_pooled, pooled_evidence, pooled_truth
 from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.source import ConfigError
@@ -113,13 +111,6 @@ def test_masked_uploads_and_a_shuffled_sum_are_omitted_with_their_reason(assay, 
     assert "imprint_of_sum" not in skipped
 
 
-def test_a_view_is_part_of_a_cells_identity(resolved):
-    entries = {entry.label: entry for entry in resolved(**SUITE).attacks}
-    assert entries["imprint"].reduced_to is None
-    assert str(entries["imprint_of_sum"].reduced_to) == "aggregate"
-    assert str(entries["imprint_of_sum"].observer) == "aggregate"
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -134,12 +125,3 @@ def test_a_view_is_part_of_a_cells_identity(resolved):
 def test_an_attack_with_an_observer_of_its_own_keeps_its_view(old, new, message, resolved):
     with pytest.raises(ConfigError, match=message):
         resolved(old, new, **SUITE)
-
-
-def test_an_attack_in_its_own_view_gets_the_view_as_it_is(assay, suite_file, monkeypatch):
-    moved = []
-    monkeypatch.setattr(
-        trial, "reduce_view", lambda view, knowledge: moved.append(str(view.observer)) or reduce_view(view, knowledge)
-    )
-    assay(suite_file("[defenses.distributed_gaussian]\nepsilon = 8.0\ndelta = 1e-05\n", "", **SUITE))
-    assert sorted(moved) == ["aggregate"] * 4 + ["shuffled"]

@@ -43,13 +43,6 @@ def test_an_attack_that_needs_a_label_an_image_is_refused_with_its_line(resolved
         resolved(text=f"{NONE}\n[attacks.{attack}]\n", **SEGMENTATION)
 
 
-def test_a_canary_with_a_label_of_an_image_is_refused(resolved):
-    with pytest.raises(
-        ConfigError, match="is a sample with a class, but the model unet is trained on one label per pixel"
-    ):
-        resolved(text=f'{NONE}\n[audit]\nmodel = "unet"\ncanary = "mislabelled"\n', **SEGMENTATION)
-
-
 def test_a_segmenter_is_refused_where_nothing_is_to_be_found(assay, suite_file):
     with pytest.raises(ConfigError, match="classes must be 2 for unet, which separates two classes of pixels"):
         assay(suite_file(text=NONE, **(SEGMENTATION | {"dataset": "synthetic_receipts"})))

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from fedassay.fl.data.data_folder import DataFolder
 from fedassay.fl.data.datasets import _load
-from fedassay.fl.data.location30 import FILE, location30
-from fedassay.fl.models.small_models import build_model
+from fedassay.fl.data.location30 import FILE
 from fedassay.suites.config.resolve import _task
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.planning.run_plan import plan_run
@@ -46,12 +45,6 @@ def test_a_federation_of_rows_trains_and_is_attacked(tabular, tmp_path, model):
         assert {"accuracy", "auc"} <= metrics
 
 
-@pytest.mark.parametrize("model", ["lenet", "cnn26k", "convnet"])
-def test_models_of_images_refuse_rows_with_their_shape(model):
-    with pytest.raises(ValueError, match=rf"{model} needs images of at least .* got shape \(1, 1, 446\)"):
-        build_model(model, shape=(1, 1, 446), classes=30)
-
-
 def test_a_model_of_images_is_refused_before_anything_runs(tabular):
     with pytest.raises(
         ConfigError, match="federation main cannot be set up: model lenet: lenet needs images of at least 7x7"
@@ -68,13 +61,3 @@ def test_an_attack_that_reconstructs_images_is_refused_with_its_line(tabular, at
     assert f"{attack} reconstructs images of at least 3x3 pixels, but data set location30 of federation main" in str(
         refused.value
     )
-
-
-def test_the_same_attack_is_welcome_on_images(resolved):
-    assert len(resolved("[attacks.loss]", "[attacks.mean_image]\n\n[attacks.loss]").attacks) == 3
-
-
-def test_rows_have_no_sensitive_regions(check_ins):
-    loaded = location30(check_ins)
-    assert loaded.train_masks is None
-    assert loaded.train_targets is None

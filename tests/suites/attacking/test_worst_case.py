@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.attack import Knowledge, Level, Undefined
+from fedassay.attacks.attack import Knowledge, Level
 from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
@@ -215,16 +215,6 @@ def test_with_hardly_any_noise_every_candidate_that_was_ever_taken_is_reported()
         assert scores[ever].min() > scores[~ever].max() + 100
 
 
-def test_a_round_without_the_client_states_nothing_of_it():
-    seen = Watched(LDP, cohort={"poisson": 0.6}, rounds=6)
-    came = [[client in round.reports.senders for client in range(CLIENTS)] for round in seen.view.rounds]
-    assert 0 < np.sum(came) < 6 * CLIENTS
-    for number, there in enumerate(came):
-        for client in np.flatnonzero(~np.array(there)):
-            assert not seen.lots[client].lots[number]
-    assert np.isfinite(seen.scores()).all()
-
-
 FEDAVG = {"name": "fedavg", "learning_rate": 0.5}
 
 
@@ -247,11 +237,16 @@ def test_where_the_release_is_no_noise_around_something_known_there_are_no_arms(
     assert Watched(protection, observer, **changes).hypotheses is None
 
 
-def test_without_arms_there_is_no_exact_ratio():
-    with pytest.raises(Undefined, match="the exact ratio is not defined"):
-        Watched(Protection()).scores()
-
-
 def test_one_local_step_is_known_whatever_the_optimiser():
     for algorithm in (FEDAVG | {"local_steps": 1}, FEDAVG | {"local_steps": 1, "optimizer": "adam"}):
         assert Watched(LDP, algorithm=algorithm).hypotheses is not None
+
+
+def test_a_round_without_the_client_states_nothing_of_it():
+    seen = Watched(LDP, cohort={"poisson": 0.6}, rounds=6)
+    came = [[client in round.reports.senders for client in range(CLIENTS)] for round in seen.view.rounds]
+    assert 0 < np.sum(came) < 6 * CLIENTS
+    for number, there in enumerate(came):
+        for client in np.flatnonzero(~np.array(there)):
+            assert not seen.lots[client].lots[number]
+    assert np.isfinite(seen.scores()).all()

@@ -55,26 +55,14 @@ def test_the_source_of_any_part_changes_the_ids_of_the_cells_that_it_touches(pla
     assert before.run_id == same.run_id != after.run_id
 
 
-def test_an_option_changes_the_ids(planned_own):
-    before, after = planned_own(), planned_own(model={"part": "own_parts_all:small", "width": 6})
-    assert before.run_id != after.run_id
-
-
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("dataset", "MODULE:none_such", "data set 'MODULE:none_such': MODULE has no 'none_such'"),
         ("dataset", {"part": "MODULE:rows", "cuont": 3}, "data set MODULE:rows has no option 'cuont'; it has: c"),
-        ("dataset", {"part": "digits", "count": 3}, "data set digits has no option 'count'; it has: none"),
         ("dataset", {"count": 3}, "the table of the data set needs a name as its key part"),
-        ("dataset", "digit", "unknown data set 'digit'; known: digits"),
         ("dataset", "MODULE:small", "data set MODULE:small needs a value for shape, classes"),
-        ("dataset", "MODULE:Halves", "must be a fedassay Dataset or a function that returns one, got Halves"),
         ("model", "MODULE:ROWS", "must be a function .*, got Dataset"),
-        ("model", "MODULE:rows", "model MODULE:rows: .*"),
         ("model", {"part": "mlp", "hiden": 3}, "model mlp has no option 'hiden'; it has: hidden"),
-        ("partition", "MODULE:Slow", "partition MODULE:Slow needs a value for learning_rate"),
-        ("partition", "MODULE:rows", "partition MODULE:rows must have split"),
         ("cohort", "MODULE:Halves", "sampling rule 'MODULE:Halves' must be a subclass of fedassay's Sampling"),
         ("algorithm", "MODULE:Halves", "algorithm MODULE:Halves must have .*, but Halves lacks"),
     ],
@@ -90,11 +78,6 @@ def test_a_bad_part_is_refused_before_anything_runs_with_its_line(planned, own_m
     with pytest.raises(ConfigError, match=message.replace("MODULE", module)) as refused:
         planned(text=text)
     assert f"line {number}: " in str(refused.value)
-
-
-def test_a_catalogue_model_takes_its_options_in_a_table(planned, suite_file):
-    plan = planned(text=suite_text(tables(defenses={"none": {}}), model={"part": "mlp", "hidden": 3}, clients=2))
-    assert plan.cells[0].facts["model"] == "mlp(hidden=3)"
 
 
 def test_python_code_may_give_the_part_itself(planned, own_module, resolved):

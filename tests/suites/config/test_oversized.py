@@ -47,9 +47,7 @@ def refusal(suite_file):
         lambda depth: f"[defenses.none]\nown = {in_lists(depth)}",
         lambda depth: f"[defenses.none]\n{in_keys(depth)} = 1",
         lambda depth: f"[defenses.none]\n{in_quoted_keys(depth)} = 1",
-        lambda depth: f"[defenses.none]\nown = {{ {in_keys(depth)} = 1 }}",
         lambda depth: f"[{in_keys(depth)}]\n[defenses.none]",
-        lambda depth: f"[[{in_keys(depth)}]]\n[defenses.none]",
     ],
 )
 def test_a_file_that_is_nested_too_deeply_is_refused_without_filling_the_memory(refusal, written, depth):
@@ -91,13 +89,6 @@ def test_a_dictionary_that_is_nested_too_deeply_is_refused(suite_file, depth, wr
         load_suite(tree)
 
 
-def test_a_dictionary_that_holds_itself_is_refused(suite_file):
-    tree = load_suite(str(suite_file()))[1].parse()
-    tree["defenses"]["none"]["own"] = tree
-    with pytest.raises(ConfigError, match="nested"):
-        load_suite(tree)
-
-
 def test_a_checked_suite_that_is_nested_too_deeply_is_refused(suite_file):
     tree = load_suite(str(suite_file()))[1].parse()
     tree["defenses"]["none"]["own"] = nested(300, lambda one: {"a": one})
@@ -119,14 +110,6 @@ def test_a_whole_number_that_no_computer_word_holds_is_refused(refusal, number):
         assert "64 bits" in said
 
 
-@pytest.mark.parametrize("number", [10**5000, -(2**64)], ids=["10^5000", "-2^64"])
-def test_such_a_number_in_a_dictionary_is_refused(suite_file, number):
-    tree = load_suite(str(suite_file()))[1].parse()
-    tree["defenses"]["none"]["own"] = [number]
-    with pytest.raises(ConfigError, match="64 bits"):
-        load_suite(tree)
-
-
 def test_a_suite_of_very_many_values_or_letters_is_refused(refusal):
     assert "100000 values" in refusal("[defenses.none]", f"[defenses.none]\nown = {[1] * 100_001}")
     assert "1000000 letters" in refusal('name = "tiny"', f'name = "tiny" # {"x" * 1_000_000}')
@@ -145,13 +128,11 @@ def tables(kind, count, text):
     ("old", "new", "says"),
     [
         ("seeds = 1", "seeds = 1001", "seeds must be <= 1000, got 1001"),
-        ("[0.5]", str([0.5] * 21), "audit.noise_shares must have at most 20 entries, got 21"),
         (
             "[audit]",
             tables("attacks", 500, "part = 'loss'") + "[audit]",
             "attacks must have at most 500 entries, got 502",
         ),
-        ("[audit]", tables("defenses", 500, "part = 'none'") + "[audit]", "defenses must have at most 500 entries"),
         (
             "[attacks.loss]",
             tables("attacks", 60, "part = 'loss'") + "[attacks.loss]",
@@ -167,10 +148,3 @@ def test_a_suite_of_too_many_seeds_tables_or_cells_is_refused_before_anything_is
         load_suite(path, overrides=many)
     assert says in str(refused.value)
     assert len(refused.value.args) == 1
-
-
-def test_the_schema_of_suites_names_the_bounds():
-    schema = Suite.model_json_schema()
-    assert schema["properties"]["seeds"]["maximum"] == 1000
-    assert [schema["properties"][kind]["maxProperties"] for kind in ("federations", "defenses", "attacks")] == [500] * 3
-    assert schema["$defs"]["AuditSpec"]["properties"]["noise_shares"]["maxItems"] == 20

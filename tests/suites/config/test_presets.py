@@ -94,9 +94,7 @@ def test_a_run_of_a_preset_can_be_resumed_without_naming_it_again(with_preset, t
     ("old", "new", "said"),
     [
         ("seeds = 2", '"federations.main.rouns" = 1', "unknown key 'federations.main.rouns'; known here: rounds"),
-        ("seeds = 2", "seeds = 0", "seeds must be >= 1"),
         ('"attacks.loss"', '"attacks.los"', "no table 'attacks.los'; known: attacks.loss"),
-        ('"attacks.loss"', '"mutants"', "no table 'mutants'; known: "),
         ('["attacks.loss"]', '"attacks.loss"', "must be a list of tables' names, got 'attacks.loss'"),
         (
             'drop = ["attacks.loss"]',
@@ -104,27 +102,15 @@ def test_a_run_of_a_preset_can_be_resumed_without_naming_it_again(with_preset, t
             "keep: the suite has no table 'attacks.lose'; known: attacks.loss",
         ),
         (
-            'drop = ["attacks.loss"]',
-            'drop = ["attack.*"]',
-            "drop: the suite has no table 'attack.*'; known: attacks.loss",
-        ),
-        ('drop = ["attacks.loss"]', "keep = [1]", "presets.smoke.keep: must be a list of tables' names, got [1]"),
-        (
             "seeds = 2",
             '"attacks.loss.count" = 3',
             "the preset sets attacks.loss.count, but removes the table attacks.loss that holds it",
-        ),
-        (
-            "seeds = 2",
-            '"attacks.loss" = {}',
-            "the preset sets attacks.loss, but removes the table attacks.loss that holds it",
         ),
         (
             'drop = ["attacks.loss"]',
             'keep = ["defenses.none"]',
             "but removes the table defenses.ldp_gaussian that holds it",
         ),
-        ("seeds = 2", '"seeds.x" = 2', "seeds is not a table"),
         ("seeds = 2", "federations.main.rounds = 1", 'write the whole key in quotes, such as "federations.NAME.FIELD"'),
         ("[presets.smoke]", "[presets.tiny]", "--preset smoke: suite.toml has no preset of this name; known: tiny"),
     ],
@@ -143,21 +129,13 @@ def test_a_suite_without_presets_states_so(suite_file):
     [
         ('"ldp_gaussian"\nmetric', '"ldp_gausian"\nmetric', "no defense 'ldp_gausian'; known: ldp_gaussian"),
         ('metric = "accuracy"', 'metric = "epsilon"', "(the unit of a claim) must be set"),
-        ('metric = "accuracy"', 'metric = "accuracyy"', "'accuracyy' is no utility metric (accuracy, "),
         ('metric = "accuracy"', 'metric = "auc"', "set the key attack to the attack"),
         (
             'metric = "accuracy"',
             'attack = "loss"\nmetric = "accuracy"',
             "measures utility, not an attack",
         ),
-        (
-            'metric = "accuracy"',
-            'attack = "loss"\nmetric = "epsilon"\nunit = "report"',
-            "belongs to a claim, not to an attack",
-        ),
         ("value = 0.9", "value = -1e300", "must be >= -1000000000000"),
-        ("value = 0.9", 'value = "0.9"', "published.0.value"),
-        ("source =", "soruce =", "known here: source"),
     ],
 )
 def test_a_published_figure_that_belongs_to_nothing_is_refused(with_preset, old, new, said):

@@ -10,7 +10,7 @@ from fedassay.fl.models.layers import Normalisation
 from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.suites.config.resolve import audited, plan_of, prepare, task_of
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.config.tables.suite import AuditSpec, PlanChange
+from fedassay.suites.config.tables.suite import AuditSpec
 from suite_text import SHOWN
 
 OWN = """\
@@ -43,13 +43,9 @@ def line_of(text, fragment):
     ("old", "new", "line", "says"),
     [
         ("epsilon = 4.0", "epsilon = -1.0", "epsilon = -1.0", "ldp_gaussian: epsilon must be a number > 0, got -1.0"),
-        ("delta = 1e-5", "delta = 2.0", "delta = 2.0", "ldp_gaussian: delta must be in (0, 1), got 2.0"),
-        ("epsilon = 4.0", 'epsilon = "4"', 'epsilon = "4"', "ldp_gaussian: epsilon must be a number > 0, got '4'"),
         ("epsilon = 4.0", "epslion = 4.0", "epslion", "ldp_gaussian has no field 'epslion'; it has: epsilon"),
         ("[defenses.none]", "[defenses.nnoe]", "[defenses.nnoe]", "unknown defense 'nnoe'; known: none"),
         ("[defenses.none]", '[defenses.x]\npart = "nnoe"', "part =", "unknown defense 'nnoe'; known: none"),
-        ("[attacks.loss]", "[attacks.los]", "[attacks.los]", "unknown attack 'los'; known: loss"),
-        ("count = 8", "conut = 8", "conut", "loss has no field 'conut'; it has: count"),
         ("count = 8", "client = 0\ncount = 0", "count = 0", "loss: count must be"),
     ],
 )
@@ -120,7 +116,7 @@ def test_a_model_that_does_not_fit_the_images_is_reported_as_the_federations(res
 def test_a_plan_that_breaks_a_defenses_theorem_is_reported_with_both_names(resolved):
     suite = resolved("rounds = 2", "rounds = 2\nlot = { fixed_size = 4 }", extra=(DPSGD(),))
     said = refusal(prepare, suite, suite.defenses[2], "main", 0)
-    assert said.startswith("defense dp_sgd cannot be prepared for federation main: lot must be Poisson or full")
+    assert "defense dp_sgd cannot be prepared for federation main: lot must be Poisson or full" in said
 
 
 @pytest.mark.parametrize(
@@ -128,12 +124,9 @@ def test_a_plan_that_breaks_a_defenses_theorem_is_reported_with_both_names(resol
     [
         ("raise ValueError('rounds must be even')", "cannot be prepared for federation main: rounds must be even"),
         ("raise RuntimeError('no licence')", "cannot be prepared for federation main: RuntimeError: no licence"),
-        ("return {}['x']", "cannot be prepared for federation main: KeyError: 'x'"),
-        ("return None", "must return Prepared(protection, claims), got None"),
-        ("return Protection()", "must return Prepared(protection, claims), got <"),
-        ("return Prepared(protection=None, claims=())", "must return Prepared(protection, claims)"),
+        ("return None", "must return Prepared(protection, claims): got None"),
+        ("return Protection()", "must return Prepared(protection, claims): got an object of type Protection"),
         ("return Prepared(protection=Protection, claims=())", "must return Prepared(protection, claims)"),
-        ("return Prepared(protection=Protection(), claims=None)", "must return Prepared(protection, claims)"),
         ("return Prepared(protection=Protection(), claims=('private',))", "must return Prepared(protection, claims)"),
     ],
 )
@@ -141,7 +134,7 @@ def test_a_defense_that_cannot_be_prepared_or_returns_rubbish_is_reported(resolv
     module = own_module(OWN.format(body=body))
     suite = resolved(extra=(f"{module}:Mine",))
     said = refusal(prepare, suite, suite.defenses[2], "main", 0)
-    assert said.startswith("defense Mine")
+    assert "defense Mine" in said
     assert says in said
 
 
@@ -177,14 +170,6 @@ def test_a_law_that_is_none_is_reported_with_its_method(resolved, monkeypatch, k
 
     monkeypatch.setattr(LDPGaussian, "prepare", prepared)
     assert refusal(prepare, suite, suite.defenses[2], "main", 0).endswith(says)
-
-
-def test_a_defense_that_does_not_define_prepare_is_reported(resolved, own_module):
-    source = OWN.format(body="...").replace("def prepare", "def prepaer")
-    suite = resolved(extra=(f"{own_module(source)}:Mine",))
-    assert "TypeError: Mine must define the method prepare(plan)" in refusal(
-        prepare, suite, suite.defenses[2], "main", 0
-    )
 
 
 @pytest.mark.parametrize(
@@ -229,11 +214,6 @@ def test_label_noise_reaches_the_pool_and_no_test_label(resolved):
     assert (noisy.labels != clean.labels).any()
     assert (noisy.outsider_labels != clean.outsider_labels).any()
     assert (noisy.test_labels == clean.test_labels).all()
-
-
-def test_an_empty_change_is_the_federations_plan(resolved):
-    spec = resolved().spec.federations["main"]
-    assert plan_of(spec, PlanChange(), task_of(spec, 0)).rounds == 2
 
 
 def test_a_normalisation_reaches_the_model_of_every_seed_and_only_an_audit_on_the_same_data(resolved):

@@ -6,7 +6,7 @@ import time
 
 import fedassay
 import pytest
-from fedassay.suites.planning.estimate import Times, estimate, learnt
+from fedassay.suites.planning.estimate import estimate, learnt
 from fedassay.suites.results.environment import Cost, hardware
 
 
@@ -53,12 +53,6 @@ def test_rows_that_failed_or_cannot_be_read_and_other_machines_teach_nothing(tmp
     assert (times.runs, times.of(FACTS)) == (1, 2.0)
 
 
-def test_without_runs_nothing_is_known(tmp_path, plan):
-    times = learnt(tmp_path / "nowhere")
-    assert times == Times(exact={}, alike={}, rests={}, runs=0)
-    assert estimate(plan, times).startswith("not known yet")
-
-
 def seconds_in(words):
     return int(re.match(r"about (\d+) s of CPU time", words)[1])
 
@@ -86,16 +80,6 @@ def test_the_estimate_of_an_equal_run_is_what_the_whole_run_took(assay, suite_fi
     words = estimate(plan, learnt(tmp_path / "runs"))
     assert seconds_in(words) == pytest.approx(whole + 30.0, abs=0.51)
     assert words.endswith("(learnt from 1 run in runs/)")
-
-
-@pytest.mark.simulations
-def test_runs_without_their_whole_time_leave_an_estimate_of_the_cells_alone(assay, suite_file, plan, tmp_path):
-    """The sum of all cells, each with its own time: to the second, as it is printed."""
-    done = assay(suite_file(), folder=tmp_path / "runs" / "first")
-    total = sum({row.cell_id: row.cpu_s for row in done.records}.values())
-    words = estimate(plan, learnt(tmp_path / "runs"))
-    assert seconds_in(words) == pytest.approx(total, abs=0.51)
-    assert words.endswith("; start-up, imports and pages not counted: no run recorded them")
 
 
 @pytest.mark.simulations

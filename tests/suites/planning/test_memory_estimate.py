@@ -51,15 +51,6 @@ def test_an_audit_holds_the_runs_that_are_made_at_once():
     assert len(of_vertical(spec_of(audit={"design": "one_run"}), PLAN, set())) == 2
 
 
-def test_a_transfer_holds_teachers_answers_and_students():
-    plan = votes_plan()
-    training = {"steps": 1, "learning_rate": 0.1}
-    spec = TransferSpec(teachers=plan.teachers, queries=plan.queries, students=3, teacher=training, student=training)
-    votes, dim = plan.teachers * plan.queries * plan.classes, plan.layout.dim
-    assert numbers(of_transfer(spec, plan, 0)) == [plan.teachers * dim, 3 * votes, 3 * dim]
-    assert numbers(of_transfer(spec, plan, 8)) == [8 * plan.teachers * dim, 8 * votes, 8 * dim]
-
-
 @pytest.fixture
 def machine(monkeypatch):
     def of(gigabytes):
@@ -83,3 +74,12 @@ def test_the_limit_is_the_memory_of_the_machine_if_it_is_known(machine, limit, f
     said = str(error.value)
     assert said.startswith("own.toml, line 3: vertical.main.hidden = [7]: all models")
     assert "about 4 GB, more than the 3.9 GB" in said
+
+
+def test_a_transfer_holds_teachers_answers_and_students():
+    plan = votes_plan()
+    training = {"steps": 1, "learning_rate": 0.1}
+    spec = TransferSpec(teachers=plan.teachers, queries=plan.queries, students=3, teacher=training, student=training)
+    votes, dim = plan.teachers * plan.queries * plan.classes, plan.layout.dim
+    assert numbers(of_transfer(spec, plan, 0)) == [plan.teachers * dim, 3 * votes, 3 * dim]
+    assert numbers(of_transfer(spec, plan, 8)) == [8 * plan.teachers * dim, 8 * votes, 8 * dim]

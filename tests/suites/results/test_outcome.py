@@ -28,10 +28,6 @@ def failed(**changes):
     return row(**({"status": "failed", "value": None, "metric": "none", "reason": "x"} | changes))
 
 
-def test_the_exit_codes_are_those_that_the_manual_promises():
-    assert (OK, FAIL, INCONCLUSIVE, INCOMPLETE) == (0, 10, 11, 12)
-
-
 @pytest.mark.parametrize(
     ("used", "words"),
     [
@@ -69,14 +65,9 @@ def test_the_line_names_the_model_that_was_audited_where_the_federation_trains_a
         ([failed(role="audit", variant="as_published")], 0, INCOMPLETE, "INCOMPLETE: 1 cell FAILED (d)"),
         ([audit("REFUTED", defense="mine")], 0, FAIL, "FAIL: claims REFUTED: mine"),
         ([audit("UNDERPOWERED")], 0, INCONCLUSIVE, "INCONCLUSIVE: claims that this run cannot judge: d"),
-        ([audit("OUT_OF_SCOPE")], 0, INCONCLUSIVE, "INCONCLUSIVE: claims that this run cannot judge: d"),
-        ([audit("NO_CLAIM")], 0, INCONCLUSIVE, "INCONCLUSIVE: claims that this run cannot judge: d"),
-        ([audit("")], 0, INCONCLUSIVE, "INCONCLUSIVE: claims that this run cannot judge: d"),
         ([failed()], 0, INCOMPLETE, "INCOMPLETE: 1 cell FAILED (d)"),
-        ([failed(role="audit", verdict="")], 0, INCOMPLETE, "INCOMPLETE: 1 cell FAILED (d)"),
         ([row()], 2, INCOMPLETE, "INCOMPLETE: 2 cells missing"),
         ([audit("NOT_REFUTED", control=True)], 0, INCOMPLETE, "INCOMPLETE: controls not refuted: d"),
-        ([audit("UNDERPOWERED", control=True)], 0, INCOMPLETE, "INCOMPLETE: controls not refuted: d"),
         ([row(status="skipped", value=None), row(status="unavailable", value=None)], 0, OK, "OK: no claim was audited"),
     ],
 )
@@ -131,18 +122,9 @@ def test_a_control_that_only_attacks_refute_was_not_refuted_by_its_audit():
     assert judge_run(records).verdict_line == "INCOMPLETE: controls not refuted: c"
 
 
-def test_attacks_that_failed_leave_the_run_incomplete():
-    assert judge_run([failed(role="evidence")]).exit_code == INCOMPLETE
-
-
 def test_the_order_of_the_rows_does_not_count():
     records = [record for trouble in TROUBLES.values() for record in trouble[0]]
     assert len({judge_run(order, missing=1) for order in itertools.permutations(records[:5])}) == 1
-
-
-def test_many_names_are_cut_and_counted():
-    records = [audit("REFUTED", defense=f"d{number}") for number in range(6)]
-    assert judge_run(records).verdict_line == "FAIL: claims REFUTED: d0, d1, d2, d3 and 2 more"
 
 
 def test_raise_for_status_raises_unless_all_is_fine():
@@ -178,29 +160,6 @@ def test_repeated_rows_are_counted_apart_from_rows_that_cannot_be_read(tmp_path)
     assert gate.verdict_line == "INCOMPLETE: 1 row that cannot be read; 1 repeated row"
 
 
-CONTROL = audit("REFUTED", control=True, defense="c")
-
-
-def weak_in(records, **epsilons):
-    """The part of the OK line about weak tests, which stands in front of the controls."""
-    gate = judge_run([*records, CONTROL], epsilons=epsilons)
-    assert gate.exit_code == OK
-    assert NO_CONTROL not in gate.verdict_line
-    return gate.verdict_line.removeprefix("OK: ").partition("1 control REFUTED")[0]
-
-
-@pytest.mark.parametrize("detectable", [None, 3.01])
-def test_an_ok_line_names_a_test_that_may_miss_three_times_the_claimed_epsilon(detectable):
-    said = weak_in([audit("NOT_REFUTED", claim_id="k", detectable=detectable, defense="mine")], k=1.0)
-    assert said.startswith("1 claim NOT REFUTED, by a weak test")
-    assert "(mine)" in said
-
-
-def test_a_test_that_finds_three_times_the_claimed_epsilon_is_not_weak():
-    said = weak_in([audit("NOT_REFUTED", claim_id="k", detectable=3.0, defense="mine")], k=1.0)
-    assert said == "1 claim NOT REFUTED, "
-
-
 def test_weak_tests_are_counted_apart_from_controls_papers_and_claims_of_which_nothing_is_known():
     found = {"claim_id": "k", "detectable": 9.0}
     records = [
@@ -214,10 +173,3 @@ def test_weak_tests_are_counted_apart_from_controls_papers_and_claims_of_which_n
     line = judge_run(records, epsilons={"k": 1.0}).verdict_line
     assert "4 claims NOT REFUTED, 2 of them by weak tests" in line
     assert "(one, two)" in line
-
-
-def test_the_line_about_no_control_ends_with_the_first_control_that_ran():
-    kept = audit("NOT_REFUTED")
-    assert judge_run([kept]).verdict_line.endswith(NO_CONTROL)
-    assert NO_CONTROL not in judge_run([kept, CONTROL]).verdict_line
-    assert NO_CONTROL not in judge_run([]).verdict_line

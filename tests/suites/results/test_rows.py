@@ -31,23 +31,9 @@ def cells(rows):
     return [record.cell_id for record in rows.records]
 
 
-def test_no_file_holds_no_rows(tmp_path):
-    rows = read_rows(tmp_path / "results.jsonl")
-    assert (rows.records, rows.skipped) == ((), ())
-
-
 def test_whole_rows_come_in_order_and_nothing_is_skipped(tmp_path):
     rows = read(tmp_path, line("b") + b"\n" + line("a"))
     assert (cells(rows), rows.skipped) == (["b", "a"], ())
-
-
-def test_a_last_row_without_its_newline_is_a_row(tmp_path):
-    assert cells(read(tmp_path, line("a") + line("b")[:-1])) == ["a", "b"]
-
-
-def test_a_torn_last_row_is_reported(tmp_path):
-    rows = read(tmp_path, line("a") + line("b")[:90])
-    assert (cells(rows), rows.skipped) == (["a"], (SkippedRow(line=2, cell_id="", reason=TORN),))
 
 
 def test_a_row_written_on_behind_a_torn_one_is_not_lost_with_it(tmp_path):
@@ -92,11 +78,9 @@ def reason_to_skip(tmp_path, bad, cell_id):
     [
         (b"no row at all", "", "not JSON: Expecting value"),
         (b"\xff\xfe\x00", "", "not JSON: "),
-        (b"[1, 2]", "", "a row must be a JSON object, got list"),
         (b"[" * 100_000, "", "not JSON: it is nested too deeply"),
         (json.dumps({"schema": SCHEMA, "cell_id": 7}).encode(), "", f"{INVALID}run_id is missing, and "),
         (json.dumps(row("b/c")).encode(), "b/c", "cell_id: .*the cell's id must be the name of a single folder"),
-        (json.dumps(row("..")).encode(), "..", "cell_id: .*the path must lie below"),
         (json.dumps(row("b", value=7)).replace(": 7", ": 1e400").encode(), "b", "value must be a finite"),
         (b"{}", "", "must have schema 'result-2', .* got None"),
     ],
@@ -109,14 +93,11 @@ def test_what_is_no_row_is_reported_and_the_rest_is_read(tmp_path, bad, cell_id,
     ("changes", "reason"),
     [
         ({"value": "0.5"}, f"{INVALID}value must be a number"),
-        ({"n": 1.5}, f"{INVALID}n must be a whole number"),
         ({"value": float("nan")}, f"{INVALID}value must be a finite number"),
         ({"epsilon": 3, "role": "x"}, f"{INVALID}role must be .*, and 1 more"),
         ({"schema": "result-9"}, "must have schema 'result-2', .* got 'result-9'"),
-        ({"schema": ["result-2"]}, r"must have schema 'result-2', .* got \['result-2'\]"),
         ({"observer": "foo"}, f"{INVALID}observer: .*'foo'"),
         ({"artifact": "../secret.npz"}, BELOW_THE_RUN),
-        ({"artifact": "/etc/x.npz"}, BELOW_THE_RUN),
         ({"artifact": "a\0b.npz"}, BELOW_THE_RUN),
         ({"artifact": "é" * 200}, "artifact: .*file names of at most 255 bytes"),
         ({"value": 1e308}, "value: .*the measured number must be between -1e"),

@@ -43,11 +43,6 @@ def test_fields_are_described_by_their_docstrings():
     assert schema_of("suite")["properties"]["alpha"]["description"].startswith("Probability that any true claim")
 
 
-def test_no_other_kind_is_known():
-    with pytest.raises(ValueError, match="schema must be result, claim or suite, got 'records'"):
-        schema_of("records")
-
-
 def test_every_row_that_a_run_writes_is_a_row(finished, wrong):
     rows = rows_of(finished)
     assert {row["role"] for row in rows} >= {"utility", "attack", "null", "audit", "check", "replicas"}
@@ -73,28 +68,18 @@ def test_every_bundled_suite_is_a_suite(name, wrong):
     "change",
     [
         {"value": "0.5"},
-        {"value": []},
         {"n": 1.5},
         {"role": "guess"},
-        {"status": ""},
-        {"direction": "up"},
         {"schema": "result-9"},
         {"epsilon": 1.0},
-        {"control": 1},
-        {"seed": "0"},
-        {"defense": None},
         {"value": 1e101},
-        {"value": -1e101},
         {"cell_id": ""},
-        {"cell_id": "a/b"},
         {"cell_id": ".."},
         {"artifact": "/etc/passwd"},
         {"artifact": "cells/../../a.npz"},
-        {"artifact": ".."},
         {"artifact": "cells/\0.npz"},
         {"observer": "everybody"},
         {"observer": "uploads+nothing"},
-        {"observer": "uploads participation"},
     ],
 )
 def test_what_is_no_row_both_the_schema_and_the_reader_refuse(finished, wrong, change):
@@ -109,9 +94,7 @@ def test_what_is_no_row_both_the_schema_and_the_reader_refuse(finished, wrong, c
     "change",
     [
         {"cell_id": "..."},
-        {"cell_id": "a b\n"},
         {"artifact": "cells/a..b/c...npz"},
-        {"artifact": "cells/two\nlines.npz"},
         {"observer": ""},
         {"observer": "uploads + participation+masked_words"},
     ],
@@ -135,16 +118,10 @@ def test_what_lacks_a_field_both_refuse(finished, wrong, field):
     [
         {"epsilon": 0},
         {"observer": ""},
-        {"observer": "everybody"},
-        {"epsilon": "4"},
         {"delta": 1},
-        {"rounds": 0},
         {"unit": "person"},
-        {"adjacency": ""},
-        {"dp_model": "none"},
         {"parameters": {"sigma": None}},
         {"curve": {"family": "gaussian", "mu": -1}},
-        {"curve": {"family": "laplace"}},
         {"tuning": "free"},
     ],
 )
@@ -160,17 +137,12 @@ def test_a_claim_of_the_schema_has_the_fields_of_a_claim():
 
 WRONG_SUITES = [
     ("seeds = 1", "seeds = 0"),
-    ("seeds = 1", 'seeds = "1"'),
     ("seeds = 1", "seedz = 1"),
     ("clients = 2", ""),
-    ("rounds = 2", 'rounds = 2\npartition = "sorted"'),
     ("rounds = 2", 'rounds = 2\npartition = "dirichlet"'),
-    ("rounds = 2", 'rounds = 2\npartition = { kind = "dirichlet", beta = 1.0 }'),
     ("rounds = 2", "rounds = 2\ncohort = { poisson = 2.0 }"),
     ("rounds = 2", "rounds = 2\nlot = { fixed_size = 3, poisson = 0.5 }"),
     ('name = "fedsgd", learning_rate = 0.5', 'name = "fedsgd"'),
-    ('name = "fedsgd", learning_rate = 0.5', 'name = "sgd", learning_rate = 0.5'),
-    ("replicas = 40", "replicas = 40\nnoise_shares = []"),
     ("[defenses.none]", '[defenses."a b"]'),
 ]
 
@@ -196,9 +168,3 @@ def test_what_is_a_suite_both_accept(suite_file, wrong, old, new):
     path = suite_file(old, new)
     assert wrong("suite", tomllib.loads(path.read_text())) is None
     load_suite(str(path))
-
-
-def test_a_suite_needs_something_to_do(wrong):
-    assert wrong("suite", {"name": "x"})
-    assert wrong("suite", {"name": "x", "federations": {}})
-    assert wrong("suite", {"name": "x", "mutants": {}}) is None

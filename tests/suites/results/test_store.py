@@ -1,7 +1,6 @@
 """A run's folder: whatever moment a run is killed in, nothing is lost, torn or written twice."""
 
 import errno
-import json
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,6 @@ from fedassay.suites.results.record import Record
 from fedassay.suites.results.store import MANIFEST, RESULTS, Store, UnwritableRunFolder
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 from row_facts import UTILITY
 
 
@@ -63,36 +61,6 @@ def test_a_finished_cell_is_appended_once_however_often_it_is_collected(store):
     assert found(store) == [("a", 0), ("b", 0), ("b", 1)]
 
 
-def test_what_was_appended_as_it_finished_is_not_appended_again(store):
-    store.finish("b", rows("b", 2))
-    store.append("b")
-    store.finish("a", rows("a", 1))
-    assert store.collect() == {"a", "b"}
-    assert found(store) == [("b", 0), ("b", 1), ("a", 0)]
-
-
-def test_an_unfinished_cell_is_not_listed(store):
-    store.save_arrays("a", "scores", {"member": np.ones(2)})
-    store.save_text("a", "log.txt", "half way")
-    (store.cell_folder("a") / ".records.jsonl.123").write_text(row("a").to_line())
-    assert store.finished() == set()
-    assert store.collect() == set()
-    assert store.records() == []
-
-
-@pytest.mark.parametrize("cut", [1, 40, 300])
-def test_a_torn_last_line_is_cut_off_and_its_cell_appended_whole(store, cut):
-    for cell_id in "ab":
-        store.finish(cell_id, rows(cell_id, 2))
-        store.append(cell_id)
-    results = store.folder / RESULTS
-    results.write_bytes(results.read_bytes()[:-cut])
-    assert store.collect() == {"a", "b"}
-    store.finish("c", rows("c", 1))
-    store.append("c")
-    assert found(store) == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c", 0)]
-
-
 @settings(max_examples=40)
 @given(st.data())
 def test_results_cut_at_any_byte_and_written_on_come_out_whole(tmp_path_factory, data):
@@ -110,21 +78,6 @@ def test_results_cut_at_any_byte_and_written_on_come_out_whole(tmp_path_factory,
     assert sorted(found(place)) == [("a", 0), ("b", 0), ("b", 1), ("b", 2), ("c", 0), ("c", 1)]
 
 
-def test_half_a_cell_is_completed(store):
-    store.finish("a", rows("a", 3))
-    (store.folder / RESULTS).write_text("".join(record.to_line() for record in rows("a", 2)))
-    assert store.collect() == {"a"}
-    assert found(store) == [("a", 0), ("a", 1), ("a", 2)]
-
-
-def test_a_cell_that_stands_twice_is_left_once(store):
-    store.finish("a", rows("a", 2))
-    store.append("a")
-    store.append("a")
-    assert store.collect() == {"a"}
-    assert found(store) == [("a", 0), ("a", 1)]
-
-
 @pytest.mark.parametrize("change", [(b"0.5", b"0.9"), (b'"value":0.5', b'"value":"x"'), (b"result-2", b"result-9")])
 def test_a_row_that_a_hand_changed_is_put_back_as_it_was_measured(store, change):
     for cell_id in "ab":
@@ -135,15 +88,6 @@ def test_a_row_that_a_hand_changed_is_put_back_as_it_was_measured(store, change)
     assert store.collect() == {"a", "b"}
     assert sorted(found(store)) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
     assert {record.value for record in store.records()} == {0.5}
-
-
-def test_a_row_that_cannot_be_read_is_left_out_of_the_records_and_reported(store):
-    store.finish("a", rows("a", 2))
-    store.append("a")
-    with (store.folder / RESULTS).open("ab") as results:
-        results.write(row("b").to_line().replace("result-2", "result-9").encode())
-    assert found(store) == [("a", 0), ("a", 1)]
-    assert [(skipped.line, skipped.cell_id) for skipped in store.rows().skipped] == [(3, "b")]
 
 
 @pytest.mark.parametrize("left", [0, 1, 50])
@@ -202,17 +146,6 @@ def test_any_reason_is_one_line_and_comes_back_as_it_was(store, reason):
     assert (store.folder / RESULTS).read_bytes().count(b"\n") == 1
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_a_row_holds_no_number_that_is_none(value):
-    with pytest.raises(ValidationError, match="finite"):
-        row(value=value)
-
-
-def test_a_row_with_an_unknown_field_is_refused():
-    with pytest.raises(ValidationError, match="extra"):
-        row(vaule=1.0)
-
-
 def test_arrays_come_back_as_they_were(store):
     arrays = {"a": np.arange(3.0), "b": np.array([True, False]), "c": np.float64(0.5)}
     path = store.save_arrays("a", "scores", arrays)
@@ -243,24 +176,6 @@ def test_the_same_arrays_give_the_same_bytes(store):
     assert (store.folder / one).read_bytes() == (store.folder / two).read_bytes()
 
 
-def test_writing_leaves_no_scraps(store):
-    store.save_arrays("a", "scores", {"x": np.ones(3)})
-    store.save_text("a", "log.txt", "x")
-    store.finish("a", rows("a", 1))
-    store.collect()
-    store.write_json("gate.json", {"exit_code": 0})
-    names = {path.name for path in store.folder.rglob("*") if path.is_file()}
-    assert names == {
-        "manifest.json",
-        "claims.json",
-        "results.jsonl",
-        "gate.json",
-        "records.jsonl",
-        "scores.npz",
-        "log.txt",
-    }
-
-
 @pytest.mark.parametrize(
     "write",
     [
@@ -279,14 +194,6 @@ def test_a_full_disk_is_kept_apart_and_leaves_no_scraps(store, monkeypatch, writ
         write(store)
     assert refused.value.errno == errno.ENOSPC
     assert sorted(path for path in store.folder.rglob("*") if path.is_file() and path.name != RESULTS) == before
-
-
-def test_what_a_file_held_stays_when_its_new_content_does_not_fit(store, monkeypatch):
-    store.write_json("gate.json", {"exit_code": 0})
-    monkeypatch.setattr(store_module.os, "fsync", full_disk)
-    with pytest.raises(UnwritableRunFolder):
-        store.write_json("gate.json", {"exit_code": 1})
-    assert json.loads((store.folder / "gate.json").read_text()) == {"exit_code": 0}
 
 
 def test_a_manifest_that_json_cannot_hold_is_refused(store):
@@ -346,36 +253,12 @@ def test_a_manifest_that_cannot_be_read_is_reported(store, content):
         store.manifest()
 
 
-def test_the_disks_refusal_survives_the_way_from_a_worker():
-    import pickle
-
-    error = pickle.loads(pickle.dumps(UnwritableRunFolder(errno.ENOSPC, "No space left on device", "/x")))
-    assert (type(error), error.errno, error.filename) == (UnwritableRunFolder, errno.ENOSPC, "/x")
-
-
 def test_a_second_writer_of_one_run_is_refused(tmp_path):
     store = Store.create(tmp_path / "run", {"schema": "manifest-1"}, [])
     with store.locked(), pytest.raises(ConfigError, match="another process is writing"), Store(store.folder).locked():
         pass
     with store.locked():
         pass
-
-
-def test_of_two_runs_that_start_in_one_folder_at_once_one_is_refused(tmp_path, monkeypatch):
-    real, refused = store_module._write_atomically, []
-
-    def write(path, content):
-        # The second comes while the first has looked and not yet written.
-        if not refused:
-            with pytest.raises(ConfigError) as error:
-                Store.create(tmp_path / "run", {"second": True}, [])
-            refused.append(error)
-        real(path, content)
-
-    monkeypatch.setattr(store_module, "_write_atomically", write)
-    store = Store.create(tmp_path / "run", {"first": True}, [])
-    assert refused
-    assert store.manifest() == {"first": True}
 
 
 def test_however_many_start_in_one_folder_at_once_one_of_them_has_it(tmp_path):

@@ -118,8 +118,3 @@ def test_asking_the_same_thing_ten_times_does_not_narrow_the_interval():
     member, nonmember = rng.normal(0.5, 1, 12), rng.normal(0, 1, 15)
     once, tenfold = (area_interval(answered(member, nonmember, copies).given_the_run) for copies in (1, 10))
     assert (tenfold.low, tenfold.high) == pytest.approx((once.low, once.high), abs=1e-12)
-
-
-def test_runs_of_answers_that_do_not_count_are_left_out_with_them():
-    found = counted_scores(CandidateScores(np.arange(8.0), SETTING, runs=np.arange(8)), PROBE)
-    assert found.scores.runs.tolist() == [0, 1, 3, 5, 6, 7]

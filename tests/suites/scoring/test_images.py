@@ -24,14 +24,6 @@ def test_an_error_of_a_tenth_everywhere_is_20_decibels() -> None:
     assert score.lpips is None
 
 
-def test_one_pixel_of_64_that_is_wrong_by_a_half_has_its_mse() -> None:
-    wrong = flat(0.5)
-    wrong[0, 0, 3, 4] = 1.0
-    (score,) = score_images(wrong, flat(0.5))
-    assert score.mse == pytest.approx(0.25 / 64)
-    assert score.psnr == pytest.approx(-10 * np.log10(0.25 / 64))
-
-
 def test_a_perfect_reconstruction_has_the_cap_and_no_infinity() -> None:
     for score in score_images(textured(3), textured(3)):
         assert (score.mse, score.psnr) == (0, PSNR_CAP)
@@ -71,22 +63,10 @@ def test_ssim_is_the_mean_over_flat_windows_of_seven_pixels_or_fewer(side: int, 
     assert score_images(ours, wanted)[0].ssim == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("side", [3, 4, 5, 6, 7, 8])
-def test_ssim_takes_images_smaller_than_its_window(side: int) -> None:
-    assert score_images(textured(1, side), textured(1, side))[0].ssim == pytest.approx(1)
-
-
 def test_ssim_of_a_colour_image_is_the_mean_of_its_channels() -> None:
     ours, wanted = textured(1, channels=3, seed=1), textured(1, channels=3, seed=2)
     single = [score_images(ours[:, [c]], wanted[:, [c]])[0].ssim for c in range(3)]
     assert score_images(ours, wanted)[0].ssim == pytest.approx(np.mean(single))
-
-
-def test_matching_undoes_a_shuffle() -> None:
-    truth = textured(10)
-    order = np.random.default_rng(3).permutation(10)
-    noisy = np.clip(truth[order] + 0.05 * textured(10, seed=4), 0, 1)
-    np.testing.assert_allclose(noisy[match(noisy, truth)], truth, atol=0.05)
 
 
 def test_matching_takes_the_least_total_and_not_the_nearest_first() -> None:
@@ -108,13 +88,6 @@ def test_ties_are_matched_one_to_one_at_the_least_total() -> None:
     assert sorted(order.tolist()) == [0, 1, 2, 3]
     assert ours[order][:, 0, 0, 0].tolist() == [0.9, 0.9, 0.2, 0.2]
     assert sorted(match(flat(0.5, 0.5, 0.5), flat(0.1, 0.5, 0.8)).tolist()) == [0, 1, 2]
-
-
-def test_colours_tell_images_apart_whose_mean_is_one_grey() -> None:
-    """Red, green and blue in another order: each channel counts, and not the brightness."""
-    pure = np.zeros((3, 3, 8, 8))
-    pure[np.arange(3), np.arange(3)] = 1
-    assert match(pure[[2, 0, 1]], pure).tolist() == [1, 2, 0]
 
 
 @pytest.mark.parametrize(

@@ -117,12 +117,6 @@ def test_single_samples_get_the_share_named_right():
     assert (row.metric, row.value, row.n, row.unit) == ("label_accuracy", 3 / 5, 5, "share of uploads")
 
 
-def test_guesses_of_fewer_uploads_are_refused():
-    task, plan = federation()
-    with pytest.raises(ValueError, match=r"counts must have shape \(3, 10\), .*, got \(2, 10\)"):
-        rows_of(np.ones((2, 10)), task, plan)
-
-
 def test_a_run_scores_the_lots_that_were_drawn_in_the_round_attacked(planned, tmp_path):
     drawn = {"cohort": {"fixed_size": 3}, "lot": {"fixed_size": 30}}
     attacks = {"llg_plus": {"round": 1}, "equal_counts": {"round": 1}, "loss": {"count": 8}}

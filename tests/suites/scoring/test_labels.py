@@ -61,24 +61,10 @@ def test_one_value_or_equal_ones_give_no_interval() -> None:
     assert mean_interval([0.3, 0.3]).high is None
 
 
-def test_the_score_over_chance_has_the_interval_of_its_ratio() -> None:
-    scores = score_labels([[1, 0], [0, 3], [2, 2]], [[0, 1], [0, 3], [3, 1]])
-    assert scores.over_chance is not None
-    gain = pooled(scores) - scores.chance_accuracy
-    assert scores.over_chance.value == pytest.approx(gain / (1 - scores.chance_accuracy))
-    assert scores.over_chance.low is not None
-
-
 def test_a_rate_has_the_exact_binomial_interval() -> None:
     """8 of 10: .4439 to .9748 (Clopper and Pearson)."""
     found = rate_interval([True] * 8 + [False] * 2)
     assert (found.value, found.low, found.high) == pytest.approx((0.8, 0.4439, 0.9748), abs=1e-4)
-
-
-def test_uploads_weigh_by_their_samples() -> None:
-    scores = score_labels([[1, 0], [0, 3]], [[0, 1], [0, 3]])
-    assert pooled(scores) == 0.75
-    assert scores.exact.mean() == 0.5
 
 
 def test_equal_counts_and_random_draws_already_score_high_on_a_batch_of_32() -> None:
@@ -91,10 +77,6 @@ def test_equal_counts_and_random_draws_already_score_high_on_a_batch_of_32() -> 
     drawn = score_labels(rng.multinomial(32, np.full(10, 0.1), size=10_000), truth)
     assert pooled(drawn) == pytest.approx(0.706, abs=0.002)
     assert drawn.over_chance.value < 0
-
-
-def test_naming_every_class_often_does_not_pay() -> None:
-    assert pooled(score_labels([[100, 100]], [[1, 3]])) == pytest.approx(4 / 200)
 
 
 def test_where_equal_counts_are_the_truth_there_is_nothing_to_correct() -> None:

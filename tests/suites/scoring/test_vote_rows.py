@@ -34,19 +34,6 @@ def test_a_perfect_attack_scores_one_and_equal_scores_nought():
     assert nothing["label_accuracy"].value == pytest.approx(1 / 3)
 
 
-def test_the_interval_is_that_of_the_runs_means():
-    """Shares right .25 and .75 of two runs: a mean of .5, and the t quantile 12.706 times .25."""
-    votes = np.zeros((2, 4), dtype=np.int64)
-    scores = np.zeros((2, 4, 2))
-    scores[0, :, 1], scores[1, :, 1] = [-1, 1, 1, 1], [-1, -1, -1, 1]
-    found = rows(scores, votes)
-    assert found["label_accuracy"].value == 0.5
-    assert found["label_accuracy"].ci_high == pytest.approx(0.5 + 12.7062 * 0.25, rel=1e-4)
-    assert found["label_over_chance"].value == 0.0
-    assert found["label_over_chance"].ci_high == pytest.approx(2 * 12.7062 * 0.25, rel=1e-4)
-    assert found["label_over_chance"].n == 2
-
-
 @pytest.mark.parametrize("classes", [2, 5])
 def test_uniform_guesses_of_uniform_votes_are_covered_by_the_interval(classes):
     """Of 200 intervals at 95 %, fewer than 178 cover with probability 1e-4."""

@@ -44,11 +44,8 @@ def test_every_bundled_suite_is_valid_and_called_as_its_file(name):
     [
         ("seeds = 1", "sedes = 1", "sedes", "seeds"),
         ("rounds = 2", "rounds = 2\nsampels = 40", "federations.main.sampels", "samples"),
-        ("replicas = 40", "replicsa = 40", "audit.replicsa", "replicas"),
         ("batch = 16", "canray = 1", "audit.canray", "canary"),
-        ("[defenses.none]", '[defenses.none.plan]\ncohrot = "full"', "defenses.none.plan.cohrot", "cohort"),
         ("[defenses.none]", '[defenses.none]\nplan = { lto = "full" }', "defenses.none.plan.lto", "lot"),
-        ("[defenses.none]", '[defenses.str]\npart = "none"\nplan = { lto = 1 }', "defenses.str.plan.lto", "lot"),
     ],
 )
 def test_an_unknown_key_is_named_with_its_line_and_the_nearest_known_first(refusal, tiny, old, new, key, known):
@@ -67,41 +64,27 @@ def test_a_misspelt_key_and_the_one_that_it_leaves_missing_are_both_reported(ref
     ("old", "new", "says"),
     [
         ('"digits"', '"digit"', "federations.main.dataset: unknown data set 'digit'; known: digits"),
-        ('"logistic"', '"logistics"', "federations.main.model: unknown model 'logistics'; known: logistic"),
         ("fedsgd", "fedsdg", "federations.main.algorithm: unknown algorithm 'fedsdg'; known: fedsgd"),
-        ("learning_rate = 0.5", "learning_rate = -0.5", "learning_rate must be"),
         ("learning_rate = 0.5", "learning_rate = inf", "federations.main.algorithm.learning_rate must be finite"),
-        ("rounds = 2", "rounds = 0", "federations.main.rounds must be >= 1"),
         ("rounds = 2", "rounds = true", "federations.main.rounds must be a whole number"),
-        ("seeds = 1", "seeds = 0", "seeds must be >= 1"),
-        ("seeds = 1", 'seeds = "1"', "seeds must be a whole number"),
         ("alpha = 0.05", "alpha = 1.0", "alpha must be < 1"),
         ("rounds = 2", "rounds = 10000000000000", "federations.main.rounds must be <= 100000, got 10000000000000"),
-        ("alpha = 0.05", "alpha = nan", "alpha must be finite"),
         ("alpha = 0.05", 'alpha = "0.05"', "alpha must be a number, got '0.05'"),
-        ("alpha = 0.05", "alpha = true", "alpha must be a number, got True"),
         ("[audit]", "[[audit]]", "audit must be a table of keys and values, got a list of tables"),
-        ("replicas = 40", "replicas = 1", "audit.replicas must be >= 2"),
-        ("noise_shares = [0.5]", "noise_shares = []", "audit.noise_shares"),
         (
             "noise_shares = [0.5]",
             "noise_shares = [0.5, 0.0]",
             "audit.noise_shares.1 must be >= 0.001, got 0.0",
         ),
-        ("batch = 16", "canary_norm = inf", "audit.canary_norm must be finite"),
         ("batch = 16", 'canary = "dirca"', "audit.canary: unknown canary 'dirca'; known: dirac"),
-        ("batch = 16", 'design = "onerun"', "audit.design: unknown design 'onerun'; known: one_run"),
         ("batch = 16", 'design = "one_run"', 'audit.design: design "one_run" needs canaries = M'),
         ("batch = 16", "canaries = 9", 'audit.canaries: only design = "one_run" plants several canaries'),
-        ("batch = 16", "canaries = 1", "audit.canaries must be >= 2"),
         (
             "batch = 16",
             'design = "one_run"\ncanaries = 9\ncanary = "random"',
             "audit.canary: design \"one_run\" plants Dirac canaries, got 'random'",
         ),
-        ("epsilon = 4.0", "epsilon = nan", "defenses.ldp_gaussian.epsilon must be finite"),
         ("[defenses.none]", '[defenses."no ne"]', "defenses.no ne must be 1 to 40 letters, digits, _ or -, got"),
-        ('name = "tiny"', 'name = "../tiny"', "name must be 1 to 40 letters, digits, _ or -, got '../tiny'"),
     ],
 )
 def test_a_bad_value_is_refused_with_its_field_and_line(refusal, tiny, old, new, says):
@@ -121,37 +104,29 @@ def test_a_bad_value_is_refused_with_its_field_and_line(refusal, tiny, old, new,
             'partition = { kind = "dirichlet", alpha = -1 }',
             "must be a number > 0 and at most 1e9, got -1",
         ),
-        ("rounds = 2", "partition = 3", "federations.main.partition: partition must be a name or a table"),
         ("rounds = 2", "lot = { poison = 0.1 }", "known: poisson"),
-        ("rounds = 2", "lot = { poisson = 1.5 }", "probability must be in (0, 1], got 1.5"),
         ("rounds = 2", "cohort = 7", "federations.main.cohort: sampling must be"),
         ("rounds = 2", "label_noise = 1.5", "federations.main.label_noise must be <= "),
-        ("rounds = 2", "label_noise = true", "federations.main.label_noise must be a number"),
         (
             "rounds = 2",
             "pixel_noise = -0.1",
             "federations.main.pixel_noise must be >= 0",
         ),
-        ("rounds = 2", "pixel_noise = inf", "pixel_noise must be finite"),
-        ("rounds = 2", "warm_start = 5", "federations.main.warm_start must be"),
         (
             "rounds = 2",
             "warm_start = { samples = 0, steps = 1, learning_rate = 0.1 }",
             "federations.main.warm_start.samples must be >= 1, got 0",
         ),
-        ("rounds = 2", "warm_start = { samples = 9, steps = 1 }", "federations.main.warm_start.learning_rate"),
         (
             "rounds = 2",
             "normalise = { mean = 0.3, std = 0 }",
             "federations.main.normalise: normalise needs values of std > 0",
         ),
-        ("rounds = 2", "normalise = 3", "federations.main.normalise"),
         (
             'name = "tiny"',
             "gate.margins = { auk = 0.1 }",
             "gate.margins: a margin is set for an unknown metric 'auk'; known: auc",
         ),
-        ('name = "tiny"', "gate.margins = { auc = true }", "gate.margins.auc must be a number"),
         ('name = "tiny"', "gate.margins = { auc = 0 }", "margin of auc must be a number > 0, got 0"),
     ],
 )
@@ -165,7 +140,6 @@ def test_a_bad_line_is_refused_with_its_field_and_number(refusal, tiny, after, l
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("count = 8", 'count = 8\nfederation = "mian"', "attacks.loss.federation: no federation 'mian'; known: main"),
         (
             "count = 8",
             'count = 8\nfederation = ["main", "mian"]',
@@ -201,12 +175,8 @@ federation = "shown"
 @pytest.mark.parametrize(
     ("override", "says"),
     [
-        ("seeds=0", "--set seeds: seeds must be >= 1"),
         ("federations.main.rouns=3", "--set federations.main.rouns: unknown key 'federations.main.rouns'"),
         ("audit={ replicsa = 3 }", "--set audit: unknown key 'audit.replicsa'; known here: replicas"),
-        ("sedes.x=3", "--set sedes.x: unknown key 'sedes'; known here: seeds"),
-        ("federations.main.dataset=digit", "--set federations.main.dataset: federations.main.dataset: unknown data"),
-        ("name.x=3", "--set name.x=3: name is not a table"),
         ("seeds", "--set must have the form key.sub=value, got 'seeds'"),
         (
             "mutants.power=.5",
@@ -234,11 +204,6 @@ def test_an_audit_of_more_clients_than_there_are_is_refused_with_its_line(refusa
     assert refusal("[audit]\n", "[audit]\nclients = 3\n") == says
 
 
-def test_a_federation_of_one_client_is_audited_by_default(suite_file):
-    spec, _ = load_suite(str(suite_file("clients = 2", "clients = 1")))
-    assert (spec.federations["main"].clients, spec.audit.clients) == (1, 2)
-
-
 def test_a_mutants_table_may_be_asked_for_on_the_command_line(suite_file):
     assert load_suite(str(suite_file()), overrides=("mutants={ only = ['fixed_lots'] }",))[0].mutants is not None
 
@@ -246,11 +211,6 @@ def test_a_mutants_table_may_be_asked_for_on_the_command_line(suite_file):
 def test_a_missing_suite_lists_the_bundled_ones_nearest_first():
     with pytest.raises(ConfigError, match=r"no suite 'quik': it is neither a file nor a bundled suite \(quick"):
         load_suite("quik")
-
-
-def test_a_folder_is_no_suite(tmp_path):
-    with pytest.raises(ConfigError, match="neither a file nor a bundled suite"):
-        load_suite(str(tmp_path))
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path):
