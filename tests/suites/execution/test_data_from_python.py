@@ -123,11 +123,6 @@ def test_rows_of_a_table_are_kept_with_their_numbers():
     assert found == {tuple(row) for row in rows.tolist()}
 
 
-def test_a_checked_suite_holds_the_name_of_the_copy(tiny):
-    checked = fedassay.Suite.model_validate(suite(tiny, Counted()))
-    assert checked.federations["main"].dataset.startswith("from-python/Counted-")
-
-
 class Stream(IterableDataset):
     def __iter__(self):
         return iter([])

@@ -28,12 +28,10 @@ def values(run, defense="none"):
     ("body", "reason"),
     [
         ("if context.round == 1: raise RuntimeError('out of budget')", "RuntimeError: out of budget"),
-        ("if context.round == 1: open('/no/such/file')", "FileNotFoundError: [Errno 2] No such file or directory"),
         ("if context.round == 1: raise OSError(28, 'No space left on device')", "OSError: [Errno 28] No space left"),
         ("if context.round == 1: sys.exit(0)", "SystemExit: 0"),
         ("aggregate = aggregate * float('nan')", "FloatingPointError: training diverged: the final model holds NaN"),
         ("aggregate = aggregate[:, :-1]", "ValueError: hook aggregate must return a torch.Tensor of shape"),
-        ("aggregate = None", "ValueError: hook aggregate must return"),
         ("raise ValueError('\\ud800 \\u2028 x')", "ValueError: \\ud800 x"),
     ],
 )
@@ -53,15 +51,6 @@ def test_a_defense_that_fails_in_the_second_round_fails_its_own_cells_alone(
     assert run.verdict.verdict_line == "INCOMPLETE: 3 cells FAILED (Mine)"
     assert {record.defense for record in run.records} == {"Mine", "none"}
     assert values(run) == values(finished)
-
-
-@pytest.mark.simulations
-def test_a_failed_cell_is_finished_and_resuming_prints_the_same(assay, suite_file, own_defense):
-    module = own_defense("raise RuntimeError('always')")
-    run = assay(suite_file(), defenses=[f"{module}:Mine"])
-    resumed = fedassay.resume(run.folder, jobs=1, report=False)
-    assert resumed.records == run.records
-    assert resumed.verdict.exit_code == 12
 
 
 @pytest.mark.simulations
@@ -120,11 +109,9 @@ class Mine(LossThreshold):
     ("body", "reason"),
     [
         ("def plant(self, task, rng): raise RuntimeError('no such client')", "RuntimeError: no such client"),
-        ("def plant(self, task, rng): return 3", "AttributeError: "),
         ("def plant(self, task, rng): return None", "ValueError: Mine needs candidates"),
         ("def run(self, view, knowledge, rng): raise RuntimeError('lost')", "RuntimeError: lost"),
         ("def run(self, view, knowledge, rng): return [1.0]", "TypeError: an attack must return CandidateScores"),
-        ("def run(self, view, knowledge, rng): raise OSError('no file')", "OSError: no file"),
     ],
 )
 def test_an_attack_that_fails_fails_its_own_cells_alone(assay, suite_file, own_module, finished, body, reason):
@@ -135,22 +122,6 @@ def test_an_attack_that_fails_fails_its_own_cells_alone(assay, suite_file, own_m
     assert set(found) == {("none", "mine")}
     assert found["none", "mine"].reason.startswith(reason)
     assert values(finished).items() <= values(run).items()
-
-
-@pytest.mark.simulations
-def test_two_attacks_may_ask_about_two_clients(assay, suite_file):
-    extra = '[attacks.second]\npart = "likelihood_ratio"\nrest = "known"\nclient = 1\ncount = 8\n\n'
-    first = extra.replace("second", "first").replace("client = 1", "client = 0")
-    changes = (
-        "[attacks.loss]\n",
-        extra + first + "[attacks.loss]\n",
-        "epsilon = 4.0\n",
-        "epsilon = 4.0\n\n[defenses.dp_sgd]\n",
-    )
-    run = assay(suite_file(*changes))
-    scored = {record.attack: record for record in run.records if record.defense == "dp_sgd" and record.metric == "auc"}
-    assert set(scored) == {"first", "second", "loss", "random_scores"}
-    assert not failures(run)
 
 
 @pytest.mark.simulations
@@ -241,3 +212,28 @@ class Worst(Mine):
 
         return Level.WORST_CASE
 """
+
+
+@pytest.mark.simulations
+def test_a_failed_cell_is_finished_and_resuming_prints_the_same(assay, suite_file, own_defense):
+    module = own_defense("raise RuntimeError('always')")
+    run = assay(suite_file(), defenses=[f"{module}:Mine"])
+    resumed = fedassay.resume(run.folder, jobs=1, report=False)
+    assert resumed.records == run.records
+    assert resumed.verdict.exit_code == 12
+
+
+@pytest.mark.simulations
+def test_two_attacks_may_ask_about_two_clients(assay, suite_file):
+    extra = '[attacks.second]\npart = "likelihood_ratio"\nrest = "known"\nclient = 1\ncount = 8\n\n'
+    first = extra.replace("second", "first").replace("client = 1", "client = 0")
+    changes = (
+        "[attacks.loss]\n",
+        extra + first + "[attacks.loss]\n",
+        "epsilon = 4.0\n",
+        "epsilon = 4.0\n\n[defenses.dp_sgd]\n",
+    )
+    run = assay(suite_file(*changes))
+    scored = {record.attack: record for record in run.records if record.defense == "dp_sgd" and record.metric == "auc"}
+    assert set(scored) == {"first", "second", "loss", "random_scores"}
+    assert not failures(run)

@@ -13,7 +13,7 @@ from fedassay.suites.execution.backend import LocalBackend
 from fedassay.suites.execution.run import carry_out, launch, relaunch
 from fedassay.suites.planning.plan_text import plan_lines
 from fedassay.suites.planning.run_plan import plan_run
-from own_data import SUITE, write_images, write_suite
+from own_data import write_images, write_suite
 
 KINDS = ("images", "records", "photos")
 
@@ -39,10 +39,6 @@ def begin(suite, folder):
     with pytest.raises(Stopped):
         carry_out(begun, StopsAfterOne(), LocalBackend(1))
     return begun
-
-
-def test_a_suite_on_own_data_has_at_most_fifteen_lines():
-    assert len(SUITE.splitlines()) <= 15
 
 
 @pytest.mark.simulations
@@ -137,14 +133,12 @@ def test_one_suite_reads_one_file_with_two_options(tmp_path):
     ("old", "new", "says"),
     [
         ('"own.npz"', '"own.npy"', r"suite.toml, line 5: data set 'own.npy' is not there: .* holds own.npz"),
-        ('"own.npz"', '{ part = "own.npz", chanels = "last" }', r"line 5: a numpy archive has no option 'chanels'; it"),
-        ("clients = 3", "clients = 70", r"line 7: federation main cannot be set up: .* clients must be at most"),
+        ('"own.npz"', '{ part = "own.npz", chanels = "last" }', r"line 5: own.npz has no option 'chanels'; it"),
         (
             "clients = 3",
             'clients = 8\npartition = "by_owner"',
             r"clients must be at most the number of owners, got 8 > 7",
         ),
-        ('"own.npz"', '"own"', r"line 5: federations.main.dataset: unknown data set 'own'.* a path such as ./data.npz"),
     ],
 )
 def test_a_mistake_is_reported_with_its_line_before_anything_runs(tmp_path, old, new, says):
@@ -169,13 +163,6 @@ def test_an_audit_reads_a_file_where_the_federation_does_not(tmp_path, monkeypat
     (audited,) = {audit.cell.facts["dataset"] for audit in plan.audits}
     assert audited == "own.npz"
     assert carry_out(relaunch(tmp_path / "run"), Silent(), LocalBackend(1)).exit_code != 12
-
-
-def test_an_attack_on_images_is_refused_on_records(tmp_path):
-    suite = write_suite(tmp_path, "records")
-    suite.write_text(suite.read_text(encoding="utf-8") + "[attacks.mean_image]\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="mean_image reconstructs images of at least 3x3 pixels"):
-        fedassay.run(suite, jobs=1, report=False, folder=tmp_path / "run")
 
 
 @pytest.mark.processes

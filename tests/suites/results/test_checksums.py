@@ -91,6 +91,7 @@ def test_a_gate_that_its_rows_do_not_bear_is_not_repeated(copy):
         RunFolder.read(copy)
 
 
+@pytest.mark.parametrize("change", [{"seed": "x"}, {"suite": [1]}, {"run_id": 3}])
 def test_a_manifest_of_other_things_is_not_resumed(copy, change):
     edit(copy / "manifest.json", **change)
     with pytest.raises(ConfigError, match=f"lacks {next(iter(change))}, or has values of a wrong type for them"):

@@ -110,12 +110,6 @@ def test_every_metric_is_listed(done):
 
 
 @pytest.mark.simulations
-def test_the_same_seed_gives_the_same_rows(assay, quick, timeless):
-    path = quick(ATTACKS)
-    assert timeless(assay(path).records) == timeless(assay(path).records)
-
-
-@pytest.mark.simulations
 def test_a_run_that_was_stopped_resumes_to_the_same_rows(assay, quick, timeless, monkeypatch, tmp_path):
     path = quick(ATTACKS + SHADOWS)
     whole = assay(path)
@@ -195,13 +189,10 @@ def test_a_suite_from_python_may_hold_the_data_themselves(assay, written):
     [
         ("[defenses.dp_sgd]", r"line 21: defense dp_sgd runs on federations of clients .* the suite has none"),
         ("[attacks.dlg]", r"line 21: attack dlg runs on federations of clients .* main is none"),
-        ("[attacks.gradient_norm]", r"line 21: attack gradient_norm runs on federations of parties .* main is none"),
-        ("[defenses.label_laplace]", r"line 21: defense label_laplace runs on federations of parties .* has none"),
         ("[attacks.loss]", r"line 21: attack loss runs on .*with the key shadows it runs on transfers too"),
         ("[attacks.released_label]\nteacher = 12", "line 22: .*teacher must be below teachers = 12, got 12"),
         ("[attacks.released_label]\nshadows = 4", "line 22: the keys shadows and observer are for attacks on"),
         ("[attacks.lira_offline]\nshadows = 4", r"line 22: attacks.lira_offline.shadows: 4 are too few, 6 suffice"),
-        ("[attacks.attack_r]\nshadows = 2", r"line 22: attacks.attack_r.shadows: 2 are too few, 4 suffice"),
         ('[attacks.released_label]\nfederation = "other"', "no federation 'other'"),
         (
             "[vertical.main]\nepochs = 1\nbatch = 2\nlearning_rate = 1.0",
@@ -219,8 +210,6 @@ def test_what_does_not_fit_is_refused_with_its_line(planned, written, more, word
     [
         ('dataset = "digits"', 'dataset = "digit"', "line 6: .*unknown data set 'digit'"),
         ("teachers = 12", "teachers = 0", "line 7: transfer.main.teachers"),
-        ("teachers = 12", "teachers = 1.5", "line 7: transfer.main.teachers"),
-        ("teachers = 12", "", "transfer.main.teachers"),
         (
             "teachers = 12\nsamples = 240",
             "teachers = 100000",
@@ -228,26 +217,12 @@ def test_what_does_not_fit_is_refused_with_its_line(planned, written, more, word
         ),
         ("samples = 240", "samples = 5", "samples must be at least teachers = 12, got 5"),
         ("samples = 240", "samples = 24000", "line 8: federation main cannot be set up: .*samples"),
-        ("queries = 30", "queries = 0", "line 9: transfer.main.queries"),
         ("queries = 30", "queries = 3000", r"line 9: federation main cannot be set up: queries must be in 1\.\."),
-        ("queries = 30", 'queries = 30\nsource = "train"', "line 10: transfer.main.source"),
         ("queries = 30", 'queries = 30\nmodel = "lenett"', "line 10: .*unknown model 'lenett'"),
-        ("queries = 30", 'queries = 30\npartition = "iidd"', "line 10: .*iidd"),
-        ("students = 6", "students = 0", "line 10: transfer.main.students"),
-        ("teacher = { steps = 30,", "teacher = { steps = 0,", "line 11: transfer.main.teacher.steps"),
-        (
-            "student = { steps = 40, learning_rate = 0.05",
-            "student = { steps = 40, learning_rate = 0.0",
-            "line 12: .*rate",
-        ),
-        ("student = { steps = 40,", 'student = { steps = 40, optimizer = "adm",', "line 12: .*optimizer"),
         ("student = { steps = 40,", "student = { steps = 40, lot = 0,", "line 12: .*lot"),
-        ("student = { steps = 40,", "student = { stepps = 40,", "line 12: unknown key .*stepps"),
         ("students = 6", "studens = 6", r"line 10: unknown key 'transfer.main.studens'; known here: students"),
         ("trials = 2000", "trials = 10", "line 15: transfer.main.audit.trials"),
-        ("trials = 2000", "queries = []", "line 15: transfer.main.audit.queries"),
         ("trials = 2000", "queries = [0]", "line 15: transfer.main.audit.queries"),
-        ("trials = 2000", "trial = 2000", "line 15: unknown key .*audit.trial.; known here: trials or queries$"),
     ],
 )
 def test_every_bad_key_gets_one_sentence(planned, written, old, new, words):

@@ -106,11 +106,6 @@ def test_columns_of_an_own_table_are_held_by_name(assay, table):
     assert accuracy > without + 0.1
 
 
-def test_an_unknown_name_of_a_column_is_refused_with_its_line(assay, table):
-    with pytest.raises(ConfigError, match=r"suite.toml, line \d+: .*unknown column 'jbo'; known: job"):
-        assay(table('[["jbo"], ["age"]]'))
-
-
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
@@ -154,12 +149,6 @@ def test_one_run_with_a_coin_for_each_label_gives_the_same_verdicts(assay, writt
     run = assay(path)
     assert verdicts(run) == {"flip": "NOT_REFUTED", "weak": "REFUTED"}
     assert {row.n for row in run.records if row.role == "audit"} == {600}
-
-
-@pytest.mark.simulations
-def test_the_same_seed_gives_the_same_rows(assay, written, timeless):
-    path = written()
-    assert timeless(assay(path).records) == timeless(assay(path).records)
 
 
 def test_a_plan_says_what_the_audit_can_show(planned, written):
@@ -230,7 +219,6 @@ def test_what_a_plan_says_is_what_the_audit_does(assay, planned, written, design
     ("more", "words"),
     [
         ("[defenses.dp_sgd]", r"line 21: defense dp_sgd runs on federations of clients .* the suite has none"),
-        ("[attacks.dlg]", r"line 21: attack dlg runs on federations of clients .* main is none"),
         ('[attacks.loss]\nfederation = "other"', "no federation 'other'"),
     ],
 )
@@ -243,7 +231,6 @@ def test_parts_of_another_kind_of_federation_are_refused_with_their_line(resolve
     ("more", "words"),
     [
         ("replicas = 300", r"line \d+: defenses.flip.replicas changes federations of clients"),
-        ('plan = { cohort = "full" }', r"line \d+: defenses.flip.plan changes federations of clients"),
         (
             "[audit]\nfederation = 'main'",
             r"line \d+: audit.federation: no federation 'main'; known: \(no name is known\)",
@@ -292,15 +279,10 @@ def test_what_prepare_returns_is_refused_by_the_field_that_is_wrong(planned, own
         ("people = 300", "people = 40", "batch must be at most people"),
         ("people = 300", "people = 3000", "at most 1347"),
         ("summed = true", "summed = true\nembedding = 3", "embedding must be classes"),
-        ("summed = true", "sumed = true", "unknown key"),
-        ("epochs = 2", "epochs = 0", "vertical.main.epochs"),
         ("epochs = 2", "epochs = 2\nknown = 300", "known must be below people = 300"),
         ("summed = true", "columns = [[0, 1], [1, 2]]", "held by one party only"),
         ("summed = true", 'columns = [["left"], [2]]', r"line \d+: .*unknown column 'left'; .* have no names"),
-        ("summed = true", "columns = 1.5", r"line \d+: vertical.main.columns: must be the number of parties"),
-        ("summed = true", "columns = [[1.5]]", r"line \d+: vertical.main.columns: .* whole number or a text"),
         ("summed = true", "columns = [3]", r"line \d+: vertical.main.columns: .* a list of at most"),
-        ("summed = true", "columns = []", r"line \d+: vertical.main.columns: .* 1 to 100 parties"),
         *(
             ("summed = true", f"columns = {wrong}", r"line \d+: vertical.main.columns: .*from 1 .*got " + shown)
             for wrong, shown in (("0", "0"), ("-1", "-1"), ("true", "True"))
