@@ -1,4 +1,11 @@
-"""Clip-Laplace on rows: compared with the randomiser of one number; its law, moments and calibration."""
+"""Clip-Laplace on rows: compared with the randomiser of one number; its law, moments and calibration.
+
+Classic Laplace on rows: compared with the randomiser of one number; its pair, its clones, its law.
+
+The shuffler: it keeps every multiset, breaks every tie, hides who was absent, and is uniform and independent.
+
+Post-sparsification: exactly the given count of numbers stays, the largest ones, equal ones too.
+"""
 
 import math
 
@@ -7,19 +14,26 @@ import pytest
 import torch
 from fedassay.defenses.accounting.pld import many_epsilon
 from fedassay.defenses.randomisers.numbers.clipped_laplace import ClippedLaplace
-from fedassay.defenses.shuffling import clip_laplace
+from fedassay.defenses.randomisers.numbers.laplace import Laplace
+from fedassay.defenses.shuffling import budgeted, clip_laplace
+from fedassay.defenses.shuffling.budgeted import shuffle_coordinates, shuffle_rows
 from fedassay.defenses.shuffling.claims import AssuredCohort, LocalPair, SampledRelease, largest_scale
 from fedassay.defenses.shuffling.clip_laplace import (
     ClipLaplaceLaw,
+    LaplaceLaw,
+    LaplacePair,
     calibrated_mean,
     calibration_quality,
+    laplace_clones,
+    laplace_rows,
     mean_and_variance,
     randomised_rows,
 )
+from fedassay.defenses.shuffling.top_reports import _largest, sparse_rows
 from fedassay.fl.laws import Mixing
 from fedassay.fl.message import Message
 from fedassay.fl.sampling import Epoch, FixedSize, Poisson
-from scipy.stats import kstest
+from scipy.stats import chi2, kstest, laplace
 
 RADIUS = 0.1
 
@@ -191,3 +205,157 @@ def test_one_local_report_never_costs_more_than_its_budget():
     for budget in (0.3, 1.0, 20.0):
         assert many_epsilon(LocalPair(budget), releases=1, delta=1e-9) <= budget
         assert many_epsilon(SampledRelease(LocalPair(budget), 0.5), releases=2, delta=1e-9) <= 2 * budget
+
+
+def laplace_law(budget=2.0):
+    return LaplaceLaw(radius=RADIUS, budget=budget, mixing=Mixing.COORDINATES)
+
+
+@pytest.mark.parametrize("budget", [0.05, 6.0])
+def test_rows_follow_the_mechanism_around_the_clipped_value(budget):
+    """Kolmogorov-Smirnov, falsely "no" once in 1e6."""
+    rows = laplace_rows(torch.full((1, 4000, 3), 7.0), torch.full((1, 4000), budget), RADIUS, np.random.default_rng(0))
+    expected = laplace(loc=RADIUS, scale=2 * RADIUS / budget)
+    assert kstest(rows.double().numpy().ravel(), expected.cdf).pvalue > 1e-6
+
+
+def test_blocks_change_nothing_and_reports_lie_on_the_grid(monkeypatch):
+    rows, budgets = torch.linspace(-1, 1, 60).view(2, 5, 6).double(), torch.linspace(0.1, 4, 10).view(2, 5)
+    whole = laplace_rows(rows, budgets, 0.5, np.random.default_rng(3))
+    monkeypatch.setattr(clip_laplace, "_CHUNK", 12)
+    assert torch.equal(whole, laplace_rows(rows, budgets, 0.5, np.random.default_rng(3)))
+    steps = whole * 2**22 / 0.5
+    assert torch.equal(steps, steps.round())
+
+
+@pytest.mark.parametrize("budget", [0.3, 3.0])
+def test_the_pair_is_the_ends_profile_and_no_other_pair_leaks_more(budget):
+    grid = np.linspace(-60, 60, 400_001)
+    one = Laplace(epsilon=budget, radius=1.0)
+
+    def profile(x, other, at):
+        p, q = np.exp(one.log_density(grid, x)), np.exp(one.log_density(grid, other))
+        return float(np.trapezoid(np.maximum(p - math.exp(at) * q, 0), grid))
+
+    for at in (0.0, 0.3 * budget, 0.8 * budget):
+        exact = LaplacePair(budget).delta(at)
+        assert profile(1, -1, at) == pytest.approx(exact, abs=1e-4)
+        for x, other in ((1, 0), (0.2, -0.9), (-1, 1)):
+            assert profile(x, other, at) <= exact + 1e-4
+    assert LaplacePair(budget).delta(budget) == LaplacePair(budget).delta(2 * budget) == 0
+
+
+def test_a_clone_is_the_least_ratio_of_two_densities_over_all_values_and_reports():
+    """By search on a grid; where the neighbour's noise is narrower the ratio goes to nothing far out."""
+    reports = np.linspace(-200, 200, 8001)
+
+    def least(neighbour, own):
+        ends = (-1.0, 0.0, 1.0)
+        rows = [
+            Laplace(epsilon=neighbour, radius=1.0).log_density(reports, x)
+            - Laplace(epsilon=own, radius=1.0).log_density(reports, other)
+            for x in ends
+            for other in ends
+        ]
+        return math.exp(min(float(row.min()) for row in rows))
+
+    for neighbour, own in ((0.05, 1.0), (0.5, 1.0), (0.7, 0.7)):
+        assert laplace_clones(np.array([neighbour]), own)[0] == pytest.approx(least(neighbour, own), rel=1e-9)
+    assert laplace_clones(np.array([1.0]), 0.5)[0] == 0
+    assert least(1.0, 0.5) < 1e-20
+
+
+def test_the_law_is_a_density_with_the_budgets_ratio_and_samples_of_its_scale():
+    """Five standard errors of the mean distance of 100,000."""
+    grid = torch.linspace(-4, 4, 400_001, dtype=torch.float64).unsqueeze(-1)
+    low, high = laplace_law().worst_pair(1)
+    ahead, behind = (laplace_law().log_density(grid, end.expand_as(grid)) for end in (high, low))
+    assert float(torch.trapezoid(ahead.exp(), grid[:, 0])) == pytest.approx(1, rel=1e-4)
+    assert float((ahead - behind).max()) == pytest.approx(2.0, rel=1e-6)
+    drawn = laplace_law().sample(torch.full((100_000, 1), 0.06), np.random.default_rng(0)).double()
+    assert float((drawn - 0.06).abs().mean()) == pytest.approx(
+        laplace_law().scale, abs=5 * laplace_law().scale / 1e5**0.5
+    )
+    torch.testing.assert_close(laplace_law().contribution(torch.tensor([7.0, math.nan])), torch.tensor([RADIUS, 0.0]))
+
+
+def message(values, present=None, **side):
+    there = torch.ones(values.shape[:2], dtype=torch.bool) if present is None else present
+    return Message(values=values, present=there, senders=tuple(range(values.shape[1])), side=side)
+
+
+def numbers(replicas, rows, dim):
+    return torch.arange(replicas * rows * dim, dtype=torch.float32).view(replicas, rows, dim)
+
+
+def test_each_coordinate_keeps_its_multiset_and_no_row_stays_together(rng):
+    sent = numbers(2, 200, 5)
+    arrived = shuffle_coordinates(message(sent, budget=torch.rand(2, 200)), rng)
+    assert arrived.senders is None
+    torch.testing.assert_close(arrived.values.sort(1).values, sent)
+    rows = ((arrived.values - torch.arange(5)) / 5).long()
+    together = (rows == rows[..., :1]).all(-1).sum()
+    assert together == 0
+    assert not torch.equal(rows[0, :, 0], rows[0, :, 1])
+
+
+def test_whole_rows_stay_together(rng):
+    sent = numbers(2, 50, 3)
+    arrived = shuffle_rows(message(sent), rng)
+    assert not torch.equal(arrived.values, sent)
+    torch.testing.assert_close(arrived.values.sort(1).values, sent)
+    torch.testing.assert_close(arrived.values[..., 1] - arrived.values[..., 0], torch.ones(2, 50))
+
+
+@pytest.mark.parametrize("shuffle", [shuffle_coordinates, shuffle_rows])
+def test_absent_rows_arrive_last_as_zeros_and_reveal_no_client(shuffle, rng):
+    present = torch.tensor([[True, False, True, True], [False, False, True, True]])
+    sent = numbers(2, 4, 3).add(1).masked_fill(~present.unsqueeze(-1), 0)
+    arrived = shuffle(message(sent, present), rng)
+    assert arrived.present.tolist() == [[True, True, True, False], [True, True, False, False]]
+    assert not arrived.values[~arrived.present].any()
+    torch.testing.assert_close(arrived.values.sort(1).values, sent.sort(1).values)
+
+
+@pytest.mark.parametrize("shuffle", [shuffle_coordinates, shuffle_rows])
+def test_every_order_is_as_likely_and_replicas_and_coordinates_draw_their_own(shuffle, rng):
+    """All pairs of orders of two coordinates of three rows, chi-square, falsely "no" once in a million seeds."""
+    arrived = shuffle(message(torch.arange(3.0).view(1, 3, 1).expand(7200, 3, 2).contiguous()), rng).values.long()
+    order = arrived[:, 0] * 3 + arrived[:, 1]
+    codes, counts = torch.unique(order[:, 0] * 9 + order[:, 1], return_counts=True)
+    expected = 36 if shuffle is shuffle_coordinates else 6
+    assert len(codes) == expected
+    assert float(((counts - 7200 / expected) ** 2).sum() / (7200 / expected)) < chi2.ppf(1 - 1e-6, expected - 1)
+
+
+def test_blocks_of_columns_are_all_columns(rng, monkeypatch):
+    monkeypatch.setattr(budgeted, "_CHUNK", 40)
+    sent = numbers(1, 20, 7)
+    torch.testing.assert_close(shuffle_coordinates(message(sent), rng).values.sort(1).values, sent)
+
+
+def test_a_shuffler_of_rows_passes_on_nothing_that_might_name_them(rng):
+    with pytest.raises(ValueError, match=r"must not forward side information, got \['budget'\]"):
+        shuffle_rows(message(numbers(1, 2, 1), budget=torch.ones(1, 2)), rng)
+
+
+@pytest.mark.parametrize("kept", [1, 3, 7, 8])
+def test_the_largest_are_those_of_a_sort(kept):
+    sizes = np.random.default_rng(0).random((50, 8)).astype(np.float32)
+    chosen = _largest(sizes, kept)
+    naive = np.zeros_like(chosen)
+    np.put_along_axis(naive, np.argsort(-sizes, axis=-1)[:, :kept], True, axis=-1)
+    assert np.array_equal(chosen, naive)
+
+
+def test_of_equal_numbers_the_first_stay():
+    sizes = np.array([[2, 5, 2, 2, 1], [3, 3, 3, 3, 3], [1, 2, 3, 4, 5]], dtype=np.float32)
+    assert _largest(sizes, 3).astype(int).tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]]
+
+
+@pytest.mark.parametrize("selection", ["largest", "random"])
+def test_blocks_change_no_top_report(monkeypatch, selection):
+    rows, budgets = torch.linspace(-1, 1, 60).view(2, 5, 6), torch.linspace(0.1, 4, 10).view(2, 5)
+    whole = sparse_rows(rows, budgets, 0.5, 2, np.random.default_rng(3), selection=selection)
+    monkeypatch.setattr(clip_laplace, "_CHUNK", 12)
+    assert torch.equal(whole, sparse_rows(rows, budgets, 0.5, 2, np.random.default_rng(3), selection=selection))
