@@ -3,11 +3,13 @@
 A gradient shows images or labels, a trained model on which samples it was trained.
 """
 
+import base64
+import io
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -20,38 +22,30 @@ from ...attacks.membership.shadow_attack import ShadowAttack
 from ...attacks.shadow_bank import ShadowBank, true_class_logits
 from ...audit.arrays import BoolArray, FloatArray, IntArray
 from ...audit.binomial import check_number
-from ...audit.evidence import CandidateScores, checked_scores
+from ...audit.evidence import CandidateScores, LabelCounts, Reconstructions, checked_scores
 from ...audit.metrics import Area, ScoresByRun, area_interval, tpr_at
-from ...audit.observer import FINAL_MODEL
-from ...audit.supplied.given import detached
+from ...audit.observer import FINAL_MODEL, UPLOADS
+from ...audit.supplied.given import detached, scores_or_rows
 from ...audit.wording import shortened
 from ...fl.algorithms import FedSGD
+from ...fl.fields import check_count
+from ...fl.laws import Law
 from ...fl.layout import Layout
+from ...fl.message import Message
 from ...fl.models.layers import Normalisation, Normalise, normalisation_from
 from ...fl.models.network import Network
 from ...fl.objective import CLASSIFICATION, Objective, objective_of
 from ...fl.plan import Plan
 from ...fl.probe import Candidates
-from ...fl.recorder import View
+from ...fl.recorder import RoundView, View
 from ...fl.sampling import Full
 from ...fl.streams import Streams
+from ..config.catalogue import build, part_from_instance
 from ..config.source import ConfigError
+from ..scoring.images import match, score_images
 
 if TYPE_CHECKING:
     import pandas
-import base64
-import io
-from typing import TYPE_CHECKING, cast
-
-from ...audit.evidence import LabelCounts, Reconstructions
-from ...audit.observer import UPLOADS
-from ...audit.supplied.given import scores_or_rows
-from ...fl.fields import check_count
-from ...fl.laws import Law
-from ...fl.message import Message
-from ...fl.recorder import RoundView
-from ..config.catalogue import build, part_from_instance
-from ..scoring.images import match, score_images
 
 Gradient = Tensor | ArrayLike | Sequence[Tensor | None] | Mapping[str, Tensor]
 

@@ -1,7 +1,6 @@
 """One federation with many canaries: what it may refute, what it may not, and that the coins are not known before."""
 
 import json
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -131,24 +130,3 @@ def test_a_claim_at_delta_0_is_judged(planned, judged):
     block = replace(audit.blocks[0], claim=claim)
     row, _ = judged(replace(audit, claim=claim, blocks=(block,)))
     assert (row.status, row.verdict) == ("ok", "NOT_REFUTED")
-
-
-@pytest.mark.simulations
-def test_a_thousand_reports_stand_in_one_run(planned, judged):
-    (audit,) = planned("canaries = 300", "canaries = 1000").audits
-    row, store = judged(audit)
-    assert (row.n, row.verdict) == (1000, "NOT_REFUTED")
-    block = store.cell_records(audit.blocks[0].cell.cell_id)[0]
-    assert store.load_arrays(block.artifact)["values"].shape == (1000, 4)
-
-
-@pytest.mark.simulations
-def test_the_report_of_a_one_run_audit_is_printed(suite_file, tmp_path):
-    import fedassay
-
-    run = fedassay.run(str(suite_file(**SUITE)), jobs=1, folder=tmp_path / "reported")
-    (page,) = run.folder.rglob("*.md")
-    lines = page.read_text(encoding="utf-8").splitlines()
-    (line,) = [line for line in lines if line.startswith("| ldp_gaussian | eps") and "300 canaries, one run" in line]
-    assert re.search(r"\| bound on ε \| NOT REFUTED; \d+ implementation checks passed(, \d+ not possible)? \|", line)
-    assert (run.folder / "report.html").is_file()

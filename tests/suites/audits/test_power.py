@@ -67,10 +67,6 @@ def on_the_claimed_ratio(lot_sampled):
     return tests
 
 
-def test_the_law_is_quicks(lot_sampled):
-    assert lot_sampled[1].sigma == pytest.approx(0.948, abs=5e-4)
-
-
 def test_a_forgotten_noise_is_invisible_at_the_claimed_median_alone_and_plain_beside_a_second_threshold(
     lot_sampled, power_of, on_the_claimed_ratio
 ):
@@ -107,11 +103,6 @@ def test_a_missing_clip_is_seen(power_of, designed, row):
 
 def test_a_correct_mechanism_is_refuted_no_oftener_than_alpha(power_of, designed):
     assert power_of(designed, noise=1.0) <= ALPHA
-
-
-def test_power_falls_with_the_noise_that_is_added(power_of, designed):
-    powers = [power_of(designed, noise=share) for share in (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)]
-    assert powers == sorted(powers)
 
 
 @pytest.mark.simulations
@@ -151,10 +142,6 @@ def test_the_suite_names_the_violations_that_are_looked_for(lot_sampled):
         BrokenRelease(noise=0.3),
         BrokenRelease(row=7.0),
     ]
-
-
-def test_the_same_design_gives_the_same_thresholds(lot_sampled, designed):
-    assert designed_tests(*lot_sampled, AuditSpec(), n=N) == designed
 
 
 def test_one_more_share_leaves_the_thresholds_before_it_alone(lot_sampled, designed):
