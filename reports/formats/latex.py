@@ -48,7 +48,7 @@ def parts(table: Table) -> list[TablePart]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Size:
+class _ColumnSize:
     """Width of a column in letters. ``letters``: as printed; ``natural``: longest cell; ``least``: longest word."""
 
     letters: int
@@ -63,15 +63,15 @@ class _Size:
         return self.letters if self.letters < self.natural else None
 
 
-def _size(table: Table, column: int) -> _Size:
+def _size(table: Table, column: int) -> _ColumnSize:
     texts = [table.headers[column], *(row[column] for row in table.rows)]
     natural, word = max(map(_letters, texts)), max(_letters(word) for text in texts for word in unbroken_words(text))
     most = _ABOUT if column < table.about else _NUMBER if column in table.numeric else _TEXT
     least = min(natural, max(word, _LEAST))
-    return _Size(letters=max(least, min(natural, most)), natural=natural, least=least)
+    return _ColumnSize(letters=max(least, min(natural, most)), natural=natural, least=least)
 
 
-def _fitted(sizes: list[_Size], about: int) -> list[_Size]:
+def _fitted(sizes: list[_ColumnSize], about: int) -> list[_ColumnSize]:
     """Narrows all columns in proportion if they then fit on one page; else only the columns that identify a row."""
     room = LETTERS - _GAP * len(sizes)
     excess = sum(size.letters for size in sizes) - room
@@ -101,7 +101,7 @@ def unbroken_words(text: str) -> list[str]:
     return re.findall(r"\[[^\]]*\]|[^\s_\[]+_*|\S", text) or [""]
 
 
-def _column_groups(sizes: Sequence[_Size], about: int) -> list[list[int]]:
+def _column_groups(sizes: Sequence[_ColumnSize], about: int) -> list[list[int]]:
     head = list(range(min(about, len(sizes))))
     room = LETTERS - sum(sizes[i].letters + _GAP for i in head)
     groups: list[list[int]] = []
@@ -117,7 +117,9 @@ def _column_groups(sizes: Sequence[_Size], about: int) -> list[list[int]]:
     return [[*head, *group] for group in groups or [[]]]
 
 
-def _row_groups(table: Table, columns: Sequence[int], sizes: Sequence[_Size]) -> Iterator[tuple[tuple[str, ...], ...]]:
+def _row_groups(
+    table: Table, columns: Sequence[int], sizes: Sequence[_ColumnSize]
+) -> Iterator[tuple[tuple[str, ...], ...]]:
     group: list[tuple[str, ...]] = []
     lines = 0
     for row in table.rows:

@@ -18,7 +18,7 @@ from ..reading.claims import ClaimRow, claims_under_test, left_unprotected, same
 from ..reading.run_folder import RunFolder
 from ..tables import numerals, summary
 from ..tables.answers import (
-    Answer,
+    ClaimAnswer,
     answers,
     headline,
     item_in_plain_words,
@@ -102,7 +102,7 @@ def _signatures(folder: RunFolder) -> list[Block]:
     ]
 
 
-def answered(folder: RunFolder) -> list[tuple[ClaimRow, Answer]]:
+def answered(folder: RunFolder) -> list[tuple[ClaimRow, ClaimAnswer]]:
     """Return each claim under test with its answer, claims that need attention first."""
     rows = claims_under_test(folder)
     # In the order of the answers.
@@ -139,7 +139,7 @@ def _average(folder: RunFolder) -> list[Block]:
     return shown or ["Not measured: the run has no attack that finds members or rebuilds data."]
 
 
-def _answers(pairs: Sequence[tuple[ClaimRow, Answer]]) -> list[Block]:
+def _answers(pairs: Sequence[tuple[ClaimRow, ClaimAnswer]]) -> list[Block]:
     if not pairs:
         return ["The run states no claim, so nothing was tested against one."]
     blocks: list[Block] = []
@@ -155,7 +155,7 @@ def _answers(pairs: Sequence[tuple[ClaimRow, Answer]]) -> list[Block]:
     return blocks
 
 
-def residual_risks(folder: RunFolder, pairs: Sequence[tuple[ClaimRow, Answer]]) -> list[str]:
+def residual_risks(folder: RunFolder, pairs: Sequence[tuple[ClaimRow, ClaimAnswer]]) -> list[str]:
     """Return one sentence for each risk that the run leaves open, from its claims, audits, checks and omissions."""
     names = [answer.defense for _, answer in pairs]
     named = [(row, one, _name(row, one, names)) for row, one in pairs]
@@ -215,7 +215,7 @@ def _out_of_scope(folder: RunFolder, row: ClaimRow) -> list[str]:
     return [f"{row.defense}: {why}; attacks of this run reached: {'; '.join(said)}." for why, said in found.items()]
 
 
-def _name(row: ClaimRow, answer: Answer, names: Sequence[str]) -> str:
+def _name(row: ClaimRow, answer: ClaimAnswer, names: Sequence[str]) -> str:
     """The defense, with its claim where it states several."""
     return answer.defense if names.count(answer.defense) == 1 else f"{answer.defense} ({row.claim_text})"
 

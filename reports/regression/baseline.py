@@ -58,11 +58,11 @@ class CellKey(NamedTuple):
         return f"{self.federation}/{self.defense}/{self.attack}{observer} {self.metric}"
 
 
-class _Table(BaseModel):
+class _Stored(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class StoredCell(_Table):
+class StoredCell(_Stored):
     """A metric of one attack or model as a baseline stores it; ``values`` are keyed by seed.
 
     ``identity``: digest of the records' ``cell_id``s, which cover the configuration and code that determine the values.
@@ -145,7 +145,7 @@ _CURVE_AT = (0.01, 0.1, 0.5)
 _AGAIN = "restore the file, or write it again with fedassay gate RUN --baseline FILE --accept"
 
 
-class Origin(_Table):
+class Origin(_Stored):
     """The run from which a baseline was made."""
 
     name: str
@@ -154,7 +154,7 @@ class Origin(_Table):
     commit: str = ""
 
 
-class Instrument(_Table):
+class Instrument(_Stored):
     """The settings of the measurement; two runs that differ in any of them cannot be compared. Defenses are not
     included, because they are what is measured and may change.
     """
@@ -173,7 +173,7 @@ class Instrument(_Table):
     """The suite's audit table and alpha: an audit with less power would let a false claim pass."""
 
 
-class StoredDefense(_Table):
+class StoredDefense(_Stored):
     """A defense in the form in which a baseline stores it.
 
     ``version``: of its code. ``table``: its table in the suite. ``claims``, ``audited``: its claims and those that were
@@ -188,7 +188,7 @@ class StoredDefense(_Table):
     terms: dict[str, dict[str, tuple[str, ...]]] = Field(default_factory=dict)
 
 
-class Baseline(_Table):
+class Baseline(_Stored):
     """A run reduced to what is needed to compare it with a later run."""
 
     schema_: Literal["baseline-1"] = Field(default="baseline-1", alias="schema")

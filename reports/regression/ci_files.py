@@ -25,7 +25,7 @@ _CODES = {CellOutcome.PASS: OK, CellOutcome.FAIL: FAIL, CellOutcome.INCONCLUSIVE
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class JUnitCase:
     """A JUnit test case with the exit code that it causes; ``skipped`` means that nothing was measured, so it must not
     count as passed.
     """
@@ -53,7 +53,7 @@ def junit(judged: GatedRun) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(root: ElementTree.Element, number: int, name: str, cases: list[Case], judged: GatedRun) -> None:
+def _suite(root: ElementTree.Element, number: int, name: str, cases: list[JUnitCase], judged: GatedRun) -> None:
     manifest = judged.folder.manifest
     failing = [case for case in cases if case.exit_code in judged.fail_on]
     # A problem that fail_on leaves out is shown as skipped, so that it stays visible without failing the job.
@@ -101,18 +101,18 @@ def _moment(text: str | None) -> str | None:
         return None
 
 
-def _verdict(judged: GatedRun) -> Case:
+def _verdict(judged: GatedRun) -> JUnitCase:
     code = judged.outcome.exit_code
     # With exit code 0 there may be problems that fail_on leaves out; they are shown as skipped.
     shown = code or max((problem.exit_code for problem in judged.problems), default=OK)
     details = "\n".join(judged.outcome.details)
-    return Case(group="run", name="verdict", exit_code=shown, message=judged.outcome.verdict_line, text=details)
+    return JUnitCase(group="run", name="verdict", exit_code=shown, message=judged.outcome.verdict_line, text=details)
 
 
-def _claims(folder: RunFolder) -> Iterator[Case]:
+def _claims(folder: RunFolder) -> Iterator[JUnitCase]:
     for row in folder.rows("audit", "evidence"):
         seed = "" if row.seed is None else f", seed {row.seed}"
-        yield Case(
+        yield JUnitCase(
             group=row.federation,
             name=f"{row.defense}: {claim_of_row(folder, row)} [{row.attack}{seed}]",
             exit_code=row_exit_code(row),
@@ -125,15 +125,17 @@ def _claims(folder: RunFolder) -> Iterator[Case]:
     for stated in folder.claims:
         if stated.key not in judged:
             name = f"{stated.defense}: {stated.claim.describe()}"
-            yield Case(group=stated.federation, name=name, exit_code=OK, message=VERDICTS["NOT_AUDITED"], skipped=True)
+            yield JUnitCase(
+                group=stated.federation, name=name, exit_code=OK, message=VERDICTS["NOT_AUDITED"], skipped=True
+            )
 
 
-def _cells(judged: GatedRun) -> Iterator[Case]:
+def _cells(judged: GatedRun) -> Iterator[JUnitCase]:
     found = judged.comparison
     if found is None:
         return
     for cell in found.cells:
-        yield Case(
+        yield JUnitCase(
             group=cell.key.federation,
             name=str(cell.key),
             exit_code=_CODES[cell.outcome],
@@ -142,7 +144,7 @@ def _cells(judged: GatedRun) -> Iterator[Case]:
         )
     for words, names in (("in the baseline, not in this run", found.missing), ("not in the baseline", found.new)):
         for name in names:
-            yield Case(
+            yield JUnitCase(
                 group="unpaired", name=name, exit_code=INCOMPLETE, message=words, text=f"accept: {judged.accept}"
             )
 

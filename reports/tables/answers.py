@@ -99,7 +99,7 @@ _DECIDE = "Decide whether the attacks below matter: this claim does not protect 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class ClaimAnswer:
     """What a report answers about one claim, each field in whole sentences; empty where there is nothing to say.
 
     Args:
@@ -133,7 +133,7 @@ class Answer:
     next_step: str
 
 
-def answers(folder: RunFolder) -> list[Answer]:
+def answers(folder: RunFolder) -> list[ClaimAnswer]:
     """Return one answer per claim of the run, claims that need attention first, without controls."""
     rows = claims_under_test(folder)
     name = namer(rows, controls=False)
@@ -141,7 +141,7 @@ def answers(folder: RunFolder) -> list[Answer]:
     return [_answer(folder, row, row.stated.claim, name(row)) for row in ordered if row.stated]
 
 
-def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, name: str) -> Answer:
+def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, name: str) -> ClaimAnswer:
     weak, outside = weakness(row), _outside(folder, row)
     step = _NEXT.get(row.verdict, "")
     if row.failed_checks and row.verdict == "REFUTED":
@@ -155,7 +155,7 @@ def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, name: str) -> Answer
         step = _POWER_UNKNOWN_NEXT if row.detectable is None else _WEAK_NEXT.format(most=plain(WEAK * claim.epsilon))
     if folder.gate is None and row.verdict == "NOT_AUDITED":
         step = f"Finish the run: fedassay resume {folder.path}."
-    return Answer(
+    return ClaimAnswer(
         defense=name,
         verdict=row.verdict,
         found=_found(row),
