@@ -13,11 +13,9 @@ from ..audit.arrays import BoolArray, FloatArray
 from ..audit.observer import SHUFFLED, Observer
 from ..fl.canary import Canary
 from ..fl.channels import state_channels, state_numbers
-from ..fl.engine import run_federation
 from ..fl.protection import Protection
 from ..fl.recorder import RoundEvent
-from ..fl.replay import FixedTrainer, FrozenFederation, Recording, ReplayedStreams
-from ..fl.training.local import Batch
+from ..fl.replay import FrozenFederation, Recording, ReplayedStreams, run_frozen
 
 NUMBERS = 2**23
 """Released numbers of all runs of one sample together, at most."""
@@ -232,18 +230,9 @@ def _batch(
     number: int,
     canary: Canary | None,
 ) -> _SampleRecorder:
-    recorder = _SampleRecorder(observer=observer)
-    run_federation(
-        federation.task,
-        federation.plan,
-        protection,
-        ReplayedStreams(seed, _STREAM + number),
-        batch=Batch(replicas=runs, world=0 if canary is None else 1),
-        canary=canary,
-        recorders=[recorder],
-        stop_after=rounds,
-        executor=FixedTrainer,
-    )
+    recorder, streams = _SampleRecorder(observer=observer), ReplayedStreams(seed, _STREAM + number)
+    world = 0 if canary is None else 1
+    run_frozen(federation, protection, streams, [recorder], canary=canary, world=world, rounds=rounds, replicas=runs)
     return recorder
 
 

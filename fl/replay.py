@@ -30,6 +30,7 @@ from .channels import (
     state_numbers,
 )
 from .engine import run_federation
+from .hooks import Recorder
 from .models.gradients import Weigh
 from .models.network import Network
 from .plan import Plan
@@ -406,6 +407,31 @@ class Recording:
         self.present.append(_placed(present, came, self.senders))
 
 
+def run_frozen(
+    federation: FrozenFederation,
+    protection: Protection,
+    streams: Streams,
+    recorders: Sequence[Recorder[RoundEvent]],
+    *,
+    canary: Canary | None = None,
+    world: int = 0,
+    rounds: int | None = None,
+    replicas: int = 1,
+) -> Tensor:
+    """Run a federation with a frozen model in several replicas at once, and return its published final models."""
+    return run_federation(
+        federation.task,
+        federation.plan,
+        protection,
+        streams,
+        batch=Batch(replicas=replicas, world=world),
+        canary=canary,
+        recorders=recorders,
+        stop_after=rounds or federation.rounds,
+        executor=FixedTrainer,
+    )
+
+
 def replay(
     federation: FrozenFederation,
     protection: Protection,
@@ -451,16 +477,9 @@ def replay_many(
         for number in range(replicas)
     ]
     streams = ReplayedStreams(seed, noise, watched=True)
-    final = run_federation(
-        federation.task,
-        federation.plan,
-        protection,
-        streams,
-        batch=Batch(replicas=replicas, world=world),
-        canary=canary,
-        recorders=[_Together(recordings, streams)],
-        stop_after=rounds or federation.rounds,
-        executor=FixedTrainer,
+    watching = [_Together(recordings, streams)]
+    final = run_frozen(
+        federation, protection, streams, watching, canary=canary, world=world, rounds=rounds, replicas=replicas
     )
     for recording in recordings:
         recording.finish(final)
@@ -537,18 +556,8 @@ def many_runs(
     replicas: int,
 ) -> ManyRuns:
     """Run a federation as ``replay`` does in many replicas at once, and return the releases and the public states."""
-    found = ManyRuns(observer=observer, replicas=replicas)
-    run_federation(
-        federation.task,
-        federation.plan,
-        protection,
-        ReplayedStreams(seed, noise),
-        batch=Batch(replicas=replicas, world=world),
-        canary=canary,
-        recorders=[found],
-        stop_after=rounds,
-        executor=FixedTrainer,
-    )
+    found, streams = ManyRuns(observer=observer, replicas=replicas), ReplayedStreams(seed, noise)
+    run_frozen(federation, protection, streams, [found], canary=canary, world=world, rounds=rounds, replicas=replicas)
     return found
 
 

@@ -155,7 +155,6 @@ def _dense(use: Factors) -> Factors:
 
 Values = Mapping[str, Tensor]
 """A layer's parameters by their names in the layer."""
-Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 
 def is_known_layer(layer: nn.Module) -> bool:

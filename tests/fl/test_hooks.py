@@ -13,7 +13,7 @@ from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.canary import Canary
 from fedassay.fl.channels import changes_broadcast
 from fedassay.fl.engine import run_federation
-from fedassay.fl.hooks import check_returned, overrides
+from fedassay.fl.hooks import overrides
 from fedassay.fl.message import Message
 from fedassay.fl.protection import Context, Protection
 from fedassay.fl.recorder import ViewRecorder
@@ -413,14 +413,6 @@ def test_the_other_hooks_hand_on_what_they_get(plan):
     assert protection.initial_state(plan) == {}
     assert protection.law(UPLOADS, plan, 0) is None
     assert not protection.per_sample
-
-
-@pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 4), (2, 1, 3)])
-def test_a_hook_that_returns_other_than_a_row_a_replica_is_named(shape):
-    like = torch.zeros(2, 3)
-    assert check_returned("aggregate", like, like) is like
-    with pytest.raises(ValueError, match=r"hook aggregate must return .* shape \(2, 3\), one row per replica, got"):
-        check_returned("aggregate", torch.zeros(shape), like)
 
 
 @pytest.mark.parametrize(

@@ -135,8 +135,7 @@ def test_every_size_of_block_gives_the_same_aggregates(task, make_plan, in_block
         assert all(torch.equal(a, b) for k in one.lots for a, b in zip(one.lots[k], other.lots[k], strict=True))
 
 
-@pytest.mark.parametrize("part", SECURE)
-@pytest.mark.parametrize("cohort", [None, Poisson(0.5)])
+@pytest.mark.parametrize(("part", "cohort"), [*((part, Poisson(0.5)) for part in SECURE), (Skellam, None)])
 def test_a_secure_sum_in_blocks_is_that_of_one_matrix_bit_by_bit(task, make_plan, in_blocks, make_tape, part, cohort):
     """Without masks in blocks, one of which may hold all, and with masks where a recorder needs the reports."""
     plan = make_plan(task, **({} if cohort is None else {"cohort": cohort}))

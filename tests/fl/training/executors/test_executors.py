@@ -85,8 +85,12 @@ def others(case):
     return [name for name in known_executors() if name != "sequential" and (name, case) != ("compiled", "batch norm")]
 
 
-@pytest.mark.parametrize("replicas", [1, 3])
-@pytest.mark.parametrize(("executor", "case"), [(name, case) for case in CASES for name in others(case)])
+# One replica descends layer by layer, where no hook and no other algorithm has to do with its steps.
+@pytest.mark.parametrize(
+    ("executor", "case", "replicas"),
+    [(name, case, 3) for case in CASES for name in others(case)]
+    + [(name, case, 1) for case in ("linear steps", "cnn poisson", "dropout", "moments") for name in others(case)],
+)
 def test_an_executor_gives_the_sequential_models_reports_and_lots(
     make_task, make_plan, make_tape, in_double, executor, case, replicas
 ):
@@ -121,8 +125,18 @@ def canaries(task):
 
 
 @pytest.mark.parametrize("executor", others(""))
-@pytest.mark.parametrize("protection", [Protection(), PerSample()], ids=["mean", "per sample"])
-@pytest.mark.parametrize("kind", ["sample row", "client row", "user rows", "sample data", "client data"])
+@pytest.mark.parametrize(
+    ("kind", "protection"),
+    [
+        ("sample row", Protection()),
+        ("user rows", PerSample()),
+        ("client row", Protection()),
+        ("sample data", Protection()),
+        ("sample data", PerSample()),
+        ("client data", PerSample()),
+    ],
+    ids=lambda given: given if isinstance(given, str) else type(given).__name__,
+)
 def test_canaries_pass_as_in_the_sequential_executor(make_task, make_plan, make_tape, executor, protection, kind):
     task = make_task(SIZES, model="mlp")
     plan = make_plan(task, algorithm=FEDAVG, lot=Poisson(0.6))
@@ -166,7 +180,10 @@ def large(monkeypatch):
         monkeypatch.setattr(module, "LARGE", 0)
 
 
-@pytest.mark.parametrize(("executor", "case"), [(name, case) for case in CASES for name in others(case)])
+@pytest.mark.parametrize(
+    ("executor", "case"),
+    [(name, case) for case in ("linear steps", "cnn", "dropout", "scaffold") for name in others(case)],
+)
 def test_one_client_of_a_large_model_at_a_time_gives_the_sequential_models(
     make_task, make_plan, make_tape, large, executor, case
 ):
