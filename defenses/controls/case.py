@@ -153,28 +153,57 @@ def layers_of(layout: Layout) -> list[slice]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleCase(Case, ABC):
-    """DP-SGD at each client. It claims one sample (add/remove) against the server that sees every upload."""
+class SampledCase(Case, ABC):
+    """Gaussian noise on the clipped sum of Poisson-sampled units, of which it claims one (add/remove)."""
 
     noise_multiplier: float = 1.0
-    per_sample: bool = True
-    sampled: ClassVar[Unit] = Unit.SAMPLE
-    observer: ClassVar[Observer] = UPLOADS
+    observer: ClassVar[Observer]
     thinning: ClassVar[float] = 1.0
     """The share of the sampled units that the protection keeps; the accountant counts on it."""
 
     @property
     def std(self) -> float:
-        """Return the standard deviation of the noise of one step's sum."""
+        """Return the standard deviation of the noise of one sum."""
         return self.noise_multiplier * self.clip_norm
+
+    def noise(self, like: Tensor, at: At) -> Tensor:
+        """Draw the noise of one sum."""
+        return self.std * at.normal(like)
+
+    @classmethod
+    def needed(cls, plan: Plan) -> SampledGaussian:
+        """Return the mechanism that satisfies the claim."""
+        what, drawn = ("lot", plan.lot) if cls.sampled is Unit.SAMPLE else ("cohort", plan.cohort)
+        steps = plan.steps if cls.sampled is Unit.SAMPLE else plan.rounds
+        rate = poisson_rate(what, drawn) * cls.thinning
+        return calibrate_sampled_gaussian(epsilon=cls.epsilon, delta=cls.delta, rate=rate, steps=steps)
+
+    @classmethod
+    def prepare(cls, plan: Plan) -> Prepared:
+        right = cls.needed(plan)
+        claim = cls.stated(
+            plan,
+            cls.sampled,
+            Adjacency.ADD_REMOVE,
+            cls.observer,
+            curve=right.curve(cls.epsilon),
+            clip_norm=cls.clip_norm,
+            rate=right.rate,
+        )
+        return Prepared(protection=cls(noise_multiplier=right.sigma), claims=(claim,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleCase(SampledCase, ABC):
+    """DP-SGD at each client. It claims one sample (add/remove) against the server that sees every upload."""
+
+    per_sample: bool = True
+    sampled: ClassVar[Unit] = Unit.SAMPLE
+    observer: ClassVar[Observer] = UPLOADS
 
     def total(self, gradients: Tensor, present: Tensor, at: At) -> Tensor:
         """Return the clipped sum of a lot."""
         return clipped_sum(gradients, present, self.clip_norm)
-
-    def noise(self, like: Tensor, at: At) -> Tensor:
-        """Draw the noise of one step."""
-        return self.std * at.normal(like)
 
     def step(self, gradients: Tensor, present: Tensor, at: At) -> Tensor:
         """Return the noised direction of one local step."""
@@ -195,48 +224,17 @@ class SampleCase(Case, ABC):
         rate = plan.lot.rate(round(plan.weight(client)))
         return GaussianLaw(clip_norm=self.clip_norm, scale=scale, noise_std=std, rate=rate, steps=steps)
 
-    @classmethod
-    def needed(cls, plan: Plan) -> SampledGaussian:
-        """Return the mechanism that satisfies the claim."""
-        rate = poisson_rate("lot", plan.lot) * cls.thinning
-        return calibrate_sampled_gaussian(epsilon=cls.epsilon, delta=cls.delta, rate=rate, steps=plan.steps)
-
-    @classmethod
-    def prepare(cls, plan: Plan) -> Prepared:
-        right = cls.needed(plan)
-        claim = cls.stated(
-            plan,
-            Unit.SAMPLE,
-            Adjacency.ADD_REMOVE,
-            cls.observer,
-            curve=right.curve(cls.epsilon),
-            clip_norm=cls.clip_norm,
-            rate=right.rate,
-        )
-        return Prepared(protection=cls(noise_multiplier=right.sigma), claims=(claim,))
-
 
 @dataclass(frozen=True, kw_only=True)
-class ClientCase(Case, ABC):
+class ClientCase(SampledCase, ABC):
     """DP-FedAvg with a trusted server. It claims one client (add/remove) against other clients, who see every model."""
 
-    noise_multiplier: float = 1.0
     sampled: ClassVar[Unit] = Unit.CLIENT
     observer: ClassVar[Observer] = GLOBAL_MODELS
-    thinning: ClassVar[float] = 1.0
-
-    @property
-    def std(self) -> float:
-        """Return the standard deviation of the noise of the sum."""
-        return self.noise_multiplier * self.clip_norm
 
     def clipped(self, values: Tensor, at: At) -> Tensor:
         """Return the updates as clients clip them."""
         return clip(values, self.clip_norm)
-
-    def noise(self, like: Tensor, at: At) -> Tensor:
-        """Draw the noise of one round."""
-        return self.std * at.normal(like)
 
     def total(self, received: Message, at: At) -> Tensor:
         """Return the sum to which noise is added."""
@@ -267,26 +265,6 @@ class ClientCase(Case, ABC):
         scale = 1 / self.divisor(plan)
         rate = plan.cohort_rate * self.thinning
         return GaussianLaw(clip_norm=self.clip_norm, scale=scale, noise_std=scale * self.std, rate=rate)
-
-    @classmethod
-    def needed(cls, plan: Plan) -> SampledGaussian:
-        """Return the mechanism that satisfies the claim."""
-        rate = poisson_rate("cohort", plan.cohort) * cls.thinning
-        return calibrate_sampled_gaussian(epsilon=cls.epsilon, delta=cls.delta, rate=rate, steps=plan.rounds)
-
-    @classmethod
-    def prepare(cls, plan: Plan) -> Prepared:
-        right = cls.needed(plan)
-        claim = cls.stated(
-            plan,
-            Unit.CLIENT,
-            Adjacency.ADD_REMOVE,
-            cls.observer,
-            curve=right.curve(cls.epsilon),
-            clip_norm=cls.clip_norm,
-            rate=right.rate,
-        )
-        return Prepared(protection=cls(noise_multiplier=right.sigma), claims=(claim,))
 
 
 @dataclass(frozen=True, kw_only=True)

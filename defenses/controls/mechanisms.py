@@ -28,7 +28,19 @@ def randomised_response(bits: NDArray[Any], *, epsilon: float, rng: np.random.Ge
     return np.asarray(np.where(rng.random(bits.shape) < expit(epsilon), bits, 1 - bits))
 
 
-class BudgetEveryRound(Mechanism):
+class _LocalReport(Mechanism, ABC):
+    """One report of one client, which claims pure local DP."""
+
+    epsilon: ClassVar[float]
+    rounds: ClassVar[int] = 1
+    named: ClassVar[str]
+    source: ClassVar[str]
+
+    def claim(self) -> Claim:
+        return report_claim(epsilon=self.epsilon, rounds=self.rounds, mechanism=self.named, source=self.source)
+
+
+class BudgetEveryRound(_LocalReport):
     """This broken local DP mechanism spends its epsilon again in every round but claims it once for all rounds.
 
     The real bug: the client draws fresh noise at the full epsilon in each round, and the claim forgets composition.
@@ -37,15 +49,9 @@ class BudgetEveryRound(Mechanism):
     epsilon, rounds = 1.0, 10
     # Values lie in [-1, 1], so two of them are at most 2 apart.
     span = 2.0
+    named = f"Laplace in each of {rounds} rounds"
+    source = "Dwork et al. 2006; basic composition over the rounds"
     witness = "the values 1 and -1 in every round; the likelihood ratio of the renewed budget"
-
-    def claim(self) -> Claim:
-        return report_claim(
-            epsilon=self.epsilon,
-            rounds=self.rounds,
-            mechanism=f"Laplace in each of {self.rounds} rounds",
-            source="Dwork et al. 2006; basic composition over the rounds",
-        )
 
     def drawn(self, world: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         scale = (1 if broken else self.rounds) * self.span / self.epsilon
@@ -56,7 +62,7 @@ class BudgetEveryRound(Mechanism):
         return laplace(outputs + 1, np.full(self.rounds, self.span), scale=self.span / self.epsilon)
 
 
-class BudgetPerCoordinate(Mechanism):
+class BudgetPerCoordinate(_LocalReport):
     """This broken local DP mechanism spends its epsilon on every coordinate but claims it once for the whole vector.
 
     The real bug: each bit is randomised at the full epsilon, so two vectors that differ in all d bits leak d times as
@@ -64,14 +70,9 @@ class BudgetPerCoordinate(Mechanism):
     """
 
     epsilon, coordinates = 2.0, 8
+    named = f"randomised response on each of {coordinates} bits"
+    source = "Warner 1965; basic composition over the coordinates"
     witness = "the vector of ones and the vector of zeros; the number of ones"
-
-    def claim(self) -> Claim:
-        return report_claim(
-            epsilon=self.epsilon,
-            mechanism=f"randomised response on each of {self.coordinates} bits",
-            source="Warner 1965; basic composition over the coordinates",
-        )
 
     def drawn(self, world: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         epsilon = self.epsilon / (1 if broken else self.coordinates)
@@ -81,7 +82,7 @@ class BudgetPerCoordinate(Mechanism):
         return np.asarray(outputs.sum(axis=1), dtype=np.float64)
 
 
-class DomainOffByOne(Mechanism):
+class DomainOffByOne(_LocalReport):
     """This broken randomised response uses probabilities for a domain that is one value too small.
 
     The real bug: the probability of the true value is e^eps / (e^eps + k - 1). A formula that counts the k - 1 other
@@ -89,14 +90,9 @@ class DomainOffByOne(Mechanism):
     """
 
     epsilon, domain = 1.0, 4
+    named = f"generalised randomised response over {domain} values"
+    source = "Kairouz, Bonawitz, Ramage 2016, equation 3"
     witness = "values 1 and 0; the event {1 is reported}"
-
-    def claim(self) -> Claim:
-        return report_claim(
-            epsilon=self.epsilon,
-            mechanism=f"generalised randomised response over {self.domain} values",
-            source="Kairouz, Bonawitz, Ramage 2016, equation 3",
-        )
 
     def drawn(self, world: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         others = self.domain - (2 if broken else 1)
@@ -132,7 +128,7 @@ class UnspentBudget(Mechanism):
         return np.asarray(self.spent.event(outputs), dtype=np.float64)
 
 
-class FloatLaplace(Mechanism):
+class FloatLaplace(_LocalReport):
     """This broken Laplace mechanism adds noise in single precision, and low bits of the result reveal the value.
 
     The real bug: floating-point numbers lie closer together near 0 than near 1, so the low bits of ``x + noise`` reveal
@@ -142,14 +138,9 @@ class FloatLaplace(Mechanism):
     epsilon, grid = 1.0, 2.0**-10
     # Near 1 - noise, every single-precision sum is a multiple of 2^-24; near 0 hardly any is.
     coarse, near = 2.0**24, 2.0**-5
+    named = "Laplace on [0, 1]"
+    source = "Dwork et al. 2006; discrete Laplace: Ghosh, Roughgarden, Sundararajan 2012"
     witness = f"the values 1 and 0; the event {{output within {near:g} of 0 and a multiple of 2^-24}}"
-
-    def claim(self) -> Claim:
-        return report_claim(
-            epsilon=self.epsilon,
-            mechanism="Laplace on [0, 1]",
-            source="Dwork et al. 2006; discrete Laplace: Ghosh, Roughgarden, Sundararajan 2012",
-        )
 
     def drawn(self, world: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         if broken:
