@@ -1,7 +1,4 @@
-"""Produce the output of the commands ``report``, ``schema`` and ``doctor --calibrate``.
-
-Define the command ``check``, which runs the conformance checks of a part and prints a line per check.
-"""
+"""Produce the output of the commands ``check``, ``report``, ``site``, ``schema`` and ``doctor --calibrate``."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
