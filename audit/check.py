@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .measurement import Measurement
+if TYPE_CHECKING:  # The command line lists metrics and checks without numpy.
+    from .measurement import Measurement
 
 
 class Subject(Enum):
@@ -118,7 +119,7 @@ class CheckResult:
     detects: float | None = None
     compared: tuple[str, ...] = ()
     not_compared: tuple[str, ...] = ()
-    evidence: Measurement | None = None
+    evidence: "Measurement | None" = None
 
     @property
     def words(self) -> str:

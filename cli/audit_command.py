@@ -7,87 +7,115 @@ import typer
 
 from .errors import reported_errors
 
+Target = Annotated[
+    str,
+    typer.Argument(
+        help="Scores (.csv, .tsv, .parquet, .npz, .npy or .json; columns score and is_member, or member and "
+        "nonmember), or file.py:name or package.module:name of a function, or of a system of an adapter."
+    ),
+]
 Number = float | None
 _option = typer.Option
+Epsilon = Annotated[Number, _option(help="The claimed epsilon; if left out, computed from the law below.")]
+Delta = Annotated[float, _option(help="The claimed delta.")]
+Mu = Annotated[Number, _option(help="Claim mu-GDP: mu = sensitivity / noise standard deviation.")]
+Rho = Annotated[Number, _option(help="Claim rho-zCDP.")]
+NoiseMultiplier = Annotated[Number, _option(help="Claim DP-SGD: noise standard deviation / clip norm.")]
+SamplingRate = Annotated[Number, _option(help="DP-SGD: rate of Poisson sampling, by default 1.")]
+Steps = Annotated[int | None, _option(help="DP-SGD: number of noisy steps, by default 1.")]
+Unit = Annotated[str | None, _option(help="Unit that is protected: sample, client, user, report, ...")]
+Adjacency = Annotated[str | None, _option(help="Neighbouring relation: replace_one, add_remove or zero_out.")]
+Observer = Annotated[
+    str | None,
+    _option(help="What the adversary observes: uploads, shuffled, aggregate, global_models, answers, final_model."),
+]
+Rounds = Annotated[int, _option(help="Number of rounds that the claim covers.")]
+IndependentRuns = Annotated[
+    bool, _option("--independent-runs", help="Scores: each is of a run of its own, with its own noise.")
+]
+OneRun = Annotated[
+    bool, _option("--one-run", help="Scores: of canaries of one run, each included by a fair coin of its own.")
+]
+Included = Annotated[
+    str | None, _option(metavar="COLUMN", help="Scores of one run: the column that says which were included.")
+]
+Clusters = Annotated[
+    str | None, _option(metavar="COLUMN", help="Scores: several share a run, whose number or name this column has.")
+]
+Higher = Annotated[bool, _option("--higher-is-member", help="Scores: a high score means member.")]
+Lower = Annotated[bool, _option("--lower-is-member", help="Scores: a low score (a loss) means member.")]
+Score = Annotated[str | None, _option(metavar="COLUMN", help="Scores: name of the column of scores, by default score.")]
+IsMember = Annotated[
+    str | None,
+    _option("--is-member", metavar="COLUMN", help="Scores: name of the column of truths, by default is_member."),
+]
+Member = Annotated[
+    str | None, _option(metavar="COLUMN", help="Scores: name of the column of members, by default member.")
+]
+Nonmember = Annotated[
+    str | None, _option(metavar="COLUMN", help="Scores: name of the column of non-members, by default nonmember.")
+]
+Columns = Annotated[
+    str | None,
+    _option(metavar="NAMES", help="Scores in a plain .npy array: names of its columns, with commas."),
+]
+Estimator = Annotated[
+    list[str] | None, _option(help="Estimator, of 'fedassay list estimators'. Several share alpha. Repeatable.")
+]
+Threshold = Annotated[Number, _option(help="Scores: a threshold that was fixed before they were seen.")]
+Deviation = Annotated[Number, _option(help="Scores: their true standard deviation (z_test).")]
+Dimension = Annotated[int | None, _option(help="Cosines of canaries: number of parameters (one_shot).")]
+Guesses = Annotated[int | None, _option(help="One run: number of guesses, fixed before scores were seen.")]
+Inputs = Annotated[tuple[str, str] | None, _option(metavar="X0 X1", help="Function: two neighbouring inputs, as JSON.")]
+Trials = Annotated[int | None, _option(help="Function: trials per input, by default 100,000.")]
+Batched = Annotated[bool, _option("--batched", help="Function: x has one row per trial.")]
+LowBits = Annotated[bool, _option("--low-bits", help="Function: audit the lowest bits of its floating-point outputs.")]
+Keep = Annotated[
+    Path | None, _option(help="Function: folder that keeps the output of every run, to resume or extend them.")
+]
+Jobs = Annotated[int | None, _option("-j", "--jobs", min=1, help="Function: processes, by default 1.")]
+Seed = Annotated[int, _option(min=0, help="Seed of the trials, or of the split of the scores.")]
+Alpha = Annotated[float, _option(help="Largest probability of a false refutation.")]
 Json = Annotated[bool, _option("--json", help="Print JSON.")]
 
 
 def audit(
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="Scores (.csv, .tsv, .parquet, .npz, .npy or .json; columns score and is_member, or member and "
-            "nonmember), or file.py:name or package.module:name of a function, or of a system of an adapter."
-        ),
-    ],
-    epsilon: Annotated[Number, _option(help="The claimed epsilon; if left out, computed from the law below.")] = None,
-    delta: Annotated[float, _option(help="The claimed delta.")] = 0.0,
-    mu: Annotated[Number, _option(help="Claim mu-GDP: mu = sensitivity / noise standard deviation.")] = None,
-    rho: Annotated[Number, _option(help="Claim rho-zCDP.")] = None,
-    noise_multiplier: Annotated[Number, _option(help="Claim DP-SGD: noise standard deviation / clip norm.")] = None,
-    sampling_rate: Annotated[Number, _option(help="DP-SGD: rate of Poisson sampling, by default 1.")] = None,
-    steps: Annotated[int | None, _option(help="DP-SGD: number of noisy steps, by default 1.")] = None,
-    unit: Annotated[str | None, _option(help="Unit that is protected: sample, client, user, report, ...")] = None,
-    adjacency: Annotated[
-        str | None, _option(help="Neighbouring relation: replace_one, add_remove or zero_out.")
-    ] = None,
-    observer: Annotated[
-        str | None,
-        _option(help="What the adversary observes: uploads, shuffled, aggregate, global_models, answers, final_model."),
-    ] = None,
-    rounds: Annotated[int, _option(help="Number of rounds that the claim covers.")] = 1,
-    independent_runs: Annotated[
-        bool, _option("--independent-runs", help="Scores: each is of a run of its own, with its own noise.")
-    ] = False,
-    one_run: Annotated[
-        bool, _option("--one-run", help="Scores: of canaries of one run, each included by a fair coin of its own.")
-    ] = False,
-    included: Annotated[
-        str | None, _option(metavar="COLUMN", help="Scores of one run: the column that says which were included.")
-    ] = None,
-    clusters: Annotated[
-        str | None, _option(metavar="COLUMN", help="Scores: several share a run, whose number or name this column has.")
-    ] = None,
-    higher: Annotated[bool, _option("--higher-is-member", help="Scores: a high score means member.")] = False,
-    lower: Annotated[bool, _option("--lower-is-member", help="Scores: a low score (a loss) means member.")] = False,
-    score: Annotated[
-        str | None, _option(metavar="COLUMN", help="Scores: name of the column of scores, by default score.")
-    ] = None,
-    is_member: Annotated[
-        str | None,
-        _option("--is-member", metavar="COLUMN", help="Scores: name of the column of truths, by default is_member."),
-    ] = None,
-    member: Annotated[
-        str | None, _option(metavar="COLUMN", help="Scores: name of the column of members, by default member.")
-    ] = None,
-    nonmember: Annotated[
-        str | None, _option(metavar="COLUMN", help="Scores: name of the column of non-members, by default nonmember.")
-    ] = None,
-    columns: Annotated[
-        str | None,
-        _option(metavar="NAMES", help="Scores in a plain .npy array: names of its columns, with commas."),
-    ] = None,
-    estimator: Annotated[
-        list[str] | None, _option(help="Estimator, of 'fedassay list estimators'. Several share alpha. Repeatable.")
-    ] = None,
-    threshold: Annotated[Number, _option(help="Scores: a threshold that was fixed before they were seen.")] = None,
-    deviation: Annotated[Number, _option(help="Scores: their true standard deviation (z_test).")] = None,
-    dimension: Annotated[int | None, _option(help="Cosines of canaries: number of parameters (one_shot).")] = None,
-    guesses: Annotated[int | None, _option(help="One run: number of guesses, fixed before scores were seen.")] = None,
-    inputs: Annotated[
-        tuple[str, str] | None, _option(metavar="X0 X1", help="Function: two neighbouring inputs, as JSON.")
-    ] = None,
-    trials: Annotated[int | None, _option(help="Function: trials per input, by default 100,000.")] = None,
-    batched: Annotated[bool, _option("--batched", help="Function: x has one row per trial.")] = False,
-    low_bits: Annotated[
-        bool, _option("--low-bits", help="Function: audit the lowest bits of its floating-point outputs.")
-    ] = False,
-    keep: Annotated[
-        Path | None, _option(help="Function: folder that keeps the output of every run, to resume or extend them.")
-    ] = None,
-    jobs: Annotated[int | None, _option("-j", "--jobs", min=1, help="Function: processes, by default 1.")] = None,
-    seed: Annotated[int, _option(min=0, help="Seed of the trials, or of the split of the scores.")] = 0,
-    alpha: Annotated[float, _option(help="Largest probability of a false refutation.")] = 0.05,
+    target: Target,
+    epsilon: Epsilon = None,
+    delta: Delta = 0.0,
+    mu: Mu = None,
+    rho: Rho = None,
+    noise_multiplier: NoiseMultiplier = None,
+    sampling_rate: SamplingRate = None,
+    steps: Steps = None,
+    unit: Unit = None,
+    adjacency: Adjacency = None,
+    observer: Observer = None,
+    rounds: Rounds = 1,
+    independent_runs: IndependentRuns = False,
+    one_run: OneRun = False,
+    included: Included = None,
+    clusters: Clusters = None,
+    higher: Higher = False,
+    lower: Lower = False,
+    score: Score = None,
+    is_member: IsMember = None,
+    member: Member = None,
+    nonmember: Nonmember = None,
+    columns: Columns = None,
+    estimator: Estimator = None,
+    threshold: Threshold = None,
+    deviation: Deviation = None,
+    dimension: Dimension = None,
+    guesses: Guesses = None,
+    inputs: Inputs = None,
+    trials: Trials = None,
+    batched: Batched = False,
+    low_bits: LowBits = False,
+    keep: Keep = None,
+    jobs: Jobs = None,
+    seed: Seed = 0,
+    alpha: Alpha = 0.05,
     json: Json = False,
 ) -> None:
     """Audit a claim with your own mechanism, scores or system (an Opacus training, a Flower app); no suite is run."""
@@ -98,13 +126,16 @@ def audit(
         raise typer.Exit(carry_out(target, given))
 
 
+System = Annotated[
+    str,
+    typer.Argument(
+        help="file.py:name or package.module:name of a system of an adapter, or of a function that makes one."
+    ),
+]
+
+
 def probe(
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="file.py:name or package.module:name of a system of an adapter, or of a function that makes one."
-        ),
-    ],
+    target: System,
     seed: Annotated[int, _option(min=0, help="Seed of the watched run and of the plays.")] = 0,
     json: Json = False,
 ) -> None:
