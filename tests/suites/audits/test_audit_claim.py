@@ -72,7 +72,7 @@ def test_the_row_of_a_verdict_states_what_was_looked_at_and_what_was_not(store, 
     assert row.not_looked_at[-1].startswith("the timing of messages: ")
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_a_claim_at_its_boundary_is_refuted_no_oftener_than_alpha(store, audit_of):
     # alpha .05: of 20 runs more than 6 would be refuted once in 30,000 batches.
     refuted = 0

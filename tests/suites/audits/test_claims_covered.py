@@ -74,7 +74,7 @@ def audit(own_module, suite_file, assay):
 SEEN = [*((observer, "dirac") for observer in OBSERVERS), ("shuffled", "crafted"), ("final_model", "crafted")]
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize(("observer", "canary"), every(3, SEEN))
 def test_a_claim_to_any_observer_is_judged(observer, canary, audit):
     """The honest noise stands, no noise at all does not: neither FAILED nor out of scope on any rung."""

@@ -199,7 +199,7 @@ def test_rounds_beyond_the_claim_are_not_looked_at(scores_of):
     assert scores_of("rounds = 1")[0].shape == (TRIALS, 1)
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fields", "verdict", "code"),
     [
@@ -240,7 +240,7 @@ def test_a_law_or_a_hook_that_is_broken_lets_no_claim_pass(suite_of, assay, mode
     assert result.verdict.exit_code == code
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_a_shuffler_that_does_not_shuffle_is_seen_by_the_senders_place(suite_of, assay):
     for fields, kept in (('mixing = "rows"', "PASSED"), ('mixing = "rows"\nmode = "unshuffled"', "FAILED")):
         records = assay(suite_of(fields + "\nepsilon = 3.0", trials=3000)).records

@@ -16,7 +16,7 @@ def audited(assay, suite_file):
     return go
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_claims_of_one_layer_are_out_of_scope_for_canaries_and_tried_where_the_law_is_known(audited):
     """FedRE's noise moves with its scores, so that it publishes no law; what is out of scope takes no part of alpha."""
     tables = "[defenses.fedre]\nepsilon = 1.0\nregion = [0, 0, 2, 2]\n[defenses.uniform_layers]\nepsilon = 1.0\n"
@@ -31,7 +31,7 @@ def test_claims_of_one_layer_are_out_of_scope_for_canaries_and_tried_where_the_l
     assert {round(row.ci_level, 6) for row in rows if row.ci_level is not None} == {1 - 0.05 / 4}
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_fedres_published_layers_fall_and_its_corrected_ones_stand(audited):
     """Nearly all of epsilon 4 goes to one layer; by equation 9, two layers 2C apart, it is worth over 8."""
     fields = "part = 'fedre'\nepsilon = 4.0\ndelta = 0.01\nscores = [1.0, 1000.0]\n"

@@ -37,7 +37,7 @@ def judged(tmp_path):
     return judge
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_a_missing_clip_is_refuted_from_one_run_and_its_correct_version_is_not(suite_file, assay):
     run = assay(suite_file(LDP, TWINS, **SUITE))
     rows = {row.defense: row for row in run.records if row.role == "audit"}
@@ -59,7 +59,7 @@ def test_no_noise_at_all_is_refuted_and_the_curve_is_read_where_it_is_stated(sui
     assert run.verdict.exit_code == 10
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_a_correct_claim_at_its_boundary_is_refuted_no_oftener_than_alpha(planned, judged):
     # alpha .05: of 25 runs more than 6 would be refuted once in 6,000 batches.
     refuted = 0

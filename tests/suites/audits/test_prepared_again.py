@@ -146,7 +146,7 @@ SHARES = (
 )
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize(("method", "shares"), thinned(METHODS, SHARES))
 def test_noise_shares_of_the_plan_are_not_refuted_by_a_smaller_federation(audits, method, shares):
     kind, unit = shares
