@@ -124,19 +124,7 @@ def run_federation(
         training.begin(turn)
         _report(turn, training, recorders)
         model = turn.next_model
-        # The event holds the state with which the round ran, not the one that the queries below leave behind.
-        event = RoundEvent(
-            round=turn.number,
-            broadcast=turn.sent,
-            cohort=turn.cohort,
-            reports=turn.reports,
-            received=turn.received,
-            aggregate=turn.aggregate,
-            model=model,
-            lots=training.lots,
-            state=turn.state,
-            shared=training.shared,
-        )
+        event = _event(turn, training)
         for recorder in recorders:
             recorder.watch(event)
         state = turn.after
@@ -199,6 +187,22 @@ def _checked(task: Task, plan: Plan, protection: Protection, canary: Canaries | 
         if canary.holders:
             task.network.check_separate(f"a canary that is a {canary.unit}")
     return rounds
+
+
+def _event(turn: Round, training: "_Training") -> RoundEvent:
+    """What recorders see of a finished round; its state is that before the queries."""
+    return RoundEvent(
+        round=turn.number,
+        broadcast=turn.sent,
+        cohort=turn.cohort,
+        reports=turn.reports,
+        received=turn.received,
+        aggregate=turn.aggregate,
+        model=turn.next_model,
+        lots=training.lots,
+        state=turn.state,
+        shared=training.shared,
+    )
 
 
 def _report(turn: Round, training: "_Training", recorders: Sequence[Recorder[RoundEvent]]) -> None:

@@ -86,7 +86,7 @@ def judged(audit, folder, **changes):
     return store.cell_records(audit.cell.cell_id)[0]
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("changes", [{}, {"parameters": {"releases": 2}, "curve": None}], ids=["stated", "silent"])
 def test_noise_that_hides_the_canary_is_measured_whether_or_not_the_claim_states_it(changes, audits, tmp_path):
     (audit,) = audits("ldp_gaussian", replicas=500)

@@ -9,7 +9,7 @@ from fedassay.suites.config.suite_file import load_suite
 pytestmark = pytest.mark.skipif("FEDASSAY_DATA" not in os.environ, reason="FEDASSAY_DATA is not set: no images here")
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_the_small_resnet_trains_is_audited_and_shows_labels(assay):
     outcome = assay("cifar_resnet", preset="smoke")
     rows = {(row.defense, row.attack, row.metric): row for row in outcome.records}
