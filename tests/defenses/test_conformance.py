@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import json
 import math
 import sys
 from functools import cache, partial
@@ -10,7 +9,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
-from fedassay.audit.claim import AS_PUBLISHED, NOT_PROVABLE, PROVABLE, Claim, Unit
+from fedassay.audit.claim import AS_PUBLISHED, NOT_PROVABLE, PROVABLE, Unit
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.without_dp.plain_noise import PlainNoise
 from fedassay.fl.algorithms import BoundedUpdate, FedAvg, FedProx, FedSGD, Scaffold
@@ -207,17 +206,6 @@ def test_no_row_passes_a_hook_that_states_unbounded(name, monkeypatch, prepared,
 
 
 @pytest.mark.parametrize("part", EACH)
-def test_the_same_streams_give_the_same_run_and_move_no_global_generator(part, trained):
-    states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    (first, _), (again, _), (other, _) = trained(part), trained(part), trained(part, seed=2)
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-    assert len(first.unique(dim=0)) == REPLICAS
-    assert torch.equal(torch.get_rng_state(), states[0])
-    assert (np.random.get_state()[1] == states[1]).all()  # noqa: NPY002
-
-
-@pytest.mark.parametrize("part", EACH)
 def test_every_hook_that_it_overrides_is_called_and_leaves_the_object_as_it_was(part, monkeypatch, prepared, trained):
     protection, called = prepared(part).protection, set()
     protection_type = type(protection)
@@ -258,43 +246,14 @@ def test_in_passes_over_all_clients_it_refuses_or_also_runs_rounds_that_no_clien
     assert bool(final.isfinite().all())
 
 
-@pytest.mark.parametrize(("part", "algorithm"), UNDER)
-def test_what_it_states_is_complete_and_repeatable(part, algorithm, plan_of, prepared):
-    claims = prepared(part, algorithm).claims
-    assert part().prepare(plan_of(algorithm)).claims == claims
-    for claim in claims:
-        again = Claim.from_dict(json.loads(json.dumps(claim.to_dict())))
-        assert (again, again.claim_id) == (claim, claim.claim_id)
-        assert claim.rounds == (1 if claim.unit is Unit.COORDINATE else ROUNDS)
-        assert all(
-            len(text) > 3 for text in (claim.mechanism, claim.accountant, claim.sampling, claim.trust, claim.source)
-        )
-
-
 @pytest.mark.parametrize("part", EACH)
-def test_a_number_that_is_none_is_refused_with_its_fields_name(part):
-    """TOML's true and false are Python's one and zero."""
-    for field in dataclasses.fields(part):
-        if isinstance(field.default, int | float | None) and not isinstance(field.default, bool):
-            for wrong in (True, False, "1", [1.0]):
-                with pytest.raises(ValueError, match=rf"\b{field.name}\b"):
-                    part(**{field.name: wrong})
-
-
-@pytest.mark.parametrize("part", EACH)
-def test_a_budget_or_a_bound_that_no_report_carries_is_refused(part):
-    both = r"must be in \[1e-12, 1e\+12\]"
-    told = {"epsilon": ("must be >= 1e-06", r"must be <= 1e\+12"), "radius": (both, both), "clip_norm": (both, both)}
-    for name in told.keys() & {field.name for field in dataclasses.fields(part)}:
-        for wrong, said in zip((1e-300, 1e300), told[name], strict=True):
-            with pytest.raises(ValueError, match=f"{name} {said}"):
-                part(**{name: wrong})
-
-
-@pytest.mark.parametrize("part", EACH)
-def test_what_the_rounds_spend_grows_to_what_is_stated(part, prepared):
+def test_what_it_states_is_complete_and_what_the_rounds_spend_grows_to_it(part, prepared):
     found = prepared(part)
     claims = {claim.claim_id: claim for claim in found.claims}
+    for claim in found.claims:
+        assert claim.rounds == (1 if claim.unit is Unit.COORDINATE else ROUNDS)
+        texts = (claim.mechanism, claim.accountant, claim.sampling, claim.trust, claim.source)
+        assert all(len(text) > 3 for text in texts)
     for claim_id, spent in found.spending.items():
         first, last = spent(1), spent(ROUNDS)
         assert 0 <= first < last

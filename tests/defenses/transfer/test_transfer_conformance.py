@@ -1,6 +1,5 @@
 """Conformance of every defense of a transfer: shapes, streams, claims and curves, on a small transfer."""
 
-import copy
 import dataclasses
 import json
 import math
@@ -77,22 +76,6 @@ def test_a_defended_transfer_gives_labels_and_students_of_the_right_shape(part, 
 
 
 @pytest.mark.parametrize("part", EACH)
-def test_the_same_streams_give_the_same_run_and_change_neither_generators_nor_the_object(part, data, plan):
-    protection = prepared(part, plan).protection
-    before, states = copy.deepcopy(vars(protection)), (torch.get_rng_state(), np.random.get_state()[1].copy())  # noqa: NPY002
-    (first, seen), (again, _) = run(part, data, plan), run(part, data, plan)
-    assert torch.equal(first, again)
-    run_transfer(data, plan, protection, Streams(1))
-    assert vars(protection) == before
-    assert torch.equal(torch.get_rng_state(), states[0])
-    assert (np.random.get_state()[1] == states[1]).all()  # noqa: NPY002
-    if prepared(part, plan).claims:
-        _, other = run(part, data, plan, seed=2)
-        assert not torch.equal(seen.released.labels, other.released.labels)
-        assert len(seen.released.labels.unique(dim=0)) > 1
-
-
-@pytest.mark.parametrize("part", EACH)
 def test_what_it_states_is_complete_and_repeatable(part, plan):
     claims = prepared(part, plan).claims
     assert prepared(part, plan).claims == claims
@@ -126,15 +109,6 @@ def test_a_stated_curve_agrees_with_the_stated_epsilon_and_delta(part, plan):
         if claim.curve is not None:
             allowed = np.max(1 - claim.curve.fnr(fpr) - math.exp(claim.epsilon) * fpr)
             assert 0.9 * claim.delta < allowed <= claim.delta * (1 + 1e-6)
-
-
-@pytest.mark.parametrize("part", EACH)
-def test_a_number_that_is_none_is_refused_with_its_fields_name(part):
-    for field in dataclasses.fields(part):
-        if isinstance(field.default, int | float | None) and not isinstance(field.default, bool):
-            for wrong in (True, False, "1", [1.0], math.nan):
-                with pytest.raises(ValueError, match=rf"\b{field.name}\b"):
-                    part(**{field.name: wrong})
 
 
 @pytest.mark.parametrize("part", [pytest.param(part, id=name) for name, part in CORRECT.items()])
