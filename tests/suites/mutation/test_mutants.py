@@ -8,9 +8,6 @@ import pytest
 from fedassay.defenses.controls.clipping import ControlNoClip
 from fedassay.defenses.controls.fault import correct_version
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
-from fedassay.fl.engine import run_federation
-from fedassay.fl.streams import Streams
-from fedassay.fl.training.local import Batch
 from fedassay.suites.config.part_listing import correct_cases, faults, mutant_summaries, summaries
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.source import ConfigError
@@ -66,20 +63,6 @@ def test_every_mutant_names_its_bug_and_both_versions_state_one_claim(name, monk
         monkeypatch.setattr(module, "LEARNED_FROM", 200)  # The score is not used.
     assert "real bug" in class_of(name).__doc__.lower()
     assert versions(name).mutant().claim == versions(name).claim
-
-
-@pytest.mark.simulations
-@pytest.mark.parametrize("name", faults() | correct_cases())
-def test_a_case_runs_in_its_federation(name):
-    both = versions(name)
-    assert (both.broken is None) == (known_mutants()[name] == "correct case")
-    assert all(claim.epsilon > 0 for claim in both.correct.claims)
-    models = [
-        run_federation(both.task, both.plan, one.protection, Streams(0), batch=Batch(replicas=2))
-        for one in (both.correct, both.broken)
-        if one
-    ]
-    assert all(model.isfinite().all() for model in models)
 
 
 @pytest.mark.simulations
