@@ -182,11 +182,11 @@ def test_noise_that_is_missing_is_refuted_in_the_smaller_federation_too(audits):
 @pytest.mark.simulations
 def test_a_client_for_which_nothing_was_prepared_gives_way_to_one_of_the_plan(audits):
     audit, (verdict, *checks) = audits(FromWeights())
-    assert [block.place for block in audit.blocks] == [1]
+    assert [block.opened().place for block in audit.blocks] == [1]
     assert (verdict.status, verdict.verdict) == ("ok", "NOT_REFUTED"), verdict.reason
     (message,) = (check for check in checks if check.metric == "check_whole_message")
     assert "one client more than the plan has" in message.reason
-    assert [block.place for block in audits(FromClients())[0].blocks] == [None]
+    assert [block.opened().place for block in audits(FromClients())[0].blocks] == [None]
 
 
 @dataclass(frozen=True, kw_only=True)
