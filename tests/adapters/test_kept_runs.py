@@ -253,6 +253,7 @@ def test_runs_of_other_code_are_not_mixed(say, loops):
 
 
 @pytest.mark.processes
+@pytest.mark.long
 def test_a_killed_audit_goes_on_and_two_processes_give_the_same_runs(loops):
     environment = os.environ | {"PYTHONPATH": str(Path(fedassay.__file__).parents[1])}
     words = [*map(str, ONE), "--trials", "60", "--keep"]

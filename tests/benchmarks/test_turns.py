@@ -8,6 +8,7 @@ from turns import Taken, take_turns
 
 
 @pytest.mark.processes
+@pytest.mark.long
 def test_turns_count_the_work_of_a_process_and_of_those_below_it():
     found = take_turns(
         {

@@ -70,7 +70,7 @@ def test_each_design_refutes_what_it_has_power_for_and_no_correct_claim(canary, 
         assert f"evidence: {CANARIES[canary].phrase.format(length=10)}" in row.reason
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_a_canary_without_length_refutes_no_claim_and_states_that_it_did_not_show(suite_file, assay):
     """The null: scores are noise in both worlds, of the honest and of the broken."""
     text = tables(defenses={name: {} for name in ("ldp_gaussian", "control_noise_halved")}, audit=AUDIT)

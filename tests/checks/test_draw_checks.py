@@ -353,7 +353,7 @@ class Marginal:
         return NoiseSample(values=values, present=present, steady=steady, senders=(0, 1, 2))
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_each_family_of_tests_has_its_share_of_the_false_alarms(monkeypatch, checked):
     """With a share of .2 for each family every check fails at most as often as its families together."""
     families = {SCALE: 22, EVERY_DIRECTION: 2, GIVEN_CLIENTS: 1, GIVEN_ROUNDS: 1, DISTRIBUTION: 31}

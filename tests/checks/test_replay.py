@@ -136,7 +136,7 @@ def test_every_control_has_a_probe_that_is_meant_for_it():
     assert {*BREAKS, *NEED_MORE_CLIENTS, *NEED_USERS} == set(CONTROLS)
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "plan"), thinned(BREAKS, PLANS))
 def test_a_control_breaks_the_probe_that_is_meant_for_it_and_no_other(name, plan, plan_of, probed):
     laid_out = plan_of(**PLANS[plan])

@@ -235,6 +235,7 @@ def test_tests_that_run_federations_can_be_left_out(own_pytest):
 
 
 @pytest.mark.processes
+@pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("xdist") is None, reason="pytest-xdist is not installed")
 def test_other_processes_print_their_verdicts_and_keep_runs_of_their_own(project, python_m, tmp_path):
     two = (

@@ -363,7 +363,7 @@ def test_the_printed_epsilon_of_apes_holds_although_lemma_5_does_not_prove_it(na
     assert tighter < printed < ours
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("own", [-1, -500, -1000, -2000])
 def test_the_printed_epsilon_of_unis_holds_for_the_largest_budgets_of_uniform2(own):
     """The clones of the client's own mechanism give more than .0689 for budgets above .8; this argument gives .0590."""

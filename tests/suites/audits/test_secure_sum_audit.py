@@ -68,7 +68,7 @@ def test_lost_shares_are_refuted_and_the_correct_stand(suite_file, assay):
     }
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_discrete_claims_are_audited_through_the_same_hooks(suite_file, assay):
     discrete = tables(defenses={name: {"drops": "first"} for name in DISCRETE}, audit=AUDIT | {"clients": 2})
     run = assay(suite_file(text=discrete, **FEDERATION))

@@ -24,7 +24,7 @@ def test_every_attack_of_its_kind_is_in_them(folder):
     assert {entry.part or label for spec in specs for label, entry in spec.attacks.items()} >= wanted
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for several in SUITES.values() for name in several])
 def test_every_federation_of_it_can_be_prepared(name):
     """A defense that no longer signs what the suite asks for would end a run before its first cell."""

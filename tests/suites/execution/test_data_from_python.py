@@ -148,6 +148,7 @@ def test_an_object_that_is_no_such_data_set_is_refused(tiny, dataset, message):
 
 
 @pytest.mark.processes
+@pytest.mark.long
 def test_workers_find_the_copy(tiny, tmp_path):
     run = fedassay.run(suite(tiny, Counted()), jobs=2, report=False, folder=tmp_path / "run")
     assert "failed" not in {record.status for record in run.records}

@@ -166,6 +166,7 @@ def test_an_audit_reads_a_file_where_the_federation_does_not(tmp_path, monkeypat
 
 
 @pytest.mark.processes
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_workers_read_the_files_themselves_and_the_run_ends_in_a_report(kind, tmp_path):
     suite = write_suite(tmp_path, kind)

@@ -39,6 +39,7 @@ def test_two_processes_give_the_rows_of_one(assay, suite_file, finished, timeles
 
 
 @pytest.mark.processes
+@pytest.mark.long
 def test_two_processes_run_the_code_as_it_is_now(assay, suite_file, own_defense, timeless):
     path, module = suite_file("seeds = 1", "seeds = 2"), own_defense("pass")
     for body in ("pass", "aggregate = 2 * aggregate"):

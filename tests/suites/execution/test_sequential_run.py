@@ -38,6 +38,7 @@ def test_what_is_not_run_is_a_row_with_its_reason_and_the_run_is_complete(whole)
 
 
 @pytest.mark.processes
+@pytest.mark.long
 def test_two_processes_give_the_rows_of_one(assay, path, whole, timeless):
     assert timeless(assay(path, jobs=2).records) == timeless(whole.records)
 

@@ -180,6 +180,7 @@ def test_images_with_such_labels_are_reconstructed_from_their_gradients(tmp_path
 
 
 @pytest.mark.processes
+@pytest.mark.long
 @pytest.mark.parametrize("task", OPTIONS)
 def test_two_processes_find_the_same(suite, tmp_path, task):
     path = suite(task, "[defenses.ldp_gaussian]\nepsilon = 4.0\ndelta = 1e-5\n[attacks.loss]\ncount = 4\n")
