@@ -14,7 +14,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -32,11 +31,11 @@ from ..audit.evidence import Setting
 from ..audit.finding import refutes
 from ..audit.ledger import SUITE
 from ..audit.measurement import Measurement
-from ..audit.mechanism.candidates import candidates
 from ..audit.mechanism.columns import Coordinates
 from ..audit.mechanism.scores import Marginals, Score, learn_marginals
-from ..audit.mechanism.search import Event, fix_event
+from ..audit.mechanism.search import Event
 from ..audit.mechanism.trial_stream import call_effect
+from ..audit.mechanism.trials import Counted, Trials, pilot_events
 from ..audit.observer import SHUFFLED
 from ..audit.threshold import CountingPlan
 from ..fl.canary import Canary
@@ -338,14 +337,10 @@ class _Trials:
         """
         learn, choose = _LEARN * factor, self._choose(factor)
         both = [self.drawn(pair, world, learn + choose) for world in (0, 1)]
-        first, rest = [side[:learn] for side in both], [side[learn:] for side in both]
-        learnt = chain(
-            candidates(first[1], first[0], (0, 1), thorough=factor > 1, low_bits=False), self._of_channels(*first)
-        )
+        events = pilot_events(both[0], both[1], self.plan, learn=learn, thorough=factor > 1, more=self._of_channels)
         found = []
-        for score in learnt:
-            scores = [score.score(side) for side in rest]
-            event = fix_event(score, scores[1], scores[0], self.plan)
+        for event in events:
+            scores = [event.score.score(side[learn:]) for side in both]
             out, within = (int((side > event.cut.threshold).sum()) for side in scores)
             rank = self._rank(event, out, within, choose, sure=factor > 1)
             found.append(_Pilot(number=number, pair=pair, event=event, out=out, within=within, n=choose, rank=rank))
@@ -378,23 +373,24 @@ class _Trials:
     def count(self, pilot: _Pilot) -> Measurement | None:
         """Count the event on fresh runs; None where runs turn out to depend on each other.
 
-        The counts are looked at whenever their number has doubled, each time at an equal share of the level.
+        The counts are looked at whenever their number has doubled.
         """
-        sizes = [_COUNTED * 2**step for step in range(20) if _COUNTED * 2**step <= self.most]
-        hits, made = [0, 0], 0
-        for size in sizes:
-            for world in (0, 1):
-                batches = self._batches(pilot.pair, world, size - made)
-                hits[world] += sum(pilot.event.guesses(numbers).second for numbers in batches)
-            made = size
-            out, within = hits
-            measured = self._measured(pilot, out, within, made, ALPHA / len(sizes))
-            if refutes(self.setup.claim, measured):
-                # Dependent runs would make every bound wrong; the test costs more than it is worth elsewhere.
-                return None if self._dependent(pilot) else measured
-            if self._futile(out, within, made):
-                break
-        return measured
+        looks = tuple((size, size) for step in range(20) if (size := _COUNTED * 2**step) <= self.most)
+        runs = Trials(draw=partial(self._batches, pilot.pair), looks=looks, alpha=ALPHA)
+        measured, _ = runs.count(pilot.event, partial(self._read, pilot), self._stops)
+        # Dependent runs would make every bound wrong; the test costs more than it is worth elsewhere.
+        refuted = refutes(self.setup.claim, measured)
+        return None if refuted and self._dependent(pilot) else measured
+
+    def _read(self, pilot: _Pilot, counted: Counted) -> tuple[Measurement, Counted]:
+        out, within, n = counted.out.second, counted.within.second, counted.n1
+        return self._measured(pilot, out, within, n, counted.alpha), counted
+
+    def _stops(self, found: tuple[Measurement, Counted]) -> bool:
+        measured, counted = found
+        if refutes(self.setup.claim, measured):
+            return True
+        return self._futile(counted.out.second, counted.within.second, counted.n1)
 
     def _futile(self, out: int, within: int, n: int) -> bool:
         """Whether rates that favour a violation as far as the counts of ``n`` runs of each arm allow would be too
