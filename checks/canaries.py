@@ -1,4 +1,6 @@
-"""Build canaries, which an audit adds to a federation, for the unit and adjacency of a claim.
+"""What an audit or a check plants in a federation: canaries, users of several shapes, and rows at the ends of a range.
+
+Build canaries, which an audit adds to a federation, for the unit and adjacency of a claim.
 
 Users of several shapes, which the replays plant.
 

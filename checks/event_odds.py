@@ -1,4 +1,6 @@
-"""Hold against the claim how often a number exceeds a threshold with and without one unit that moves it far over its
+"""Hold numbers of the public state, and arrays sent with reports, against the claim by how far a unit moves them.
+
+Hold against the claim how often a number exceeds a threshold with and without one unit that moves it far over its
 noise.
 
 The numbers are those of the public state after one round, and the size of a release's noise: a clip norm or a noise

@@ -1,4 +1,6 @@
-"""Scale the privacy losses of an event, to state from which violation a test that counts it would refute a claim.
+"""Count events of reports on extreme pairs of inputs, and state from which violation a count would refute a claim.
+
+Scale the privacy losses of an event, to state from which violation a test that counts it would refute a claim.
 
 Hold reports on extreme pairs of inputs against the claim: the ratio of the chances of events, bounded exactly.
 

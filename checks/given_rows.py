@@ -1,4 +1,6 @@
-"""Draw the surroundings of one unit: who holds it, what it holds in each round, and what all others hold.
+"""Run the hooks of a defense in many small surroundings of one unit, on rows that are given in place of a training.
+
+Draw the surroundings of one unit: who holds it, what it holds in each round, and what all others hold.
 
 Run the hooks of a defense on given rows, round by round, with cohorts and lots as the plan samples them.
 

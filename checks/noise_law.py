@@ -1,4 +1,6 @@
-"""Hold the noise of many runs against the published Gaussian law: every number, given all others, in every margin.
+"""Hold the noise of many runs against the published Gaussian law: in every margin, at all lags, along public vectors.
+
+Hold the noise of many runs against the published Gaussian law: every number, given all others, in every margin.
 
 One principle: whatever is known about the rest of a release, each number of it must scatter as much as the law states.
 Noise that is missing, small, shared, repeated, of few dimensions, or that cancels in a sum leaves a number that does

@@ -1,4 +1,6 @@
-"""Compare runs that differ only in the defense's random draws, so that the difference between them is the noise.
+"""Check the noise of many runs where no law need be published: that it is there, is drawn anew, and covers each move.
+
+Compare runs that differ only in the defense's random draws, so that the difference between them is the noise.
 
 Check the noise of many runs where no law is published: it must not repeat, nor leave a direction that a unit moves.
 

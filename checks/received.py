@@ -1,4 +1,6 @@
-"""Reduce everything that an observer receives in a batch of runs to numbers from which events can be learnt.
+"""Reduce all that an observer receives in many runs to numbers, and find noise of few values among them.
+
+Reduce everything that an observer receives in a batch of runs to numbers from which events can be learnt.
 
 Find noise of few values in many independent runs: vectors or single numbers that repeat bit for bit.
 

@@ -1,4 +1,6 @@
-"""The worst of several results of each check: of several claims, pairs of data sets or federations.
+"""What several results of one check come to, and whether a defense states one claim about two plans.
+
+The worst of several results of each check: of several claims, pairs of data sets or federations.
 
 Compare the claims that one defense states about two plans.
 """

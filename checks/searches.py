@@ -1,4 +1,6 @@
-"""Hold how far a unit moves a release, among chosen rows of all others and with chosen samples, against the claim.
+"""Search for the surroundings and rows in which a unit moves a release the furthest, and hold them against the claim.
+
+Hold how far a unit moves a release, among chosen rows of all others and with chosen samples, against the claim.
 
 Robust aggregation and filters depend on how the others' rows lie: one row may move a choice from one group of clients
 to another, or remove rows that resemble it. Weights and factors may depend on a client's samples. Such inputs are rare

@@ -1,4 +1,6 @@
-"""Check that a shuffler hides who sent which report: the place of a report must not depend on its client.
+"""Check what a shuffler does: the order of reports, the law of one report before it, and the claim that follows.
+
+Check that a shuffler hides who sent which report: the place of a report must not depend on its client.
 
 Each report is found again behind the shuffler by its numbers. Over many runs, the places of one client, of two clients,
 in two rounds and in two coordinates are compared with a uniform order, and so are the places of rows of which a number

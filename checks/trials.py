@@ -1,4 +1,6 @@
-"""Choose pairs of neighbouring inputs of a federation: what the claim's unit holds, and what all others hold.
+"""Trials of everything that a claim's observer receives, as the output of one mechanism, on chosen pairs of neighbours.
+
+Choose pairs of neighbouring inputs of a federation: what the claim's unit holds, and what all others hold.
 
 Audit everything that a claim's observer receives as the output of one mechanism, by independent trials.
 

@@ -1,4 +1,6 @@
-"""Compute epsilon with Google's dp-accounting library, by privacy-loss distributions or by Renyi divergences.
+"""Compute epsilon with Google's dp-accounting library, and convert Renyi and zero-concentrated guarantees into it.
+
+Compute epsilon with Google's dp-accounting library, by privacy-loss distributions or by Renyi divergences.
 
 The two accountants differ in the reference of the noise. Under replace-one the library's Renyi accountant reads noise
 over the replace-one sensitivity, while its PLD accountant doubles the sensitivity itself, so that one event gives

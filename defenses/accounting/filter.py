@@ -1,4 +1,6 @@
-"""Check with a Renyi filter, before each release, that the privacy budget suffices if noise adapts to earlier releases.
+"""Check by a Renyi filter, before each release, that the privacy budget suffices, and compute what releases truly cost.
+
+Check with a Renyi filter, before each release, that the privacy budget suffices if noise adapts to earlier releases.
 
 Renyi composition at one order holds even where the cost of a release depends on earlier outcomes, as long as the filter
 is checked first (Feldman and Zrnic 2021; Lecuyer 2021). The order is fixed before the first release; no such theorem

@@ -1,4 +1,6 @@
-"""Compute epsilon, delta and the trade-off curve of Gaussian noise, and the noise that a privacy budget requires.
+"""Compute the privacy of Gaussian noise, of one size or of one per layer, and the noise that a budget requires.
+
+Compute epsilon, delta and the trade-off curve of Gaussian noise, and the noise that a privacy budget requires.
 
 Compute the joint privacy of Gaussian releases in which each layer of a model has its own clip norm and noise.
 

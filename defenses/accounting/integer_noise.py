@@ -1,4 +1,6 @@
-"""Bound Renyi divergences of secure sums that carry discrete Gaussian, Skellam or binomial noise.
+"""Account for the integer noise of secure sums, and find the noise with which a sum satisfies a privacy budget.
+
+Bound Renyi divergences of secure sums that carry discrete Gaussian, Skellam or binomial noise.
 
 Sensitivities are in units of the integer grid, after scaling **and rounding**. Each guarantee is about the modular or
 plain sum that the server obtains.

@@ -1,4 +1,6 @@
-"""Accountant for privacy-loss distributions that computes those of sampled Gaussian noise in arrays.
+"""Account by privacy-loss distributions: of sampled Gaussian noise in arrays, and of half a million equal releases.
+
+Accountant for privacy-loss distributions that computes those of sampled Gaussian noise in arrays.
 
 It is the accountant of the library dp-accounting with equal numbers; the library inverts the privacy loss of one point
 after the other, which takes most of its time.

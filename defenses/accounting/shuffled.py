@@ -1,4 +1,6 @@
-"""Bound a client's privacy if its report is shuffled among other clients' reports (Feldman et al. 2021).
+"""Bound a client's privacy if its report is shuffled among other clients' reports, of equal or of unequal budgets.
+
+Bound a client's privacy if its report is shuffled among other clients' reports (Feldman et al. 2021).
 
 Bound each client's privacy when clip-Laplace reports with unequal budgets are shuffled (Liu et al. 2023, APES).
 

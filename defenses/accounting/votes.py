@@ -1,4 +1,6 @@
-"""Account for released labels of teachers' votes, whatever the votes are: the sensitivities of a histogram of votes.
+"""Account for the labels that teachers' votes release: whatever the votes are, by the votes, and published with noise.
+
+Account for released labels of teachers' votes, whatever the votes are: the sensitivities of a histogram of votes.
 
 One teacher that votes otherwise takes a vote from one label and gives it to another: two counts change by one.
 

@@ -1,4 +1,6 @@
-"""Measure how strongly each layer's gradient depends on sensitive pixels (PSI score: Xiao et al. 2025, eq. 3 to 5).
+"""What layer-wise defenses share: scores of layers, reports clipped and noised by layer, and their aggregation.
+
+Measure how strongly each layer's gradient depends on sensitive pixels (PSI score: Xiao et al. 2025, eq. 3 to 5).
 
 Clip each client's report layer by layer and add noise, in the same way in all rounds.
 

@@ -1,4 +1,6 @@
-"""Randomise every client's report at the client, and average the reports at the server.
+"""What local defenses share: a budget split over rounds and coordinates, sampled coordinates, and randomised reports.
+
+Randomise every client's report at the client, and average the reports at the server.
 
 Randomise a clipped number so that the report that a client sends is itself the server's estimate of the number.
 

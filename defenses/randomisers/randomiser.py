@@ -1,4 +1,6 @@
-"""Draw Bernoulli variables by integer arithmetic, so that their probabilities have no floating-point error.
+"""Define the base class of local DP mechanisms, with exact density, exact epsilon and privacy claim, and exact coins.
+
+Draw Bernoulli variables by integer arithmetic, so that their probabilities have no floating-point error.
 
 ``exp(-gamma)`` after Canonne, Kamath, Steinke 2020, Algorithm 1, for many coins at once.
 

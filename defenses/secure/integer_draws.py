@@ -1,4 +1,6 @@
-"""Draw the discrete Gaussian exactly, from a table of integers: almost always one random word per number.
+"""Draw the integer noise of secure sums, the discrete Gaussian exactly: almost always one random word per number.
+
+Draw the discrete Gaussian exactly, from a table of integers: almost always one random word per number.
 
 The law is P(x) proportional to e(x) = exp(-x^2 / (2 variance)), for every integer x. A whole number ``scale`` gives x
 the mass scale * e(x), which is no rational number. It is divided into a whole number of units, floor(scale * e(x)), and

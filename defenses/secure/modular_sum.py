@@ -1,4 +1,6 @@
-"""Encode client vectors as integers modulo 2^bits, and decode their sums (Kairouz et al. 2021, section 3).
+"""Sum integers modulo 2^bits: client vectors are encoded and masked, and the sums are decoded.
+
+Encode client vectors as integers modulo 2^bits, and decode their sums (Kairouz et al. 2021, section 3).
 
 Draw the masks of a secure sum: pairwise ones, which cancel, and each client's own (Bonawitz et al. 2017, sec. 4).
 

@@ -1,4 +1,6 @@
-"""Hide the senders of whole reports, or of each coordinate separately, by shuffling (Bittau et al. 2017).
+"""Perturb each coordinate at the client's own budget, and hide the senders by shuffling.
+
+Hide the senders of whole reports, or of each coordinate separately, by shuffling (Bittau et al. 2017).
 
 Perturb each coordinate at the client's own budget; the defenses UniS, LDP-Min, PLDP and APES share this protection.
 

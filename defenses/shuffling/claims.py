@@ -1,4 +1,6 @@
-"""Draw unequal privacy budgets and assign them to clients (Liu et al. 2023, APES, Table 2).
+"""State claims behind a shuffler: unequal budgets, the amplification of one coordinate, and the paper's own totals.
+
+Draw unequal privacy budgets and assign them to clients (Liu et al. 2023, APES, Table 2).
 
 Compute the privacy of one coordinate of a client's report that is shuffled among other clients' reports.
 

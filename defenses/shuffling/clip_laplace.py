@@ -1,4 +1,6 @@
-"""Perturb coordinates by clip-Laplace (Laplace noise conditioned on a fixed range), each at its sender's budget.
+"""Perturb coordinates by clip-Laplace or classic Laplace noise at the senders' budgets, and correct the bias of means.
+
+Perturb coordinates by clip-Laplace (Laplace noise conditioned on a fixed range), each at its sender's budget.
 
 The law of ``randomisers.ClippedLaplace`` with inputs and outputs in [-radius, radius], scale 2 radius / budget.
 

@@ -1,4 +1,6 @@
-"""Send only the largest noisy numbers of a report, and replace the others by zeros with noise (S-APES: Liu et al.
+"""Send only some numbers of a noisy report, the largest or random ones, and replace the others by zeros with noise.
+
+Send only the largest noisy numbers of a report, and replace the others by zeros with noise (S-APES: Liu et al.
 2023).
 
 The largest are sent, so the numbers of one report are not independent (Liu et al. 2023, Algorithm 2, with the noise

@@ -1,4 +1,6 @@
-"""Release the label whose noised vote count is largest, and compute the exact probability of each label.
+"""What defenses of a transfer share: their base class, noisy maxima of votes, and votes that teachers randomise.
+
+Release the label whose noised vote count is largest, and compute the exact probability of each label.
 
 Define the base class of defenses of a transfer, which calibrate a protection to its plan and state claims.
 

@@ -1,4 +1,6 @@
-"""Define the base class of defenses of vertical federations, in which parties hold different columns of the people.
+"""What defenses of vertical federations share: their base class, channels of labels, noise, budgets and claims.
+
+Define the base class of defenses of vertical federations, in which parties hold different columns of the people.
 
 Release a label, or another number out of 0..k-1, by a table of probabilities.
 
