@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from .suites.conformance.check import LIMIT, Check, run_checks
+from .suites.conformance.check import LIMIT, ConformanceCheck, run_checks
 from .suites.conformance.conformance import checks_and_subject
 
 
@@ -35,7 +35,7 @@ class PartTests:
             checks, _ = checks_and_subject(self.part, kind=self.kind, options=self.options)
             metafunc.parametrize("conformance_check", checks, ids=[check.__name__ for check in checks])
 
-    def test_conformance(self, conformance_check: Check) -> None:
+    def test_conformance(self, conformance_check: ConformanceCheck) -> None:
         """The part does what its kind requires."""
         _, subject = checks_and_subject(self.part, kind=self.kind, options=self.options)
         for outcome in run_checks([conformance_check], subject, limit=self.limit):

@@ -17,7 +17,7 @@ from ..checks.watched_sums import contributions
 from ..fl.laws import GaussianLaw
 from ..fl.layout import Layout
 from .flower_grid import InnerMod, flat, is_masked, is_training, layout_of, masked_examples, only_arrays
-from .flower_rounds import Rounds
+from .flower_rounds import StrategyRounds
 
 try:
     from flwr.client.mod import LocalDpMod as OlderLocalDpMod
@@ -158,7 +158,7 @@ class FlowerHooks:
         if noises_reports(mod):
             self.mod = mod
 
-    def start(self, rounds: Rounds) -> None:
+    def start(self, rounds: StrategyRounds) -> None:
         """Hook a strategy, when it is started. Raises TypeError for a second strategy."""
         if self.strategy is not None:
             raise TypeError("a run must start one strategy, got a second one")

@@ -40,7 +40,7 @@ from .flower_grid import (
     only_arrays,
 )
 from .flower_hooks import QUIET, StatedNoise, noises_reports, stated_by_mod, stated_noise
-from .flower_rounds import NOT_STARTED, Rounds, starting
+from .flower_rounds import NOT_STARTED, StrategyRounds, starting
 from .play_back import (
     Shift,
     compared_multiplier,
@@ -144,7 +144,7 @@ class FlowerPlay:
         with seeded(0), in_process():
             return largest_number(self._initial(self._started()))
 
-    def _initial(self, rounds: Rounds) -> Any:
+    def _initial(self, rounds: StrategyRounds) -> Any:
         return self._initial_of_client if (found := rounds.initial) is None else found
 
     @cached_property
@@ -154,11 +154,11 @@ class FlowerPlay:
             rounds = self._started()
             return rounds.initial_of_client(_Clients(self, rounds).grid)
 
-    def _started(self) -> Rounds:
+    def _started(self) -> StrategyRounds:
         """The rounds of a new strategy of the server app."""
-        caught: list[Rounds] = []
+        caught: list[StrategyRounds] = []
 
-        def found(rounds: Rounds) -> None:
+        def found(rounds: StrategyRounds) -> None:
             caught.append(rounds)
             raise _Started
 
@@ -175,7 +175,7 @@ class _Clients:
     """The client side of a play: the frozen updates pass the user's mods, in the order of the messages."""
 
     def __init__(
-        self, play: FlowerPlay, rounds: Rounds, updates: Tensor | None = None, examples: Sequence[float] = ()
+        self, play: FlowerPlay, rounds: StrategyRounds, updates: Tensor | None = None, examples: Sequence[float] = ()
     ) -> None:
         self._rounds, self._updates, self._examples, self._number = rounds, updates, examples, 0
         self.local: Any = None

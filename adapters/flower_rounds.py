@@ -49,7 +49,7 @@ class RoundWatcher(Protocol):
         """The round releases this model; None where it releases none."""
 
 
-class Rounds(Protocol):
+class StrategyRounds(Protocol):
     """A strategy that a server app started.
 
     Records are ``ArrayRecord``; ``grid`` is a ``ProcessGrid``.
@@ -291,7 +291,7 @@ def _refuse_to_wait(manager: Any) -> None:
 
 
 @contextmanager
-def starting(found: Callable[[Rounds], None]) -> Iterator[None]:
+def starting(found: Callable[[StrategyRounds], None]) -> Iterator[None]:
     """Call ``found(rounds)`` whenever a strategy is started inside the context."""
     start, defaults, work = Strategy.start, older_app.init_defaults, DefaultWorkflow.__call__
 

@@ -36,7 +36,7 @@ _NEARLY = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class KeptTraining:
     """A function ``train(x, rng)``, its two inputs as JSON texts, and the seed of its runs."""
 
     target: str
@@ -89,7 +89,7 @@ def _function(target: str) -> Callable[..., Any]:
 class KeptRuns:
     """The outputs of a training loop's runs, in a folder with one file per run."""
 
-    def __init__(self, folder: Path | None, training: Training) -> None:
+    def __init__(self, folder: Path | None, training: KeptTraining) -> None:
         facts = training.facts()
         text = json.dumps(facts, sort_keys=True)
         name = training.target.rpartition(":")[2]
@@ -264,7 +264,7 @@ def refused_exit() -> Iterator[None]:
         os._exit = exit_now
 
 
-def _made(training: Training, path: Path, arm: int, number: int) -> Failure | None:
+def _made(training: KeptTraining, path: Path, arm: int, number: int) -> Failure | None:
     """Make and keep one run; return why it failed, or None. Called in worker processes."""
     # As in the command itself: the user's module is searched in the working directory.
     if (here := str(Path.cwd())) not in sys.path:

@@ -39,7 +39,7 @@ from ..fl.channels import SIDE, Channels
 from ..fl.plan import Plan
 from ..fl.replay import ManyRuns, Recording
 from .canaries import JOINT
-from .messages import Pair
+from .messages import RunPair
 
 _FAR = 4.0
 """Multiple of the noise of a few runs from which a number is a suspect."""
@@ -253,7 +253,7 @@ class SideArrays:
         """Whether cohorts or lots are drawn: then runs with complete ones are unlike those of the claim."""
         return self.plan.cohort_rate * min(self.plan.lot.rate(size) for size in self.plan.sizes) < 1
 
-    def add(self, pair: Pair) -> None:
+    def add(self, pair: RunPair) -> None:
         """Compare one more pair of runs."""
         if self.claim.subjects != "all" or self.claim.part != JOINT or (self.sampled and not pair.sampled):
             return
@@ -286,7 +286,7 @@ class SideArrays:
         elif self.reason:
             yield SIDE_ARRAYS.skipped(self.reason)
 
-    def _compare(self, name: str, pair: Pair, without: FloatArray, present: FloatArray) -> None:
+    def _compare(self, name: str, pair: RunPair, without: FloatArray, present: FloatArray) -> None:
         """Compare an array's numbers ``(R, k)`` of all rounds, without and with the unit under equal draws."""
         varied = (without.std(0) > 0) & (present.std(0) > 0)
         noisy = np.isfinite(without).all(0) & np.isfinite(present).all(0) & varied
@@ -305,7 +305,7 @@ class SideArrays:
         self._hold(name, pair, moves[learnt:] @ weights, noise, taking[learnt:], gaussian=gaussian)
 
     def _hold(
-        self, name: str, pair: Pair, shifts: FloatArray, noise: float, taking: BoolArray, *, gaussian: bool
+        self, name: str, pair: RunPair, shifts: FloatArray, noise: float, taking: BoolArray, *, gaussian: bool
     ) -> None:
         """Hold the movement of the number that sums up all rounds against its noise.
 
@@ -381,7 +381,7 @@ def _looks_gaussian(draws: FloatArray) -> bool:
     return tails < _TAILS and float(kstest(values, "norm").statistic) * root < _NORMAL
 
 
-def _moved(pair: Pair) -> set[str]:
+def _moved(pair: RunPair) -> set[str]:
     """Names of arrays sent with reports that the unit moves in any round."""
     found = set()
     for before, after in zip(pair.before.channels, pair.after.channels, strict=False):

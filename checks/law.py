@@ -26,7 +26,7 @@ from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.curve import Curve, GaussianCurve, delta_from_mu, epsilon_from_mu
 from ..audit.observer import FINAL_MODEL, SHUFFLED
 from ..audit.wording import plain
-from ..defenses.accounting.below import LEAST_DELTA, Losses, Pair, composed, gaussian_pair
+from ..defenses.accounting.below import LEAST_DELTA, Losses, LossPair, composed, gaussian_pair
 from ..defenses.local.defense import SampledLaw
 from ..fl.laws import GaussianLaw, Law, LayeredGaussianLaw, ReportLaw
 from ..fl.plan import Plan
@@ -303,7 +303,7 @@ class _Taken:
         ]
         return " and ".join(counted) + (f" at chance {plain(self.hidden)}" if self.hidden < 1 else "")
 
-    def pairs(self, one: Pair) -> list[Pair]:
+    def pairs(self, one: LossPair) -> list[LossPair]:
         return [replace(one, releases=number, share=chance) for number, chance in self.exposures if number and chance]
 
 
@@ -361,7 +361,7 @@ def _ratio(absent: Tensor, present: Tensor) -> Tensor:
     return torch.where(absent.isfinite() & present.isfinite(), present - absent, 0.0)
 
 
-def _columns(law: ReportLaw, absent: Tensor, present: Tensor) -> Iterator[tuple[Pair, Pair]]:
+def _columns(law: ReportLaw, absent: Tensor, present: Tensor) -> Iterator[tuple[LossPair, LossPair]]:
     """The probabilities of one coordinate's reports, of the present row before the absent one and the other way round,
     released as often as there are such coordinates.
     """
@@ -388,7 +388,7 @@ def _columns(law: ReportLaw, absent: Tensor, present: Tensor) -> Iterator[tuple[
         yield _masses(law, absent, present, int(places[0]), len(places))
 
 
-def _masses(law: ReportLaw, absent: Tensor, present: Tensor, place: int, alike: int) -> tuple[Pair, Pair]:
+def _masses(law: ReportLaw, absent: Tensor, present: Tensor, place: int, alike: int) -> tuple[LossPair, LossPair]:
     """The probabilities of cells of one coordinate's outputs, in both directions.
 
     Where a density jumps, those of the first row are rounded down and those of the other one up, which lowers the
@@ -424,7 +424,7 @@ def _masses(law: ReportLaw, absent: Tensor, present: Tensor, place: int, alike: 
             # The total leaves out what lies beyond the drawn ones.
             low = [masses * (1 - _TAIL / count) for masses in low]
     ahead, behind = (
-        Pair(one / max(total, float(one.sum())), other / total, alike)
+        LossPair(one / max(total, float(one.sum())), other / total, alike)
         for one, other in ((low[0], high[1]), (low[1], high[0]))
     )
     return ahead, behind

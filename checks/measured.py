@@ -253,7 +253,7 @@ class Ratio:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runs:
+class RunsOnData:
     """Runs on one data set, which differ in their noise.
 
     ``alike``: whether all samples of all clients are equal, so that their rows add up; ``first``: number of the first
@@ -264,7 +264,7 @@ class Runs:
     alike: bool = False
     first: int = 0
     draws: int = _DRAWS
-    earlier: "Runs | None" = None
+    earlier: "RunsOnData | None" = None
 
     @cached_property
     def clean(self) -> list[Recording]:
@@ -272,22 +272,22 @@ class Runs:
         return [self.setup.run(noise=self.first + number) for number in range(self.draws)]
 
 
-def _runs_of(setup: ReplaySetup) -> Iterator[Runs]:
+def _runs_of(setup: ReplaySetup) -> Iterator[RunsOnData]:
     draws = _DRAWS if states_gaussian(setup.claim) else _MORE_DRAWS
-    runs = Runs(setup=setup, alike=False, draws=draws)
+    runs = RunsOnData(setup=setup, alike=False, draws=draws)
     yield runs
     # New noise: that by which weights were chosen would look smaller there than it is.
-    yield Runs(setup=setup, alike=False, first=draws, draws=draws, earlier=runs)
+    yield RunsOnData(setup=setup, alike=False, first=draws, draws=draws, earlier=runs)
     still, task = setup.still, setup.still.task
     if setup.claim.adjacency is not Adjacency.ADD_REMOVE or task.network.mixes:
         return
     first = int(task.parts[0][0])
     images, labels = (values[first : first + 1].expand_as(values) for values in (task.images, task.labels))
     equal = replace(task, images=images, labels=labels)
-    yield Runs(setup=replace(setup, still=replace(still, task=equal)), alike=True, draws=draws)
+    yield RunsOnData(setup=replace(setup, still=replace(still, task=equal)), alike=True, draws=draws)
 
 
-def _directions(runs: Runs) -> Iterator[tuple[Direction, int]]:
+def _directions(runs: RunsOnData) -> Iterator[tuple[Direction, int]]:
     """All weights at some clients, and single layers and the weights of least noise at one; where all rows are alike,
     against them.
     """
@@ -323,7 +323,7 @@ def _directions(runs: Runs) -> Iterator[tuple[Direction, int]]:
     yield from ((drawn(place, f"along {name}"), sender) for name, place in extreme_layers(layout))
 
 
-def _quietest(runs: Runs) -> Iterator[Direction]:
+def _quietest(runs: RunsOnData) -> Iterator[Direction]:
     """Random signs on the weights with the least noise, of those that have any."""
     # All clients show it: weights matter that have little noise whoever sends them.
     each_round = (torch.stack(draws) for draws in zip(*(_released(run) for run in runs.clean), strict=True))
@@ -338,7 +338,7 @@ def _quietest(runs: Runs) -> Iterator[Direction]:
             yield Direction(values=_unit(values), words=f"along the {count} weights of least noise")
 
 
-def _most_exposed(runs: Runs, direction: Direction) -> list[int]:
+def _most_exposed(runs: RunsOnData, direction: Direction) -> list[int]:
     """The probed client whose row moves one round's release furthest over its noise; empty where none is comparable."""
     ratios = {}
     for client in runs.setup.probed:
@@ -374,7 +374,7 @@ class Releases:
         return noisy - noisy.mean(0)
 
 
-def _known_ratio(runs: Runs, direction: Direction, client: int) -> Ratio | None:
+def _known_ratio(runs: RunsOnData, direction: Direction, client: int) -> Ratio | None:
     """The ratio; None where the weights of least noise show no noise in every draw, as under private masks, and where
     noise that the claim does not state to be Gaussian is not so along the direction.
     """
@@ -387,7 +387,7 @@ def _known_ratio(runs: Runs, direction: Direction, client: int) -> Ratio | None:
     return found if found is not None and math.isfinite(found.each) else None
 
 
-def _ratio(runs: Runs, direction: Direction, client: int) -> Ratio | None:
+def _ratio(runs: RunsOnData, direction: Direction, client: int) -> Ratio | None:
     releases = releases_of(runs, direction, client)
     noise, moved = releases.noise, releases.after - releases.before
     if not bool(moved[0].any()):
@@ -497,7 +497,7 @@ def check_independent(before: Tensor, setup: ReplaySetup) -> None:
 
 
 def releases_of(
-    runs: Runs, direction: Direction, client: int, *, draws: int | None = None, rounds: int | None = None
+    runs: RunsOnData, direction: Direction, client: int, *, draws: int | None = None, rounds: int | None = None
 ) -> Releases:
     """Return what a client, or the sum, releases without and with a row of ``LENGTH`` clip norms along a direction.
 

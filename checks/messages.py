@@ -57,7 +57,7 @@ _END = -1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
+class RunPair:
     """Two runs with equal random draws that differ in one unit of client ``sender``.
 
     Args:
@@ -116,7 +116,7 @@ class MessageComparison:
     _tries: dict[str, int] = field(default_factory=dict)
     _needed: int = 0
 
-    def add(self, pair: Pair) -> None:
+    def add(self, pair: RunPair) -> None:
         """Compare one more pair of runs."""
         self.pairs += 1
         self.missing |= pair.before.missing | pair.after.missing
@@ -133,7 +133,7 @@ class MessageComparison:
             self._tries |= {family: self._tries.get(family, 0) + 1 for family in new}
             self._repeat(pair, [suspect for suspect in suspects if _family(suspect.name) in new])
 
-    def _repeat(self, pair: Pair, suspects: list[_Suspect]) -> None:
+    def _repeat(self, pair: RunPair, suspects: list[_Suspect]) -> None:
         """Repeat a pair with other noise, a channel of few values as often as its findings need."""
         runs = [pair.again(number) for number in range(_REPEATS + 1)]
         before, after = [run[0] for run in runs], [run[1] for run in runs]
@@ -154,7 +154,7 @@ class MessageComparison:
         self._confirm_all(pair, suspects, [*before, *further[0]], [*after, *further[1]])
 
     def _confirm_all(
-        self, pair: Pair, suspects: list[_Suspect], before: list[Recording], after: list[Recording]
+        self, pair: RunPair, suspects: list[_Suspect], before: list[Recording], after: list[Recording]
     ) -> int:
         """Make findings of the suspects that persist; return how many runs the first undecided one needs."""
         self._needed = 0
@@ -203,7 +203,7 @@ class MessageComparison:
             not_compared=not_compared,
         )
 
-    def _suspects(self, pair: Pair) -> Iterator[_Suspect]:
+    def _suspects(self, pair: RunPair) -> Iterator[_Suspect]:
         """Channels that the unit moves and a few runs of other noise do not."""
         for place in _places(pair.before, pair.after):
             before, after = _at(pair.before, place), _at(pair.after, place)
@@ -222,7 +222,7 @@ class MessageComparison:
                 elif not (isinstance(one, np.ndarray) or isinstance(other, np.ndarray)) and len(set(noisy)) <= 1:
                     yield _Suspect(place, name)
 
-    def _moves_alone(self, pair: Pair, place: int, name: str, one: NDArray[Any], other: Any) -> bool:
+    def _moves_alone(self, pair: RunPair, place: int, name: str, one: NDArray[Any], other: Any) -> bool:
         """Whether the unit moves any number of an array that noise hardly moves."""
         held = (_at(run, place).get(name) for run in pair.others)
         noisy = [array for array in held if isinstance(array, np.ndarray) and _alike([one, array])]
@@ -249,7 +249,7 @@ class MessageComparison:
         return self._moves_hidden_digits(pair, name, noisy, one, other)
 
     def _moves_hidden_digits(
-        self, pair: Pair, name: str, noisy: list[NDArray[Any]], one: NDArray[Any], other: NDArray[Any]
+        self, pair: RunPair, name: str, noisy: list[NDArray[Any]], one: NDArray[Any], other: NDArray[Any]
     ) -> bool:
         """Whether the unit moves last digits of numbers that noise does not: low bits, or parts of the noise's step."""
         if len(noisy) < 2:
@@ -258,7 +258,7 @@ class MessageComparison:
             return _off_grid(_step(noisy), one, other)
         return bool(_stuck(noisy) & _differing([one], [other]))
 
-    def _confirm(self, pair: Pair, suspect: _Suspect, before: list[Recording], after: list[Recording]) -> None:
+    def _confirm(self, pair: RunPair, suspect: _Suspect, before: list[Recording], after: list[Recording]) -> None:
         """Make a finding of a suspect that persists under other noise."""
         place, name = suspect
         one, other = ([_at(run, place).get(name) for run in runs] for runs in (before, after))
@@ -278,7 +278,7 @@ class MessageComparison:
 
     def _confirm_numbers(
         self,
-        pair: Pair,
+        pair: RunPair,
         name: str,
         here: str,
         one: list[NDArray[Any]],
@@ -309,7 +309,7 @@ class MessageComparison:
 
     def _persistent(
         self,
-        pair: Pair,
+        pair: RunPair,
         name: str,
         before: list[Recording],
         after: list[Recording],
@@ -416,7 +416,7 @@ class MessageComparison:
         sums = ("aggregate", "sum of the aggregates") + (("arrived report values",) if rank == AGGREGATE.rank else ())
         return name in sums
 
-    def _is_coarse(self, pair: Pair, name: str) -> bool:
+    def _is_coarse(self, pair: RunPair, name: str) -> bool:
         """Whether the numbers of a channel that noise moves take few values, as coins or grids do, or are too few to
         tell. In a public state in which noise moves nothing, fractions are not coarse.
         """

@@ -308,7 +308,7 @@ def _lagged(sample: NoiseSample, tested: NoiseTable, law: LawOfDraws) -> dict[st
     places = np.argwhere(tested.there.T)[: 2 * len(tested.rows) + _LAGGED]
     turns, rows = places[:, 0], places[:, 1]
     noise = sample.residuals[:_LAGGED, rows, turns] / law.stds[rows][:, None]
-    columns = Columns(noise, rows.tolist(), turns.tolist())
+    columns = NoiseColumns(noise, rows.tolist(), turns.tolist())
     return dict(lagged_noise(columns, tested.rows, tested.slack))
 
 
@@ -456,7 +456,7 @@ _CHUNK = 2**20
 """Numbers of all lags that are computed at once."""
 
 
-class Columns(NamedTuple):
+class NoiseColumns(NamedTuple):
     """Noise of runs, ``(runs, k, d)`` in standard deviations of the law, with the row and the round of each column."""
 
     noise: FloatArray
@@ -464,7 +464,7 @@ class Columns(NamedTuple):
     rounds: Sequence[int]
 
 
-def lagged_noise(columns: Columns, names: Sequence[str], slack: float) -> Iterator[tuple[str, Shortfall]]:
+def lagged_noise(columns: NoiseColumns, names: Sequence[str], slack: float) -> Iterator[tuple[str, Shortfall]]:
     """Return what is left of noise given a vector at another lag: of one vector, two rows, and two rounds, each with
     the kind: ``itself``, ``rows`` or ``rounds``.
 
@@ -512,7 +512,7 @@ class _Left(NamedTuple):
     backwards: bool
 
 
-def _words(columns: Columns, names: Sequence[str], left: _Left) -> str:
+def _words(columns: NoiseColumns, names: Sequence[str], left: _Left) -> str:
     one, other = (f"{names[columns.rows[place]]}, round {columns.rounds[place]}" for place in left.pair)
     way = " backwards" if left.backwards else ""
     return f"{one}, given {'itself' if one == other else other}{way} at a distance of {left.lag} weights"

@@ -28,7 +28,7 @@ from ..fl.streams import Streams, normal
 from ..fl.task import Task
 from .canaries import JOINT
 from .law import NotCheckable, subject_of
-from .measured import Direction, Runs, canary_along, check_independent, rate_of, releases_of, rows_of, steps_of
+from .measured import Direction, RunsOnData, canary_along, check_independent, rate_of, releases_of, rows_of, steps_of
 from .replay import ReplaySetup, replay_setup
 
 _DRAWS = 4
@@ -118,7 +118,7 @@ class _Loss:
 def _loss(setup: ReplaySetup, direction: Direction, rate: float) -> _Loss:
     subject = subject_of(setup.claim, setup.still.plan)
     client = setup.holder if subject is None else subject
-    releases = releases_of(Runs(setup=setup, draws=_DRAWS), direction, client)
+    releases = releases_of(RunsOnData(setup=setup, draws=_DRAWS), direction, client)
     if releases.fewer:
         raise NotCheckable("a client's absence takes its noise away")
     share = 2.0 if setup.claim.adjacency is Adjacency.REPLACE_ONE else 1.0

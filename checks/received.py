@@ -306,7 +306,7 @@ _LEAST = 4096
 
 
 @dataclass(kw_only=True)
-class Repeats:
+class RepeatedNoise:
     """The vectors and numbers of runs on equal data, in which only cohorts, lots and noise differ."""
 
     names: dict[tuple[str, int], list[FloatArray]] = field(default_factory=dict)

@@ -44,7 +44,7 @@ from ..fl.task import Task
 from .canaries import absent_row, against_others, clients_of_user, user_shapes
 from .event_odds import EventOdds, SideArrays
 from .extreme import ExtremeProbe
-from .messages import MessageComparison, Pair, other_data, other_inputs
+from .messages import MessageComparison, RunPair, other_data, other_inputs
 from .noise_law import LawOfDraws, draw_checks, other_data_check
 from .noise_sample import NUMBERS, NoiseSample, noise_sample, runs_needed, same_state, spacing
 from .noise_structure import Move, bare_checks, freshness_checks, noise_checks, structure_checks
@@ -301,7 +301,7 @@ def check_claim(
     return (*found, *odds.results(), *side.results(), *_extreme(setup))
 
 
-def _add_odds(odds: EventOdds, pair: Pair) -> None:
+def _add_odds(odds: EventOdds, pair: RunPair) -> None:
     """Compare the numbers of the public state, and the noise of a release that the unit is planted for."""
     # One record in another's place is two steps of a claim of added ones.
     if pair.many is None or pair.of_data:
@@ -501,7 +501,7 @@ def _without(draw: Recording, rounds: set[int]) -> Recording:
     return replace(draw, present=there)
 
 
-def _moved(setup: ReplaySetup, pair: Pair) -> Iterator[Move]:
+def _moved(setup: ReplaySetup, pair: RunPair) -> Iterator[Move]:
     """How far the pair's row moved each row of the first and the last round that both runs have."""
     law = setup.law(pair.sender)
     if (law is not None and not law.additive) or pair.before.senders != pair.after.senders:
@@ -513,13 +513,13 @@ def _moved(setup: ReplaySetup, pair: Pair) -> Iterator[Move]:
             yield Move(delta[row], f"{pair.witness}, round {turn}", turn)
 
 
-def _moved_rounds(pair: Pair) -> set[int]:
+def _moved_rounds(pair: RunPair) -> set[int]:
     """Rounds in which the pair's unit moved anything that was released."""
     runs = zip(pair.before.releases, pair.after.releases, strict=False)
     return {turn for turn, (one, other) in enumerate(runs) if one.shape != other.shape or bool((one != other).any())}
 
 
-def _pairs(setup: ReplaySetup) -> Iterator[Pair]:
+def _pairs(setup: ReplaySetup) -> Iterator[RunPair]:
     """Pairs of runs that differ by a planted row or by another label of real rows."""
     yield from _planted(setup)
     yield from _planted_users(setup)
@@ -527,7 +527,7 @@ def _pairs(setup: ReplaySetup) -> Iterator[Pair]:
     yield from _changed_records(setup)
 
 
-def _among_short(setup: ReplaySetup) -> Iterator[Pair]:
+def _among_short(setup: ReplaySetup) -> Iterator[RunPair]:
     """A long row among rows that no clip shortens, against a short one or none: a number may tell the longest row, or
     whether any row was clipped.
     """
@@ -545,7 +545,7 @@ def _among_short(setup: ReplaySetup) -> Iterator[Pair]:
     yield _pair(quiet, canary, client, f"{words} at client {client}", quiet.draws, setup.brief, noise_too=True)
 
 
-def _planted(setup: ReplaySetup) -> Iterator[Pair]:
+def _planted(setup: ReplaySetup) -> Iterator[RunPair]:
     """A canary of the claim's unit along the unused weight and in directions of all weights, at every client."""
     claim = setup.claim
     replaced = claim.adjacency is Adjacency.REPLACE_ONE
@@ -567,7 +567,7 @@ def _planted(setup: ReplaySetup) -> Iterator[Pair]:
             yield from _planted_clients(setup, row, number, witness)
 
 
-def _planted_users(setup: ReplaySetup) -> Iterator[Pair]:
+def _planted_users(setup: ReplaySetup) -> Iterator[RunPair]:
     """Users of several shapes, present and absent, along the unused weight, along all weights, along single layers, and
     against the samples of others, where these are equal.
     """
@@ -599,7 +599,7 @@ def _groups(setup: ReplaySetup) -> list[list[int]]:
     return [group for group in groups if len(group) == many][:_GROUPS]
 
 
-def _user_pair(setup: ReplaySetup, user: UserCanary, witness: str, rounds: int | None) -> Pair:
+def _user_pair(setup: ReplaySetup, user: UserCanary, witness: str, rounds: int | None) -> RunPair:
     return _pair(setup, user, user.holders[0], witness, setup.draws, rounds)
 
 
@@ -619,7 +619,7 @@ def _equal_samples(setup: ReplaySetup) -> tuple[ReplaySetup, Tensor] | None:
     return (equal, gradient / length) if length > 0 else None
 
 
-def _planted_clients(setup: ReplaySetup, row: Tensor, number: int | None, witness: str) -> Iterator[Pair]:
+def _planted_clients(setup: ReplaySetup, row: Tensor, number: int | None, witness: str) -> Iterator[RunPair]:
     """A row as the update of one client more, and in the place of a client of the plan, with its size and weight."""
     clients = setup.still.plan.clients
     canary = Canary(unit=setup.claim.unit, present=row, absent=setup.absent(row))
@@ -662,7 +662,7 @@ def _pair(
     rounds: int | None,
     *,
     noise_too: bool = False,
-) -> Pair:
+) -> RunPair:
     """A pair that differs by the canary.
 
     Args:
@@ -689,7 +689,7 @@ def _pair(
         return without, setup.run_many(number, canary=canary, world=1, noise=noise)
 
     before, after = arms(0, rounds)
-    return Pair(
+    return RunPair(
         before=before,
         after=after,
         rows=2 if canary.adjacency is Adjacency.REPLACE_ONE else 1,
@@ -739,7 +739,7 @@ def _unused(dim: int) -> Tensor:
     return direction
 
 
-def _changed_records(setup: ReplaySetup) -> Iterator[Pair]:
+def _changed_records(setup: ReplaySetup) -> Iterator[RunPair]:
     """Another label or other inputs for one of the real rows: a missing clip may affect a real client or sample only,
     and hooks may read what it holds.
     """
@@ -761,7 +761,7 @@ def _changed_in(turn: int, clients: int) -> tuple[bool, ...]:
 
 def _changed_record(
     setup: ReplaySetup, client: int, sample: int, rounds: int | None, when: str = "", *, inputs: bool = False
-) -> Pair:
+) -> RunPair:
     """Another label or other ``inputs`` for one sample of a client, or for all where the unit is larger."""
     task, of_sample = setup.still.task, setup.claim.unit is Unit.SAMPLE
     changed = task.parts[client][sample : sample + 1] if of_sample else task.parts[client]
@@ -774,7 +774,7 @@ def _changed_record(
         without = setup.many(number, noise, None, world=0, rounds=rounds)
         return without, setup.many(number, noise, None, world=0, task=other, rounds=rounds)
 
-    return Pair(
+    return RunPair(
         before=setup.draws[0],
         after=setup.run(task=other, rounds=rounds),
         rows=2,
@@ -792,7 +792,7 @@ def _changed_record(
     )
 
 
-def _sampled_pairs(setup: ReplaySetup, missing: dict[str, str]) -> Iterator[Pair]:
+def _sampled_pairs(setup: ReplaySetup, missing: dict[str, str]) -> Iterator[RunPair]:
     """Pairs in which cohorts and lots are drawn as the plan draws them, and not complete.
 
     Labels or inputs alone change, so that both runs of a pair draw the same clients and samples.
@@ -839,7 +839,7 @@ def _changed_runs(setup: ReplaySetup, task: Task, noise: int) -> tuple[Recording
     return before, setup.run(task=task, noise=noise)
 
 
-def _add_moves(setup: ReplaySetup, pair: Pair, found: list[CheckResult], unequal: dict[str, str]) -> str:
+def _add_moves(setup: ReplaySetup, pair: RunPair, found: list[CheckResult], unequal: dict[str, str]) -> str:
     """Add how far the pair's row moves each release, relative to what the law allows; return why it cannot be compared,
     if so.
 
@@ -869,7 +869,7 @@ def _add_moves(setup: ReplaySetup, pair: Pair, found: list[CheckResult], unequal
     return ""
 
 
-def _same_others(pair: Pair, number: int) -> bool:
+def _same_others(pair: RunPair, number: int) -> bool:
     """Whether the same clients other than the pair's took part in a round of both runs."""
     one, other = (run.took_part[number] - {pair.sender} for run in (pair.before, pair.after))
     return one == other

@@ -34,7 +34,7 @@ from ..audit.arrays import BoolArray, FloatArray, IntArray
 from ..audit.check import AMPLIFIED, FITS, ORDER, PLACE, POSSIBLE, CheckResult
 from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.ledger import SUITE
-from ..defenses.accounting.below import LEAST_DELTA, Pair, composed
+from ..defenses.accounting.below import LEAST_DELTA, LossPair, composed
 from ..fl.laws import Mixing, ReportLaw
 from ..fl.message import Message
 from ..fl.replay import ReplayedStreams
@@ -365,21 +365,21 @@ def _columns(law: ReportLaw, drawn: Tensor, rows: list[Tensor]) -> FloatArray:
     return (present - absent).nan_to_num().flatten().numpy()
 
 
-def _pairs(low: float, high: float, places: int, *, clients: int) -> Iterator[Pair]:
+def _pairs(low: float, high: float, places: int, *, clients: int) -> Iterator[LossPair]:
     """The number of reports in the event, if one client holds the other row and if none does; in both directions."""
     counts = np.arange(clients + 1)
     others = binom.pmf(counts, clients - 1, high)
     one = low * np.append(0.0, others[:-1]) + (1 - low) * others
-    pair = Pair(one, np.asarray(binom.pmf(counts, clients, high)), releases=places)
+    pair = LossPair(one, np.asarray(binom.pmf(counts, clients, high)), releases=places)
     yield pair
     yield pair.swapped()
 
 
-def _epsilon(pair: Pair, rounds: int, reach: float, delta: float) -> float:
+def _epsilon(pair: LossPair, rounds: int, reach: float, delta: float) -> float:
     if delta < LEAST_DELTA:
         known = (pair.one > 0) & (pair.other > 0)
         return rounds * pair.releases * float(np.log(pair.one[known] / pair.other[known]).max(initial=0.0))
-    many = Pair(pair.one, pair.other, releases=pair.releases * rounds)
+    many = LossPair(pair.one, pair.other, releases=pair.releases * rounds)
     found = composed([many], reach=reach).epsilon(delta)
     return found if math.isfinite(found) else reach * 1e3
 

@@ -51,7 +51,7 @@ from ..fl.task import Task
 from ..fl.training.local import Batch
 from .canaries import FAR, absent_row, clients_of_user, in_turn, range_ends, user_shapes, why_not_covered
 from .events import cautious_rates, likely_counts, smallest_factor
-from .received import ReceivedNumbers, Repeats
+from .received import ReceivedNumbers, RepeatedNoise
 from .replay import ReplaySetup, replay_setup
 
 _LONGEST, _LONG, _SHORT = 1e4, 10.0, 0.9
@@ -325,7 +325,7 @@ class _Trials:
     grids: dict[str, float] = field(default_factory=dict)
     columns: dict[str, list[int]] = field(default_factory=dict)
     rows: dict[int, set[bytes]] = field(default_factory=dict)
-    repeats: Repeats = field(default_factory=Repeats)
+    repeats: RepeatedNoise = field(default_factory=RepeatedNoise)
 
     @cached_property
     def plan(self) -> CountingPlan:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..adapters.kept_runs import MOST_BY_DEFAULT, KeptRuns, RunFailed, Training
+from ..adapters.kept_runs import MOST_BY_DEFAULT, KeptRuns, KeptTraining, RunFailed
 from ..adapters.target import find_function, read_input, read_json
 from ..audit.claim import Claim
 from ..audit.evidence import Design
@@ -23,7 +23,7 @@ from ..suites.config.source import ConfigError
 from ..suites.results.outcome import Outcome, judge_finding
 from .console import print_lines
 from .errors import exit_code, fail, with_config_errors, word
-from .score_files import SUFFIXES, Columns, ScoreTable, is_score_file, read_scores
+from .score_files import SUFFIXES, ScoreColumns, ScoreTable, is_score_file, read_scores
 
 if TYPE_CHECKING:
     from ..adapters.runner import Runner
@@ -190,7 +190,7 @@ def _scores(target: str, claim: Claim, assumed: Mapping[str, str], given: Mappin
         _refuse(target, given, ("included", "dimension", "guesses"), "--one-run")
     if given["included"] is not None and given["is_member"] is not None:
         raise ConfigError("the column of truths is named once, got --included and --is-member")
-    names = Columns.stated(
+    names = ScoreColumns.stated(
         target,
         score=given["score"],
         is_member=given["included"] or given["is_member"],
@@ -303,7 +303,7 @@ def _trained(
     first, second = given["inputs"]
     if read_json(first) == read_json(second):
         raise ConfigError(f"a pair must be two different inputs, got {first} twice, which cannot refute any claim")
-    runs = KeptRuns(given["keep"], Training(target=target, inputs=given["inputs"], seed=given["seed"]))
+    runs = KeptRuns(given["keep"], KeptTraining(target=target, inputs=given["inputs"], seed=given["seed"]))
     if given["trials"] is not None and given["trials"] < 2:
         raise ConfigError(f"trials must be >= 2, got {given['trials']}")
     trials, alpha, estimator = given["trials"] or DEFAULT_TRIALS, given["alpha"], given["estimator"] or None

@@ -32,7 +32,7 @@ _OTHER_NAMES = " (--score, --is-member, --member and --nonmember name other colu
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
+class ScoreColumns:
     """The names of the columns of a score file; ``unnamed`` are the names of the columns of a plain ``.npy`` array.
 
     ``layout``: ``long``, ``wide``, or an empty string where it was not stated.
@@ -47,7 +47,7 @@ class Columns:
     layout: str = ""
 
     @classmethod
-    def stated(cls, target: str, *, unnamed: str | None, clusters: str | None, **named: str | None) -> "Columns":
+    def stated(cls, target: str, *, unnamed: str | None, clusters: str | None, **named: str | None) -> "ScoreColumns":
         """Return the names of which None stands for the usual one; a name that was stated also states the layout.
 
         Raises:
@@ -96,7 +96,7 @@ def is_score_file(target: str) -> bool:
     return Path(target).suffix.lower() in SUFFIXES
 
 
-def read_scores(path: Path, columns: Columns, *, one_class: bool = False) -> ScoreTable:
+def read_scores(path: Path, columns: ScoreColumns, *, one_class: bool = False) -> ScoreTable:
     """Read a file of scores; ``one_class``: whether a long table may hold scores of members only.
 
     Raises:
@@ -132,7 +132,7 @@ def read_scores(path: Path, columns: Columns, *, one_class: bool = False) -> Sco
     return ScoreTable(member=member, nonmember=nonmember, design=design, columns=wide)
 
 
-def _table(path: Path, columns: Columns) -> tuple[Table, Sequence[str]]:
+def _table(path: Path, columns: ScoreColumns) -> tuple[Table, Sequence[str]]:
     """The columns of a file that are needed, and the names of all."""
     kind = path.suffix.lower()
     if kind == ".json":
@@ -154,7 +154,7 @@ def _table(path: Path, columns: Columns) -> tuple[Table, Sequence[str]]:
     return {name: frame.iloc[:, place] for place, name in enumerate(names)}, names
 
 
-def _named(path: Path, array: Values, columns: Columns) -> Table:
+def _named(path: Path, array: Values, columns: ScoreColumns) -> Table:
     import pandas
 
     if array.dtype.names:
@@ -190,7 +190,7 @@ def _json(path: Path) -> tuple[Table, Sequence[str]]:
 
 
 def _long(
-    path: Path, columns: Columns, table: Table, one_class: bool
+    path: Path, columns: ScoreColumns, table: Table, one_class: bool
 ) -> tuple[tuple[FloatArray, FloatArray], tuple[Values, Values] | None]:
     scores = _scores(table[columns.score], f"{path}: {columns.score}")
     inside = _truth(table[columns.is_member], f"{path}: {columns.is_member}")

@@ -11,7 +11,7 @@ from ...audit.claim import Adjacency, Unit
 from ...audit.evidence import Design, Setting, VoteScores
 from ...audit.observer import ANSWERS, Observer
 from ...fl.fields import check_count
-from ...fl.transfer.protection import AnswerLaw, LabelLaw, Released, TransferProtection
+from ...fl.transfer.protection import AnswerLaw, LabelLaw, ReleasedLabels, TransferProtection
 from ...fl.transfer.recorder import TransferView
 from ...fl.transfer.task import TransferPlan
 from ..attack import AttackPart, Level
@@ -83,7 +83,7 @@ class VoteAttack(AttackPart, ABC):
         return VoteScores(scores, setting)
 
 
-def released_of(view: TransferView) -> Released:
+def released_of(view: TransferView) -> ReleasedLabels:
     """Return what the student was given; raise ValueError for an observer that does not receive it."""
     if view.released is None:
         raise ValueError(f"the attack needs the released labels, which {view.observer} does not observe")

@@ -299,7 +299,7 @@ MOST_COLUMNS = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Repeats:
+class RepeatScore:
     """A score that adds up, over the entries of an output, the log-likelihood ratio of that value in the pilot.
 
     ``grid``: (d,) the width to which entries are rounded, 0 for none; ``together``: whether an output is one value or
@@ -320,7 +320,7 @@ class Repeats:
         return scores
 
 
-def learn_repeats(member: FloatArray, nonmember: FloatArray, places: int, *, together: bool) -> Repeats | None:
+def learn_repeats(member: FloatArray, nonmember: FloatArray, places: int, *, together: bool) -> RepeatScore | None:
     """Fit a ``Repeats`` score to pilot outputs (n, d); None where no value repeats.
 
     ``places``: how many binary places of a coordinate's spread are compared, 0 for all of its bits.
@@ -330,7 +330,7 @@ def learn_repeats(member: FloatArray, nonmember: FloatArray, places: int, *, tog
     grid = np.zeros(member.shape[1]) if places == 0 else _spread(np.concatenate([member, nonmember])) * 2.0**-places
     keys = [_keys(side, grid, together).reshape(-1) for side in (member, nonmember)]
     table = frequencies(*keys)
-    return Repeats(table, grid, together) if len(table.keys) < sum(map(len, keys)) else None
+    return RepeatScore(table, grid, together) if len(table.keys) < sum(map(len, keys)) else None
 
 
 def _keys(rows: FloatArray, grid: FloatArray, together: bool) -> NDArray[np.uint64]:
@@ -359,7 +359,7 @@ _COORDINATES = 64
 
 
 @dataclass(frozen=True, eq=False)
-class LowBits:
+class LowBitScore:
     """A score that adds up, over the first coordinates, the log-likelihood ratio of the pair (exponent of the number,
     exponent of its lowest bit).
 
@@ -377,13 +377,13 @@ class LowBits:
         return total
 
 
-def learn_low_bits(member: FloatArray, nonmember: FloatArray) -> LowBits:
+def learn_low_bits(member: FloatArray, nonmember: FloatArray) -> LowBitScore:
     """Fit a ``LowBits`` score to pilot outputs (n, d) of the second and of the first input."""
     tables = []
     for sides in zip(member.T[:_COORDINATES], nonmember.T[:_COORDINATES], strict=True):
         counts = [np.bincount(bit_cells(side), minlength=_SIZE**2).astype(float) for side in sides]
         tables.append(ratios(*counts))
-    return LowBits(tuple(tables))
+    return LowBitScore(tuple(tables))
 
 
 def bit_cells(values: FloatArray) -> IntArray:

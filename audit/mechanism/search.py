@@ -75,7 +75,7 @@ def _poisson_upper(count: FloatArray, z: FloatArray) -> FloatArray:
     return np.asarray(more * (1 - 1 / (9 * more) + z / (3 * np.sqrt(more))) ** 3, dtype=np.float64)
 
 
-class Guesses(NamedTuple):
+class EventGuesses(NamedTuple):
     """How many outputs are guessed to be of the second and of the first input."""
 
     second: int
@@ -106,9 +106,9 @@ class GuessRule:
         """The finite threshold; that of the second input where both are finite."""
         return self.low if math.isinf(self.high) else self.high
 
-    def guesses(self, scores: FloatArray) -> Guesses:
+    def guesses(self, scores: FloatArray) -> EventGuesses:
         """Count the guesses for scores (n,)."""
-        return Guesses(int(np.count_nonzero(scores > self.high)), int(np.count_nonzero(scores <= self.low)))
+        return EventGuesses(int(np.count_nonzero(scores > self.high)), int(np.count_nonzero(scores <= self.low)))
 
 
 def best_rule(
@@ -193,7 +193,7 @@ class Event:
     def __str__(self) -> str:
         return f"{{{self.score} {self.rule or f'> {self.cut.threshold:.6g}'}}}"
 
-    def guesses(self, outputs: NDArray[Any]) -> Guesses:
+    def guesses(self, outputs: NDArray[Any]) -> EventGuesses:
         """Count the mechanism's outputs that the event guesses to be of the second, and of the first input."""
         rule = self.rule or GuessRule(high=self.cut.threshold, low=-math.inf)
         return rule.guesses(self.score.score(outputs))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..threshold import CountingPlan
 from .candidates import candidates
 from .scores import Score
-from .search import Event, Guesses, fix_event
+from .search import Event, EventGuesses, fix_event
 
 Found = TypeVar("Found")
 Look = TypeVar("Look")
@@ -22,8 +22,8 @@ Look = TypeVar("Look")
 class Counted(NamedTuple):
     """What ``n0`` runs without and ``n1`` runs with the unit were guessed to be, and the level at which it is read."""
 
-    out: Guesses
-    within: Guesses
+    out: EventGuesses
+    within: EventGuesses
     n0: int
     n1: int
     alpha: float
@@ -49,13 +49,13 @@ class Trials:
         """Count an event in fresh runs, look by look, and return what is ``measured`` of the counts at the last look,
         or at the one from which ``stop`` wants no further runs.
         """
-        guesses, made = [Guesses(0, 0), Guesses(0, 0)], (0, 0)
+        guesses, made = [EventGuesses(0, 0), EventGuesses(0, 0)], (0, 0)
 
         def at(look: tuple[int, int], share: float) -> Found:
             nonlocal made
             for arm in (0, 1):
                 new = [event.guesses(outputs) for outputs in self.draw(arm, look[arm] - made[arm])]
-                guesses[arm] = Guesses(*map(sum, zip(guesses[arm], *new, strict=True)))
+                guesses[arm] = EventGuesses(*map(sum, zip(guesses[arm], *new, strict=True)))
             made = look
             return measured(Counted(guesses[0], guesses[1], *look, share))
 

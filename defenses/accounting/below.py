@@ -28,7 +28,7 @@ _CELLS, _TAIL, _STEEPEST = 20_000, 9.0, 25.0
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class LossPair:
     """The probabilities of the outcomes of one release under two neighbouring inputs: two arrays ``(k,)`` whose sums
     are at most 1.
 
@@ -41,9 +41,9 @@ class Pair:
     releases: int = 1
     share: float = 1.0
 
-    def swapped(self) -> "Pair":
+    def swapped(self) -> "LossPair":
         """Return the pair with the two inputs exchanged."""
-        return Pair(self.other, self.one, self.releases, self.share)
+        return LossPair(self.other, self.one, self.releases, self.share)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +57,9 @@ class Losses:
     infinite: float
 
     @property
-    def pair(self) -> Pair:
+    def pair(self) -> LossPair:
         """Return a pair of distributions with these privacy losses; an infinite one has no outcome of the other."""
-        return Pair(
+        return LossPair(
             np.append(self.masses, self.infinite), np.append(self.masses * np.exp(np.minimum(-self.losses, 700.0)), 0.0)
         )
 
@@ -83,7 +83,7 @@ class Losses:
         return float(losses[place - 1]) if place else 0.0
 
 
-def composed(pairs: Sequence[Pair], *, reach: float) -> Losses:
+def composed(pairs: Sequence[LossPair], *, reach: float) -> Losses:
     """Return the privacy losses of all releases of all ``pairs`` together, rounded down.
 
     Args:
@@ -107,7 +107,7 @@ def composed(pairs: Sequence[Pair], *, reach: float) -> Losses:
 
 def gaussian_pair(
     shift: float, *, rate: float = 1.0, steps: int = 1, hidden: float = 1.0, replaced: bool = False
-) -> Pair:
+) -> LossPair:
     """Return the probabilities of cells of a Gaussian release, in units of its noise, with and without one row.
 
     Args:
@@ -128,7 +128,7 @@ def gaussian_pair(
     edges[0], edges[-1] = -np.inf, np.inf
     one = _mixture(edges, centres, weights)
     other = _mixture(edges, -centres, weights) if replaced else np.exp(_cells(edges))
-    return Pair(one, other)
+    return LossPair(one, other)
 
 
 def _mixture(edges: FloatArray, centres: FloatArray, weights: FloatArray) -> FloatArray:
@@ -148,19 +148,19 @@ def _cells(edges: FloatArray) -> FloatArray:
         return np.asarray(near + np.log1p(-np.exp(np.minimum(far - near, 0.0))), dtype=np.float64)
 
 
-def _width(pair: Pair) -> float:
+def _width(pair: LossPair) -> float:
     masses, losses = _log_ratio(pair)
     first, last = _window(masses, losses)
     return float(last - first)
 
 
-def _log_ratio(pair: Pair) -> tuple[FloatArray, FloatArray]:
+def _log_ratio(pair: LossPair) -> tuple[FloatArray, FloatArray]:
     """The masses of the outcomes that both inputs can produce, and their losses."""
     both = (pair.one > 1e-300) & (pair.other > 1e-300)
     return pair.one[both], np.log(pair.one[both]) - np.log(pair.other[both])
 
 
-def _rounded(pair: Pair, step: float) -> tuple[int, FloatArray, float]:
+def _rounded(pair: LossPair, step: float) -> tuple[int, FloatArray, float]:
     """The first place on the grid of losses, the masses from there on, and the mass of an infinite loss."""
     masses, losses = _log_ratio(pair)
     infinite = float(pair.one[(pair.one > 1e-300) & (pair.other <= 0)].sum())

@@ -63,7 +63,7 @@ class At:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case(Protection, ABC):
+class ProtectionCase(Protection, ABC):
     """The base class of cases: a protection that also states its claim, by ``prepare``.
 
     Attributes:
@@ -117,7 +117,7 @@ class Case(Protection, ABC):
         return old if old is not None and old.shape == fresh.shape else fresh
 
 
-class Fault(Case, ABC):
+class Fault(ProtectionCase, ABC):
     """A case that breaks one thing of a correct one: ``class X(Fault, Y)`` overrides a method of the case ``Y``, or one
     of its numbers by ``bug``, and states the claim that ``Y`` states with the settings of ``X``.
     """
@@ -131,7 +131,7 @@ class Fault(Case, ABC):
     def correct(cls, plan: Plan) -> Prepared:
         """Calibrate the correct version; both state the same claims."""
         stated = super().prepare(plan)
-        case = next(base for base in cls.__mro__ if issubclass(base, Case) and not issubclass(base, Fault))
+        case = next(base for base in cls.__mro__ if issubclass(base, ProtectionCase) and not issubclass(base, Fault))
         return replace(stated, protection=case(**vars(stated.protection)))
 
     @classmethod
@@ -153,7 +153,7 @@ def layers_of(layout: Layout) -> list[slice]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampledCase(Case, ABC):
+class SampledCase(ProtectionCase, ABC):
     """Gaussian noise on the clipped sum of Poisson-sampled units, of which it claims one (add/remove)."""
 
     noise_multiplier: float = 1.0
@@ -268,7 +268,7 @@ class ClientCase(SampledCase, ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportCase(Case, ABC):
+class ReportCase(ProtectionCase, ABC):
     """Local DP by Gaussian noise on the clipped update. It claims any two reports of one client."""
 
     noise_std: float = 1.0

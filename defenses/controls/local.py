@@ -20,11 +20,11 @@ from ...fl.protection import Context, State
 from ...fl.streams import normal
 from ..accounting.pure import composed_delta
 from ..defense import Prepared
-from .case import At, Case, Fault, ReportCase, lengths_of
+from .case import At, Fault, ProtectionCase, ReportCase, lengths_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class _LocalCase(Case, ABC):
+class _LocalCase(ProtectionCase, ABC):
     """One random coordinate of each report is sent by Duchi's randomised response, at epsilon ``each`` per report."""
 
     each: float = 1.0

@@ -17,11 +17,11 @@ from ..accounting.gaussian import gaussian_curve, gaussian_noise
 from ..defense import Prepared
 from ..secure.distributed_gaussian import DistributedGaussian, DistributedGaussianProtection
 from ..secure.modular_sum import Masks, draw_masks
-from .case import At, Case, ClientCase, Fault, ReportCase, lengths_of
+from .case import At, ClientCase, Fault, ProtectionCase, ReportCase, lengths_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SecureSum(Case, DistributedGaussianProtection):
+class _SecureSum(ProtectionCase, DistributedGaussianProtection):
     """Claims one client (zero-out) against a server that sees masked words, their sum and who takes part."""
 
     def masks(self, invited: Tensor, survived: Tensor, dim: int, rng: np.random.Generator) -> Masks:

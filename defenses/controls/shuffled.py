@@ -16,11 +16,11 @@ from ..accounting.pld import many_curve, many_epsilon
 from ..defense import Prepared
 from ..shuffling.claims import largest_scale
 from ..shuffling.cldp_sgd import CLDPSGDProtection, client_pair
-from .case import At, Case, Fault, ReportCase
+from .case import At, Fault, ProtectionCase, ReportCase
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Shuffled(Case, CLDPSGDProtection):
+class _Shuffled(ProtectionCase, CLDPSGDProtection):
     """One-bit reports of whole updates. It claims one client (replace-one) against the analyser behind the shuffler."""
 
     radius: float = 0.1

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...fl.protection import State
 from ...fl.streams import normal
-from ...fl.transfer.protection import Released, TransferContext, counts_of
+from ...fl.transfer.protection import ReleasedLabels, TransferContext, counts_of
 from ...fl.transfer.task import ABSTAINED
 from ..accounting.votes import VOTE_L1, VOTE_L2, data_dependent_epsilon
 from ..transfer.confident_gnmax import ConfidentGNMax, ConfidentVotes
@@ -104,10 +104,10 @@ class ExactLabelVotes(ConfidentVotes):
 
     def aggregate_votes(
         self, answers: Tensor, context: TransferContext, state: State, rng: np.random.Generator
-    ) -> tuple[Released, State]:
+    ) -> tuple[ReleasedLabels, State]:
         released, state = super().aggregate_votes(answers, context, state, rng)
         exact = counts_of(answers).argmax(-1)
-        return Released(labels=exact.masked_fill(released.labels == ABSTAINED, ABSTAINED)), state
+        return ReleasedLabels(labels=exact.masked_fill(released.labels == ABSTAINED, ABSTAINED)), state
 
 
 class ControlVotesExactLabel(Control, ConfidentGNMax):

@@ -13,7 +13,7 @@ from ...audit.curve import GaussianCurve, mu_from_epsilon
 from ...fl.fields import check_count
 from ...fl.protection import State
 from ...fl.streams import normal
-from ...fl.transfer.protection import Released, TransferContext, TransferProtection, counts_of
+from ...fl.transfer.protection import ReleasedLabels, TransferContext, TransferProtection, counts_of
 from ...fl.transfer.task import ABSTAINED, TransferPlan
 from ..accounting.accountant import ANALYTIC_GAUSSIAN
 from ..accounting.gaussian import gaussian_noise
@@ -45,12 +45,12 @@ class ConfidentVotes(TransferProtection):
 
     def aggregate_votes(
         self, answers: Tensor, context: TransferContext, state: State, rng: np.random.Generator
-    ) -> tuple[Released, State]:
+    ) -> tuple[ReleasedLabels, State]:
         counts = counts_of(answers)
         passed = self.largest(counts, rng) >= self.threshold
         labels = GaussianMax(self.label_noise).noised(counts, rng).argmax(-1)
         released = passed & (passed.cumsum(1) <= self.labels)
-        return Released(labels=labels.masked_fill(~released, ABSTAINED)), state
+        return ReleasedLabels(labels=labels.masked_fill(~released, ABSTAINED)), state
 
     def label_law(self, plan: TransferPlan) -> "ConfidentLaw | None":
         """Return the exact distribution of a released label; None where earlier queries decide whether it is."""

@@ -27,7 +27,7 @@ from ...audit.claim import Adjacency, Claim, Unit, Value
 from ...audit.curve import Curve
 from ...audit.observer import ANSWERS, UPLOADS
 from ...fl.protection import State
-from ...fl.transfer.protection import Released, TransferContext, TransferProtection, counts_of
+from ...fl.transfer.protection import ReleasedLabels, TransferContext, TransferProtection, counts_of
 from ...fl.transfer.task import TransferPlan
 from ..accounting.pure import BASIC_COMPOSITION, EXACT_COMPOSITION
 from ..defense import DefensePart, check_delta, check_epsilon
@@ -246,8 +246,8 @@ class NoisyVotes(TransferProtection):
 
     def aggregate_votes(
         self, answers: Tensor, context: TransferContext, state: State, rng: np.random.Generator
-    ) -> tuple[Released, State]:
-        return Released(labels=self.noised(counts_of(answers), rng).argmax(-1)), state
+    ) -> tuple[ReleasedLabels, State]:
+        return ReleasedLabels(labels=self.noised(counts_of(answers), rng).argmax(-1)), state
 
     def label_law(self, plan: TransferPlan) -> "MaxLaw":
         """Return the exact distribution of a released label."""

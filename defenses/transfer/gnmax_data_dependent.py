@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...audit.arrays import FloatArray
 from ...fl.protection import State
-from ...fl.transfer.protection import Released, TransferContext, counts_of
+from ...fl.transfer.protection import ReleasedLabels, TransferContext, counts_of
 from ...fl.transfer.task import TransferPlan
 from ..accounting.accountant import RENYI, epsilon_at_best_order
 from ..accounting.votes import VOTE_L2, GapBound, SmoothRelease, label_noise
@@ -44,7 +44,7 @@ class PublishedVotes(NoisyVotes):
 
     def aggregate_votes(
         self, answers: Tensor, context: TransferContext, state: State, rng: np.random.Generator
-    ) -> tuple[Released, State]:
+    ) -> tuple[ReleasedLabels, State]:
         released, state = super().aggregate_votes(answers, context, state, rng)
         number = self.number(counts_of(answers), rng)
         return replace(released, numbers={NUMBER: number}), state

@@ -15,7 +15,7 @@ from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.observer import ANSWERS, UPLOADS
 from ...fl.hooks import overrides
-from ...fl.transfer.protection import Released, TransferContext, TransferProtection, released_labels, sent_answers
+from ...fl.transfer.protection import ReleasedLabels, TransferContext, TransferProtection, released_labels, sent_answers
 from ...fl.transfer.task import TransferPlan
 
 Mechanism = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
@@ -107,7 +107,7 @@ def answer_mechanism(protection: TransferProtection, plan: TransferPlan) -> Mech
     return mechanism
 
 
-def _published(released: Released) -> NDArray[Any]:
+def _published(released: ReleasedLabels) -> NDArray[Any]:
     numbers = (number for _, number in sorted(released.numbers.items()))
     columns = [released.labels, *(number.reshape(len(number), -1) for number in numbers)]
     return torch.cat([column.double() for column in columns], dim=1).numpy()

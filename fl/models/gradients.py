@@ -38,7 +38,7 @@ from torch.overrides import TorchFunctionMode
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class GradientRows:
     """The gradients of one parameter, one per sample: ``values (m, *shape)``."""
 
     values: Tensor
@@ -52,9 +52,9 @@ class Rows:
         """Return the weighted sum over samples, ``(numbers,)``; ``weights (m,)``."""
         return weights @ self._flat
 
-    def only(self, chosen: Tensor) -> "Rows":
+    def only(self, chosen: Tensor) -> "GradientRows":
         """Return the contributions of the samples in the mask ``chosen (m,)``."""
-        return Rows(values=self.values[chosen])
+        return GradientRows(values=self.values[chosen])
 
     @property
     def _flat(self) -> Tensor:
@@ -82,16 +82,16 @@ class Factors:
         """Whether ``left`` holds the indices of an embedding."""
         return not self.left.is_floating_point()
 
-    def rows(self) -> Rows:
+    def rows(self) -> GradientRows:
         """Return every sample's gradient, ``(m, groups * a, b)``."""
         samples, groups, _, b = self.right.shape
         if self.looked_up:
             held = self.right.new_zeros(samples, self.a, b)
             index = self.left[:, 0, :, None].expand(-1, -1, b)
-            return Rows(values=held.scatter_add_(1, index, self.right[:, 0]))
-        return Rows(values=(self.left.transpose(2, 3) @ self.right).reshape(samples, groups * self.a, b))
+            return GradientRows(values=held.scatter_add_(1, index, self.right[:, 0]))
+        return GradientRows(values=(self.left.transpose(2, 3) @ self.right).reshape(samples, groups * self.a, b))
 
-    def cheapest(self) -> "Rows | Factors":
+    def cheapest(self) -> "GradientRows | Factors":
         """Return the rows where they need less memory than the inner products of all pairs of positions."""
         positions, b = self.right.shape[2:]
         return self.rows() if self.a * b <= 2 * positions**2 else self
@@ -123,7 +123,7 @@ class Factors:
         return Factors(left=self.left[chosen], right=self.right[chosen], a=self.a)
 
 
-Contribution = Rows | Factors
+Contribution = GradientRows | Factors
 
 
 def together(uses: Sequence[Contribution]) -> Contribution:
@@ -136,7 +136,7 @@ def together(uses: Sequence[Contribution]) -> Contribution:
     factors = [use for use in uses if isinstance(use, Factors)]
     if len(factors) < len(uses):
         rows = [use.rows() if isinstance(use, Factors) else use for use in uses]
-        return Rows(values=torch.stack([row.values.flatten(1) for row in rows]).sum(0))
+        return GradientRows(values=torch.stack([row.values.flatten(1) for row in rows]).sum(0))
     # More positions of the same product; an embedding's indices become one-hot vectors beside a linear layer's.
     if not all(use.looked_up for use in factors):
         factors = [_dense(use) for use in factors]
@@ -183,7 +183,10 @@ def contributions(layer: nn.Module, inputs: Tensor, slopes: Tensor) -> dict[str,
 
 def _linear(layer: Any, inputs: Tensor, slopes: Tensor) -> dict[str, Contribution]:
     left, right = (part.reshape(len(part), 1, -1, part.shape[-1]) for part in (slopes, inputs))
-    return {"weight": Factors(left=left, right=right, a=layer.out_features), "bias": Rows(values=left.sum((1, 2)))}
+    return {
+        "weight": Factors(left=left, right=right, a=layer.out_features),
+        "bias": GradientRows(values=left.sum((1, 2))),
+    }
 
 
 def _embedding(layer: Any, inputs: Tensor, slopes: Tensor) -> dict[str, Contribution]:
@@ -203,7 +206,7 @@ def _convolution(layer: Any, inputs: Tensor, slopes: Tensor) -> dict[str, Contri
     left = slopes.reshape(len(slopes), inner, groups, -1, places).permute(0, 2, 1, 4, 3)
     a, b = left.shape[-1], right.shape[-1]
     left, right = left.reshape(len(slopes), groups, -1, a), right.reshape(len(slopes), groups, -1, b)
-    return {"weight": Factors(left=left, right=right, a=a), "bias": Rows(values=left.sum(2).flatten(1))}
+    return {"weight": Factors(left=left, right=right, a=a), "bias": GradientRows(values=left.sum(2).flatten(1))}
 
 
 def _windows(layer: Any, images: Tensor) -> Tensor:
@@ -224,7 +227,10 @@ def _windows(layer: Any, images: Tensor) -> Tensor:
 def _group_norm(layer: Any, inputs: Tensor, slopes: Tensor) -> dict[str, Contribution]:
     plain = F.group_norm(inputs.flatten(0, 1), layer.num_groups, eps=layer.eps).view_as(inputs)
     others = (1, *range(3, inputs.ndim))
-    return {"weight": Rows(values=(slopes * plain).sum(others)), "bias": Rows(values=slopes.sum(others))}
+    return {
+        "weight": GradientRows(values=(slopes * plain).sum(others)),
+        "bias": GradientRows(values=slopes.sum(others)),
+    }
 
 
 def _trailing_norm(layer: Any, inputs: Tensor, slopes: Tensor) -> dict[str, Contribution]:
@@ -234,7 +240,7 @@ def _trailing_norm(layer: Any, inputs: Tensor, slopes: Tensor) -> dict[str, Cont
     else:
         plain = F.rms_norm(inputs, shape, eps=layer.eps)
     rows = {"weight": slopes * plain, "bias": slopes}
-    return {name: Rows(values=row.reshape(len(row), -1, *shape).sum(1)) for name, row in rows.items()}
+    return {name: GradientRows(values=row.reshape(len(row), -1, *shape).sum(1)) for name, row in rows.items()}
 
 
 _APPLIED: Mapping[type[nn.Module], Callable[..., Tensor]] = {
@@ -436,7 +442,7 @@ def _mapped(target: SampleLoss, trace: _Trace, fixed: Mapping[str, Tensor], *par
     gradients = vmap(grad(one, argnums=(0, 1), has_aux=True), in_dims=(0, None, *[0] * len(parts)))
     with _differentiable():
         (rows, slopes), inputs = gradients(outside, shifts, *parts)
-    uses: dict[str, list[Contribution]] = {name: [Rows(values=row)] for name, row in rows.items()}
+    uses: dict[str, list[Contribution]] = {name: [GradientRows(values=row)] for name, row in rows.items()}
     for (layer, _), given, slope in zip(trace.calls, inputs, slopes, strict=True):
         own = target.own(layer)
         for local, part in contributions(layer, given.detach(), slope.detach()).items():
@@ -451,7 +457,9 @@ def _of_one(target: SampleLoss, fixed: Mapping[str, Tensor], *case: Tensor) -> B
         loss = target.loss(leaves, *case)
     found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
     return {
-        name: Rows(values=row.detach().unsqueeze(0)) for name, row in zip(leaves, found, strict=True) if row is not None
+        name: GradientRows(values=row.detach().unsqueeze(0))
+        for name, row in zip(leaves, found, strict=True)
+        if row is not None
     }
 
 

@@ -225,7 +225,7 @@ class Dropout(nn.Module):
         return kept / (1 - self.rate)
 
 
-class Chain(nn.Sequential):
+class LayerChain(nn.Sequential):
     """A sequence of layers that forwards the given dropout factors, or seeds, to the layer that takes them.
 
     ``dropout``: the factors, None at evaluation.

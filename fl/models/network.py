@@ -27,7 +27,7 @@ from ..layout import Layout
 from ..objective import CLASSIFICATION, NEXT_TOKEN, OBJECTIVES, SEGMENTATION, Objective, objective_of
 from .admission import batch_norms
 from .gradients import SampleLoss, Weigh, clipped_sum_of, differentiable_twice, is_mapped, report_loop, sample_rows
-from .layers import Chain, Normalisation, SeededModel, dropout_of, planted
+from .layers import LayerChain, Normalisation, SeededModel, dropout_of, planted
 from .sample_gradients import is_known, sample_gradients
 from .sample_gradients import logits as known_logits
 from .small_models import (
@@ -303,7 +303,7 @@ class Network:
         Mean and (biased) variance per channel, ``(n, 2, channels)`` for each batch norm; differentiable. Raises
         ValueError for a model that is not a chain of layers.
         """
-        if not isinstance(self.module, Chain):
+        if not isinstance(self.module, LayerChain):
             raise ValueError(
                 f"the statistics of batch norm are known for a chain of layers only; model {self.model} is none"
             )

@@ -15,7 +15,7 @@ from torch.nn.functional import conv2d, linear, pad
 
 from ..layout import Layout
 from ..objective import Objective
-from .layers import Chain, Dropout, Normalise
+from .layers import Dropout, LayerChain, Normalise
 
 _PLAIN = (nn.ReLU, nn.LeakyReLU, nn.Sigmoid, nn.Tanh, nn.MaxPool2d, nn.Flatten, Dropout, Normalise)
 """Layers without parameters that treat each sample by itself."""
@@ -39,7 +39,7 @@ def is_known(module: nn.Module) -> bool:
 
     It supports a chain of plain convolutions, linear layers, activations, pools and dropout.
     """
-    return isinstance(module, Chain) and all(_is_known(layer) for layer in module)
+    return isinstance(module, LayerChain) and all(_is_known(layer) for layer in module)
 
 
 def sample_gradients(

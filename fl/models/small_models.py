@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ...audit.parts import call, find_outside, names_in, part_in
 from ..streams import seeded, uniform
 from .admission import prepared
-from .layers import Chain, ImprintLayer, Normalisation, Normalise, with_seeded_dropout
+from .layers import ImprintLayer, LayerChain, Normalisation, Normalise, with_seeded_dropout
 
 _FOLDER = f"{__package__}.architectures"
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
@@ -201,6 +201,6 @@ def _called(
 
 def _normalised(model: nn.Module, constants: Normalisation, name: str) -> nn.Module:
     """The model with the normalisation as its first layer, or its second after the server's imprint layer."""
-    layers = list(model.named_children()) if isinstance(model, Chain) else [(name, model)]
+    layers = list(model.named_children()) if isinstance(model, LayerChain) else [(name, model)]
     layers.insert(1 if isinstance(layers[0][1], ImprintLayer) else 0, ("normalise", Normalise(constants)))
-    return Chain(OrderedDict(layers))
+    return LayerChain(OrderedDict(layers))

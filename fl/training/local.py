@@ -227,7 +227,7 @@ class Lot:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class LocalStep:
     """One local step: direction ``(R, d)``, drawn samples ``(R, n)``, and the result ``(R, k)`` of a query."""
 
     direction: Tensor
@@ -322,7 +322,7 @@ class LocalTrainer(ABC):
         given = [None if part is None else moved_numbers(part, self.device) for part in (shared, kept)]
         local, local_state = start, algorithm.start(start, *given)
         held = self.held(client)
-        taken: list[Step] = []
+        taken: list[LocalStep] = []
         for number in range(algorithm.local_steps):
             step = self.step(local, self.lot(held, client, context, number), context, state)
             local, local_state = algorithm.step(local, step.direction, local_state)
@@ -379,7 +379,7 @@ class LocalTrainer(ABC):
         row = self._planted_update(client, context.round)
         return None if row is None else LocalResult(update=row.to(model).expand_as(model), lots=[])
 
-    def recorded(self, client: int, context: Context, taken: Sequence[Step]) -> dict[str, Any]:
+    def recorded(self, client: int, context: Context, taken: Sequence[LocalStep]) -> dict[str, Any]:
         """Return the lots and the results of queries of a client's steps, as fields of a ``LocalResult``."""
         answers = [step.answer for step in taken if step.answer is not None]
         return {
@@ -430,7 +430,7 @@ class LocalTrainer(ABC):
         """Whether the direction of a lot is its mean gradient, with which no hook has to do."""
         return not self.protection.per_sample and lot.planted is None
 
-    def step(self, local: Tensor, lot: Lot, context: Context, state: State) -> Step:
+    def step(self, local: Tensor, lot: Lot, context: Context, state: State) -> LocalStep:
         """Return the step of a client at ``local (R, d)`` along the direction that the protection's hooks give."""
         if not self.takes_mean(lot) and sums_by_norm(self.protection, self.task.network):
             return self._by_norm(local, lot, context, state)
@@ -439,7 +439,7 @@ class LocalTrainer(ABC):
         with self.exactly():
             if self.takes_mean(lot):
                 direction = self.network.gradient(local, images, labels, weights, dropout)
-                return Step(direction=direction, drawn=lot.mask)
+                return LocalStep(direction=direction, drawn=lot.mask)
             rows = self.network.sample_gradients(local, images, labels, dropout)
         return self.protected(rows, lot, context, state)
 
@@ -457,7 +457,7 @@ class LocalTrainer(ABC):
         """Return the context in which gradients are computed."""
         return nullcontext() if self.device == CPU else exact_convolutions()
 
-    def _by_norm(self, local: Tensor, lot: Lot, context: Context, state: State) -> Step:
+    def _by_norm(self, local: Tensor, lot: Lot, context: Context, state: State) -> LocalStep:
         # On the CPU, because a hook weighs the samples in the middle of the computation.
         local = moved(local, CPU)
         client, real = lot.client, lot.real
@@ -468,9 +468,9 @@ class LocalTrainer(ABC):
         rng = self._generator("local noise", client, context, lot.step)
         direction = self.protection.noised_sum(total, client, context, state, rng)
         direction = check_returned("noised_sum", direction, local)
-        return Step(direction=moved(direction, self.device), drawn=lot.mask)
+        return LocalStep(direction=moved(direction, self.device), drawn=lot.mask)
 
-    def protected(self, rows: Tensor, lot: Lot, context: Context, state: State) -> Step:
+    def protected(self, rows: Tensor, lot: Lot, context: Context, state: State) -> LocalStep:
         """Return the step along what the protection's hooks make of a lot's gradients, ``rows (R, L, d)``."""
         rows = moved(rows, CPU)
         client, real, planted = lot.client, lot.real, lot.planted
@@ -482,7 +482,7 @@ class LocalTrainer(ABC):
             rows, real, context = self._in_order(rows, real, context, len(planted))
         draws = partial(self._generator, client=client, context=context, step=lot.step)
         made = released(self.protection, rows, real, client, context, state, draws)
-        return Step(direction=moved(made.direction, self.device), drawn=lot.mask, answer=made.answer)
+        return LocalStep(direction=moved(made.direction, self.device), drawn=lot.mask, answer=made.answer)
 
     def _with_owners(self, lot: Lot, context: Context) -> Context:
         return replace(context, owners=lot.held.owners_of(lot.chosen, 0 if lot.planted is None else len(lot.planted)))

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..hooks import Recorder
 from ..streams import Streams
-from .protection import Released, TransferContext, TransferProtection, released_labels, sent_answers
+from .protection import ReleasedLabels, TransferContext, TransferProtection, released_labels, sent_answers
 from .recorder import TransferEvent
 from .task import ABSTAINED, Lessons, TransferPlan, TransferTask, trained
 
@@ -102,7 +102,7 @@ def teacher_logits(
 
 def answered(
     logits: Tensor, plan: TransferPlan, protection: TransferProtection, streams: Streams, *, block: int, world: int
-) -> tuple[Tensor, Released]:
+) -> tuple[Tensor, ReleasedLabels]:
     """Return what the teachers send, ``(R, teachers, queries, m)``, and what the student is given.
 
     ``logits``: (R, teachers, queries, classes).
@@ -116,7 +116,13 @@ def answered(
 
 
 def students(
-    data: TransferTask, plan: TransferPlan, released: Released, streams: Streams, *, block: int = 0, world: int = 0
+    data: TransferTask,
+    plan: TransferPlan,
+    released: ReleasedLabels,
+    streams: Streams,
+    *,
+    block: int = 0,
+    world: int = 0,
 ) -> Tensor:
     """Train one student per run on the released labels and return them, ``(R, d)``.
 

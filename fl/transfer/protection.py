@@ -55,7 +55,7 @@ class TransferContext:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Released:
+class ReleasedLabels:
     """What the student is given.
 
     Args:
@@ -90,13 +90,13 @@ class TransferProtection(Hooks):
 
     def aggregate_votes(
         self, answers: Tensor, context: TransferContext, state: State, rng: np.random.Generator
-    ) -> tuple[Released, State]:
+    ) -> tuple[ReleasedLabels, State]:
         """Turn the answers of all teachers, ``(R, teachers, queries, m)``, into what the student is given, and return
         the public state after it.
 
         By default it is the label with the largest sum of answers, the first one of equal sums.
         """
-        return Released(labels=counts_of(answers).argmax(-1)), state
+        return ReleasedLabels(labels=counts_of(answers).argmax(-1)), state
 
     def answer_law(self, plan: TransferPlan) -> AnswerLaw | None:
         """Return the distribution of a teacher's answer; None where the defense publishes none."""
@@ -147,7 +147,7 @@ def sent_answers(
 
 def released_labels(
     protection: TransferProtection, answers: Tensor, context: TransferContext, state: State, rng: np.random.Generator
-) -> Released:
+) -> ReleasedLabels:
     """Return what the student is given, from answers ``(R, teachers, queries, m)``.
 
     Raises:
@@ -155,9 +155,9 @@ def released_labels(
             numbers with one row per run, and a state.
     """
     found: Any = protection.aggregate_votes(answers, context, state, rng)
-    right = isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Released)
+    right = isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], ReleasedLabels)
     _require("aggregate_votes", right, "a tuple (Released(labels=...), state)", found)
-    released: Released = found[0]
+    released: ReleasedLabels = found[0]
     _check_labels(released.labels, context)
     for name, number in released.numbers.items():
         right = isinstance(number, Tensor) and number.ndim >= 1 and len(number) == context.replicas

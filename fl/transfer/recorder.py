@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from ...audit.observer import ANSWERS, FINAL_MODEL, UPLOADS, Observer
-from .protection import Released
+from .protection import ReleasedLabels
 from .task import TransferPlan
 
 
@@ -24,7 +24,7 @@ class TransferView:
     plan: TransferPlan
     public_images: Tensor
     answers: Tensor | None
-    released: Released | None
+    released: ReleasedLabels | None
     final_model: Tensor
 
     def of_run(self, number: int) -> "TransferView":
@@ -32,7 +32,7 @@ class TransferView:
         one, released = slice(number, number + 1), self.released
         if released is not None:
             numbers = {name: value[one] for name, value in released.numbers.items()}
-            released = Released(labels=released.labels[one], numbers=numbers)
+            released = ReleasedLabels(labels=released.labels[one], numbers=numbers)
         answers = None if self.answers is None else self.answers[one]
         return replace(self, answers=answers, released=released, final_model=self.final_model[one])
 
@@ -53,7 +53,7 @@ class TransferEvent:
     public_images: Tensor
     logits: Tensor
     answers: Tensor
-    released: Released
+    released: ReleasedLabels
     final_model: Tensor
 
 
@@ -97,7 +97,7 @@ class AnswerRecorder:
         return kept.detach().clone()
 
 
-def _copy(released: Released) -> Released:
+def _copy(released: ReleasedLabels) -> ReleasedLabels:
     return replace(
         released,
         labels=released.labels.clone(),

@@ -4,7 +4,7 @@ from ...checks.canaries import CANARIES
 from .canary_replicas import CanaryMethod
 
 
-class DataCanary(CanaryMethod):
+class DataCanaryMethod(CanaryMethod):
     """An audit method that adds a canary sample to the training data; one half of the runs chooses the score threshold,
     the other half tests it.
     """
@@ -17,4 +17,4 @@ class DataCanary(CanaryMethod):
         return canary in self.canaries or canary not in CANARIES
 
 
-METHOD = DataCanary()
+METHOD = DataCanaryMethod()

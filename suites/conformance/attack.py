@@ -21,7 +21,18 @@ from ...fl.recorder import LotRecorder, View, ViewRecorder
 from ...fl.streams import Streams
 from ...fl.task import Task
 from ..attacking.worst_case import worst_case_hypotheses
-from .check import Check, Fault, Subject, built, can_be_sent, equal, no_global_randomness, require, toy_plan, toy_task
+from .check import (
+    CheckedPart,
+    ConformanceCheck,
+    NotConforming,
+    built,
+    can_be_sent,
+    equal,
+    no_global_randomness,
+    require,
+    toy_plan,
+    toy_task,
+)
 
 _SURROUNDINGS: tuple[tuple[Spec, Protection], ...] = (
     ("logistic", Protection()),
@@ -44,7 +55,7 @@ class Observed:
     task: Task
 
 
-def runs(subject: Subject) -> str | None:
+def runs(subject: CheckedPart) -> str | None:
     """It runs on a small federation and returns evidence in the setting of its observer."""
     attack: Attack = subject.make()
     seen = _observed(attack)
@@ -66,7 +77,7 @@ def runs(subject: Subject) -> str | None:
     return type(evidence).__name__
 
 
-def looks(subject: Subject) -> str | None:
+def looks(subject: CheckedPart) -> str | None:
     """Evidence from other runs differs, unless it is marked as a null attack."""
     attack: Attack = subject.make()
     seen = _observed(attack)
@@ -77,7 +88,7 @@ def looks(subject: Subject) -> str | None:
     return None
 
 
-def deterministic(subject: Subject) -> str | None:
+def deterministic(subject: CheckedPart) -> str | None:
     """Equal generators give equal evidence and equal candidates, and no global generator is used."""
     attack: Attack = subject.make()
     seen = _observed(attack)
@@ -94,7 +105,7 @@ def deterministic(subject: Subject) -> str | None:
     return None
 
 
-def inputs_kept(subject: Subject) -> str | None:
+def inputs_kept(subject: CheckedPart) -> str | None:
     """It changes nothing of what it is given."""
     attack: Attack = subject.make()
     seen = _observed(attack)
@@ -110,7 +121,7 @@ def _given(seen: Observed) -> list[Any]:
     return [seen.view.final_model, seen.knowledge.public_images, seen.knowledge.public_labels, *rounds]
 
 
-def blind_to_the_truth(subject: Subject) -> str | None:
+def blind_to_the_truth(subject: CheckedPart) -> str | None:
     """Replacing the truth after the run changes nothing of its evidence."""
     attack: Attack = subject.make()
     seen = _observed(attack)
@@ -123,7 +134,7 @@ def blind_to_the_truth(subject: Subject) -> str | None:
     return None
 
 
-def null_case(subject: Subject) -> str | None:
+def null_case(subject: CheckedPart) -> str | None:
     """On models that never saw the candidates, its scores do not separate members from others."""
     attack: Attack = subject.make()
     seen = _observed(attack)
@@ -141,7 +152,7 @@ def null_case(subject: Subject) -> str | None:
     return f"AUC {share:.2f} on other models, {own:.2f} on those that trained on the members"
 
 
-def less_is_refused(subject: Subject) -> str | None:
+def less_is_refused(subject: CheckedPart) -> str | None:
     """It refuses a view that lacks what its observer sees, with a ValueError."""
     attack: Attack = subject.make()
     seen = _observed(attack)
@@ -152,7 +163,7 @@ def less_is_refused(subject: Subject) -> str | None:
         _evidence(attack, dataclasses.replace(seen, view=dataclasses.replace(seen.view, rounds=blind)))
     except ValueError:
         return None
-    raise Fault("it returned evidence from a view without models and uploads")
+    raise NotConforming("it returned evidence from a view without models and uploads")
 
 
 def _observed(attack: Attack, seed: int = 0) -> Observed:
@@ -203,7 +214,7 @@ def _evidence(attack: Attack, seen: Observed) -> Evidence:
         attack = dataclasses.replace(attack, iterations=3)  # type: ignore[call-arg]
     found = attack.run(seen.view, seen.knowledge, np.random.default_rng(0))
     if not hasattr(found, "setting"):
-        raise Fault(f"run must return evidence, such as CandidateScores, got {type(found).__name__}")
+        raise NotConforming(f"run must return evidence, such as CandidateScores, got {type(found).__name__}")
     return found
 
 
@@ -220,7 +231,7 @@ def _auc(scores: np.ndarray, member: np.ndarray) -> tuple[float, float]:
     return float(roc_auc_score(member, values)), ((len(values) + 1) / (12 * pairs)) ** 0.5
 
 
-ATTACK_CHECKS: tuple[Check, ...] = (
+ATTACK_CHECKS: tuple[ConformanceCheck, ...] = (
     built,
     runs,
     deterministic,

@@ -13,19 +13,19 @@ from ...fl.engine import run_federation
 from ...fl.protection import Protection
 from ...fl.streams import Streams
 from ...fl.training.local import Batch
-from .check import Check, Subject, built, equal, no_global_randomness, require, toy_plan, toy_task
+from .check import CheckedPart, ConformanceCheck, built, equal, no_global_randomness, require, toy_plan, toy_task
 
 _LENGTH = 10.0
 
 
-def canary_fits(subject: Subject) -> str | None:
+def canary_fits(subject: CheckedPart) -> str | None:
     """It gives a canary of each unit and adjacency that an audit covers, or refuses it with a ValueError."""
     made = [name for name in sorted(COVERED) if _canary_canary(subject, *name) is not None]
     require(made, "it refused every unit and adjacency")
     return ", ".join(f"{unit} {adjacency}" for unit, adjacency in made)
 
 
-def canary_finite(subject: Subject) -> str | None:
+def canary_finite(subject: CheckedPart) -> str | None:
     """Its vectors are finite, single precision and not zero; its images are in [0, 1]."""
     for unit, adjacency in sorted(COVERED):
         canary = _canary_canary(subject, unit, adjacency)
@@ -39,7 +39,7 @@ def canary_finite(subject: Subject) -> str | None:
     return None
 
 
-def canary_deterministic(subject: Subject) -> str | None:
+def canary_deterministic(subject: CheckedPart) -> str | None:
     """Equal streams give equal canaries."""
     for unit, adjacency in sorted(COVERED):
         with no_global_randomness():
@@ -48,7 +48,7 @@ def canary_deterministic(subject: Subject) -> str | None:
     return None
 
 
-def canary_trains(subject: Subject) -> str | None:
+def canary_trains(subject: CheckedPart) -> str | None:
     """A small federation runs with it and without it, and its models then differ."""
     task = toy_task().with_inert(1)
     plan = toy_plan(task)
@@ -64,7 +64,7 @@ def canary_trains(subject: Subject) -> str | None:
     return None
 
 
-def _canary_canary(subject: Subject, unit: Unit, adjacency: Adjacency) -> Canary | DataCanary | None:
+def _canary_canary(subject: CheckedPart, unit: Unit, adjacency: Adjacency) -> Canary | DataCanary | None:
     task, kind = toy_task().with_inert(1), subject.make()
     inputs = CanaryInputs(
         unit=unit, adjacency=adjacency, length=_LENGTH, task=task, plan=toy_plan(task), streams=Streams(0)
@@ -85,14 +85,14 @@ def _canary_same(first: Canary | DataCanary | None, again: Canary | DataCanary |
     return equal({**vars(first)}, {**vars(again)})
 
 
-CANARY_CHECKS: tuple[Check, ...] = (built, canary_fits, canary_finite, canary_deterministic, canary_trains)
+CANARY_CHECKS: tuple[ConformanceCheck, ...] = (built, canary_fits, canary_finite, canary_deterministic, canary_trains)
 
 
 REPEATS = 200
 _TRIALS, _LEAK = 4000, 8.0
 
 
-def estimator_same_again(subject: Subject) -> str | None:
+def estimator_same_again(subject: CheckedPart) -> str | None:
     """Equal evidence gives an equal bound, which is a number >= 0."""
     estimator: Estimator = subject.make()
     with no_global_randomness():
@@ -102,7 +102,7 @@ def estimator_same_again(subject: Subject) -> str | None:
     return first.kind.value
 
 
-def estimator_known_answers(subject: Subject) -> str | None:
+def estimator_known_answers(subject: CheckedPart) -> str | None:
     """It finds a leak, and does not exceed the epsilon of a mechanism that is known."""
     estimator: Estimator = subject.make()
     law = _estimator_law(estimator)
@@ -119,7 +119,7 @@ def estimator_known_answers(subject: Subject) -> str | None:
     return f"{found.epsilon_low:.3g} where epsilon is {law.epsilon:.3g}, {leaking.epsilon_low:.3g} with less noise"
 
 
-def estimator_error_rate(subject: Subject) -> str | None:
+def estimator_error_rate(subject: CheckedPart) -> str | None:
     """It refutes true claims no more often than alpha, and handles degenerate scores."""
     estimator: Estimator = subject.make()
     rows = list(calibrate(repeats=REPEATS, only=[estimator]))
@@ -141,4 +141,9 @@ def _estimator_measured(estimator: Estimator, *, leak: float) -> Measurement:
     return found
 
 
-ESTIMATOR_CHECKS: tuple[Check, ...] = (built, estimator_same_again, estimator_known_answers, estimator_error_rate)
+ESTIMATOR_CHECKS: tuple[ConformanceCheck, ...] = (
+    built,
+    estimator_same_again,
+    estimator_known_answers,
+    estimator_error_rate,
+)

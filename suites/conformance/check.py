@@ -38,12 +38,12 @@ _FIRST = 2
 """Checks at the start of each list that all later ones depend on: the part can be built, and it runs."""
 
 
-class Fault(ValueError):
+class NotConforming(ValueError):
     """What a conformance check found wrong with a part, in one sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class CheckedPart:
     """The part under test.
 
     Args:
@@ -56,7 +56,7 @@ class Subject:
     make: Callable[[], Any]
 
 
-Check = Callable[[Subject], str | None]
+ConformanceCheck = Callable[[CheckedPart], str | None]
 """Raises `Fault`, or any exception, where the part does not conform; returns a remark or None. The first line of its
 docstring states what the part must do."""
 
@@ -81,7 +81,9 @@ class CheckOutcome:
         return f"{'ok    ' if self.passed else 'FAULT '} {self.name}{f': {self.remark}' if self.remark else ''}"
 
 
-def run_checks(checks: Sequence[Check], subject: Subject, *, limit: float = LIMIT) -> Iterator[CheckOutcome]:
+def run_checks(
+    checks: Sequence[ConformanceCheck], subject: CheckedPart, *, limit: float = LIMIT
+) -> Iterator[CheckOutcome]:
     """Run checks one after the other; yield the outcome of each. A part that cannot be built or run at all ends the
     list.
     """
@@ -93,13 +95,13 @@ def run_checks(checks: Sequence[Check], subject: Subject, *, limit: float = LIMI
             return
 
 
-def _run(check: Check, subject: Subject, limit: float) -> CheckOutcome:
+def _run(check: ConformanceCheck, subject: CheckedPart, limit: float) -> CheckOutcome:
     name = (check.__doc__ or check.__name__).partition("\n")[0].strip().rstrip(".")
     started = time.monotonic()
     try:
         with _time_limit(limit), _own_warnings() as slow:
             remark = check(subject) or ""
-    except Fault as fault:
+    except NotConforming as fault:
         return CheckOutcome(name=name, passed=False, remark=str(fault))
     except (Exception, SystemExit) as error:
         text = " ".join(described(error).split())
@@ -133,7 +135,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
         return
 
     def stop(*_: object) -> None:
-        raise Fault(f"it was stopped after the limit of {seconds:g} s")
+        raise NotConforming(f"it was stopped after the limit of {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -151,7 +153,7 @@ def no_global_randomness() -> Iterator[None]:
     yield
     for name, state in global_states().items():
         if state != before[name]:
-            raise Fault(f"it used the global random generator of {name}; it must use only what it is given")
+            raise NotConforming(f"it used the global random generator of {name}; it must use only what it is given")
 
 
 def equal(first: object, second: object) -> bool:
@@ -170,7 +172,7 @@ def equal(first: object, second: object) -> bool:
 def require(condition: object, fault: str) -> None:
     """Raise Fault with this text unless the condition holds."""
     if not condition:
-        raise Fault(fault)
+        raise NotConforming(fault)
 
 
 def check_repeated_claims(first: Sequence[Claim], again: Sequence[Claim]) -> None:
@@ -203,7 +205,7 @@ def check_repeated_evidence(run: Callable[[], Any]) -> None:
     require(first is None or equal(vars(first), vars(again)), "equal generators give other evidence")
 
 
-def built(subject: Subject) -> str | None:
+def built(subject: CheckedPart) -> str | None:
     """It is found and can be built."""
     subject.make()  # Once before: the first import of a library may draw the name of a temporary file.
     with no_global_randomness():
@@ -211,12 +213,12 @@ def built(subject: Subject) -> str | None:
     return None
 
 
-def can_be_sent(subject: Subject) -> str | None:
+def can_be_sent(subject: CheckedPart) -> str | None:
     """It can be sent to a worker process."""
     try:
         pickle.dumps(subject.make())
     except Exception as error:
-        raise Fault(f"it cannot be pickled: {described(error)}") from error
+        raise NotConforming(f"it cannot be pickled: {described(error)}") from error
     return None
 
 

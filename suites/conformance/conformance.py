@@ -27,7 +27,7 @@ from ..config.part_files import own_parts
 from ..config.source import ConfigError
 from .attack import ATTACK_CHECKS
 from .audit_parts import CANARY_CHECKS, ESTIMATOR_CHECKS
-from .check import LIMIT, Check, CheckOutcome, Subject, run_checks
+from .check import LIMIT, CheckedPart, CheckOutcome, ConformanceCheck, run_checks
 from .defense import DEFENSE_CHECKS
 from .federation_parts import ALGORITHM_CHECKS, DATASET_CHECKS, MODEL_CHECKS, PARTITION_CHECKS, SAMPLING_CHECKS
 from .other_federations import (
@@ -44,7 +44,7 @@ SAMPLING: dict[str, Any] = {
     "epoch": {"epoch": 4},
 }
 """The catalogue's sampling rules with the amounts at which they are checked."""
-_CHECKS: dict[str, tuple[Check, ...]] = {
+_CHECKS: dict[str, tuple[ConformanceCheck, ...]] = {
     "dataset": DATASET_CHECKS,
     "model": MODEL_CHECKS,
     "algorithm": ALGORITHM_CHECKS,
@@ -102,7 +102,7 @@ def check_part(
 
 def checks_and_subject(
     name: str, *, kind: str | None = None, options: Mapping[str, Any] | None = None
-) -> tuple[tuple[Check, ...], Subject]:
+) -> tuple[tuple[ConformanceCheck, ...], CheckedPart]:
     """Return the conformance checks of a part's kind, and the part to give to them.
 
     Raises:
@@ -114,11 +114,11 @@ def checks_and_subject(
         raise ConfigError(f"unknown kind of part {kind!r}; known: {nearest(kind, KINDS)}")
     found, given = kind, dict(options or {})
     _find(found, name)
-    subject = Subject(kind=found, name=name, options=given, make=lambda: _make(found, name, given))
+    subject = CheckedPart(kind=found, name=name, options=given, make=lambda: _make(found, name, given))
     return _of_other_federations(found, name) or _CHECKS[found], subject
 
 
-def _of_other_federations(kind: str, name: str) -> tuple[Check, ...]:
+def _of_other_federations(kind: str, name: str) -> tuple[ConformanceCheck, ...]:
     """The checks of a part of vertical federations or of transfers; empty for other parts."""
     if kind not in ("attack", "defense"):
         return ()

@@ -21,9 +21,9 @@ from ...fl.task import Task
 from ...fl.training.local import Batch
 from ..mutation.versions import FederatedVersions
 from .check import (
-    Check,
-    Fault,
-    Subject,
+    CheckedPart,
+    ConformanceCheck,
+    NotConforming,
     built,
     can_be_sent,
     check_repeated_claims,
@@ -47,7 +47,7 @@ _LOTS = (Full(), Poisson(0.3), FixedSize(1))
 """Algorithms and lots that are tried in turn, until the defense accepts a plan."""
 
 
-def prepares(subject: Subject) -> str | None:
+def prepares(subject: CheckedPart) -> str | None:
     """It prepares a protection and claims for a plan, or refuses the plan with a ValueError."""
     defense: Defense = subject.make()
     _, plan, prepared = _prepared(defense)
@@ -58,13 +58,13 @@ def prepares(subject: Subject) -> str | None:
     return f"under {type(plan.algorithm).__name__}: {words}"
 
 
-def claims_repeat(subject: Subject) -> str | None:
+def claims_repeat(subject: CheckedPart) -> str | None:
     """Its claims are the same at every preparation and survive being written and read."""
     check_repeated_claims(*(_prepared(subject.make())[2].claims for _ in range(2)))
     return None
 
 
-def trains(subject: Subject) -> str | None:
+def trains(subject: CheckedPart) -> str | None:
     """A small federation trains under it, with finite numbers of the right shape."""
     task, plan, prepared = _prepared(subject.make())
     final = _trained(task, plan, prepared, seed=1)
@@ -75,7 +75,7 @@ def trains(subject: Subject) -> str | None:
     return None
 
 
-def deterministic(subject: Subject) -> str | None:
+def deterministic(subject: CheckedPart) -> str | None:
     """Equal streams give equal runs, no global generator is used, and it keeps nothing between runs."""
     task, plan, prepared = _prepared(subject.make())
     before = copy.deepcopy(vars(prepared.protection))
@@ -86,7 +86,7 @@ def deterministic(subject: Subject) -> str | None:
     return None
 
 
-def replicas_first(subject: Subject) -> str | None:
+def replicas_first(subject: CheckedPart) -> str | None:
     """Replicas come first in every tensor, and each has noise of its own."""
     task, plan, prepared = _prepared(subject.make())
     noisy = any(claim.epsilon < float("inf") for claim in prepared.claims)
@@ -98,7 +98,7 @@ def replicas_first(subject: Subject) -> str | None:
     return None if noisy else "not checked: it states no claim"
 
 
-def sums_as_stated(subject: Subject) -> str | None:
+def sums_as_stated(subject: CheckedPart) -> str | None:
     """Where it states what its aggregate needs of the reports, a cohort in blocks has the aggregate of one matrix."""
     task, plan, prepared = _prepared(subject.make(), count=27)
     protection = prepared.protection
@@ -127,7 +127,7 @@ def _aggregate(task: Task, plan: Plan, protection: Protection, *, in_blocks: boo
     return turn.aggregate
 
 
-def claims_hold(subject: Subject) -> str | None:
+def claims_hold(subject: CheckedPart) -> str | None:
     """Its messages, noise and published law agree with its claims (the implementation checks of an audit)."""
     defense: Defense = subject.make()
     if defense.control:
@@ -143,7 +143,7 @@ def claims_hold(subject: Subject) -> str | None:
     return f"{len(made)} checks: {', '.join(made)}"
 
 
-def fields_checked(subject: Subject) -> str | None:
+def fields_checked(subject: CheckedPart) -> str | None:
     """It refuses an epsilon, delta or clip norm below 0 with a ValueError that names the field."""
     defense: Defense = subject.make()
     numbers = [name for name in ("epsilon", "delta", "clip_norm") if isinstance(getattr(defense, name, None), float)]
@@ -154,7 +154,7 @@ def fields_checked(subject: Subject) -> str | None:
         except ValueError as error:
             require(name in str(error), f"its message for {name} = -1.0 does not name the field: {error}")
             continue
-        raise Fault(f"it accepted {name} = -1.0: check fields in __post_init__ and raise ValueError")
+        raise NotConforming(f"it accepted {name} = -1.0: check fields in __post_init__ and raise ValueError")
     return ", ".join(numbers) or "not checked: it has none of these fields"
 
 
@@ -171,18 +171,20 @@ def _prepared(defense: Defense, *, inert: int = 0, count: int = 24) -> tuple[Tas
                 first = first or error
                 continue
             if not isinstance(prepared, Prepared) or not isinstance(prepared.protection, Protection):
-                raise Fault(f"prepare(plan) must return Prepared(protection, claims), got {type(prepared).__name__}")
+                raise NotConforming(
+                    f"prepare(plan) must return Prepared(protection, claims), got {type(prepared).__name__}"
+                )
             if not all(isinstance(claim, Claim) for claim in prepared.claims):
-                raise Fault("the claims that prepare(plan) returns must be a tuple of Claim")
+                raise NotConforming("the claims that prepare(plan) returns must be a tuple of Claim")
             return task, plan, prepared
-    raise Fault(f"it accepted none of {len(_ALGORITHMS) * len(_LOTS)} plans: {first}")
+    raise NotConforming(f"it accepted none of {len(_ALGORITHMS) * len(_LOTS)} plans: {first}")
 
 
 def _trained(task: Task, plan: Plan, prepared: Prepared, *, seed: int) -> torch.Tensor:
     return run_federation(task, plan, prepared.protection, Streams(seed), batch=Batch(replicas=_REPLICAS))
 
 
-DEFENSE_CHECKS: tuple[Check, ...] = (
+DEFENSE_CHECKS: tuple[ConformanceCheck, ...] = (
     built,
     prepares,
     claims_repeat,

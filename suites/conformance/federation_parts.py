@@ -24,7 +24,18 @@ from ...fl.sampling import Epoch, FixedSize, Full, Poisson
 from ...fl.streams import Streams, normal, seeded, uniform
 from ...fl.training.local import Batch
 from ..config.source import ConfigError
-from .check import Check, Fault, Subject, built, can_be_sent, equal, no_global_randomness, require, toy_plan, toy_task
+from .check import (
+    CheckedPart,
+    ConformanceCheck,
+    NotConforming,
+    built,
+    can_be_sent,
+    equal,
+    no_global_randomness,
+    require,
+    toy_plan,
+    toy_task,
+)
 
 _LABELS = {
     CLASSIFICATION: "classes",
@@ -34,7 +45,7 @@ _LABELS = {
 }
 
 
-def dataset_ranges(subject: Subject) -> str | None:
+def dataset_ranges(subject: CheckedPart) -> str | None:
     """Its images are finite and in [0, 1], and its labels and owners are in range."""
     data: Dataset = subject.make()
     # Built again from its own arrays: the data set may have changed them after it was checked.
@@ -55,7 +66,7 @@ def dataset_ranges(subject: Subject) -> str | None:
     )
 
 
-def dataset_classes(subject: Subject) -> str | None:
+def dataset_classes(subject: CheckedPart) -> str | None:
     """Every class has a training sample; the labels of other tasks vary."""
     data: Dataset = subject.make()
     if data.task != CLASSIFICATION:
@@ -69,19 +80,19 @@ def dataset_classes(subject: Subject) -> str | None:
     return None
 
 
-def dataset_same_again(subject: Subject) -> str | None:
+def dataset_same_again(subject: CheckedPart) -> str | None:
     """It is the same at every load, whatever the global random generators."""
     first: Dataset = subject.make()
     with seeded(1):
         again: Dataset = subject.make()
     if first.digest != again.digest:
-        raise Fault(
+        raise NotConforming(
             "a second load gave other data: worker processes and resumed runs load it again, so draw with a fixed seed"
         )
     return None
 
 
-def dataset_no_shared_images(subject: Subject) -> str | None:
+def dataset_no_shared_images(subject: CheckedPart) -> str | None:
     """No test image is also a training image with another label."""
     data: Dataset = subject.make()
     labels = data.train_labels.tolist(), data.test_labels.tolist()
@@ -96,7 +107,7 @@ def dataset_no_shared_images(subject: Subject) -> str | None:
     return f"{len(pairs)} test images are also training images" if pairs else None
 
 
-DATASET_CHECKS: tuple[Check, ...] = (
+DATASET_CHECKS: tuple[ConformanceCheck, ...] = (
     built,
     dataset_ranges,
     dataset_classes,
@@ -113,13 +124,13 @@ _MODEL_CLASSES = (10, 2)
 _MODEL_SAMPLES, _CLOSE = 3, 1e-5
 
 
-def model_takes_images(subject: Subject) -> str | None:
+def model_takes_images(subject: CheckedPart) -> str | None:
     """It builds a module whose output is logits."""
     network = network_for(subject)
     return f"shape {network.shape}, {network.classes} classes, {network.layout.model_dim} parameters"
 
 
-def model_finite(subject: Subject) -> str | None:
+def model_finite(subject: CheckedPart) -> str | None:
     """Its outputs are logits, not probabilities: finite numbers in single precision."""
     network, params, images, _ = _model_case(subject)
     logits = network.logits(params, images)
@@ -129,7 +140,7 @@ def model_finite(subject: Subject) -> str | None:
     return None
 
 
-def model_deterministic(subject: Subject) -> str | None:
+def model_deterministic(subject: CheckedPart) -> str | None:
     """Equal seeds and inputs give equal parameters and logits, other seeds other parameters."""
     network, params, images, _ = _model_case(subject)
     again = network_for(subject)
@@ -144,7 +155,7 @@ def model_deterministic(subject: Subject) -> str | None:
     return None
 
 
-def model_separate(subject: Subject) -> str | None:
+def model_separate(subject: CheckedPart) -> str | None:
     """Each image's logits depend on that image alone."""
     network, params, images, _ = _model_case(subject)
     if network.mixes:
@@ -159,7 +170,7 @@ def model_separate(subject: Subject) -> str | None:
     return None
 
 
-def model_per_sample_gradients(subject: Subject) -> str | None:
+def model_per_sample_gradients(subject: CheckedPart) -> str | None:
     """Its per-sample gradients agree with one backward pass per sample."""
     network, params, images, labels = _model_case(subject)
     if network.mixes:
@@ -174,7 +185,7 @@ def model_per_sample_gradients(subject: Subject) -> str | None:
     return f"{len(rows)} samples, {rows.shape[1]} parameters"
 
 
-def model_inputs_kept(subject: Subject) -> str | None:
+def model_inputs_kept(subject: CheckedPart) -> str | None:
     """It changes neither the images nor the parameters that it is given."""
     network, params, images, _ = _model_case(subject)
     kept = params.clone(), images.clone()
@@ -184,7 +195,7 @@ def model_inputs_kept(subject: Subject) -> str | None:
     return None
 
 
-def network_for(subject: Subject) -> Network:
+def network_for(subject: CheckedPart) -> Network:
     """Return the network of the model on the first of ``SHAPES`` that it takes, or else on texts; raise the first error
     if it takes none.
 
@@ -200,16 +211,16 @@ def network_for(subject: Subject) -> Network:
             return network
         except ValueError as error:
             first = first or str(error)
-    raise Fault(first)
+    raise NotConforming(first)
 
 
-def _model_network(subject: Subject, shape: tuple[int, int, int], classes: int, task: str) -> Network:
+def _model_network(subject: CheckedPart, shape: tuple[int, int, int], classes: int, task: str) -> Network:
     options = dict(subject.options)
     bins = tuple((n + 0.5) / 8 for n in range(options.pop("bins", 8))) if subject.name == "imprint" else ()
     return Network(model=subject.name, shape=shape, classes=classes, bins=bins, options=options, task=task)
 
 
-def _model_case(subject: Subject) -> tuple[Network, Tensor, Tensor, Tensor]:
+def _model_case(subject: CheckedPart) -> tuple[Network, Tensor, Tensor, Tensor]:
     """The network, its initial parameters, random images and labels."""
     network, rng = network_for(subject), Streams(0).generator("conformance images")
     images = uniform(rng, (_MODEL_SAMPLES, *network.shape))
@@ -222,7 +233,7 @@ def _model_case(subject: Subject) -> tuple[Network, Tensor, Tensor, Tensor]:
     return network, network.initial(Streams(0).generator("init")), images, labels
 
 
-MODEL_CHECKS: tuple[Check, ...] = (
+MODEL_CHECKS: tuple[ConformanceCheck, ...] = (
     model_takes_images,
     model_finite,
     model_deterministic,
@@ -235,7 +246,7 @@ MODEL_CHECKS: tuple[Check, ...] = (
 _VECTORS, _DIM = 3, 7
 
 
-def algorithm_shapes(subject: Subject) -> str | None:
+def algorithm_shapes(subject: CheckedPart) -> str | None:
     """Its steps and models are (replicas, parameters) in single precision; what it keeps has replicas first."""
     algorithm, (model, directions) = subject.make(), _algorithm_vectors()
     for name, value in _algorithm_round(algorithm, model, directions).items():
@@ -246,7 +257,7 @@ def algorithm_shapes(subject: Subject) -> str | None:
     return None
 
 
-def algorithm_begins(subject: Subject) -> str | None:
+def algorithm_begins(subject: CheckedPart) -> str | None:
     """A client that has not taken part begins alike with nothing kept and with zeros."""
     algorithm, (model, directions) = subject.make(), _algorithm_vectors()
     kept = _algorithm_kept(algorithm, model, directions)
@@ -259,7 +270,7 @@ def algorithm_begins(subject: Subject) -> str | None:
     return None
 
 
-def algorithm_replicas_apart(subject: Subject) -> str | None:
+def algorithm_replicas_apart(subject: CheckedPart) -> str | None:
     """A replica's numbers depend on that replica alone."""
     model, directions = _algorithm_vectors()
     together = _algorithm_round(subject.make(), model, directions)
@@ -272,7 +283,7 @@ def algorithm_replicas_apart(subject: Subject) -> str | None:
     return None
 
 
-def algorithm_no_side_effects(subject: Subject) -> str | None:
+def algorithm_no_side_effects(subject: CheckedPart) -> str | None:
     """Equal arguments give equal results, and it changes none of them."""
     algorithm, (model, directions) = subject.make(), _algorithm_vectors()
     kept = model.clone(), directions.clone()
@@ -283,7 +294,7 @@ def algorithm_no_side_effects(subject: Subject) -> str | None:
     return None
 
 
-def algorithm_inverse(subject: Subject) -> str | None:
+def algorithm_inverse(subject: CheckedPart) -> str | None:
     """aggregate_between is the inverse of combine."""
     algorithm, (model, directions) = subject.make(), _algorithm_vectors()
     after = algorithm.combine(model, directions[0])
@@ -293,7 +304,7 @@ def algorithm_inverse(subject: Subject) -> str | None:
     return None
 
 
-def algorithm_linear(subject: Subject) -> str | None:
+def algorithm_linear(subject: CheckedPart) -> str | None:
     """linear_scale states how an update follows from the steps' directions."""
     algorithm, (model, directions) = subject.make(), _algorithm_vectors()
     scale = algorithm.linear_scale
@@ -306,7 +317,7 @@ def algorithm_linear(subject: Subject) -> str | None:
     return None
 
 
-def algorithm_trains(subject: Subject) -> str | None:
+def algorithm_trains(subject: CheckedPart) -> str | None:
     """A small federation trains with it, repeatably."""
     task = toy_task()
     plan = toy_plan(task, algorithm=subject.make())
@@ -316,7 +327,7 @@ def algorithm_trains(subject: Subject) -> str | None:
     return None
 
 
-def algorithm_refuses(subject: Subject) -> str | None:
+def algorithm_refuses(subject: CheckedPart) -> str | None:
     """It refuses a learning rate below 0 with a ValueError that names it."""
     algorithm = subject.make()
     if not (dataclasses.is_dataclass(algorithm) and hasattr(algorithm, "learning_rate")):
@@ -326,7 +337,7 @@ def algorithm_refuses(subject: Subject) -> str | None:
     except ValueError as error:
         require("learning_rate" in str(error), f"its message does not name learning_rate: {error}")
         return None
-    raise Fault("it accepted learning_rate = -1.0: check fields in __post_init__ and raise ValueError")
+    raise NotConforming("it accepted learning_rate = -1.0: check fields in __post_init__ and raise ValueError")
 
 
 def _algorithm_vectors() -> tuple[torch.Tensor, torch.Tensor]:
@@ -359,7 +370,7 @@ def _algorithm_local(
     return local, state
 
 
-ALGORITHM_CHECKS: tuple[Check, ...] = (
+ALGORITHM_CHECKS: tuple[ConformanceCheck, ...] = (
     built,
     algorithm_shapes,
     algorithm_replicas_apart,
@@ -376,7 +387,7 @@ ALGORITHM_CHECKS: tuple[Check, ...] = (
 _HANDS = 5
 
 
-def partition_deals(subject: Subject) -> str | None:
+def partition_deals(subject: CheckedPart) -> str | None:
     """It deals every client its own samples: ascending, disjoint, none empty."""
     labels = _partition_labels()
     with no_global_randomness():
@@ -392,7 +403,7 @@ def partition_deals(subject: Subject) -> str | None:
     return f"{len(everything)} of {len(labels)} samples dealt"
 
 
-def partition_deterministic(subject: Subject) -> str | None:
+def partition_deterministic(subject: CheckedPart) -> str | None:
     """Equal seeds give equal hands, and the labels stay as they were."""
     labels, partition = _partition_labels(), subject.make()
     first, again = (partition.split(labels, _HANDS, np.random.default_rng(0)) for _ in range(2))
@@ -401,14 +412,16 @@ def partition_deterministic(subject: Subject) -> str | None:
     return None
 
 
-def partition_refuses_too_many(subject: Subject) -> str | None:
+def partition_refuses_too_many(subject: CheckedPart) -> str | None:
     """It refuses more clients than samples with a ValueError."""
     partition: Partition = subject.make()
     try:
         partition.split(_partition_labels()[:3], 4, np.random.default_rng(0))
     except ValueError:
         return None
-    raise Fault("it dealt 3 samples to 4 clients: raise ValueError, because a client without a sample cannot train")
+    raise NotConforming(
+        "it dealt 3 samples to 4 clients: raise ValueError, because a client without a sample cannot train"
+    )
 
 
 def _partition_labels() -> np.ndarray:
@@ -416,7 +429,7 @@ def _partition_labels() -> np.ndarray:
     return np.repeat(np.arange(10), 8)
 
 
-PARTITION_CHECKS: tuple[Check, ...] = (
+PARTITION_CHECKS: tuple[ConformanceCheck, ...] = (
     built,
     partition_deals,
     partition_deterministic,
@@ -428,7 +441,7 @@ PARTITION_CHECKS: tuple[Check, ...] = (
 _DRAWS, _ITEMS, _TURNS = 400, 12, 12
 
 
-def sampling_draws_masks(subject: Subject) -> str | None:
+def sampling_draws_masks(subject: CheckedPart) -> str | None:
     """It draws a mask (replicas, items) of booleans, without a global generator."""
     rule = subject.make()
     with no_global_randomness():
@@ -440,7 +453,7 @@ def sampling_draws_masks(subject: Subject) -> str | None:
     return None
 
 
-def sampling_deterministic(subject: Subject) -> str | None:
+def sampling_deterministic(subject: CheckedPart) -> str | None:
     """Equal generators give equal draws."""
     rule = subject.make()
     first, again = (rule.draw(np.random.default_rng(3), 3, _ITEMS) for _ in range(2))
@@ -448,7 +461,7 @@ def sampling_deterministic(subject: Subject) -> str | None:
     return None
 
 
-def sampling_rate(subject: Subject) -> str | None:
+def sampling_rate(subject: CheckedPart) -> str | None:
     """The mean share that it draws is the rate that it states."""
     rule = subject.make()
     stated = rule.rate(_ITEMS)
@@ -465,7 +478,13 @@ def sampling_rate(subject: Subject) -> str | None:
     return f"stated {stated:.4g}, drawn {found:.4g}"
 
 
-SAMPLING_CHECKS: tuple[Check, ...] = (built, sampling_draws_masks, sampling_deterministic, sampling_rate, can_be_sent)
+SAMPLING_CHECKS: tuple[ConformanceCheck, ...] = (
+    built,
+    sampling_draws_masks,
+    sampling_deterministic,
+    sampling_rate,
+    can_be_sent,
+)
 
 
 def summaries_of(kind: str) -> dict[str, str]:

@@ -30,8 +30,8 @@ from ...fl.vertical.task import VerticalTask, build_vertical_task
 from ...fl.vertical.view import VerticalRecorder
 from ..vertical.dependence import dependent
 from .check import (
-    Check,
-    Subject,
+    CheckedPart,
+    ConformanceCheck,
     built,
     can_be_sent,
     check_repeated_claims,
@@ -88,7 +88,7 @@ def _vertical_prepared(defense: VerticalDefense) -> tuple[VerticalTask, Vertical
     raise ValueError(f"it refuses every plan: {'; '.join(dict.fromkeys(refusals))}")
 
 
-def vertical_prepares(subject: Subject) -> str | None:
+def vertical_prepares(subject: CheckedPart) -> str | None:
     """It prepares a protection and claims for a vertical plan, or refuses the plan with a ValueError."""
     prepared = _vertical_prepared(subject.make())[2]
     for other, found in _vertical_accepted(subject.make()):
@@ -107,13 +107,13 @@ def _vertical_accepted(defense: VerticalDefense) -> Iterator[tuple[VerticalPlan,
             continue
 
 
-def vertical_claims_repeat(subject: Subject) -> str | None:
+def vertical_claims_repeat(subject: CheckedPart) -> str | None:
     """Its claims are the same at every preparation and survive being written and read."""
     check_repeated_claims(*(_vertical_prepared(subject.make())[2].claims for _ in range(2)))
     return None
 
 
-def vertical_trains(subject: Subject) -> str | None:
+def vertical_trains(subject: CheckedPart) -> str | None:
     """A small federation trains under it, with finite numbers, and equal streams give equal models."""
     task, plan, prepared = _vertical_prepared(subject.make())
     with no_global_randomness():
@@ -123,7 +123,7 @@ def vertical_trains(subject: Subject) -> str | None:
     return None
 
 
-def vertical_draws_from_streams(subject: Subject) -> str | None:
+def vertical_draws_from_streams(subject: CheckedPart) -> str | None:
     """A defense that publishes its noise draws it from the generator that it receives."""
     task, plan, prepared = _vertical_prepared(subject.make())
     if not prepared.laws:
@@ -133,7 +133,7 @@ def vertical_draws_from_streams(subject: Subject) -> str | None:
     return None
 
 
-def vertical_replicas_are_apart(subject: Subject) -> str | None:
+def vertical_replicas_are_apart(subject: CheckedPart) -> str | None:
     """No run of a batch depends on the data, or on the noise, of another run of it."""
     task, plan, prepared = _vertical_prepared(subject.make())
     labels = task.people.labels.repeat(_VERTICAL_RUNS, 1)
@@ -210,7 +210,7 @@ def _vertical_evidence(attack: VerticalAttack) -> VerticalEvidence | None:
     return defined(lambda: attack.run(view, knowledge, np.random.default_rng(5)))
 
 
-def vertical_runs(subject: Subject) -> str | None:
+def vertical_runs(subject: CheckedPart) -> str | None:
     """It runs on a small vertical federation, and returns evidence in the setting of its observer."""
     attack: VerticalAttack = subject.make()
     evidence = _vertical_evidence(attack)
@@ -223,13 +223,13 @@ def vertical_runs(subject: Subject) -> str | None:
     return wanted
 
 
-def vertical_repeats(subject: Subject) -> str | None:
+def vertical_repeats(subject: CheckedPart) -> str | None:
     """Equal generators give equal evidence, and no global generator is used."""
     check_repeated_evidence(partial(_vertical_evidence, subject.make()))
     return None
 
 
-VERTICAL_DEFENSE_CHECKS: tuple[Check, ...] = (
+VERTICAL_DEFENSE_CHECKS: tuple[ConformanceCheck, ...] = (
     built,
     vertical_prepares,
     vertical_claims_repeat,
@@ -238,7 +238,7 @@ VERTICAL_DEFENSE_CHECKS: tuple[Check, ...] = (
     vertical_replicas_are_apart,
     can_be_sent,
 )
-VERTICAL_ATTACK_CHECKS: tuple[Check, ...] = (built, vertical_runs, vertical_repeats, can_be_sent)
+VERTICAL_ATTACK_CHECKS: tuple[ConformanceCheck, ...] = (built, vertical_runs, vertical_repeats, can_be_sent)
 
 
 _TEACHERS, _QUERIES, _TRANSFER_RUNS = 10, 6, 3
@@ -266,20 +266,20 @@ def _transfer_prepared(defense: TransferDefense) -> PreparedTransfer:
     return found
 
 
-def transfer_prepares(subject: Subject) -> str | None:
+def transfer_prepares(subject: CheckedPart) -> str | None:
     """It prepares a protection and claims for the plan of a transfer, or refuses the plan with a ValueError."""
     claims = _transfer_prepared(subject.make()).claims
     require(all(claim.rounds == 1 for claim in claims), "a claim covers more rounds than the one of a transfer")
     return "; ".join(claim.describe() for claim in claims) or "states no claim"
 
 
-def transfer_claims_repeat(subject: Subject) -> str | None:
+def transfer_claims_repeat(subject: CheckedPart) -> str | None:
     """Its claims are the same at every preparation and survive being written and read."""
     check_repeated_claims(*(_transfer_prepared(subject.make()).claims for _ in range(2)))
     return None
 
 
-def transfer_answers_and_trains(subject: Subject) -> str | None:
+def transfer_answers_and_trains(subject: CheckedPart) -> str | None:
     """Teachers answer and students train under it, with finite numbers, and equal streams give equal students."""
     prepared = _transfer_prepared(subject.make())
     with no_global_randomness():
@@ -307,7 +307,7 @@ def _transfer_evidence(attack: VoteAttack) -> VoteScores | None:
     return defined(lambda: attack.run(recorder.view, knowledge, np.random.default_rng(5)))
 
 
-def transfer_runs(subject: Subject) -> str | None:
+def transfer_runs(subject: CheckedPart) -> str | None:
     """It runs on a small transfer under GNMax, and returns scores of all queries in the setting of its observer."""
     attack: VoteAttack = subject.make()
     evidence = _transfer_evidence(attack)
@@ -321,17 +321,17 @@ def transfer_runs(subject: Subject) -> str | None:
     return None
 
 
-def transfer_repeats(subject: Subject) -> str | None:
+def transfer_repeats(subject: CheckedPart) -> str | None:
     """Equal generators give equal scores, and no global generator is used."""
     check_repeated_evidence(partial(_transfer_evidence, subject.make()))
     return None
 
 
-TRANSFER_DEFENSE_CHECKS: tuple[Check, ...] = (
+TRANSFER_DEFENSE_CHECKS: tuple[ConformanceCheck, ...] = (
     built,
     transfer_prepares,
     transfer_claims_repeat,
     transfer_answers_and_trains,
     can_be_sent,
 )
-TRANSFER_ATTACK_CHECKS: tuple[Check, ...] = (built, transfer_runs, transfer_repeats, can_be_sent)
+TRANSFER_ATTACK_CHECKS: tuple[ConformanceCheck, ...] = (built, transfer_runs, transfer_repeats, can_be_sent)

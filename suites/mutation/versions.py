@@ -17,7 +17,7 @@ from ...audit.estimators.release_tests import BrokenRelease, GaussianRelease, re
 from ...checks.canaries import absent_row, clients_of_user, copies_of
 from ...checks.claim_checks import Fitted, claim_checks, received_checks
 from ...checks.results import worst_results
-from ...defenses.controls.case import Case, Fault
+from ...defenses.controls.case import Fault, ProtectionCase
 from ...defenses.controls.fault import Mechanism, Mutant, Score, correct_version
 from ...defenses.defense import Defense, Prepared
 from ...fl.algorithms import FedAvg, FedSGD
@@ -136,7 +136,7 @@ class FederatedVersions(Versions):
 
 # Cached: preparing a defense may take seconds, and the mutant and its checks both need it.
 @lru_cache(maxsize=256)
-def versions_of(part: Defense | type[Case]) -> FederatedVersions:
+def versions_of(part: Defense | type[ProtectionCase]) -> FederatedVersions:
     """Prepare a control and its correct version, or both versions of a case, for a federation of which the claimed unit
     is sampled.
 

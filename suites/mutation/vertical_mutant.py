@@ -22,7 +22,7 @@ from ...fl.vertical.protection import VerticalPlan
 from ...fl.vertical.task import VerticalTask, build_vertical_task
 from ..vertical.checks.claim_checks import vertical_checks
 from ..vertical.discriminant import discriminant
-from ..vertical.pairs import Pair, pair_of_claim, pairs_of_claim
+from ..vertical.pairs import PersonPair, pair_of_claim, pairs_of_claim
 from ..vertical.runs import DependentRuns, check_apart, measured_in_runs, observed_blocks
 from .versions import Versions, check_claims
 
@@ -97,7 +97,7 @@ class VerticalVersions(Versions):
         return [*made, replace(tried, passed=not refuted, evidence=measured)]
 
     def _measured(
-        self, prepared: VerticalPrepared, claim: Claim, streams: Streams, pairs: Sequence[Pair]
+        self, prepared: VerticalPrepared, claim: Claim, streams: Streams, pairs: Sequence[PersonPair]
     ) -> Measurement:
         return measured_in_runs(
             claim,

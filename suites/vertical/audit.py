@@ -23,7 +23,7 @@ from ..config.tables.other_federations import VerticalAuditSpec, VerticalSpec
 from .checks.claim_checks import vertical_checks
 from .checks.play_back import play_back_checks
 from .label_coins import measured_by_labels, measured_in_one_run
-from .pairs import Pair, frequent, pairs_of_claim, why_no_pair
+from .pairs import PersonPair, frequent, pairs_of_claim, why_no_pair
 from .runs import DependentRuns, measured_in_runs
 
 WHOLE = Check("the whole federation")
@@ -104,7 +104,7 @@ class _Stated:
         law = prepared.laws.get(same[0].claim_id)
         return cls(task=task, plan=plan, protection=prepared.protection, law=law)
 
-    def pairs(self, claim: Claim, streams: Streams) -> tuple[Pair, ...]:
+    def pairs(self, claim: Claim, streams: Streams) -> tuple[PersonPair, ...]:
         """Pairs of data sets that differ in the claim's unit."""
         return pairs_of_claim(claim, self.task, streams)
 

@@ -26,7 +26,7 @@ LABELS = 10
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Pair:
+class PersonPair:
     """Two data sets that differ in one person.
 
     Args:
@@ -68,7 +68,7 @@ def why_no_pair(claim: Claim, *, frozen: bool) -> str:
     return "" if frozen else "by a trained bottom model, the embedding of a row of zeros is not zero"
 
 
-def covered(claim: Claim, pairs: Sequence[Pair]) -> tuple[Pair, ...]:
+def covered(claim: Claim, pairs: Sequence[PersonPair]) -> tuple[PersonPair, ...]:
     """Return the pairs that differ as the claim's adjacency says, where ``why_no_pair`` names no reason against it."""
     return tuple(pair for pair in pairs if pair.zeros or claim.adjacency is Adjacency.REPLACE_ONE)
 
@@ -93,7 +93,7 @@ def labels_of(task: VerticalTask, streams: Streams) -> tuple[int, ...]:
     return tuple([*order[:2], *order[2:][-1:], *others][:LABELS])
 
 
-def pairs_of_claim(claim: Claim, task: VerticalTask, streams: Streams) -> tuple[Pair, ...]:
+def pairs_of_claim(claim: Claim, task: VerticalTask, streams: Streams) -> tuple[PersonPair, ...]:
     """Return pairs of data sets that differ in the claim's unit: in one person's label, or in its row at a party.
 
     A claim holds for every party that has a person's columns, or receives gradients, and for every two labels or rows.
@@ -107,7 +107,7 @@ def pairs_of_claim(claim: Claim, task: VerticalTask, streams: Streams) -> tuple[
     return tuple(pair_of_labels(task, streams, party, (first, label)) for party in seen for label in others)
 
 
-def pair_of_claim(claim: Claim, task: VerticalTask, streams: Streams) -> Pair:
+def pair_of_claim(claim: Claim, task: VerticalTask, streams: Streams) -> PersonPair:
     """Return the first of ``pairs_of_claim``: at the first party, and of opposite rows."""
     return pairs_of_claim(claim, task, streams)[0]
 
@@ -117,7 +117,9 @@ def _person(task: VerticalTask, streams: Streams) -> int:
     return int(public_order(streams, len(task.people), 0)[-1])
 
 
-def pair_of_labels(task: VerticalTask, streams: Streams, party: int = 0, labels: tuple[int, int] | None = None) -> Pair:
+def pair_of_labels(
+    task: VerticalTask, streams: Streams, party: int = 0, labels: tuple[int, int] | None = None
+) -> PersonPair:
     """Return two data sets in which one person has one of two ``labels``, which ``party`` may notice; by default the
     two most frequent ones.
     """
@@ -129,10 +131,10 @@ def pair_of_labels(task: VerticalTask, streams: Streams, party: int = 0, labels:
         return Planted(labels=planted.expand(replicas, -1).clone())
 
     brief = (first, second) != frequent(task)
-    return Pair(person=person, party=party, plant=plant, words=f"label {first} or {second}", brief=brief)
+    return PersonPair(person=person, party=party, plant=plant, words=f"label {first} or {second}", brief=brief)
 
 
-def pairs_of_rows(task: VerticalTask, streams: Streams, party: int) -> tuple[Pair, ...]:
+def pairs_of_rows(task: VerticalTask, streams: Streams, party: int) -> tuple[PersonPair, ...]:
     """Return pairs of data sets in which one person has one of two rows at a passive party.
 
     The rows are opposite ones, which a clip keeps furthest apart; a long one and one of zeros, which differ in length
@@ -155,12 +157,12 @@ def pairs_of_rows(task: VerticalTask, streams: Streams, party: int) -> tuple[Pai
     return tuple(_planted(person, party, kind, chosen) for kind, chosen in kinds.items())
 
 
-def _planted(person: int, party: int, kind: str, chosen: tuple[Tensor, Tensor]) -> Pair:
+def _planted(person: int, party: int, kind: str, chosen: tuple[Tensor, Tensor]) -> PersonPair:
     def plant(arm: int, replicas: int) -> Planted:
         return Planted(person=person, rows={party: chosen[arm].expand(replicas, -1).clone()})
 
     words, zeros = kind.format(f"{LENGTH:g} times as long as the others"), not bool(chosen[1].any())
-    return Pair(person=person, party=party, plant=plant, words=words, zeros=zeros, caution=OUTSIDE)
+    return PersonPair(person=person, party=party, plant=plant, words=words, zeros=zeros, caution=OUTSIDE)
 
 
 class _Embedding:

@@ -28,7 +28,7 @@ from ...fl.vertical.task import VerticalTask
 from .clearest_event import clearest_event
 from .dependence import BLOCKS, dependent
 from .discriminant import discriminant
-from .pairs import Pair, covered, why_no_pair
+from .pairs import PersonPair, covered, why_no_pair
 from .received import Received, all_numbers
 
 BLOCK = 250
@@ -61,7 +61,7 @@ def measured_in_runs(
     protection: VerticalProtection,
     *,
     streams: Streams,
-    pairs: Sequence[Pair],
+    pairs: Sequence[PersonPair],
     replicas: int,
     pilot: int,
     alpha: float,
@@ -136,8 +136,8 @@ def best_separated(
     plan: VerticalPlan,
     protection: VerticalProtection,
     streams: Streams,
-    pairs: Sequence[Pair],
-) -> Pair:
+    pairs: Sequence[PersonPair],
+) -> PersonPair:
     """Return the pair of data sets that a score separates best: by the difference of its means over its deviation."""
     if len(pairs) == 1:
         return pairs[0]
@@ -184,7 +184,7 @@ def observed_blocks(
     plan: VerticalPlan,
     protection: VerticalProtection,
     streams: Streams,
-    pair: Pair,
+    pair: PersonPair,
     arm: int,
     count: int,
     first: int,

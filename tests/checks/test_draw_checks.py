@@ -22,7 +22,7 @@ from fedassay.audit.check import (
 )
 from fedassay.audit.ledger import SUITE, Share
 from fedassay.checks import noise_law as draw_checks_module
-from fedassay.checks.noise_law import Columns, LawOfDraws, along_public, draw_checks, lagged_noise
+from fedassay.checks.noise_law import LawOfDraws, NoiseColumns, along_public, draw_checks, lagged_noise
 from fedassay.checks.noise_sample import NoiseSample, public_vectors
 from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
@@ -481,7 +481,7 @@ def test_independent_noise_passes_at_all_lags_and_along_public_vectors():
     for dim in (40, 150, 700):
         for _ in range(20):
             noise = rng.standard_normal((8, 6, dim))
-            columns = Columns(noise, [0, 1, 2, 0, 1, 2], [0, 0, 0, 1, 1, 1])
+            columns = NoiseColumns(noise, [0, 1, 2, 0, 1, 2], [0, 0, 0, 1, 1, 1])
             for kind, one in lagged_noise(columns, ["a", "b", "c"], 0.0):
                 assert one.measured >= one.allowed, kind
                 assert one.surprise > np.log(1e-4), kind

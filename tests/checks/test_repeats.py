@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from fedassay.audit.check import NUMBERS, VECTORS
-from fedassay.checks.received import Repeats
+from fedassay.checks.received import RepeatedNoise
 
 RUNS, ROUNDS = 600, 10
 
 
 def found(names=None, numbers=None):
-    repeats = Repeats()
+    repeats = RepeatedNoise()
     rounds = [] if names is None else [{"holder": names[:, turn : turn + 1]} for turn in range(names.shape[1])]
     repeats.add(rounds, numbers)
     return {result.name: result for result in repeats.results()}

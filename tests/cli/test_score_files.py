@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from fedassay.cli.score_files import Columns, read_scores
+from fedassay.cli.score_files import ScoreColumns, read_scores
 
 HAS_PARQUET = importlib.util.find_spec("pyarrow") is not None
 KINDS = ("csv", "tsv", "parquet", "npy", "npz", "json")
@@ -75,7 +75,7 @@ def test_every_kind_of_file_holds_the_same_scores(tmp_path, layout):
             continue
         path = tmp_path / f"scores.{kind}"
         more = write(path, shown(member, nonmember, layout))
-        table = read_scores(path, Columns(unnamed=tuple(more[1].split(",")) if more else ()))
+        table = read_scores(path, ScoreColumns(unnamed=tuple(more[1].split(",")) if more else ()))
         # Versions of pandas differ in the last digit of a number that they read from text.
         for found, written in ((table.member, member), (table.nonmember, nonmember)):
             np.testing.assert_allclose(np.sort(found), np.sort(written), rtol=1e-14, atol=1e-15, err_msg=kind)

@@ -16,7 +16,7 @@ from ..defense import VerticalDefense, VerticalPrepared
 _GRID = 2000
 
 
-class Spread(NamedTuple):
+class LabelSpread(NamedTuple):
     """The variances of one class's noise: along the difference of the classes' mean gradients, and in each other
     direction.
     """
@@ -102,7 +102,7 @@ class Marvell(VerticalDefense):
 
 def best_spreads(
     *, variances: tuple[float, float], dimension: int, distance: float, share: float, power: float
-) -> tuple[Spread, Spread]:
+) -> tuple[LabelSpread, LabelSpread]:
     """Return the noise of the negative and the positive class that minimises the sum of both KL divergences between
     the noised classes (Li et al. 2022, the optimisation problem of Marvell).
 
@@ -135,7 +135,7 @@ def best_spreads(
     along = np.clip(total / (1 - share + share * ratio) - low, across, left / (1 - share))
     other = np.maximum(left - (1 - share) * along, 0.0) / share
     best = int(np.argmin(divergence(along + low, other + high, across + low, high, dimension, distance)))
-    return Spread(float(along[best]), float(across[best])), Spread(float(other[best]), 0.0)
+    return LabelSpread(float(along[best]), float(across[best])), LabelSpread(float(other[best]), 0.0)
 
 
 def divergence(

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from torch import nn
 
-from ..layers import Chain
+from ..layers import LayerChain
 
 
 def cnn26k(shape: tuple[int, int, int], classes: int) -> nn.Module:
@@ -13,7 +13,7 @@ def cnn26k(shape: tuple[int, int, int], classes: int) -> nn.Module:
     height, width = (((side - 2) // 2 + 1 - 1 - 4) // 2 + 1 - 1 for side in shape[1:])
     if min(height, width) < 1:
         raise ValueError(f"cnn26k needs images of at least 14x14 pixels, got shape {shape}")
-    return Chain(
+    return LayerChain(
         OrderedDict(
             conv1=nn.Conv2d(shape[0], 16, 8, stride=2, padding=3),
             relu1=nn.ReLU(),

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from torch import nn
 
-from ..layers import Chain
+from ..layers import LayerChain
 
 
 def convnet(shape: tuple[int, int, int], classes: int) -> nn.Module:
@@ -22,4 +22,4 @@ def convnet(shape: tuple[int, int, int], classes: int) -> nn.Module:
         if number in (6, 8):
             layers.append((f"pool{number}", nn.MaxPool2d(3)))
     layers += [("flatten", nn.Flatten()), ("output", nn.Linear(256 * (height // 9) * (width // 9), classes))]
-    return Chain(OrderedDict(layers))
+    return LayerChain(OrderedDict(layers))

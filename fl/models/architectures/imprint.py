@@ -5,7 +5,7 @@ from collections import OrderedDict
 from torch import nn
 
 from ...fields import check_count
-from ..layers import BINS, LAYER, Chain, ImprintLayer
+from ..layers import BINS, LAYER, ImprintLayer, LayerChain
 from .mlp import mlp
 
 
@@ -13,4 +13,4 @@ def imprint(shape: tuple[int, int, int], classes: int, *, bins: int = BINS) -> n
     """Build the mlp behind an imprint layer of ``bins`` rows, at least 1."""
     check_count("bins", bins)
     layers: list[tuple[str, nn.Module]] = [(LAYER, ImprintLayer(shape, bins)), *mlp(shape, classes).named_children()]
-    return Chain(OrderedDict(layers))
+    return LayerChain(OrderedDict(layers))

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from torch import nn
 
 from ....audit.wording import nearest
-from ..layers import Chain, Dropout
+from ..layers import Dropout, LayerChain
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,
@@ -56,4 +56,4 @@ def lenet_chain(
     layers.append(("flatten", nn.Flatten()))
     if dropout:
         layers.append(("dropout", Dropout(features)))
-    return Chain(OrderedDict([*layers, ("output", nn.Linear(features, classes))]))
+    return LayerChain(OrderedDict([*layers, ("output", nn.Linear(features, classes))]))

@@ -5,9 +5,9 @@ from collections import OrderedDict
 
 from torch import nn
 
-from ..layers import Chain
+from ..layers import LayerChain
 
 
 def logistic(shape: tuple[int, int, int], classes: int) -> nn.Module:
     """Build one linear layer from pixels to logits."""
-    return Chain(OrderedDict(flatten=nn.Flatten(), output=nn.Linear(math.prod(shape), classes)))
+    return LayerChain(OrderedDict(flatten=nn.Flatten(), output=nn.Linear(math.prod(shape), classes)))

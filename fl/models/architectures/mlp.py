@@ -6,13 +6,13 @@ from collections import OrderedDict
 from torch import nn
 
 from ...fields import check_count
-from ..layers import Chain
+from ..layers import LayerChain
 
 
 def mlp(shape: tuple[int, int, int], classes: int, *, hidden: int = 256) -> nn.Module:
     """Build a network with one hidden layer of ``hidden`` units, at least 1."""
     check_count("hidden", hidden)
-    return Chain(
+    return LayerChain(
         OrderedDict(
             flatten=nn.Flatten(),
             hidden=nn.Linear(math.prod(shape), hidden),

@@ -15,7 +15,7 @@ from ...algorithms import Numbers
 from ...plan import Plan
 from ...protection import Context, State
 from ..devices import CPU, free_numbers, moved, moved_numbers, numbers_of_sample
-from ..local import LocalResult, LocalTrainer, Lot, Step, check_unchanged, sums_by_norm
+from ..local import LocalResult, LocalStep, LocalTrainer, Lot, check_unchanged, sums_by_norm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,7 @@ class Batched(LocalTrainer):
                 moved_numbers(_joined([kept.get(client, {}) for client in clients]), self.device),
             ),
         )
-        held, taken, version = [self.held(client) for client in clients], list[list[Step]](), start._version
+        held, taken, version = [self.held(client) for client in clients], list[list[LocalStep]](), start._version
         for number in range(algorithm.local_steps):
             lots = [self.lot(own, client, context, number) for own, client in zip(held, clients, strict=True)]
             steps = self._steps(local.reshape(count, replicas, -1), lots, context, state)
@@ -151,9 +151,9 @@ class Batched(LocalTrainer):
                 **self.recorded(client, context, [steps[place] for steps in taken]),
             )
 
-    def _steps(self, local: Tensor, lots: Sequence[Lot], context: Context, state: State) -> list[Step]:
+    def _steps(self, local: Tensor, lots: Sequence[Lot], context: Context, state: State) -> list[LocalStep]:
         """The steps of a block's clients at ``local (B, R, d)``; lots that cannot be joined are computed one by one."""
-        network, done, rest = self.task.network, dict[int, Step](), list[int]()
+        network, done, rest = self.task.network, dict[int, LocalStep](), list[int]()
         means, rows = list[int](), list[int]()
         for place, lot in enumerate(lots):
             joins = lot.held.images is self.task.images and lot.chosen.shape[1]
@@ -163,7 +163,7 @@ class Batched(LocalTrainer):
             joined = self._joined_lots([lots[place] for place in means], context.plan)
             directions = self.gradients(local[means].flatten(0, 1), joined, context.plan)
             for place, direction in zip(means, torch.split(directions, local.shape[1]), strict=True):
-                done[place] = Step(direction=direction, drawn=lots[place].mask)
+                done[place] = LocalStep(direction=direction, drawn=lots[place].mask)
         if rows:
             joined = self._joined_lots([lots[place] for place in rows], context.plan)
             found = self.sample_gradients(local[rows].flatten(0, 1), joined, context.plan)

@@ -207,11 +207,11 @@ def is_empty(value: dict[str, Any]) -> bool:
     return not value
 
 
-class Table(BaseModel):
+class SuiteTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-class WithData(Table):
+class WithData(SuiteTable):
     """Settings with a data set, which may be a file that is read from the suite's folder."""
 
     dataset: DatasetPart = "digits"

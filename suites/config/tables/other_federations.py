@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from ....audit.estimators.label_guesses import check_prior
-from .key_types import ModelPart, Number, Partition, Table, Whole, WithData, YesOrNo, is_absent
+from .key_types import ModelPart, Number, Partition, SuiteTable, Whole, WithData, YesOrNo, is_absent
 
 _MOST_PARTIES, _MOST_COLUMNS = 100, 100_000
 
@@ -34,7 +34,7 @@ def _columns(value: Any) -> Any:
 Columns = Annotated[Annotated[int, Field(ge=1)] | tuple[tuple[Whole | str, ...], ...], BeforeValidator(_columns)]
 
 
-class VerticalAuditSpec(Table):
+class VerticalAuditSpec(SuiteTable):
     """The settings of the audits of a vertical federation's claims: for each claim, independent runs of a small
     federation with one of two labels, or with one of two rows, of one person; or one run with a coin for each label; or
     one run with the labels as they are.
@@ -113,7 +113,7 @@ class VerticalSpec(WithData):
 _Queries = Annotated[Whole, Field(ge=1, le=10_000)]
 
 
-class TrainingSpec(Table):
+class TrainingSpec(SuiteTable):
     """How the teachers, or the students, are trained."""
 
     steps: Whole = Field(ge=1, le=1_000_000)
@@ -126,7 +126,7 @@ class TrainingSpec(Table):
     """Number of samples in each step, drawn without replacement within the step; by default all samples."""
 
 
-class TransferAuditSpec(Table):
+class TransferAuditSpec(SuiteTable):
     """The settings of the audits of a transfer's claims: for each claim, the mechanism of the votes on neighbouring
     vote counts, or of one teacher's answers on neighbouring logits.
     """

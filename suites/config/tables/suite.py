@@ -31,7 +31,7 @@ from .key_types import (
     Normalise,
     Number,
     Partition,
-    Table,
+    SuiteTable,
     Whole,
     WithData,
     YesOrNo,
@@ -100,7 +100,7 @@ MOST_TRIALS = 2**15
 """Runs per arm, at most, of the trials of everything that the observer receives."""
 
 
-class PlanChange(Table):
+class PlanChange(SuiteTable):
     """The changes that one defense makes to a federation's public plan, such as Poisson sampling because its privacy
     theorem assumes it.
     """
@@ -113,7 +113,7 @@ class PlanChange(Table):
     """How clients train and the server updates; by default as the federation says."""
 
 
-class WarmStartSpec(Table):
+class WarmStartSpec(SuiteTable):
     """The training of the initial model on the server's public data before the first round, which costs no privacy.
 
     The public data are training images that no client, no held-out client and no non-member has; the test images are
@@ -225,7 +225,7 @@ class AttackSpec(BaseModel):
         return (self.federation,) if isinstance(self.federation, str) else self.federation
 
 
-class AuditSpec(Table):
+class AuditSpec(SuiteTable):
     """The settings of the audits. For each claim, canaries are added in many independent runs, or in one run, of a
     small federation under the claim's plan.
     """
@@ -314,7 +314,7 @@ class AuditSpec(Table):
         return self
 
 
-class MutantsSpec(Table):
+class MutantsSpec(SuiteTable):
     """The settings of audits of mutants (mechanisms with a planted bug) and their correct versions; ``only`` limits
     them to the named mutants.
     """
@@ -340,7 +340,7 @@ class MutantsSpec(Table):
     """Whether unusual correct cases run too, which have no broken version."""
 
 
-class Suite(Table):
+class Suite(SuiteTable):
     """The content of a whole suite file, with all its tables."""
 
     name: Label

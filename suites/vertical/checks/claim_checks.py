@@ -8,7 +8,7 @@ from ....audit.ledger import SUITE
 from ....fl.streams import Streams
 from ....fl.vertical.protection import VerticalLaw, VerticalPlan, VerticalProtection
 from ....fl.vertical.task import VerticalTask
-from ..pairs import Pair, labels_of, why_no_pair
+from ..pairs import PersonPair, labels_of, why_no_pair
 from .label_channel import channel_check
 from .play_back import play_back_checks
 
@@ -19,7 +19,7 @@ def vertical_checks(
     plan: VerticalPlan,
     protection: VerticalProtection,
     streams: Streams,
-    pairs: Sequence[Pair],
+    pairs: Sequence[PersonPair],
     *,
     law: VerticalLaw | None,
 ) -> tuple[CheckResult, ...]:

@@ -24,7 +24,7 @@ from ....fl.streams import Streams
 from ....fl.vertical.engine import run_vertical
 from ....fl.vertical.protection import VerticalContext, VerticalLaw, VerticalPlan, VerticalProtection
 from ....fl.vertical.task import VerticalTask
-from ..pairs import Pair, covered, why_no_pair
+from ..pairs import PersonPair, covered, why_no_pair
 from ..received import Received, all_numbers
 from .constants import Constants
 from .noise_move import move_checks
@@ -42,7 +42,7 @@ def play_back_checks(
     plan: VerticalPlan,
     protection: VerticalProtection,
     streams: Streams,
-    pairs: Sequence[Pair],
+    pairs: Sequence[PersonPair],
     *,
     law: VerticalLaw | None,
 ) -> tuple[CheckResult, ...]:
@@ -85,7 +85,7 @@ def _of_pair(
     plan: VerticalPlan,
     protection: VerticalProtection,
     streams: Streams,
-    pair: Pair,
+    pair: PersonPair,
     law: VerticalLaw | None,
     known: dict[str, tuple[CheckResult, ...]],
 ) -> tuple[CheckResult, ...]:
@@ -111,18 +111,18 @@ def _of_pair(
     return (released, *(_with_pair(result, claim, pair) for result in moves))
 
 
-def _with_pair(result: CheckResult, claim: Claim, pair: Pair) -> CheckResult:
+def _with_pair(result: CheckResult, claim: Claim, pair: PersonPair) -> CheckResult:
     """A failed result with the pair of data sets that shows it."""
     return replace(result, witness=f"{result.witness}; {pair.witness(claim)}") if result.passed is False else result
 
 
-def _is_seen(claim: Claim, pair: Pair, call: Call) -> bool:
+def _is_seen(claim: Claim, pair: PersonPair, call: Call) -> bool:
     """Whether a call's output may reach the observer; gradients of other parties are theirs alone."""
     return not (call.hook == "gradients" and claim.observer == PASSIVE_PARTY and call.rest[0] != pair.party)
 
 
 def _released(
-    claim: Claim, pair: Pair, names: tuple[str, ...], one: Tensor, other: Tensor, calls: list[tuple[Call, Call]]
+    claim: Claim, pair: PersonPair, names: tuple[str, ...], one: Tensor, other: Tensor, calls: list[tuple[Call, Call]]
 ) -> CheckResult:
     """Compare what the observer received in both runs, whose released outputs are the same."""
     seen, difference = SEEN.get(claim.observer), _difference(one, other)
@@ -152,7 +152,7 @@ def _received(
     plan: VerticalPlan,
     protection: VerticalProtection,
     streams: Streams,
-    pair: Pair,
+    pair: PersonPair,
     arm: int,
 ) -> Tensor:
     """All numbers that the observer receives in the epochs that the claim covers, flat."""

@@ -13,7 +13,14 @@ from fedassay.audit.finding import Verdict
 from fedassay.audit.mechanism.columns import Coordinates
 from fedassay.audit.mechanism.mechanism import audit_mechanism
 from fedassay.audit.mechanism.scores import learn_chain, learn_marginals
-from fedassay.audit.mechanism.search import Guesses, GuessRule, best_rule, expected_bound, raised_rate, selection_bias
+from fedassay.audit.mechanism.search import (
+    EventGuesses,
+    GuessRule,
+    best_rule,
+    expected_bound,
+    raised_rate,
+    selection_bias,
+)
 from fedassay.audit.threshold import CountingPlan
 
 TRIALS = 10_000
@@ -218,8 +225,8 @@ PLAN = CountingPlan(trials=100_000, delta=0.0, alpha=0.1, curve=None)
 
 def test_between_its_thresholds_no_guess_is_made():
     rule = GuessRule(high=2.0, low=-1.0)
-    assert rule.guesses(np.array([3.0, 2.0, 0.0, -1.0, -5.0])) == Guesses(second=1, first=2)
-    assert GuessRule(high=2.0, low=-math.inf).guesses(np.array([3.0, -9.0])) == Guesses(second=1, first=0)
+    assert rule.guesses(np.array([3.0, 2.0, 0.0, -1.0, -5.0])) == EventGuesses(second=1, first=2)
+    assert GuessRule(high=2.0, low=-math.inf).guesses(np.array([3.0, -9.0])) == EventGuesses(second=1, first=0)
     assert GuessRule(high=math.inf, low=2.0).threshold == 2.0
     with pytest.raises(ValueError, match=r"low must be <= high, got 3\.0 and 2\.0"):
         GuessRule(high=2.0, low=3.0)

@@ -30,7 +30,7 @@ from fedassay.audit.curve import delta_from_mu, epsilon_from_mu
 from fedassay.audit.estimators.release_tests import BrokenRelease, GaussianRelease, simulated_release_points
 from fedassay.audit.power import trials_needed
 from fedassay.defenses.accounting.accountant import ACCOUNTANT, Method, epsilon_of, gaussian_steps, sensitivity
-from fedassay.defenses.accounting.below import Pair, composed, gaussian_pair
+from fedassay.defenses.accounting.below import LossPair, composed, gaussian_pair
 from fedassay.defenses.accounting.gaussian import SampledGaussian, gaussian_curve, gaussian_noise
 from fedassay.defenses.accounting.pure import composed_epsilon
 from fedassay.defenses.accounting.spending import gaussian_spending, pure_spending, sampled_spending
@@ -209,7 +209,7 @@ def test_a_replaced_row_is_twice_as_far():
 
 def test_randomised_response_composes_to_its_exact_epsilon():
     chances = np.array([np.e, 1.0]) / (1 + np.e)
-    pair = Pair(chances, chances[::-1], releases=20)
+    pair = LossPair(chances, chances[::-1], releases=20)
     exact = composed_epsilon(1.0, releases=20, delta=1e-3)
     assert 0.99 * exact < epsilon_below(pair, 1e-3, reach=exact) <= exact
 
@@ -227,7 +227,7 @@ def test_a_hidden_chance_costs_less_than_a_seen_one():
 
 
 def test_outcomes_that_only_one_input_produces_are_infinite_losses():
-    pair = Pair(np.array([0.1, 0.9]), np.array([0.0, 1.0]), releases=3)
+    pair = LossPair(np.array([0.1, 0.9]), np.array([0.0, 1.0]), releases=3)
     assert composed([pair], reach=1).epsilon(0.2) == np.inf
     assert composed([pair], reach=1).delta(5.0) == pytest.approx(1 - 0.9**3)
     assert composed([pair.swapped()], reach=1).epsilon(0.5) == 0.0

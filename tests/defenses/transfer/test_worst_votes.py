@@ -41,7 +41,7 @@ from fedassay.defenses.transfer.worst_votes import (
     teachers_logits,
     teachers_mechanism,
 )
-from fedassay.fl.transfer.protection import Released, TransferProtection, counts_of, votes_of
+from fedassay.fl.transfer.protection import ReleasedLabels, TransferProtection, counts_of, votes_of
 from scipy.special import ndtr
 from toy_transfer import votes_plan
 
@@ -184,7 +184,7 @@ class NoisyCounts(TransferProtection):
         counts = counts_of(answers).double()
         noise = torch.from_numpy(rng.laplace(scale=self.scale, size=tuple(counts.shape)))
         agree = counts.amax(-1, keepdim=True) == answers.shape[1]
-        return Released(labels=(counts + torch.where(agree & self.exact, 0.0, noise)).argmax(-1)), state
+        return ReleasedLabels(labels=(counts + torch.where(agree & self.exact, 0.0, noise)).argmax(-1)), state
 
 
 @pytest.mark.simulations

@@ -15,7 +15,7 @@ from fedassay.fl.models.architectures.transformer import transformer
 from fedassay.fl.models.compare_with_loop import compare_with_loop
 from fedassay.fl.models.gradients import (
     Factors,
-    Rows,
+    GradientRows,
     SampleLoss,
     clipped_sum_of,
     differentiable_twice,
@@ -324,7 +324,7 @@ def test_norms_of_a_tied_weight_added_one_by_one_are_found(monkeypatch):
     def wrong(uses):
         rows = [use.rows() if isinstance(use, Factors) else use for use in uses]
         # Norms add in squares, as if the two uses had weights of their own.
-        return Rows(values=torch.stack([row.values.flatten(1) for row in rows]).square().sum(0).sqrt())
+        return GradientRows(values=torch.stack([row.values.flatten(1) for row in rows]).square().sum(0).sqrt())
 
     monkeypatch.setattr(gradients, "together", wrong)
     found = {layer.name: layer.norms for layer in compare_with_loop(seeded(Twice), data())}
@@ -346,7 +346,7 @@ def test_norms_from_products_are_those_of_rows():
 def test_the_way_with_less_memory_is_taken():
     few, many = (torch.ones(1, 1, positions, 6) for positions in (2, 9))
     assert isinstance(together([Factors(left=few, right=few, a=6)]), Factors)
-    assert isinstance(together([Factors(left=many, right=many, a=6)]), Rows)
+    assert isinstance(together([Factors(left=many, right=many, a=6)]), GradientRows)
 
 
 def test_sums_with_equal_weights_are_the_gradients_of_the_sum_and_of_the_mean():

@@ -6,7 +6,7 @@ import torch
 from fedassay.defenses.transfer.worst_votes import answer_mechanism, label_mechanism, teachers_mechanism
 from fedassay.fl.streams import Streams
 from fedassay.fl.transfer.engine import run_transfer
-from fedassay.fl.transfer.protection import Released, TransferProtection, counts_of
+from fedassay.fl.transfer.protection import ReleasedLabels, TransferProtection, counts_of
 from toy_transfer import toy_transfer, toy_transfer_plan
 
 REPLICAS = 2
@@ -24,15 +24,15 @@ class Own(TransferProtection):
 
     def aggregate_votes(self, answers, context, state, rng):
         labels = counts_of(answers).argmax(-1)
-        return (Released(labels=labels), state) if self.votes is None else self.votes(labels)
+        return (ReleasedLabels(labels=labels), state) if self.votes is None else self.votes(labels)
 
 
 def with_labels(change):
-    return lambda labels: (Released(labels=change(labels)), {})
+    return lambda labels: (ReleasedLabels(labels=change(labels)), {})
 
 
 def with_number(number):
-    return lambda labels: (Released(labels=labels, numbers={"x": number}), {})
+    return lambda labels: (ReleasedLabels(labels=labels, numbers={"x": number}), {})
 
 
 ANSWERS = {
@@ -44,7 +44,7 @@ ANSWERS = {
 }
 VOTES = {
     "None": (lambda labels: None, "Released.*state.*got None"),
-    "without state": (lambda labels: Released(labels=labels), r"state\), got Released"),
+    "without state": (lambda labels: ReleasedLabels(labels=labels), r"state\), got Released"),
     "a tensor": (lambda labels: labels, "got torch.Tensor of torch.int64 and shape"),
     "a tensor and a state": (lambda labels: (labels, {}), r"got a tuple \(torch.Tensor .*, dict\)"),
     "other numbers": (

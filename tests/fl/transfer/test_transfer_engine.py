@@ -10,7 +10,7 @@ from fedassay.audit.observer import AGGREGATE, ANSWERS, FINAL_MODEL, UPLOADS
 from fedassay.fl.models.network import Network
 from fedassay.fl.streams import Streams
 from fedassay.fl.transfer.engine import run_transfer, teacher_logits
-from fedassay.fl.transfer.protection import Released, TransferProtection, counts_of, votes_of
+from fedassay.fl.transfer.protection import ReleasedLabels, TransferProtection, counts_of, votes_of
 from fedassay.fl.transfer.recorder import AnswerRecorder
 from fedassay.fl.transfer.task import ABSTAINED, Lessons, TrainingRule, trained, transfer_task
 from toy_federation import toy_task
@@ -26,7 +26,7 @@ class Noisy(TransferProtection):
         shape = (context.replicas, context.plan.queries)
         labels = torch.from_numpy(rng.integers(context.plan.classes, size=shape))
         labels[:, -1] = ABSTAINED
-        return Released(labels=labels), state
+        return ReleasedLabels(labels=labels), state
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_query_without_a_label_enters_no_step_of_the_student(data):
 
 class Silent(TransferProtection):
     def aggregate_votes(self, answers, context, state, rng):
-        return Released(labels=torch.full((context.replicas, context.plan.queries), ABSTAINED)), state
+        return ReleasedLabels(labels=torch.full((context.replicas, context.plan.queries), ABSTAINED)), state
 
 
 def test_a_student_without_labels_stays_the_initial_model(data):

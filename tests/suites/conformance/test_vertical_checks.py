@@ -7,7 +7,7 @@ import torch
 from fedassay.defenses.vertical.labels.label_gradient_noise import LabelGradientNoise, ResidualNoiseProtection
 from fedassay.fl.streams import normal
 from fedassay.suites.conformance import other_federations
-from fedassay.suites.conformance.check import Fault, Subject
+from fedassay.suites.conformance.check import CheckedPart, NotConforming
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Wrong(LabelGradientNoise):
 
 
 def subject(protection=None):
-    return Subject(kind="defense", name="wrong", make=lambda: Wrong(protection=protection))
+    return CheckedPart(kind="defense", name="wrong", make=lambda: Wrong(protection=protection))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def subject(protection=None):
     ],
 )
 def test_a_broken_defense_fails_the_check_of_its_fault(check, protection, words):
-    with pytest.raises(Fault, match=words):
+    with pytest.raises(NotConforming, match=words):
         check(subject(protection))
 
 

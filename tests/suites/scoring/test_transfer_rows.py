@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from fedassay.defenses.transfer.gnmax import GNMax
-from fedassay.fl.transfer.protection import Released
+from fedassay.fl.transfer.protection import ReleasedLabels
 from fedassay.fl.transfer.recorder import TransferEvent
 from fedassay.fl.transfer.task import ABSTAINED
 from fedassay.suites.scoring.utility_rows import transfer_rows
@@ -26,7 +26,7 @@ def found():
         public_images=data.public_images,
         logits=logits_of(votes, 3).expand(2, 2, 4, 3),
         answers=logits_of(votes, 3).expand(2, 2, 4, 3),
-        released=Released(labels=labels, numbers={"spread": torch.tensor([1.0, 2.0]), "pair": torch.zeros(2, 2)}),
+        released=ReleasedLabels(labels=labels, numbers={"spread": torch.tensor([1.0, 2.0]), "pair": torch.zeros(2, 2)}),
         final_model=torch.zeros(2, plan.layout.dim),
     )
     rows = transfer_rows(toy_cell(), data, event, GNMax(epsilon=2.0).prepare(plan).claims)
@@ -57,7 +57,7 @@ def test_epsilon_stands_with_what_it_is_about(found):
 def test_a_run_that_released_nothing_has_no_accuracy_of_labels():
     data = toy_transfer((4, 6), queries=4)
     plan = toy_transfer_plan(data)
-    silent = Released(labels=torch.full((1, 4), ABSTAINED))
+    silent = ReleasedLabels(labels=torch.full((1, 4), ABSTAINED))
     event = TransferEvent(
         plan=plan,
         public_images=data.public_images,

@@ -9,7 +9,7 @@ from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict
 from fedassay.audit.observer import ANSWERS
 from fedassay.defenses.transfer.defense import PreparedTransfer, TransferDefense
-from fedassay.fl.transfer.protection import Released, TransferProtection, counts_of, votes_of
+from fedassay.fl.transfer.protection import ReleasedLabels, TransferProtection, counts_of, votes_of
 from fedassay.suites.config.tables.other_federations import TransferSpec
 from fedassay.suites.results.cell import Cell
 from fedassay.suites.transfer import TransferAuditJob
@@ -46,7 +46,7 @@ class UnboundedLogits(TransferProtection):
         return 1000 * logits
 
     def aggregate_votes(self, answers, context, state, rng):
-        return Released(labels=laplace_max(counts_of(answers), self.scale, rng)), state
+        return ReleasedLabels(labels=laplace_max(counts_of(answers), self.scale, rng)), state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class FirstTeacher(TransferProtection):
         weights = torch.ones(answers.shape[1])
         weights[0] = self.weight
         scores = (answers * weights.view(1, -1, 1, 1)).sum(1)
-        return Released(labels=laplace_max(scores, self.scale, rng)), state
+        return ReleasedLabels(labels=laplace_max(scores, self.scale, rng)), state
 
 
 def keep_of(plan):
