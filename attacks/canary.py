@@ -110,8 +110,8 @@ def shift_and_centre(
     # A sample's row is a gradient, which enters the update with the linear scale.
     scale = plan.algorithm.linear_scale or -1.0 if canary.holders else 1.0
 
-    def contribution(world: int) -> Tensor | None:
-        row = _row(canary, world, plan, network, model)
+    def contribution(arm: int) -> Tensor | None:
+        row = _row(canary, arm, plan, network, model)
         if row is None:
             return None
         whole = scale * row if law is None else law.contribution(row)
@@ -119,7 +119,7 @@ def shift_and_centre(
 
     present, absent = contribution(1), contribution(0)
     if present is None:
-        raise ValueError("in runs with the canary (world 1), the canary must have a vector or samples, got neither")
+        raise ValueError("in runs with the canary (arm 1), the canary must have a vector or samples, got neither")
     return (present, torch.zeros_like(present)) if absent is None else (present - absent, absent)
 
 
@@ -147,12 +147,12 @@ def releases(view: View, sender: int, initial: Tensor | None) -> Iterator[SeenRe
         yield SeenRelease(values=values, seen=present, model=seen.broadcast)
 
 
-def _row(canary: Canary | DataCanary, world: int, plan: Plan, network: Network, model: Tensor) -> Tensor | None:
+def _row(canary: Canary | DataCanary, arm: int, plan: Plan, network: Network, model: Tensor) -> Tensor | None:
     """The canary's raw row: ``(1, d)`` as planted, or ``(R, d)`` computed from its data at ``model``."""
     if isinstance(canary, Canary):
         # The copies of a user's row are equal: one of them has their direction.
-        return canary.rows(world)[..., :1, :] if canary.there(world) else None
-    held = canary.samples(world)
+        return canary.rows(arm)[..., :1, :] if canary.there(arm) else None
+    held = canary.samples(arm)
     if held is None:
         return None
     images, labels = (part.expand(len(model), *part.shape) for part in held)

@@ -64,8 +64,8 @@ class KnownMechanism:
         """
         return MU / 2 if self.gaussian else EPSILON
 
-    def draw(self, world: int, n: int, rng: np.random.Generator, *, leak: float = 1.0) -> FloatArray:
-        """Draw the scores of ``n`` trials with the canary (``world`` 1) or without it (``world`` 0), as an array of
+    def draw(self, arm: int, n: int, rng: np.random.Generator, *, leak: float = 1.0) -> FloatArray:
+        """Draw the scores of ``n`` trials with the canary (``arm`` 1) or without it (``arm`` 0), as an array of
         shape ``(n,)``.
 
         ``leak`` sets how much the scores reveal: 0 nothing, 1 as much as the claim allows, 2 as with half the noise.
@@ -73,10 +73,10 @@ class KnownMechanism:
         # A leak above 1 lowers the noise and moves no centre, as the usual bug does.
         noise = 1 / max(leak, 1.0)
         if self.gaussian:
-            return rng.normal(MU * world * (leak > 0), noise, n)
-        scores = rng.laplace(EPSILON * world * (leak > 0), noise, n)
+            return rng.normal(MU * arm * (leak > 0), noise, n)
+        scores = rng.laplace(EPSILON * arm * (leak > 0), noise, n)
         revealed = rng.random(n) < self.delta * (leak > 0)
-        return np.asarray(np.where(revealed, REVEALED if world else -REVEALED, scores), dtype=np.float64)
+        return np.asarray(np.where(revealed, REVEALED if arm else -REVEALED, scores), dtype=np.float64)
 
 
 def known_mechanism_for(evidence: type[Any], *, gaussian: bool) -> KnownMechanism:

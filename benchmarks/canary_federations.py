@@ -49,7 +49,7 @@ def federation() -> tuple[Task, Plan]:
 
 
 def scored(case: str, batch: Batch) -> None:
-    """Run and score one batch of one world."""
+    """Run and score one batch of one arm."""
     protection, unit, observer = CASES[case]
     task, plan = federation()
     row = torch.zeros(plan.layout.dim)
@@ -65,17 +65,17 @@ def scored(case: str, batch: Batch) -> None:
 
 def seconds_per_thousand(case: str, *, federations: int, batch: int) -> float:
     """CPU seconds per thousand federations, half with and half without the canary, ``batch`` replicas at a time."""
-    begun, world = time.process_time(), federations // 2
-    for start in range(0, world, batch):
+    begun, arm = time.process_time(), federations // 2
+    for start in range(0, arm, batch):
         for side in (0, 1):
-            replicas = min(batch, world - start)
-            scored(case, Batch(replicas=replicas, block=1 + start // batch, world=side))
-    return (time.process_time() - begun) * 1000 / (2 * world)
+            replicas = min(batch, arm - start)
+            scored(case, Batch(replicas=replicas, block=1 + start // batch, arm=side))
+    return (time.process_time() - begun) * 1000 / (2 * arm)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--federations", type=int, default=1000, help="of each case, half in each world")
+    parser.add_argument("--federations", type=int, default=1000, help="of each case, half in each arm")
     parser.add_argument("--batch", type=int, default=250, help="replicas of one batch")
     parser.add_argument("--single", type=int, default=10, help="federations to run one by one")
     arguments = parser.parse_args()

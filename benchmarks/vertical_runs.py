@@ -54,7 +54,7 @@ def _seconds(
     begun = time.process_time()
     for call in range(calls):
         run_vertical(
-            task, plan, protection, streams, runs=Runs(replicas=replicas, block=first + call, world=1), planted=planted
+            task, plan, protection, streams, runs=Runs(replicas=replicas, block=first + call, arm=1), planted=planted
         )
     return time.process_time() - begun
 

@@ -34,7 +34,7 @@ _DRAWS, _NUMBERS = 1024, 2**22
 """Draws of one report, and numbers drawn at most."""
 _SLACK, _ROUNDING = 1e-3, 2.0**-22
 Run = Callable[[Canary, int], Recording]
-"""Runs the federation with the canary in a world (1: present, 0: a row of zeros)."""
+"""Runs the federation with the canary in a arm (1: present, 0: a row of zeros)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ class ExtremeProbe:
         found = EXTREME.at_most(biggest, _BEYOND, unit="times the usual size", witness=witness)
         return replace(found, not_compared=("rows of a user with entries that are not finite",) if of_user else ())
 
-    def _run(self, row: Tensor, world: int) -> Recording:
+    def _run(self, row: Tensor, arm: int) -> Recording:
         # Rows of samples and of clients stay in the federation: their numbers are the same in all runs.
         canary = AnyRow(
             unit=self.claim.unit,
@@ -110,7 +110,7 @@ class ExtremeProbe:
             place=None if self.claim.unit in HELD_BY_CLIENTS else self.client,
             clients=self.clients,
         )
-        return self.run(canary, world)
+        return self.run(canary, arm)
 
     @property
     def _sees_releases(self) -> bool:

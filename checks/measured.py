@@ -508,10 +508,8 @@ def releases_of(
     setup, claim, canary = runs.setup, runs.setup.claim, canary_along(runs.setup, direction, client)
     pairs = []
     for place_of, number in enumerate(range(runs.first, runs.first + draws)):
-        without = (
-            runs.clean[place_of] if canary.added else setup.run(noise=number, canary=canary, world=0, rounds=rounds)
-        )
-        pairs.append((without, setup.run(noise=number, canary=canary, world=1, rounds=rounds)))
+        without = runs.clean[place_of] if canary.added else setup.run(noise=number, canary=canary, arm=0, rounds=rounds)
+        pairs.append((without, setup.run(noise=number, canary=canary, arm=1, rounds=rounds)))
     share = 2 if claim.adjacency is Adjacency.REPLACE_ONE else 1
     before, after = (torch.stack([rows_of(pair[arm], client)[:rounds] for pair in pairs]) for arm in (0, 1))
     # A replaced row moves the release from its own place to the opposite one: twice what one row adds.

@@ -231,8 +231,8 @@ def _batch(
     canary: Canary | None,
 ) -> _SampleRecorder:
     recorder, streams = _SampleRecorder(observer=observer), ReplayedStreams(seed, _STREAM + number)
-    world = 0 if canary is None else 1
-    run_frozen(federation, protection, streams, [recorder], canary=canary, world=world, rounds=rounds, replicas=runs)
+    arm = 0 if canary is None else 1
+    run_frozen(federation, protection, streams, [recorder], canary=canary, arm=arm, rounds=rounds, replicas=runs)
     return recorder
 
 

@@ -144,7 +144,7 @@ def _noise(setup: ReplaySetup, direction: Direction, client: int) -> Tensor:
     pairs = math.ceil(_VECTORS / setup.still.rounds)
     if 2 * pairs * setup.still.rounds * (plan.clients + 1) * plan.layout.dim > _MOST:
         raise NotCheckable(f"{_VECTORS} vectors of noise have more than {_MOST} numbers")
-    runs = setup.run_many(2 * pairs, noise=_DRAWS, canary=None if canary.added else canary, world=0)
+    runs = setup.run_many(2 * pairs, noise=_DRAWS, canary=None if canary.added else canary, arm=0)
     return torch.stack([rows_of(run, client) for run in runs])
 
 

@@ -103,12 +103,12 @@ class ReplaySetup:
         *,
         noise: int = 0,
         canary: Canary | None = None,
-        world: int = 0,
+        arm: int = 0,
         task: Task | None = None,
         rounds: int | None = None,
     ) -> Recording:
         """Run the federation once and return what was recorded; ``task`` replaces its data."""
-        (recording,) = self.run_many(1, noise=noise, canary=canary, world=world, task=task, rounds=rounds)
+        (recording,) = self.run_many(1, noise=noise, canary=canary, arm=arm, task=task, rounds=rounds)
         return recording
 
     def run_many(
@@ -117,7 +117,7 @@ class ReplaySetup:
         *,
         noise: int = 0,
         canary: Canary | None = None,
-        world: int = 0,
+        arm: int = 0,
         task: Task | None = None,
         rounds: int | None = None,
     ) -> list[Recording]:
@@ -129,7 +129,7 @@ class ReplaySetup:
             seed=self.seed,
             noise=noise,
             canary=canary,
-            world=world,
+            arm=arm,
             rounds=rounds,
             replicas=replicas,
         )
@@ -140,7 +140,7 @@ class ReplaySetup:
         noise: int,
         canary: Canary | None,
         *,
-        world: int,
+        arm: int,
         task: Task | None = None,
         rounds: int = 2,
     ) -> ManyRuns:
@@ -152,7 +152,7 @@ class ReplaySetup:
             seed=self.seed,
             noise=_COUNTED + noise,
             canary=canary,
-            world=world,
+            arm=arm,
             rounds=min(rounds, self.still.rounds),
             replicas=replicas,
         )
@@ -204,7 +204,7 @@ class ReplaySetup:
         """Runs with one client more that sends the row without a canary, and that differ in their noise alone."""
         row = self.clip_norm * _LENGTHS[0] * _unused(self.still.plan.layout.dim)
         canary = Canary(unit=self.claim.unit, present=row, absent=self.absent(row))
-        return [self.run(canary=canary, world=0, noise=number) for number in range(_DRAWS)]
+        return [self.run(canary=canary, arm=0, noise=number) for number in range(_DRAWS)]
 
     @cached_property
     def quiet(self) -> "ReplaySetup":
@@ -232,7 +232,7 @@ class ReplaySetup:
         place = self.probed[0] if self.unaccepted else None
         canary = Canary(unit=Unit.CLIENT, present=torch.zeros(self.still.plan.layout.dim), place=place)
         # (noise, without and with the client) of one round
-        runs = [[self.run(canary=canary, world=arm, noise=n, rounds=1).releases[0] for arm in (0, 1)] for n in (0, 1)]
+        runs = [[self.run(canary=canary, arm=arm, noise=n, rounds=1).releases[0] for arm in (0, 1)] for n in (0, 1)]
         (without, added), (without_too, added_too) = runs
         moved = (added - without) - (added_too - without_too)
         return bool((moved.abs() > 4 * _ROUNDING * added.abs().max()).any())
@@ -335,7 +335,7 @@ def _extreme(setup: ReplaySetup) -> Iterator[CheckResult]:
         client=client,
         clients=clients_of_user(setup.claim, setup.still.plan),
         # One round: the first one, for which the law is published. A final model may be protected in the last one.
-        run=lambda canary, world: setup.run(canary=canary, world=world, rounds=setup.brief and 1),
+        run=lambda canary, arm: setup.run(canary=canary, arm=arm, rounds=setup.brief and 1),
     ).result()
 
 
@@ -674,19 +674,19 @@ def _pair(
     same = canary.place is None and not bool(canary.rows(0).any())
 
     def arms(noise: int, rounds: int | None = None) -> tuple[Recording, Recording]:
-        after = setup.run(canary=canary, world=1, noise=noise, rounds=rounds)
+        after = setup.run(canary=canary, arm=1, noise=noise, rounds=rounds)
         if same and noise < _DRAWS:
             return others[noise], after
         absent = None if added else canary
-        return setup.run(canary=absent, world=0, noise=noise, rounds=rounds), after
+        return setup.run(canary=absent, arm=0, noise=noise, rounds=rounds), after
 
     def many(noise: int, number: int, rounds: int = 2) -> tuple[ManyRuns, ManyRuns]:
-        without = setup.many(number, noise, None if added else canary, world=0, rounds=rounds)
-        return without, setup.many(number, noise, canary, world=1, rounds=rounds)
+        without = setup.many(number, noise, None if added else canary, arm=0, rounds=rounds)
+        return without, setup.many(number, noise, canary, arm=1, rounds=rounds)
 
     def replicas(noise: int, number: int) -> tuple[list[Recording], list[Recording]]:
-        without = setup.run_many(number, canary=None if added else canary, world=0, noise=noise)
-        return without, setup.run_many(number, canary=canary, world=1, noise=noise)
+        without = setup.run_many(number, canary=None if added else canary, arm=0, noise=noise)
+        return without, setup.run_many(number, canary=canary, arm=1, noise=noise)
 
     before, after = arms(0, rounds)
     return RunPair(
@@ -771,8 +771,8 @@ def _changed_record(
     other = replace(task, images=other_inputs(task.images, changed)) if inputs else replace(task, labels=labels)
 
     def many(noise: int, number: int, rounds: int = 2) -> tuple[ManyRuns, ManyRuns]:
-        without = setup.many(number, noise, None, world=0, rounds=rounds)
-        return without, setup.many(number, noise, None, world=0, task=other, rounds=rounds)
+        without = setup.many(number, noise, None, arm=0, rounds=rounds)
+        return without, setup.many(number, noise, None, arm=0, task=other, rounds=rounds)
 
     return RunPair(
         before=setup.draws[0],

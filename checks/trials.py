@@ -63,11 +63,11 @@ class Neighbours:
     """Two federations that differ by one unit.
 
     Args:
-        canary: what the unit holds in world 1 and in world 0.
+        canary: what the unit holds in arm 1 and in arm 0.
         direction: (d,) unit vector along which the unit's rows lie.
         words: both inputs, for the witness of a verdict.
         alone: whether all others hold rows of zeros.
-        alike: whether all numbers of the unit's row in world 0 are equal.
+        alike: whether all numbers of the unit's row in arm 0 are equal.
     """
 
     federation: FrozenFederation
@@ -125,7 +125,7 @@ def _users(setup: ReplaySetup, quiet: FrozenFederation, row: Tensor) -> Iterator
 
 
 def _without(setup: ReplaySetup, row: Tensor) -> Tensor | None:
-    """What stands in the place of a row in world 0."""
+    """What stands in the place of a row in arm 0."""
     return setup.absent(row) if setup.adds_to_sum else absent_row(row, setup.claim.adjacency)
 
 
@@ -338,7 +338,7 @@ class _Trials:
         ``factor``: of the runs; from the second time on, an event must be likely to break the claim by its counts.
         """
         learn, choose = _LEARN * factor, self._choose(factor)
-        both = [self.drawn(pair, world, learn + choose) for world in (0, 1)]
+        both = [self.drawn(pair, arm, learn + choose) for arm in (0, 1)]
         events = pilot_events(both[0], both[1], self.plan, learn=learn, thorough=factor > 1, more=self._of_channels)
         found = []
         for event in events:
@@ -414,9 +414,9 @@ class _Trials:
             witness=f"everything that the adversary receives, {pilot.pair.words}; event {pilot.event}",
         )
 
-    def drawn(self, pair: Neighbours, world: int, runs: int) -> FloatArray:
+    def drawn(self, pair: Neighbours, arm: int, runs: int) -> FloatArray:
         """The numbers ``(runs, k)`` of fresh runs."""
-        return np.concatenate(list(self._batches(pair, world, runs)))
+        return np.concatenate(list(self._batches(pair, arm, runs)))
 
     def _choose(self, factor: int) -> int:
         # An event of a large claim is rare without the unit: more runs must show that it is.
@@ -442,12 +442,12 @@ class _Trials:
         smallest = min(chances, default=1.0)
         return (0.0, -smallest) if smallest < (_LIKELY if sure else _OPEN) else None
 
-    def _batches(self, pair: Neighbours, world: int, runs: int) -> Iterator[FloatArray]:
+    def _batches(self, pair: Neighbours, arm: int, runs: int) -> Iterator[FloatArray]:
         for start in range(0, runs, _BATCH):
             self.blocks += 1
-            yield self._run(pair, world, min(_BATCH, runs - start), self.blocks)
+            yield self._run(pair, arm, min(_BATCH, runs - start), self.blocks)
 
-    def _run(self, pair: Neighbours, world: int, runs: int, block: int) -> FloatArray:
+    def _run(self, pair: Neighbours, arm: int, runs: int, block: int) -> FloatArray:
         setup, federation = self.setup, pair.federation
         holder = 0 if setup.claim.unit in HELD_BY_CLIENTS else setup.still.plan.clients
         holder = holder if pair.canary.place is None else pair.canary.place
@@ -465,7 +465,7 @@ class _Trials:
             setup.protection,
             Streams(setup.seed),
             # Blocks of their own: no run shares a draw with the claim's other runs.
-            batch=Batch(replicas=runs, world=world, block=2**28 + block),
+            batch=Batch(replicas=runs, arm=arm, block=2**28 + block),
             canary=pair.canary,
             recorders=[recorder],
             stop_after=federation.rounds,
@@ -473,7 +473,7 @@ class _Trials:
         self.made += runs
         numbers = recorder.numbers(final)
         if block < _GUARD:
-            if pair.alone and world == 0:
+            if pair.alone and arm == 0:
                 self.repeats.add(
                     recorder.vectors, np.concatenate(recorder.pool) if pair.alike and recorder.pool else None
                 )
@@ -482,9 +482,9 @@ class _Trials:
 
     def _dependent(self, pilot: _Pilot) -> bool:
         """Whether runs of one batch depend on each other, or a batch on those before it."""
-        for world in (0, 1):
-            calls = [self._run(pilot.pair, world, _ROWS, _GUARD + 2 * call + world) for call in range(_CALLS)]
-            again = self._run(pilot.pair, world, _ROWS, _GUARD + world)
+        for arm in (0, 1):
+            calls = [self._run(pilot.pair, arm, _ROWS, _GUARD + 2 * call + arm) for call in range(_CALLS)]
+            again = self._run(pilot.pair, arm, _ROWS, _GUARD + arm)
             if not np.array_equal(calls[0], again):
                 return True
             scores = np.stack([pilot.event.score.score(one) for one in calls])[..., None]

@@ -1,6 +1,6 @@
 """Canaries are records or clients that an audit adds to a federation, fixed before training starts.
 
-``world`` is 1 for a run with the canary and 0 for a run without it (or with its replacement).
+``arm`` is 1 for a run with the canary and 0 for a run without it (or with its replacement).
 """
 
 import math
@@ -43,13 +43,13 @@ class Canaries(Protocol):
         """Raise ValueError unless the canaries fit the federation as its public plan describes it."""
         ...
 
-    def there(self, world: int) -> tuple[int, ...]:
-        """Return the indices of the canaries that are present in a run, where ``world`` is 1 with the canary and 0
+    def there(self, arm: int) -> tuple[int, ...]:
+        """Return the indices of the canaries that are present in a run, where ``arm`` is 1 with the canary and 0
         without it.
         """
         ...
 
-    def rows(self, world: int) -> Tensor | None:
+    def rows(self, arm: int) -> Tensor | None:
         """Return the gradients or updates of the k canaries that are present, shape ``(k, d)``, or ``(T, k, d)`` where
         they change from round to round; None for canaries that are images.
 
@@ -57,7 +57,7 @@ class Canaries(Protocol):
         """
         ...
 
-    def samples(self, world: int) -> tuple[Tensor, Tensor] | None:
+    def samples(self, arm: int) -> tuple[Tensor, Tensor] | None:
         """Return the images ``(n, c, h, w)`` and labels ``(n,)`` that a canary adds; None for canaries given as
         vectors.
         """
@@ -68,7 +68,7 @@ class Canaries(Protocol):
 class Canary:
     """A canary given as a gradient or update vector; in runs without the canary the vector is absent or replaced.
 
-    The vector is ``present`` in world 1 and ``absent`` in world 0.
+    The vector is ``present`` in arm 1 and ``absent`` in arm 0.
 
     It enters as data. A sample canary's gradient is one of its client's per-sample gradients and is drawn into lots
     like any sample. A user canary is several such gradients at several clients, all of one owner. A client canary's
@@ -82,9 +82,9 @@ class Canary:
         clients, copies: a user canary has ``copies`` equal rows at each of the first so many clients; 1 for the other
             units.
         place: the client of the plan whose place a client canary takes; None: one more client than the plan has.
-        present: (d,), the row in world 1, or (T, d), the rows of T rounds, which repeat in later ones. Its norm should
+        present: (d,), the row in arm 1, or (T, d), the rows of T rounds, which repeat in later ones. Its norm should
             be at least ten clip norms; otherwise an implementation that forgets to clip looks the same.
-        absent: as ``present``, in world 0; ``None``: no row (add/remove); zeros: the row is set to zero (zero-out).
+        absent: as ``present``, in arm 0; ``None``: no row (add/remove); zeros: the row is set to zero (zero-out).
     """
 
     unit: Unit
@@ -132,17 +132,17 @@ class Canary:
                 )
         _check_holder(self, plan)
 
-    def there(self, world: int) -> tuple[int, ...]:
-        return (0,) if world or self.absent is not None else ()
+    def there(self, arm: int) -> tuple[int, ...]:
+        return (0,) if arm or self.absent is not None else ()
 
-    def rows(self, world: int) -> Tensor:
-        row = self.present if world else self.absent
+    def rows(self, arm: int) -> Tensor:
+        row = self.present if arm else self.absent
         # An absent row is an empty tensor, not None: None would mean a canary that is data.
         if row is None:
             return self.present.new_zeros(0, self.present.shape[-1])
         return row.unsqueeze(-2).expand(*row.shape[:-1], self.copies, -1)
 
-    def samples(self, world: int) -> None:
+    def samples(self, arm: int) -> None:
         return None
 
 
@@ -156,8 +156,8 @@ class AnyRow(Canary):
 
 @dataclass(frozen=True, kw_only=True)
 class UserCanary(Canary):
-    """A canary that is a user with samples of different numbers and directions at the clients, present in world 1 and
-    absent in world 0 (add/remove).
+    """A canary that is a user with samples of different numbers and directions at the clients, present in arm 1 and
+    absent in arm 0 (add/remove).
 
     Args:
         held: clients in rising order, each with the gradients ``(k, d)`` of the user's samples that it holds.
@@ -173,13 +173,13 @@ class UserCanary(Canary):
     def holders(self) -> tuple[int, ...]:
         return tuple(client for client, _ in self.held)
 
-    def rows(self, world: int) -> Tensor:
+    def rows(self, arm: int) -> Tensor:
         """Return the gradients of all clients' samples of the user, one client after the other."""
-        return torch.cat([rows for _, rows in self.held])[: None if world else 0]
+        return torch.cat([rows for _, rows in self.held])[: None if arm else 0]
 
-    def rows_at(self, client: int, world: int) -> Tensor | None:
+    def rows_at(self, client: int, arm: int) -> Tensor | None:
         """Return the gradients ``(k, d)`` of the user's samples at a client; None without any."""
-        return dict(self.held).get(client) if world else None
+        return dict(self.held).get(client) if arm else None
 
     def order(self, others: int, own: int) -> Tensor:
         """Return in which order ``others`` samples and the user's ``own`` ones after them reach the hooks: indices
@@ -201,8 +201,8 @@ class DataCanary:
         unit: SAMPLE (one more sample of ``client``), USER (one more owner, with these images at several clients),
             CLIENT or REPORT (one more client that holds only these images).
         images: (n, c, h, w) in [0, 1]; one for a sample canary.
-        present: (n,), the labels in world 1.
-        absent: (n,), the labels in world 0; ``None``: the images are absent (add/remove).
+        present: (n,), the labels in arm 1.
+        absent: (n,), the labels in arm 0; ``None``: the images are absent (add/remove).
         client: the client that holds a sample canary; ignored for the other units.
         place: the client of the plan whose place a client canary takes; None: one more client than the plan has.
         clients: each of the first so many clients holds the images of a user canary; 1 for the other units.
@@ -242,14 +242,14 @@ class DataCanary:
         """Raise ValueError unless a sample canary has a client that holds it."""
         _check_holder(self, plan)
 
-    def there(self, world: int) -> tuple[int, ...]:
-        return (0,) if world or self.absent is not None else ()
+    def there(self, arm: int) -> tuple[int, ...]:
+        return (0,) if arm or self.absent is not None else ()
 
-    def rows(self, world: int) -> None:
+    def rows(self, arm: int) -> None:
         return None
 
-    def samples(self, world: int) -> tuple[Tensor, Tensor] | None:
-        labels = self.present if world else self.absent
+    def samples(self, arm: int) -> tuple[Tensor, Tensor] | None:
+        labels = self.present if arm else self.absent
         return None if labels is None else (self.images, labels)
 
 
@@ -317,19 +317,19 @@ class CanarySet:
         """
         return replace(self, coins=torch.ones_like(self.coins))
 
-    def there(self, world: int) -> tuple[int, ...]:
+    def there(self, arm: int) -> tuple[int, ...]:
         """Return the indices of the canaries that the coins of the set include in the run.
 
-        The coins decide it; ``world`` only names the random streams.
+        The coins decide it; ``arm`` only names the random streams.
         """
         return tuple(range(len(self.coins)) if self.replaced else self.coins.nonzero().flatten().tolist())
 
-    def rows(self, world: int) -> Tensor:
-        return self._rows_of(self.there(world))
+    def rows(self, arm: int) -> Tensor:
+        return self._rows_of(self.there(arm))
 
-    def row(self, place: int, world: int) -> Tensor:
+    def row(self, place: int, arm: int) -> Tensor:
         """Return the row ``(d,)`` of the canary at this place among those that are present."""
-        return self._rows_of(self.there(world)[place : place + 1])[0]
+        return self._rows_of(self.there(arm)[place : place + 1])[0]
 
     def _rows_of(self, canaries: tuple[int, ...]) -> Tensor:
         numbers = torch.tensor(canaries, dtype=torch.int64)
@@ -339,7 +339,7 @@ class CanarySet:
         rows[torch.arange(len(numbers)), self.dim - len(self.coins) + numbers] = signs * self.length
         return rows
 
-    def samples(self, world: int) -> None:
+    def samples(self, arm: int) -> None:
         return None
 
 

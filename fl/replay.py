@@ -55,7 +55,7 @@ Consumed = dict[Stream, tuple[int, ...]]
 class ReplayedStreams(Streams):
     """Random streams that are the same with and without the canary, so that two runs share every draw.
 
-    The world is left out of the streams' names.
+    The arm is left out of the streams' names.
 
     Another ``noise`` (a number >= 0) gives the hooks other noise and leaves all other draws alone.
 
@@ -67,7 +67,7 @@ class ReplayedStreams(Streams):
     _given: dict[Stream, np.random.Generator] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def generator(
-        self, purpose: str, *, replicate: int = 0, world: int = 0, round: int = 0, client: int = 0, step: int = 0
+        self, purpose: str, *, replicate: int = 0, arm: int = 0, round: int = 0, client: int = 0, step: int = 0
     ) -> np.random.Generator:
         taken = self.noise if purpose in HOOK_STREAMS else 0
         made = super().generator(purpose, replicate=replicate + taken, round=round, client=client, step=step)
@@ -414,7 +414,7 @@ def run_frozen(
     recorders: Sequence[Recorder[RoundEvent]],
     *,
     canary: Canary | None = None,
-    world: int = 0,
+    arm: int = 0,
     rounds: int | None = None,
     replicas: int = 1,
 ) -> Tensor:
@@ -424,7 +424,7 @@ def run_frozen(
         federation.plan,
         protection,
         streams,
-        batch=Batch(replicas=replicas, world=world),
+        batch=Batch(replicas=replicas, arm=arm),
         canary=canary,
         recorders=recorders,
         stop_after=rounds or federation.rounds,
@@ -440,7 +440,7 @@ def replay(
     seed: int = 0,
     noise: int = 0,
     canary: Canary | None = None,
-    world: int = 0,
+    arm: int = 0,
     rounds: int | None = None,
 ) -> Recording:
     """Run a federation with a frozen model once, and return what the observer receives.
@@ -449,7 +449,7 @@ def replay(
     beginning of a run of more.
     """
     (recording,) = replay_many(
-        federation, protection, observer, seed=seed, noise=noise, canary=canary, world=world, rounds=rounds
+        federation, protection, observer, seed=seed, noise=noise, canary=canary, arm=arm, rounds=rounds
     )
     return recording
 
@@ -462,7 +462,7 @@ def replay_many(
     seed: int = 0,
     noise: int = 0,
     canary: Canary | None = None,
-    world: int = 0,
+    arm: int = 0,
     rounds: int | None = None,
     replicas: int = 1,
 ) -> list[Recording]:
@@ -479,7 +479,7 @@ def replay_many(
     streams = ReplayedStreams(seed, noise, watched=True)
     watching = [_Together(recordings, streams)]
     final = run_frozen(
-        federation, protection, streams, watching, canary=canary, world=world, rounds=rounds, replicas=replicas
+        federation, protection, streams, watching, canary=canary, arm=arm, rounds=rounds, replicas=replicas
     )
     for recording in recordings:
         recording.finish(final)
@@ -551,13 +551,13 @@ def many_runs(
     seed: int,
     noise: int,
     canary: Canary | None,
-    world: int,
+    arm: int,
     rounds: int,
     replicas: int,
 ) -> ManyRuns:
     """Run a federation as ``replay`` does in many replicas at once, and return the releases and the public states."""
     found, streams = ManyRuns(observer=observer, replicas=replicas), ReplayedStreams(seed, noise)
-    run_frozen(federation, protection, streams, [found], canary=canary, world=world, rounds=rounds, replicas=replicas)
+    run_frozen(federation, protection, streams, [found], canary=canary, arm=arm, rounds=rounds, replicas=replicas)
     return found
 
 

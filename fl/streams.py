@@ -1,6 +1,6 @@
 """Independent random generators, each named by what it draws, the run, the round, the client and the step.
 
-The name is (seed, purpose, replicate, world, round, client, step).
+The name is (seed, purpose, replicate, arm, round, client, step).
 
 A stream is named by its purpose, never by the order of the draws: adding a client, a round or a defense changes no
 other stream, and two defenses can be compared on the same data, initial model and cohorts. The name is hashed (BLAKE2b,
@@ -46,7 +46,7 @@ class Streams:
         _index("seed", self.seed)
 
     def generator(
-        self, purpose: str, *, replicate: int = 0, world: int = 0, round: int = 0, client: int = 0, step: int = 0
+        self, purpose: str, *, replicate: int = 0, arm: int = 0, round: int = 0, client: int = 0, step: int = 0
     ) -> np.random.Generator:
         """Return a fresh generator at the start of the named stream; the same name always gives the same draws.
 
@@ -60,7 +60,7 @@ class Streams:
         numbers = {
             "seed": self.seed,
             "replicate": replicate,
-            "world": world,
+            "arm": arm,
             "round": round,
             "client": client,
             "step": step,
@@ -80,23 +80,23 @@ class Runs:
     Args:
         replicas: their number R, the first dimension of every tensor.
         block: number of this batch. It is part of every stream's name, so that no two batches share a draw.
-        world: 1 with the canary, 0 without it.
+        arm: 1 with the canary, 0 without it.
     """
 
     replicas: int = 1
     block: int = 0
-    world: int = 0
+    arm: int = 0
 
     def __post_init__(self) -> None:
-        if self.replicas < 1 or self.block < 0 or self.world not in (0, 1):
+        if self.replicas < 1 or self.block < 0 or self.arm not in (0, 1):
             raise ValueError(
-                "replicas must be >= 1, block >= 0 and world 0 or 1 (without or with the canary), "
-                f"got {self.replicas}, {self.block} and {self.world}"
+                "replicas must be >= 1, block >= 0 and arm 0 or 1 (without or with the canary), "
+                f"got {self.replicas}, {self.block} and {self.arm}"
             )
 
     def draws(self, streams: Streams) -> Callable[..., np.random.Generator]:
         """Return what gives this batch's generators by their purpose, round, client and step."""
-        return partial(streams.generator, replicate=self.block, world=self.world)
+        return partial(streams.generator, replicate=self.block, arm=self.arm)
 
 
 def row_generators(rng: np.random.Generator, rows: int) -> Iterator[np.random.Generator]:

@@ -201,7 +201,7 @@ def _with_planted(found: Transferred, teacher: int, job: TransferTrialJob) -> tu
         logits=logits,
         replicas=len(logits),
         block=_PLANTED_BLOCK,
-        world=1,
+        arm=1,
         recorders=[recorder],
     )
     return votes, recorder.event

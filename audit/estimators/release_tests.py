@@ -135,23 +135,23 @@ def release_scores(
 
 
 def draw_projections(
-    release: GaussianRelease, broken: BrokenRelease, *, world: int, n: int, rng: np.random.Generator
+    release: GaussianRelease, broken: BrokenRelease, *, arm: int, n: int, rng: np.random.Generator
 ) -> FloatArray:
     """Simulate ``n`` runs of a broken mechanism; return each round's release projected on the canary, shape ``(n,
     rounds)``.
 
-    ``world`` is 1 with the canary and 0 without.
+    ``arm`` is 1 with the canary and 0 without.
     """
-    if world not in (0, 1):
-        raise ValueError(f"world must be 0 (a run without the canary) or 1 (a run with the canary), got {world}")
-    return _projections(release, broken, world=world, n=n, noise_rng=rng, lots_rng=rng)
+    if arm not in (0, 1):
+        raise ValueError(f"arm must be 0 (a run without the canary) or 1 (a run with the canary), got {arm}")
+    return _projections(release, broken, arm=arm, n=n, noise_rng=rng, lots_rng=rng)
 
 
 def _projections(
     release: GaussianRelease,
     broken: BrokenRelease,
     *,
-    world: int,
+    arm: int,
     n: int,
     noise_rng: np.random.Generator,
     lots_rng: np.random.Generator,
@@ -159,7 +159,7 @@ def _projections(
     # The sum of the noise of all steps of a round, as the observer receives only the sum.
     deviation = math.sqrt(release.steps) * release.sigma_of_rounds * broken.noise
     noise = noise_rng.standard_normal((n, release.rounds)) * deviation
-    if world:
+    if arm:
         noise += broken.row * lots_rng.binomial(release.steps, release.rate_of_rounds, size=noise.shape)
     return noise
 
@@ -169,32 +169,32 @@ def _simulated_scores(
     truth: BrokenRelease,
     designed_for: Sequence[BrokenRelease],
     *,
-    world: int,
+    arm: int,
     n: int,
     rng: np.random.Generator,
 ) -> list[FloatArray]:
     """For each score of ``designed_for``, its values ``(n,)`` on the runs of ``draw_projections``."""
     blocks = [
         [release_scores(values, release, broken) for broken in designed_for]
-        for values in _blocks(release, truth, world=world, n=n, rng=rng)
+        for values in _blocks(release, truth, arm=arm, n=n, rng=rng)
     ]
     return [np.concatenate(scores) for scores in zip(*blocks, strict=True)]
 
 
 def _blocks(
-    release: GaussianRelease, broken: BrokenRelease, *, world: int, n: int, rng: np.random.Generator
+    release: GaussianRelease, broken: BrokenRelease, *, arm: int, n: int, rng: np.random.Generator
 ) -> Iterator[FloatArray]:
     """The rows of ``draw_projections``, a block of runs at a time."""
     size = max(1, _BLOCK // release.rounds)
     counts = [min(size, n - start) for start in range(0, n, size)]
     noise_rng = rng
-    if world and len(counts) > 1:
+    if arm and len(counts) > 1:
         # The noise of all runs is drawn before all lots: a copy repeats the noise, while ``rng`` goes on to the lots.
         noise_rng = copy.deepcopy(rng)
         for count in counts:
             rng.standard_normal((count, release.rounds))
     for count in counts:
-        yield _projections(release, broken, world=world, n=count, noise_rng=noise_rng, lots_rng=rng)
+        yield _projections(release, broken, arm=arm, n=count, noise_rng=noise_rng, lots_rng=rng)
 
 
 def design_test(
@@ -228,7 +228,7 @@ def simulated_release_points(
 
     ``runs`` runs are simulated with the canary, and as many without it.
     """
-    (out,), (within,) = (_simulated_scores(release, broken, [broken], world=world, n=runs, rng=rng) for world in (0, 1))
+    (out,), (within,) = (_simulated_scores(release, broken, [broken], arm=arm, n=runs, rng=rng) for arm in (0, 1))
     return simulated_points(out, within)
 
 
@@ -250,9 +250,7 @@ def chance_refuted(
     Each test has its share of alpha, with ``n`` runs with and ``n`` without the canary.
     """
     designed_for = [test.broken for test in tests]
-    out, within = (
-        _simulated_scores(release, truth, designed_for, world=world, n=RUNS // 2, rng=rng) for world in (0, 1)
-    )
+    out, within = (_simulated_scores(release, truth, designed_for, arm=arm, n=RUNS // 2, rng=rng) for arm in (0, 1))
     chances = []
     for test, without_canary, with_canary in zip(tests, out, within, strict=True):
         fpr = _rates(np.count_nonzero(without_canary > test.threshold), RUNS // 2)

@@ -116,7 +116,7 @@ def candidates(
 ) -> Iterator[Score]:
     """Yield scores learnt on pilot outputs (n, ...) of the second and of the first input.
 
-    ``inputs``: of world 0 and 1; their difference is tried as a direction where it has the shape of an output.
+    ``inputs``: of arm 0 and 1; their difference is tried as a direction where it has the shape of an output.
     ``thorough``: whether the slow ones are learnt too. ``low_bits``: whether the only score is that of the lowest bits,
     which no other candidate looks at.
 

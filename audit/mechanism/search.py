@@ -460,7 +460,7 @@ def _best(finalists: Sequence[_Finalist], number: int) -> list[_Finalist]:
 
 def _open(mechanism: Mechanism, both: tuple[Any, Any], *, pair: int, seed: int, batched: bool) -> _Streams:
     out, within = (
-        open_stream(mechanism, x, world=world, pair=pair, seed=seed, batched=batched) for world, x in enumerate(both)
+        open_stream(mechanism, x, arm=arm, pair=pair, seed=seed, batched=batched) for arm, x in enumerate(both)
     )
     if (out.shape, out.text) != (within.shape, within.text):
         kinds = [f"{'strings' if side.text else 'numbers'} of shape {side.shape}" for side in (out, within)]

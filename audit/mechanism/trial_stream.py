@@ -1,6 +1,6 @@
 """Independent trials of a mechanism, drawn in chunks so that memory does not grow with their number.
 
-Every purpose of an audit has a generator of its own, keyed by (seed, purpose, pair, world, chunk), so that trials
+Every purpose of an audit has a generator of its own, keyed by (seed, purpose, pair, arm, chunk), so that trials
 share no noise, and the output of a trial does not depend on how many follow it.
 
 Whether the trials of one call share noise is tested by a one-way analysis of variance of ranks, calls against rows
@@ -113,14 +113,14 @@ _PHRASES = {
 class Stream:
     """A source of independent trials of one mechanism on one input.
 
-    The input ``x`` is the first (``world`` 0) or second (``world`` 1) of the ``pair``-th pair of inputs.
+    The input ``x`` is the first (``arm`` 0) or second (``arm`` 1) of the ``pair``-th pair of inputs.
 
     ``shape``: of one output, () for a scalar; ``text``: whether outputs are strings. ``open_stream`` finds both.
     """
 
     mechanism: Mechanism
     x: Any
-    world: int
+    arm: int
     pair: int
     seed: int
     batched: bool
@@ -154,7 +154,7 @@ class Stream:
         self, purpose: TrialPurpose, number: int, n: int, start: int, given: NDArray[Any] | None
     ) -> NDArray[Any]:
         # One generator per chunk, keyed by its number, so that no chunk depends on what was drawn before it.
-        key = np.random.SeedSequence(self.seed, spawn_key=(purpose, self.pair, self.world, number))
+        key = np.random.SeedSequence(self.seed, spawn_key=(purpose, self.pair, self.arm, number))
         rng = np.random.Generator(np.random.Philox(key))
         raw: Any = []
         try:
@@ -207,7 +207,7 @@ class Stream:
             raise ValueError(f"outputs must not be empty, got shape {self.shape} in {self._where(purpose)}")
 
     def _where(self, purpose: TrialPurpose) -> str:
-        return f"the {_PHRASES[purpose]} on input {self.world} ({self.input})"
+        return f"the {_PHRASES[purpose]} on input {self.arm} ({self.input})"
 
 
 def coins(seed: int) -> np.random.Generator:
@@ -215,7 +215,7 @@ def coins(seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=(TrialPurpose.COINS,))))
 
 
-def open_stream(mechanism: Mechanism, x: Any, *, world: int, pair: int, seed: int, batched: bool) -> Stream:
+def open_stream(mechanism: Mechanism, x: Any, *, arm: int, pair: int, seed: int, batched: bool) -> Stream:
     """Return a source of independent trials of the mechanism on input ``x``; a few runs of the mechanism first
     determine the outputs' shape.
 
@@ -227,7 +227,7 @@ def open_stream(mechanism: Mechanism, x: Any, *, world: int, pair: int, seed: in
         raise ValueError(f"inputs of a batched mechanism must be arrays of numbers or strings, got {shortened(x)}")
     if batched or isinstance(x, np.ndarray):
         x = _frozen(x)
-    stream = Stream(mechanism=mechanism, x=x, world=world, pair=pair, seed=seed, batched=batched)
+    stream = Stream(mechanism=mechanism, x=x, arm=arm, pair=pair, seed=seed, batched=batched)
     n = min(_GUARD, stream.chunk) if batched else _FEW
     given = _rows(x, n) if batched else None
     first = stream._outputs(TrialPurpose.GUARD, 0, n, 0, given)
@@ -247,7 +247,7 @@ def _check_state(first: NDArray[Any], again: NDArray[Any], stream: Stream) -> No
     """Refuse a mechanism whose answer depends on more than its input and generator; a correct one never is."""
     if first.shape != again.shape or not np.array_equal(first, again, equal_nan=not stream.text):
         raise ValueError(
-            f"the same calls with the same generator returned other outputs on input {stream.world} ({stream.input}): "
+            f"the same calls with the same generator returned other outputs on input {stream.arm} ({stream.input}): "
             "the mechanism keeps state between calls or draws noise elsewhere than from the rng that it is given, so "
             "its trials are not independent and no bound would hold"
         )
@@ -306,7 +306,7 @@ def _check_calls(stream: Stream) -> None:
     if worst is not None:
         raise ValueError(
             f"rows of one call depend on each other (p-value {worst:.1g} over {_CALLS} calls of {_ROWS} rows on input "
-            f"{stream.world}, {stream.input}): a batched mechanism must draw all of its noise in the shape of x"
+            f"{stream.arm}, {stream.input}): a batched mechanism must draw all of its noise in the shape of x"
         )
 
 

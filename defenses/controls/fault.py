@@ -18,7 +18,7 @@ from ..defense import DefensePart
 
 Part = TypeVar("Part", bound=DefensePart)
 Sample = Callable[[int, int, np.random.Generator], NDArray[Any]]
-"""(world, n, rng) -> outputs of ``n`` independent runs ``(n, ...)`` on the worst-case input; ``world`` is 1 with the
+"""(arm, n, rng) -> outputs of ``n`` independent runs ``(n, ...)`` on the worst-case input; ``arm`` is 1 with the
 canary and 0 without.
 """
 Score = Callable[[NDArray[Any]], FloatArray]
@@ -72,7 +72,7 @@ class Mutant:
 
     Args:
         claim: what both versions state; only the correct one satisfies it.
-        correct, broken: samplers with one output per run; world 1 holds the unit in question, world 0 does not, or
+        correct, broken: samplers with one output per run; arm 1 holds the unit in question, arm 0 does not, or
             holds another.
         scores: fixed before any run; each looks for one bug that may be there.
         witness: the inputs and the event that show the bug.
@@ -97,7 +97,7 @@ class Mechanism(ABC):
         """Return what both versions state."""
 
     @abstractmethod
-    def drawn(self, world: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
+    def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         """Draw the outputs of ``n`` runs of one version: see ``Sample``."""
 
     @abstractmethod

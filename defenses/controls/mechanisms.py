@@ -53,9 +53,9 @@ class BudgetEveryRound(_LocalReport):
     source = "Dwork et al. 2006; basic composition over the rounds"
     witness = "the values 1 and -1 in every round; the likelihood ratio of the renewed budget"
 
-    def drawn(self, world: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
+    def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         scale = (1 if broken else self.rounds) * self.span / self.epsilon
-        return (2.0 * world - 1) + rng.laplace(scale=scale, size=(n, self.rounds))
+        return (2.0 * arm - 1) + rng.laplace(scale=scale, size=(n, self.rounds))
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
         # Centred at the lower value -1, so that the ratio is between shifts of 0 and of the whole range.
@@ -74,9 +74,9 @@ class BudgetPerCoordinate(_LocalReport):
     source = "Warner 1965; basic composition over the coordinates"
     witness = "the vector of ones and the vector of zeros; the number of ones"
 
-    def drawn(self, world: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
+    def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         epsilon = self.epsilon / (1 if broken else self.coordinates)
-        return randomised_response(np.full((n, self.coordinates), world), epsilon=epsilon, rng=rng)
+        return randomised_response(np.full((n, self.coordinates), arm), epsilon=epsilon, rng=rng)
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
         return np.asarray(outputs.sum(axis=1), dtype=np.float64)
@@ -94,12 +94,12 @@ class DomainOffByOne(_LocalReport):
     source = "Kairouz, Bonawitz, Ramage 2016, equation 3"
     witness = "values 1 and 0; the event {1 is reported}"
 
-    def drawn(self, world: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
+    def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         others = self.domain - (2 if broken else 1)
         keep = math.exp(self.epsilon) / (math.exp(self.epsilon) + others)
         # An offset of 1..k-1 modulo k is uniform over the other values and never the true one.
-        other = (world + rng.integers(1, self.domain, size=n)) % self.domain
-        return np.asarray(np.where(rng.random(n) < keep, world, other))
+        other = (arm + rng.integers(1, self.domain, size=n)) % self.domain
+        return np.asarray(np.where(rng.random(n) < keep, arm, other))
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
         return np.asarray(outputs == 1, dtype=np.float64)
@@ -119,9 +119,9 @@ class UnspentBudget(Mechanism):
     def claim(self) -> Claim:
         return self.right.claim()
 
-    def drawn(self, world: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
+    def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         randomiser = self.spent if broken else self.right
-        return np.asarray(randomiser.sample(np.full(n, randomiser.worst_pair()[world]), rng))
+        return np.asarray(randomiser.sample(np.full(n, randomiser.worst_pair()[arm]), rng))
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
         # The event of the broken version is the one to test: its laws differ most there.
@@ -142,15 +142,15 @@ class FloatLaplace(_LocalReport):
     source = "Dwork et al. 2006; discrete Laplace: Ghosh, Roughgarden, Sundararajan 2012"
     witness = f"the values 1 and 0; the event {{output within {near:g} of 0 and a multiple of 2^-24}}"
 
-    def drawn(self, world: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
+    def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         if broken:
             size = rng.standard_exponential(n, dtype=np.float32) / np.float32(self.epsilon)
             sign = np.where(rng.random(n) < 0.5, np.float32(-1), np.float32(1))
-            return np.asarray(np.float32(world) + sign * size, dtype=np.float32)
+            return np.asarray(np.float32(arm) + sign * size, dtype=np.float32)
         # Laplace on a grid of 2^-10: the difference of two geometric numbers, which is exact in any precision.
         stop = -math.expm1(-self.epsilon * self.grid)
         steps = rng.geometric(stop, size=n) - rng.geometric(stop, size=n)
-        return np.asarray(world + steps * self.grid, dtype=np.float64)
+        return np.asarray(arm + steps * self.grid, dtype=np.float64)
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
         exact = outputs.astype(np.float64)
@@ -185,11 +185,11 @@ class _NoisedSum(Mechanism, ABC):
             curve=gaussian_curve(noise=self.sigma, releases=1),
         )
 
-    def total(self, world: int, n: int, rng: np.random.Generator, *, shares: int, of: int) -> FloatArray:
+    def total(self, arm: int, n: int, rng: np.random.Generator, *, shares: int, of: int) -> FloatArray:
         """Draw ``n`` sums with that many noise shares; ``of`` shares have the noise of the claim together."""
         share = self.sigma / math.sqrt(of)
         # Shares are drawn one by one and summed, as clients would add them, not as one Gaussian.
-        return np.asarray(world + share * rng.standard_normal((n, shares)).sum(axis=1), dtype=np.float64)
+        return np.asarray(arm + share * rng.standard_normal((n, shares)).sum(axis=1), dtype=np.float64)
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
         return np.asarray(outputs, dtype=np.float64)
@@ -206,10 +206,10 @@ class ClippedNoise(_NoisedSum):
     named = "Gaussian"
     witness = "one client of clip norm or none, the others 0; the sum"
 
-    def drawn(self, world: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
+    def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         noise = rng.standard_normal(n)
         # Clamps the noise and not the sum: a clamped sum is post-processing and would keep the claim.
-        return np.asarray(world + self.sigma * (np.clip(noise, -self.cut, self.cut) if broken else noise))
+        return np.asarray(arm + self.sigma * (np.clip(noise, -self.cut, self.cut) if broken else noise))
 
 
 class LostShares(_NoisedSum):
@@ -223,9 +223,9 @@ class LostShares(_NoisedSum):
     named = f"Gaussian shares of {clients} clients in a secure sum"
     witness = f"one client of clip norm or none, the others 0, {dropped} of {clients} dropped; the sum"
 
-    def drawn(self, world: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
+    def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         # The survivors add fresh shares; revealing the seeds of the missing ones would show the noise to the server.
-        return self.total(world, n, rng, shares=self.clients - self.dropped * broken, of=self.clients)
+        return self.total(arm, n, rng, shares=self.clients - self.dropped * broken, of=self.clients)
 
 
 class ThinShares(_NoisedSum):
@@ -239,8 +239,8 @@ class ThinShares(_NoisedSum):
     named = f"Gaussian shares of a cohort of {cohort} clients in a secure sum"
     witness = f"one client of clip norm or none, the others 0, a cohort of {cohort} of {registered}; the sum"
 
-    def drawn(self, world: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
-        return self.total(world, n, rng, shares=self.cohort, of=self.registered if broken else self.cohort)
+    def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
+        return self.total(arm, n, rng, shares=self.cohort, of=self.registered if broken else self.cohort)
 
 
 class _SampledSteps(Mechanism, ABC):
@@ -292,13 +292,13 @@ class FixedLots(_SampledSteps):
     rate = lot / samples
     witness = "39 samples of gradient -1, and one of +1 or not; ratio of a row twice the clip norm"
 
-    def drawn(self, world: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
+    def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         shape = (n, self.steps)
         if broken:
             # In the lot of 4 the unit (+1) takes the place of one of the others (-1 each).
-            return self.noised(-self.lot + 2 * world * rng.binomial(1, self.rate, size=shape), rng)
+            return self.noised(-self.lot + 2 * arm * rng.binomial(1, self.rate, size=shape), rng)
         others = -rng.binomial(self.samples - 1, self.rate, size=shape)
-        return self.noised(others + world * rng.binomial(1, self.rate, size=shape), rng)
+        return self.noised(others + arm * rng.binomial(1, self.rate, size=shape), rng)
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
         # The unit moves the sum by 2, so half the distance to the sum of the others has sensitivity 1.
@@ -328,16 +328,16 @@ class ShuffledEpochs(_SampledSteps):
         """The epsilon of the claim."""
         return self.mechanism.epsilon(self.delta)
 
-    def drawn(self, world: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
+    def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         shape = (n, self.steps)
         if broken:
             # At the unit's place in the epoch: +1 with the unit, 0 where it was zeroed out; the others are -1 each.
             sums = np.full(shape, -float(self.lot))
-            sums[np.arange(n), rng.integers(self.steps, size=n)] += 1 + world
+            sums[np.arange(n), rng.integers(self.steps, size=n)] += 1 + arm
             return self.noised(sums, rng)
         # The gradients of the others are all -1, opposite to the unit's: the inputs of the witness.
         others = -rng.binomial(self.steps * self.lot - 1, self.rate, size=shape)
-        return self.noised(others + world * rng.binomial(1, self.rate, size=shape), rng)
+        return self.noised(others + arm * rng.binomial(1, self.rate, size=shape), rng)
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
         """Log-likelihood ratio of the shuffled epoch: ln of the mean over places of N(2 e_t), less ln of the mean over
@@ -359,8 +359,8 @@ class VisibleLots(_SampledSteps):
     unseen = ", unseen"
     witness = "a sample of clip norm or none; whether it was ever seen in a lot, then the likelihood ratio"
 
-    def drawn(self, world: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
-        seen = world * rng.binomial(1, self.rate, size=(n, self.steps))
+    def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
+        seen = arm * rng.binomial(1, self.rate, size=(n, self.steps))
         # The correct version has the same shape with zeros, so one score reads both.
         return np.stack([self.noised(seen, rng), seen * float(broken)], axis=2)
 
@@ -414,14 +414,14 @@ class OpenBudgets(_ShuffledBits):
         others = binomial(self.clients - 1, float(expit(-self.common)))
         return bit_among(others, epsilon=self.rare).epsilon(self.delta)
 
-    def drawn(self, world: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
+    def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         """(n, clients, 2): bit and budget in a shuffled order; the budgets stay with their bits in the broken version,
         else they are shuffled separately.
         """
         budgets = np.full((n, self.clients), self.common)
         budgets[:, 0] = self.rare
         bits = np.zeros((n, self.clients))
-        bits[:, :1] = randomised_response(np.full((n, 1), world), epsilon=self.rare, rng=rng)
+        bits[:, :1] = randomised_response(np.full((n, 1), arm), epsilon=self.rare, rng=rng)
         bits[:, 1:] = randomised_response(bits[:, 1:], epsilon=self.common, rng=rng)
         # Bits and budgets are the same draws in both versions; only the link between them differs.
         order = rng.permuted(np.tile(np.arange(self.clients), (n, 1)), axis=1)
@@ -447,9 +447,9 @@ class UnshuffledReports(_ShuffledBits):
     def epsilon(self) -> float:
         return shuffled_bits(clients=self.clients, epsilon0=self.local).epsilon(self.delta)
 
-    def drawn(self, world: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
+    def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         bits = np.zeros((n, self.clients), dtype=np.int8)
-        bits[:, 0] = world
+        bits[:, 0] = arm
         reports = randomised_response(bits, epsilon=self.local, rng=rng)
         return reports if broken else rng.permuted(reports, axis=1)
 

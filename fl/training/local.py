@@ -284,7 +284,7 @@ class LocalTrainer(ABC):
         if self.canary is None or self.canary.holders:
             return ()
         first = self.task.clients if self.canary.place is None else self.canary.place
-        return tuple(first + number for number in self.canary.there(self.batch.world))
+        return tuple(first + number for number in self.canary.there(self.batch.arm))
 
     @cached_property
     def candidates(self) -> tuple[int, ...]:
@@ -508,29 +508,29 @@ class LocalTrainer(ABC):
         number = self.planted_clients.index(client)
         # Each canary of a set has a weight of its own: all rows of a large model together would fill the memory.
         if isinstance(self.canary, CanarySet):
-            return self.canary.row(number, self.batch.world)
+            return self.canary.row(number, self.batch.arm)
         rows = self._planted_rows(client, turn)
         return None if rows is None else rows[number]
 
     def _planted_rows(self, client: int, turn: int) -> Tensor | None:
-        """Rows ``(k, d)`` of the canaries in this world that this client holds or is in a round; None without any."""
+        """Rows ``(k, d)`` of the canaries in this arm that this client holds or is in a round; None without any."""
         if not self._plants(client) or self._rows is None:
             return None
         if isinstance(self.canary, UserCanary):
-            return self.canary.rows_at(client, self.batch.world)
+            return self.canary.rows_at(client, self.batch.arm)
         rows = self._rows if self._rows.ndim == 2 else self._rows[turn % len(self._rows)]
         return rows if len(rows) else None
 
     @cached_property
     def _rows(self) -> Tensor | None:
-        return None if self.canary is None else self.canary.rows(self.batch.world)
+        return None if self.canary is None else self.canary.rows(self.batch.arm)
 
     def held(self, client: int) -> Held:
-        """What this client trains on in this world."""
+        """What this client trains on in this arm."""
         task = self.task
         part = torch.zeros(0, dtype=torch.int64) if client in self.planted_clients else task.parts[client]
         owners = None if task.owners is None else task.owners[part]
-        brought = self.canary.samples(self.batch.world) if self.canary is not None and self._plants(client) else None
+        brought = self.canary.samples(self.batch.arm) if self.canary is not None and self._plants(client) else None
         if brought is None:
             return Held(images=task.images, labels=task.labels, places=part, owners=owners)
         labels = torch.cat([task.labels[part], brought[1]])

@@ -28,7 +28,7 @@ def run_transfer(
     logits: Tensor | None = None,
     replicas: int = 1,
     block: int = 0,
-    world: int = 0,
+    arm: int = 0,
     recorders: Sequence[Recorder[TransferEvent]] = (),
 ) -> Tensor:
     """Run independent transfers at once and return the published students, ``(R, d)`` with one row per run.
@@ -40,7 +40,7 @@ def run_transfer(
             ``teacher_logits`` of this task, which all runs share.
         replicas: number of runs, R.
         block: number of this batch of runs. It is part of every stream's name, so that no two batches share a draw.
-        world: 1 with the canary, 0 without it.
+        arm: 1 with the canary, 0 without it.
         recorders: receive the transfer when it has ended.
 
     Raises:
@@ -52,8 +52,8 @@ def run_transfer(
     if tuple(outputs.shape[1:]) != wanted or len(outputs) not in (1, replicas):
         raise ValueError(f"logits must have shape (1 or {replicas}, {wanted}), got {tuple(outputs.shape)}")
     outputs = outputs.expand(replicas, *wanted)
-    answers, released = answered(outputs, plan, protection, streams, block=block, world=world)
-    model = students(data, plan, released, streams, block=block, world=world)
+    answers, released = answered(outputs, plan, protection, streams, block=block, arm=arm)
+    model = students(data, plan, released, streams, block=block, arm=arm)
     event = TransferEvent(
         plan=plan,
         public_images=data.public_images,
@@ -101,14 +101,14 @@ def teacher_logits(
 
 
 def answered(
-    logits: Tensor, plan: TransferPlan, protection: TransferProtection, streams: Streams, *, block: int, world: int
+    logits: Tensor, plan: TransferPlan, protection: TransferProtection, streams: Streams, *, block: int, arm: int
 ) -> tuple[Tensor, ReleasedLabels]:
     """Return what the teachers send, ``(R, teachers, queries, m)``, and what the student is given.
 
     ``logits``: (R, teachers, queries, classes).
     """
     context = TransferContext(plan=plan, replicas=len(logits))
-    draws = partial(streams.generator, replicate=block, world=world)
+    draws = partial(streams.generator, replicate=block, arm=arm)
     state = protection.initial_state(plan)
     answers = sent_answers(protection, logits, context, state, draws("teacher answers"))
     released = released_labels(protection, answers, context, state, draws("aggregate votes"))
@@ -122,7 +122,7 @@ def students(
     streams: Streams,
     *,
     block: int = 0,
-    world: int = 0,
+    arm: int = 0,
 ) -> Tensor:
     """Train one student per run on the released labels and return them, ``(R, d)``.
 
@@ -130,7 +130,7 @@ def students(
     """
     count, queries = released.labels.shape
     start = data.task.initial(streams).expand(count, -1)
-    rng = streams.generator("student lots", replicate=block, world=world)
+    rng = streams.generator("student lots", replicate=block, arm=arm)
     lessons = Lessons(
         images=data.public_images,
         places=torch.arange(queries).expand(count, -1),

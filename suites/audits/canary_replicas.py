@@ -175,6 +175,6 @@ def runs_alone(job: BlockJob, canary: Canary | DataCanary) -> Projections:
 def _evidence(job: BlockJob, canary: Canary | DataCanary, arm: int, replicas: int, number: int) -> Projections:
     """One batch of replicas: ``arm`` 1 with the canary, 0 without."""
     # Block 0 is the trial's: no replica shares a cohort, a lot or a noise draw with it, another batch or the other arm.
-    batch = Batch(replicas=replicas, block=number + 1, world=arm)
+    batch = Batch(replicas=replicas, block=number + 1, arm=arm)
     view = job.observed(canary, batch, senders=(canary_sender(canary, job.small[1]),))
     return CanaryProjections().run(view, job.knowledge(canary), Streams(job.seed).generator("attack canary"))

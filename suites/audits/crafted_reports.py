@@ -77,17 +77,17 @@ class CraftedTrial:
         values[uniform(rng, (len(values),)) >= self.rate, self.row] = self.absent.to(values)
         return updates.with_values(values)
 
-    def updates(self, world: int, replicas: int, adjacency: Adjacency) -> Message:
-        """Return the updates that clients would send without protection; ``world`` is 1 with the canary, 0 without."""
+    def updates(self, arm: int, replicas: int, adjacency: Adjacency) -> Message:
+        """Return the updates that clients would send without protection; ``arm`` is 1 with the canary, 0 without."""
         values = self.absent.expand(replicas, len(self.senders), -1).clone()
         there = torch.ones(values.shape[:2], dtype=torch.bool)
-        if world == 1:
+        if arm == 1:
             values[:, self.row] = self.present
         elif adjacency is Adjacency.ADD_REMOVE:
             values[:, self.row], there[:, self.row] = 0, False
         return Message(values=values, present=there, senders=self.senders)
 
-    def read(self, seen: Message, world: int) -> "RoundScores":
+    def read(self, seen: Message, arm: int) -> "RoundScores":
         """Return the scores of the client reports ``seen`` in one round; the scores are exact likelihood ratios if all
         clients use the same mechanism.
         """
@@ -95,7 +95,7 @@ class CraftedTrial:
             report, there = seen.values[:, self.row], seen.present[:, self.row]
             both = self._logs(report, self.law.log_density)
             # With a drawn record the report may be of the other row, so density zero proves nothing there.
-            odd = both[world].isneginf() & there if self.rate == 1 else torch.zeros_like(there)
+            odd = both[arm].isneginf() & there if self.rate == 1 else torch.zeros_like(there)
             ratio = _ratio(*both).masked_fill(~there, 0)
             return RoundScores(ratio=ratio, place=torch.zeros_like(ratio), odd=odd)
         split = self.law.mixing is Mixing.COORDINATES
@@ -167,13 +167,13 @@ class CraftedBatch:
 
 
 def batch_of_trials(
-    job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan, world: int, replicas: int, number: int
+    job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan, arm: int, replicas: int, number: int
 ) -> CraftedBatch:
-    """Apply the defense in every round of the claim and return the scores of the trials; ``world`` is 1 with the
+    """Apply the defense in every round of the claim and return the scores of the trials; ``arm`` is 1 with the
     canary, 0 without.
     """
-    begun = seen_in_rounds(job, trial, task, plan, world, replicas, number)
-    rounds = [trial.read(seen, world) for seen in begun]
+    begun = seen_in_rounds(job, trial, task, plan, arm, replicas, number)
+    rounds = [trial.read(seen, arm) for seen in begun]
     values = torch.stack([one.ratio for one in rounds], dim=1).double().numpy()
     ratios = Projections(values, np.ones(values.shape, dtype=np.bool_), Setting.claimed(job.claim))
     place = torch.stack([one.place for one in rounds]).double().mean(0).numpy()
@@ -181,10 +181,10 @@ def batch_of_trials(
 
 
 def seen_in_rounds(
-    job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan, world: int, replicas: int, number: int
+    job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan, arm: int, replicas: int, number: int
 ) -> Iterator[Message]:
     """Yield what the observer receives in each round; each cohort is drawn from all clients by the plan's sampling."""
-    updates = trial.updates(world, replicas, job.claim.adjacency)
+    updates = trial.updates(arm, replicas, job.claim.adjacency)
 
     def invited(turn: Round) -> Tensor:
         # Drawn among all clients, then cut: a cohort of fixed size depends on how many clients there are.
@@ -204,7 +204,7 @@ def seen_in_rounds(
         streams=streams,
         rows=rows,
         # Block 0 is the trial's.
-        runs=Runs(replicas=replicas, block=number + 1, world=world),
+        runs=Runs(replicas=replicas, block=number + 1, arm=arm),
         candidates=trial.senders,
         task=task,
         invited=invited,

@@ -78,7 +78,7 @@ class OneRun(BlockMethod):
         clients = tuple(range(plan.clients, plan.clients + len(planted.coins)))
         senders = (planted.client,) if planted.unit is Unit.SAMPLE else clients
         # Block 0 is the trial's.
-        view = job.observed(planted, Batch(block=1, world=1), senders=senders)
+        view = job.observed(planted, Batch(block=1, arm=1), senders=senders)
         known = job.knowledge(planted.shown)
         seen = CanarySetProjections().run(view, known, Streams(job.seed).generator("attack canary"))
         store.save_text(job.cell.cell_id, SETTING, json.dumps(seen.setting.to_dict()))
@@ -166,7 +166,7 @@ def _check_runs(job: BlockJob, planted: CanarySet) -> None:
     """Raise Undefined where the defense does not run with its canaries, which are clients, in one round."""
     one_round = job.changed(claim=replace(job.claim, rounds=1))
     try:
-        one_round.observed(planted, Batch(block=1, world=1), senders=())
+        one_round.observed(planted, Batch(block=1, arm=1), senders=())
     except Exception as error:  # A user's own part may raise anything, as for a client without prepared numbers.
         count, words = len(planted.coins), f"{type(error).__name__}: {error}"
         raise Undefined(f"the defense does not run with {count} clients more, its canaries: {words}") from error

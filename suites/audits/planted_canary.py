@@ -294,7 +294,7 @@ def unit_of(job: BlockJob, canary: Canary) -> float:
 def _moved(setup: ReplaySetup, plan: Plan, canary: Canary) -> float:
     """By how much the canary moves the first release that it moves, over its length; 0 if it moves none."""
     without = None if canary.absent is None else canary
-    before, after = setup.run(canary=without), setup.run(canary=canary, world=1)
+    before, after = setup.run(canary=without), setup.run(canary=canary, arm=1)
     moved = [
         float((one[..., -1] - other[..., -1]).abs().max())
         for one, other in zip(after.releases, before.releases, strict=True)

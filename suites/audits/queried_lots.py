@@ -97,9 +97,7 @@ def query_evidence(job: BlockJob, arm: int) -> list[Projections]:
     whole, rest = divmod(job.replicas, _BATCH)
     sizes = [_BATCH] * whole + ([rest] if rest else [])
     return [
-        published_query_trials(
-            job.protection, plan, job.claim, world=arm, trials=size, streams=streams, block=number + 1
-        )
+        published_query_trials(job.protection, plan, job.claim, arm=arm, trials=size, streams=streams, block=number + 1)
         for number, size in enumerate(sizes, job.first_batch)
     ]
 
@@ -109,14 +107,14 @@ def published_query_trials(
     plan: Plan,
     claim: Claim,
     *,
-    world: int,
+    arm: int,
     trials: int,
     streams: Streams,
     block: int = 1,
     queried: bool = True,
 ) -> Projections:
-    """Simulate ``trials`` trials, over all rounds of the claim, of a client that holds only the sample (``world`` 1) or
-    no data (``world`` 0).
+    """Simulate ``trials`` trials, over all rounds of the claim, of a client that holds only the sample (``arm`` 1) or
+    no data (``arm`` 0).
 
     Gives for each round the log-likelihood ratio of what the client released, zero where it had stopped.
 
@@ -134,13 +132,13 @@ def published_query_trials(
             f"removing one sample against an observer of client updates; got {type(protection).__name__} and the claim "
             f"{claim.describe()}"
         )
-    lots = _Lots(law=law, world=world, queried=queried)
+    lots = _Lots(law=law, arm=arm, queried=queried)
     rounds = Rounds(
         plan=plan,
         protection=protection,
         streams=streams,
         rows=lots,
-        runs=Runs(replicas=trials, block=block, world=world),
+        runs=Runs(replicas=trials, block=block, arm=arm),
         candidates=(_CLIENT,),
         invited=lambda turn: torch.ones(trials, 1, dtype=torch.bool),
         all_rows=True,
@@ -154,7 +152,7 @@ def published_query_trials(
 
 @dataclass(frozen=True, kw_only=True)
 class _Lots:
-    """The lots of a client that holds one sample (``world`` 1) or none, as rows of a round: its answers and a report of
+    """The lots of a client that holds one sample (``arm`` 1) or none, as rows of a round: its answers and a report of
     zero, because its steps were scored when they were made.
 
     Args:
@@ -162,7 +160,7 @@ class _Lots:
     """
 
     law: QueryLaw
-    world: int
+    arm: int
     queried: bool
     ratios: list[Tensor] = field(default_factory=list)
 
@@ -172,7 +170,7 @@ class _Lots:
         ratio, answers = torch.zeros(runs, dtype=torch.float64), list[Tensor]()
         for step in range(plan.algorithm.local_steps):
             # Without the sample every lot is empty, whatever the coins show.
-            drawn = plan.lot.draw(turn.generator("lot", client=_CLIENT, step=step), runs, 1) & bool(self.world)
+            drawn = plan.lot.draw(turn.generator("lot", client=_CLIENT, step=step), runs, 1) & bool(self.arm)
             made = turn.local_step(row, drawn, _CLIENT, step)
             seen = made.answer if self.queried else None
             ratio += self.law.log_ratio(made.direction, seen, _CLIENT, turn.context, turn.state)

@@ -57,8 +57,8 @@ def canary_trains(subject: CheckedPart) -> str | None:
         if canary is None:
             continue
         finals = [
-            run_federation(task, plan, Protection(), Streams(1), batch=Batch(replicas=1, world=world), canary=canary)
-            for world in (0, 1)
+            run_federation(task, plan, Protection(), Streams(1), batch=Batch(replicas=1, arm=arm), canary=canary)
+            for arm in (0, 1)
         ]
         require(not equal(*finals), f"the model is the same with and without it ({unit}, {adjacency})")
     return None

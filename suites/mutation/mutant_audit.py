@@ -83,7 +83,7 @@ def plan_mutant_audit(mutant: Mutant, *, name: str, pilot: int, power: float, al
     # A score that needs more trials than the limit has no plan and sorts last.
     best = min(range(len(scores)), key=lambda number: plan.trials if (plan := plans[number]) else limit + 1)
     chosen, score, purpose = plans[best], scores[best], f"pilot of {name}'s twin"
-    own = [_drawn(mutant.correct, [score], world, pilot, Streams(0), purpose)[0] for world in (0, 1)]
+    own = [_drawn(mutant.correct, [score], arm, pilot, Streams(0), purpose)[0] for arm in (0, 1)]
     points = simulated_points(*own)
     forbidden = forbidden_curve(claim.curve, claim.epsilon, claim.delta)
     nearest = most_refuting_point(points, forbidden, chosen.trials if chosen else LEAST)
@@ -149,18 +149,18 @@ def _measured(audit: MutantAudit, scores: MembershipScores, policy: ThresholdPol
 
 def _sides(audit: MutantAudit, sample: Sample, trials: int, seed: int, purpose: str) -> MembershipScores:
     claim = audit.mutant.claim
-    out, within = (_drawn(sample, [audit.score], world, trials, Streams(seed), purpose)[0] for world in (0, 1))
+    out, within = (_drawn(sample, [audit.score], arm, trials, Streams(seed), purpose)[0] for arm in (0, 1))
     return MembershipScores(within, out, Setting.claimed(claim))
 
 
 def _drawn(
-    sample: Sample, scores: Sequence[Score], world: int, trials: int, streams: Streams, purpose: str
+    sample: Sample, scores: Sequence[Score], arm: int, trials: int, streams: Streams, purpose: str
 ) -> list[FloatArray]:
-    """Each score ``(trials,)`` of one arm, ``world`` 1 with the canary, 0 without."""
+    """Each score ``(trials,)`` of one arm, ``arm`` 1 with the canary, 0 without."""
     chunks: list[list[FloatArray]] = [[] for _ in scores]
     # In chunks, for memory; each has a stream of its own.
     for k in range(math.ceil(trials / CHUNK)):
-        outputs = sample(world, min(CHUNK, trials - CHUNK * k), streams.generator(purpose, world=world, replicate=k))
+        outputs = sample(arm, min(CHUNK, trials - CHUNK * k), streams.generator(purpose, arm=arm, replicate=k))
         for kept, score in zip(chunks, scores, strict=True):
             kept.append(score(outputs))
     return [np.concatenate(kept) for kept in chunks]

@@ -241,7 +241,7 @@ def _projections(
     protection: Protection,
     claim: Claim,
     canary: Canary,
-    world: int,
+    arm: int,
     n: int,
     rng: np.random.Generator,
 ) -> FloatArray:
@@ -250,7 +250,7 @@ def _projections(
     unused = slice(plan.layout.model_dim, plan.layout.dim)
     recorder = ViewRecorder(observer=claim.observer, coordinates=unused, senders=(sender,))
     # A fresh seed for each call, drawn from the caller's stream: calls are then independent, and still repeatable.
-    streams, batch = Streams(int(rng.integers(2**63))), Batch(replicas=n, world=world)
+    streams, batch = Streams(int(rng.integers(2**63))), Batch(replicas=n, arm=arm)
     final = run_federation(task, plan, protection, streams, batch=batch, canary=canary, recorders=[recorder])
     knowledge = Knowledge.of(task, plan, protection, level=Level.WORST_CASE, canary=canary)
     seen = CanaryProjections().run(recorder.view(plan, final), knowledge, streams.generator("attack canary"))

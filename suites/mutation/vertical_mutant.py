@@ -154,10 +154,10 @@ def _padded(
 
 
 def _sampled(
-    observed: Callable[[int, int, int], list[FloatArray]], world: int, n: int, rng: np.random.Generator
+    observed: Callable[[int, int, int], list[FloatArray]], arm: int, n: int, rng: np.random.Generator
 ) -> FloatArray:
     # The first block is reserved for learning; another start for each call makes calls independent.
-    return np.concatenate(observed(world, n, 1 + int(rng.integers(_BLOCKS))), axis=1)
+    return np.concatenate(observed(arm, n, 1 + int(rng.integers(_BLOCKS))), axis=1)
 
 
 def _scores(out: list[FloatArray], within: list[FloatArray]) -> tuple[Score, ...]:

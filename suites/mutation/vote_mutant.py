@@ -85,5 +85,5 @@ def _mechanism(claim: Claim, prepared: PreparedTransfer, plan: TransferPlan) -> 
     return found
 
 
-def _sampled(mechanism: Mechanism, inputs: Pair, world: int, n: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    return mechanism(np.broadcast_to(inputs[world], (n, *inputs[world].shape)), rng)
+def _sampled(mechanism: Mechanism, inputs: Pair, arm: int, n: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    return mechanism(np.broadcast_to(inputs[arm], (n, *inputs[arm].shape)), rng)

@@ -145,7 +145,7 @@ def best_separated(
     federation = (claim, task, plan, protection, streams)
     found = [
         # Both arms draw the same noise, so that their difference is free of most of it.
-        _separation(*(next(observed_blocks(*federation, pair, arm, size, 0, world=0)) for arm in (0, 1)))
+        _separation(*(next(observed_blocks(*federation, pair, arm, size, 0, streams_of=0)) for arm in (0, 1)))
         for pair in pairs
     ]
     return pairs[int(np.argmax(found))]
@@ -189,11 +189,11 @@ def observed_blocks(
     count: int,
     first: int,
     *,
-    world: int | None = None,
+    streams_of: int | None = None,
 ) -> Iterator[list[FloatArray]]:
     """Yield what the observer received in ``count`` runs of one arm, in the epochs that the claim covers, block by
     block: (runs, numbers) about the person, and in all. ``first``: number of the first block; each block draws by
-    streams of its own, and so does each arm, or each ``world``.
+    streams of its own, and so does each arm, or each ``streams_of``.
     """
     for number in range(-(-count // BLOCK)):
         size = min(BLOCK, count - number * BLOCK)
@@ -203,7 +203,7 @@ def observed_blocks(
             plan,
             deepcopy(protection),
             streams,
-            runs=Runs(replicas=size, block=first + number, world=arm if world is None else world),
+            runs=Runs(replicas=size, block=first + number, arm=arm if streams_of is None else streams_of),
             planted=pair.plant(arm, size),
             recorders=[seen],
             stop_after=min(claim.rounds, plan.epochs),

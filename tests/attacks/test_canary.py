@@ -57,14 +57,14 @@ def planted(unit, plan, norm=10 * CLIP):
 
 @pytest.fixture
 def seen(toy_task, toy_plan, knowledge_of):
-    """(protection, unit, observer, changes, world) -> projections of a batch of replicas, its plan and canary."""
+    """(protection, unit, observer, changes, arm) -> projections of a batch of replicas, its plan and canary."""
 
-    def run(protection, unit, observer, changes, world, *, replicas=REPLICAS, norm=10 * CLIP, seed=0, law=None):
+    def run(protection, unit, observer, changes, arm, *, replicas=REPLICAS, norm=10 * CLIP, seed=0, law=None):
         task = toy_task((2, 3), side=2, inert=1, seed=seed)
         plan = toy_plan(task, **({"rounds": ROUNDS, "algorithm": FedSGD(learning_rate=0.5)} | changes))
         canary = planted(unit, plan, norm)
         recorder = ViewRecorder(observer=observer, coordinates=slice(plan.layout.model_dim, plan.layout.dim))
-        batch = Batch(replicas=replicas, block=1, world=world)
+        batch = Batch(replicas=replicas, block=1, arm=arm)
         final = run_federation(task, plan, protection, Streams(7), batch=batch, canary=canary, recorders=[recorder])
         knowledge = knowledge_of(task, plan, law or protection, canary=canary)
         return CanaryProjections().run(recorder.view(plan, final), knowledge, None), plan, canary
@@ -79,26 +79,26 @@ def release_of(case):
     return GaussianRelease(sigma=SIGMA.get(case, 1.1), rate=rate, steps=steps, rounds=ROUNDS)
 
 
-def agreement(shown, release, world):
+def agreement(shown, release, arm):
     """p-value of the correct version's ratio scores against the audit's own simulation of the law."""
-    runs = draw_projections(release, BrokenRelease(), world=world, n=40_000, rng=np.random.default_rng(world))
+    runs = draw_projections(release, BrokenRelease(), arm=arm, n=40_000, rng=np.random.default_rng(arm))
     theory = release_scores(runs, release, BrokenRelease())
     return stats.ks_2samp(release_scores(shown.values, release, BrokenRelease(), seen=shown.seen), theory).pvalue
 
 
-@pytest.mark.parametrize("world", [0, 1])
+@pytest.mark.parametrize("arm", [0, 1])
 @pytest.mark.parametrize("case", CASES)
-def test_ratios_of_the_real_hooks_follow_the_audits_simulation(case, world, seen):
+def test_ratios_of_the_real_hooks_follow_the_audits_simulation(case, arm, seen):
     """Kolmogorov-Smirnov, 3,000 replicas of 4 rounds; a right engine fails at one seed in 1,000."""
-    shown, *_ = seen(*CASES[case], world)
-    assert agreement(shown, release_of(case), world) > 1e-3
-    assert agreement(shown, release_of(case), 1 - world) < 1e-12
+    shown, *_ = seen(*CASES[case], arm)
+    assert agreement(shown, release_of(case), arm) > 1e-3
+    assert agreement(shown, release_of(case), 1 - arm) < 1e-12
 
 
 def test_that_comparison_sees_halved_noise_and_a_missing_clip(seen):
     halved = (NoiseHalvedProtection(**DPSGD_LAW), *CASES["dp_fedavg, models"][1:])
-    for world in (0, 1):
-        assert agreement(seen(*halved, world)[0], release_of("dp_fedavg, models"), world) < 1e-12
+    for arm in (0, 1):
+        assert agreement(seen(*halved, arm)[0], release_of("dp_fedavg, models"), arm) < 1e-12
     unclipped = (NoClipProtection(**DPSGD_LAW), *CASES["dp_sgd"][1:])
     assert agreement(seen(*unclipped, 1)[0], release_of("dp_sgd"), 1) < 1e-12
 
@@ -161,9 +161,9 @@ def test_shift_and_centre_by_hand(toy_task, toy_plan):
 
 
 def test_without_a_law_projections_are_on_the_raw_row_as_it_enters_an_update(seen):
-    """Undefended mean of three rows, one of them the canary in world 1: a third. Higher means "in"."""
-    for world, share in ((0, 0.0), (1, 1 / 3)):
-        shown, *_ = seen(Protection(), Unit.SAMPLE, UPLOADS, {"lot": Full()}, world, replicas=2)
+    """Undefended mean of three rows, one of them the canary in arm 1: a third. Higher means "in"."""
+    for arm, share in ((0, 0.0), (1, 1 / 3)):
+        shown, *_ = seen(Protection(), Unit.SAMPLE, UPLOADS, {"lot": Full()}, arm, replicas=2)
         np.testing.assert_allclose(shown.values, share, atol=1e-5)
 
 

@@ -26,13 +26,13 @@ SILENT = {"clip_norm": 0.5, "noise_multiplier": 0.0}
 
 @pytest.fixture
 def seen(toy_task, toy_plan, knowledge_of):
-    """(protection, canary of a plan, observer, world, changes) -> projections, view and task."""
+    """(protection, canary of a plan, observer, arm, changes) -> projections, view and task."""
 
-    def run(protection, plant, observer, world, *, replicas=1, stop_after=None, inert=0, **changes):
+    def run(protection, plant, observer, arm, *, replicas=1, stop_after=None, inert=0, **changes):
         task = toy_task((4, 6), inert=inert)
         plan = toy_plan(task, **changes)
         canary, recorder = plant(plan), ViewRecorder(observer=observer)
-        batch = Batch(replicas=replicas, block=1, world=world)
+        batch = Batch(replicas=replicas, block=1, arm=arm)
         streams = Streams(7)
         final = run_federation(
             task, plan, protection, streams, batch=batch, canary=canary, recorders=[recorder], stop_after=stop_after
@@ -89,9 +89,9 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_without_noise_the_first_release_moves_by_one_unit_of_the_canary(case, seen):
-    """Both worlds start from one model with all clients: only the canary differs, clipped as the law states."""
+    """Both arms start from one model with all clients: only the canary differs, clipped as the law states."""
     protection, plant, observer = CASES[case]
-    within, out = (seen(protection, plant, observer, world)[0].values[0, 0] for world in (1, 0))
+    within, out = (seen(protection, plant, observer, arm)[0].values[0, 0] for arm in (1, 0))
     assert within - out == pytest.approx(1.0, abs=1e-5)
 
 
@@ -123,11 +123,11 @@ def test_a_client_of_data_contributes_the_update_that_it_trains(seen, toy_task, 
 @pytest.mark.parametrize("observer", LADDER, ids=str)
 @pytest.mark.parametrize("plant", [inert_row, random_row, sample], ids=["dirac", "random", "sample"])
 def test_every_observer_of_the_ladder_is_scored(plant, observer, seen):
-    """Undefended, replace-one: for every observer the canary's world is separate."""
+    """Undefended, replace-one: for every observer the canary's arm is separate."""
     inert = int(plant is inert_row)
     within, out = (
-        seen(Protection(), plant(Unit.REPORT, replaced=True), observer, world, replicas=2, inert=inert)[0]
-        for world in (1, 0)
+        seen(Protection(), plant(Unit.REPORT, replaced=True), observer, arm, replicas=2, inert=inert)[0]
+        for arm in (1, 0)
     )
     assert within.setting.observer == out.setting.observer == observer
     assert (within.setting.rounds, within.setting.adjacency) == (3, Adjacency.REPLACE_ONE)

@@ -38,7 +38,7 @@ def seen(toy_task, toy_plan, knowledge_of):
         replaced = unit is Unit.REPORT
         canaries = CanarySet(unit=unit, length=10 * CLIP, dim=plan.layout.dim, coins=coins, replaced=replaced)
         recorder = ViewRecorder(observer=observer)
-        batch = Batch(replicas=replicas, block=1, world=1)
+        batch = Batch(replicas=replicas, block=1, arm=1)
         final = run_federation(task, plan, protection, Streams(7), batch=batch, canary=canaries, recorders=[recorder])
         initial = task.network.initial(Streams(7).generator("init"))
         known = knowledge_of(task, plan, protection, canary=canaries.shown if shown else canaries, initial=initial)

@@ -113,7 +113,7 @@ def test_the_boundary_law_meets_its_claim_at_every_cut_beyond_both():
     law = known_mechanism_for(MembershipScores, gaussian=False)
     assert law == KnownMechanism(gaussian=False, epsilon=EPSILON, delta=0.1)
     rng = np.random.default_rng(0)
-    member, nonmember = (law.draw(world, 1_000_000, rng) for world in (1, 0))
+    member, nonmember = (law.draw(arm, 1_000_000, rng) for arm in (1, 0))
     for cut in (1.0, 1.5, 2.0):
         excess = np.mean(member > cut) - math.exp(EPSILON) * np.mean(nonmember > cut)
         assert excess == pytest.approx(law.delta, abs=0.005)

@@ -148,7 +148,7 @@ def test_the_renyi_bound_of_every_order_lies_above_the_gaussian_one(kappa, mu):
 
 def test_the_likelihood_ratio_attack_on_randomised_response_attains_the_bound():
     # One of ten secrets, reported with the chance that epsilon-DP allows: the report itself is the best guess. Its
-    # reference world answers at random, e^epsilon' away in one direction and less in the other.
+    # reference arm answers at random, e^epsilon' away in one direction and less in the other.
     epsilon, secrets = 1.5, 10
     truth = math.exp(epsilon) / (math.exp(epsilon) + secrets - 1)
     reference = 1 / secrets
@@ -158,7 +158,7 @@ def test_the_likelihood_ratio_attack_on_randomised_response_attains_the_bound():
 
 
 def test_a_simulated_attack_on_a_gaussian_release_stays_below_its_bound_and_comes_near():
-    # Two equally likely points mu apart are one unit; the better half-line is right with Phi(mu / 2). The world that
+    # Two equally likely points mu apart are one unit; the better half-line is right with Phi(mu / 2). The arm that
     # stands between them is mu / 2 from either. 99.99 % binomial slack: three standard errors and more.
     rng, mu, n = np.random.default_rng(0), 1.2, 40_000
     secret = rng.integers(2, size=n)

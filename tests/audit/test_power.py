@@ -180,7 +180,7 @@ def test_the_planned_power_is_what_simulation_finds():
 def test_points_of_simulated_scores_are_their_error_rates():
     points = simulated_points([0.0, 1.0, 2.0, 3.0], [2.0, 3.0, 4.0, 5.0])
     at = {float(t): (float(a), float(b)) for t, a, b in zip(points.thresholds, points.fpr, points.fnr, strict=True)}
-    # Above 2 lie one score of world 0 and three of world 1; a rate of none counts as half of one in four.
+    # Above 2 lie one score of arm 0 and three of arm 1; a rate of none counts as half of one in four.
     assert at[2.0] == (0.25, 0.25)
     assert at[3.0] == (0.125, 0.5)
 

@@ -47,7 +47,7 @@ POWER = {
     "crafted": {"control_no_clip"},
     "mislabelled": set(),
 }
-"""What 500 replicas a world, half of them counted, refuted at four seeds of four. A missing clip shows on data whose
+"""What 500 replicas a arm, half of them counted, refuted at four seeds of four. A missing clip shows on data whose
 gradient is several clip norms long: hence .3. Crafted found half of the noise at no seed, mislabelled at three, and a
 missing clip at two."""
 
@@ -72,7 +72,7 @@ def test_each_design_refutes_what_it_has_power_for_and_no_correct_claim(canary, 
 
 @pytest.mark.long
 def test_a_canary_without_length_refutes_no_claim_and_states_that_it_did_not_show(suite_file, assay):
-    """The null: scores are noise in both worlds, of the honest and of the broken."""
+    """The null: scores are noise in both arms, of the honest and of the broken."""
     text = tables(defenses={name: {} for name in ("ldp_gaussian", "control_noise_halved")}, audit=AUDIT)
     few = ("replicas = 500", "replicas = 200")
     run = assay(suite_file('"dirac"', '"random"\ncanary_norm = 1e-6', *few, text=text, **FEDERATION))

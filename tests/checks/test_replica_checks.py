@@ -24,10 +24,8 @@ SETTING = Setting(
 )
 
 
-def runs(world, *, n=1000, seed=0, twin=None):
-    values = draw_projections(
-        RELEASE, twin or BrokenRelease(), world=world, n=n, rng=np.random.default_rng([seed, world])
-    )
+def runs(arm, *, n=1000, seed=0, twin=None):
+    values = draw_projections(RELEASE, twin or BrokenRelease(), arm=arm, n=n, rng=np.random.default_rng([seed, arm]))
     return Projections(values.astype(np.float32), np.ones(values.shape, dtype=bool), SETTING)
 
 

@@ -15,18 +15,18 @@ def built(name):
     return mechanism_faults()[name].load()().mutant()
 
 
-def drawn(sample, world, n=N, seed=0):
-    return sample(world, n, np.random.default_rng([seed, world]))
+def drawn(sample, arm, n=N, seed=0):
+    return sample(arm, n, np.random.default_rng([seed, arm]))
 
 
 @pytest.mark.parametrize("name", mechanism_faults())
 def test_both_versions_give_independent_trials_of_one_shape_and_finite_scores(name):
     mutant = built(name)
     for sample in (mutant.correct, mutant.broken):
-        for world in (0, 1):
-            outputs = drawn(sample, world, n=500)
+        for arm in (0, 1):
+            outputs = drawn(sample, arm, n=500)
             assert len(outputs) == 500
-            np.testing.assert_array_equal(outputs, drawn(sample, world, n=500))
+            np.testing.assert_array_equal(outputs, drawn(sample, arm, n=500))
             for score in mutant.scores:
                 assert score(outputs).shape == (500,)
                 assert np.isfinite(score(outputs)).all()
@@ -41,7 +41,7 @@ def test_bits_are_kept_with_the_chance_that_their_epsilon_gives():
 def test_a_domain_off_by_one_leaks_the_logarithm_of_three_halves_more():
     mutant = built("domain_off_by_one")
     for sample, ratio in ((mutant.correct, math.e), (mutant.broken, math.e * 3 / 2)):
-        truth, lie = ((drawn(sample, world) == 1).mean() for world in (1, 0))
+        truth, lie = ((drawn(sample, arm) == 1).mean() for arm in (1, 0))
         assert truth / lie == pytest.approx(ratio, rel=0.03)
 
 
@@ -56,7 +56,7 @@ def test_a_budget_that_was_not_taken_off_leaks_a_fifth_more():
     mutant = built("unspent_budget")
     (score,) = mutant.scores
     for sample, least, most in ((mutant.correct, 0.9, 1.0), (mutant.broken, 1.17, 1.23)):
-        truth, lie = (score(drawn(sample, world)).mean() for world in (1, 0))
+        truth, lie = (score(drawn(sample, arm)).mean() for arm in (1, 0))
         assert least <= math.log(truth / lie) <= most
 
 
@@ -87,7 +87,7 @@ def test_noise_that_is_cut_never_passes_the_cut():
 def test_a_unit_moves_a_fixed_lot_by_twice_the_clip_norm_and_a_poisson_lot_by_once():
     mutant = built("fixed_lots")
     for sample, moved in ((mutant.correct, 1.0), (mutant.broken, 2.0)):
-        means = [drawn(sample, world, n=50_000).mean() for world in (0, 1)]
+        means = [drawn(sample, arm, n=50_000).mean() for arm in (0, 1)]
         assert means[1] - means[0] == pytest.approx(0.1 * moved, abs=0.012)
 
 
@@ -114,10 +114,10 @@ def test_the_shown_lots_are_those_of_the_unit_and_the_correct_version_shows_none
 def test_a_report_that_can_be_found_leaks_its_local_epsilon(name, epsilon0):
     mutant = built(name)
     (score,) = mutant.scores
-    ones = [score(drawn(mutant.broken, world, n=20_000)).mean() for world in (0, 1)]
+    ones = [score(drawn(mutant.broken, arm, n=20_000)).mean() for arm in (0, 1)]
     truth = 1 / (1 + math.exp(-epsilon0))
     assert ones == pytest.approx([1 - truth, truth], abs=0.012)
-    hidden = [score(drawn(mutant.correct, world, n=20_000)).mean() for world in (0, 1)]
+    hidden = [score(drawn(mutant.correct, arm, n=20_000)).mean() for arm in (0, 1)]
     # Among 200 reports the found one is the unit's once in 200.
     assert hidden[1] - hidden[0] == pytest.approx((2 * truth - 1) / 200, abs=0.02)
 
@@ -126,12 +126,12 @@ def test_single_precision_reveals_one_from_zero_by_bits_that_the_grid_has_not():
     mutant = built("float_laplace")
     (score,) = mutant.scores
     hits = {
-        (version, world): score(drawn(getattr(mutant, version), world)).mean()
+        (version, arm): score(drawn(getattr(mutant, version), arm)).mean()
         for version in ("correct", "broken")
-        for world in (0, 1)
+        for arm in (0, 1)
     }
     # Laplace mass within 2^-5 of 0, from 0 and from 1.
-    near = [math.exp(-abs(world)) * 2.0**-5 for world in (0, 1)]
+    near = [math.exp(-abs(arm)) * 2.0**-5 for arm in (0, 1)]
     assert hits["broken", 1] == pytest.approx(near[1], rel=0.05)
     assert hits["broken", 0] < near[0] / 10
     assert hits["correct", 1] == pytest.approx(near[1], rel=0.07)

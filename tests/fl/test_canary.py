@@ -49,12 +49,12 @@ class Spy(Protection):
 
 @pytest.fixture
 def run(make_task, make_plan, make_tape):
-    """(protection, canary, world, plan changes) -> final models, events and the plan."""
+    """(protection, canary, arm, plan changes) -> final models, events and the plan."""
 
-    def go(protection, planted, *, world, replicas=1, sizes=(3, 5), **changes):
+    def go(protection, planted, *, arm, replicas=1, sizes=(3, 5), **changes):
         task, tape = make_task(sizes, inert=1), make_tape()
         plan = make_plan(task, **({"algorithm": FedSGD(learning_rate=0.5)} | changes))
-        batch = Batch(replicas=replicas, world=world)
+        batch = Batch(replicas=replicas, arm=arm)
         final = run_federation(task, plan, protection, Streams(9), batch=batch, canary=planted, recorders=[tape])
         return final, tape.events, plan
 
@@ -64,7 +64,7 @@ def run(make_task, make_plan, make_tape):
 @pytest.mark.parametrize(("lot", "rate"), [(Poisson(0.3), 0.3), (FixedSize(2), 0.5), (Full(), 1.0)], ids=str)
 def test_a_sample_canary_stands_last_in_its_clients_rows_and_is_drawn_like_any_sample(run, lot, rate):
     spy, planted = Spy(), canary(client=0)
-    _, events, _ = run(spy, planted, world=1, replicas=700, lot=lot, algorithm=FedAvg(learning_rate=0.1, local_steps=2))
+    _, events, _ = run(spy, planted, arm=1, replicas=700, lot=lot, algorithm=FedAvg(learning_rate=0.1, local_steps=2))
     own = [(gradients, present) for client, gradients, present in spy.steps if client == 0]
     assert len(own) == 3 * 2
     assert all(bool((gradients[:, -1] == planted.present).all()) for gradients, _ in own)
@@ -82,17 +82,17 @@ def test_a_sample_canary_stands_last_in_its_clients_rows_and_is_drawn_like_any_s
 
 def test_a_sample_canary_is_in_no_other_clients_rows_and_in_none_of_arm_0(run):
     planted = canary(client=0)
-    for world in (0, 1):
+    for arm in (0, 1):
         spy = Spy()
-        run(spy, planted, world=world, lot=Full())
+        run(spy, planted, arm=arm, lot=Full())
         widths = {client: gradients.shape[1] for client, gradients, _ in spy.steps}
-        assert widths == {0: 3 + world, 1: 5}
+        assert widths == {0: 3 + arm, 1: 5}
         found = {client for client, gradients, _ in spy.steps if gradients[..., -1].any()}
-        assert found == ({0} if world else set())
+        assert found == ({0} if arm else set())
 
 
 def test_lots_name_the_clients_samples_without_the_canary(run):
-    _, events, _ = run(Protection(), canary(client=1), world=1, lot=Full())
+    _, events, _ = run(Protection(), canary(client=1), arm=1, lot=Full())
     assert [tuple(event.lots[1][0].shape) for event in events] == [(1, 5)] * 3
 
 
@@ -100,31 +100,31 @@ def test_lots_name_the_clients_samples_without_the_canary(run):
 def test_dp_sgd_clips_a_sample_canary_to_the_clip_norm(run, local_steps):
     algorithm = FedAvg(learning_rate=0.2, local_steps=local_steps)
     silent = DPSGDProtection(clip_norm=CLIP, noise_multiplier=0.0)
-    for world, norm in ((0, 0.0), (1, CLIP)):
-        _, events, _ = run(silent, canary(client=1), world=world, algorithm=algorithm)
+    for arm, norm in ((0, 0.0), (1, CLIP)):
+        _, events, _ = run(silent, canary(client=1), arm=arm, algorithm=algorithm)
         seen = events[0].reports.values[0, :, -1]
         torch.testing.assert_close(seen, torch.tensor([0.0, -0.2 * local_steps * norm / 5]))
 
 
 def test_a_canary_shorter_than_the_clip_norm_enters_whole(run):
     silent = DPSGDProtection(clip_norm=CLIP, noise_multiplier=0.0)
-    _, events, _ = run(silent, canary(norm=0.1, client=1), world=1)
+    _, events, _ = run(silent, canary(norm=0.1, client=1), arm=1)
     assert events[0].reports.values[0, 1, -1].item() == pytest.approx(-0.1 / 5)
 
 
 def test_a_missing_clip_shows_at_ten_times_the_size(run):
     broken = NoClipProtection(clip_norm=CLIP, noise_multiplier=0.0)
-    _, events, _ = run(broken, canary(client=1), world=1)
+    _, events, _ = run(broken, canary(client=1), arm=1)
     assert events[0].reports.values[0, 1, -1].item() == pytest.approx(-10 * CLIP / 5)
 
 
 def test_without_a_defense_a_sample_canary_is_one_sample_in_the_mean(run):
-    _, events, _ = run(Protection(), canary(client=1), world=1)
+    _, events, _ = run(Protection(), canary(client=1), arm=1)
     assert events[0].reports.values[0, 1, -1].item() == pytest.approx(-10 * CLIP / 6)
 
 
 def test_a_sample_canary_is_out_where_its_client_is(run):
-    final, events, _ = run(Protection(), canary(client=1), world=1, replicas=60, cohort=Poisson(0.4), rounds=1)
+    final, events, _ = run(Protection(), canary(client=1), arm=1, replicas=60, cohort=Poisson(0.4), rounds=1)
     event = events[0]
     came = event.reports.present[:, event.reports.senders.index(1)]
     assert 0 < int(came.sum()) < 60
@@ -134,7 +134,7 @@ def test_a_sample_canary_is_out_where_its_client_is(run):
 @pytest.mark.parametrize("unit", [Unit.CLIENT, Unit.REPORT])
 def test_a_client_canary_is_one_more_client_drawn_at_the_cohort_rate(run, unit):
     planted = canary(unit)
-    _, events, _ = run(Protection(), planted, world=1, replicas=1000, cohort=Poisson(0.4))
+    _, events, _ = run(Protection(), planted, arm=1, replicas=1000, cohort=Poisson(0.4))
     reports = [event.reports for event in events]
     assert [message.senders for message in reports] == [(0, 1, 2)] * 3
     present = torch.stack([message.present for message in reports])
@@ -146,31 +146,31 @@ def test_a_client_canary_is_one_more_client_drawn_at_the_cohort_rate(run, unit):
 
 def test_a_client_canary_is_clipped_by_dp_fedavg_and_summed_with_the_others(run):
     silent = DPFedAvgProtection(clip_norm=CLIP, noise_multiplier=0.0)
-    for world in (0, 1):
-        _, events, plan = run(silent, canary(Unit.CLIENT), world=world)
-        assert events[0].reports.senders == ((0, 1, 2) if world else (0, 1))
-        assert events[0].aggregate[0, -1].item() == pytest.approx(world * CLIP / 2)
+    for arm in (0, 1):
+        _, events, plan = run(silent, canary(Unit.CLIENT), arm=arm)
+        assert events[0].reports.senders == ((0, 1, 2) if arm else (0, 1))
+        assert events[0].aggregate[0, -1].item() == pytest.approx(arm * CLIP / 2)
         assert plan.expected_cohort == 2
 
 
 def test_a_replaced_canary_shows_its_other_row_in_arm_0(run):
     planted = canary(Unit.REPORT, opposite=True)
-    for world, row in ((0, planted.absent), (1, planted.present)):
-        _, events, _ = run(Protection(), planted, world=world)
+    for arm, row in ((0, planted.absent), (1, planted.present)):
+        _, events, _ = run(Protection(), planted, arm=arm)
         for event in events:
             assert event.reports.senders == (0, 1, 2)
             assert torch.equal(event.reports.values[0, 2], row)
 
 
 def test_a_report_canary_that_is_only_added_has_no_row_in_arm_0(run):
-    _, events, _ = run(Protection(), canary(Unit.REPORT), world=0)
+    _, events, _ = run(Protection(), canary(Unit.REPORT), arm=0)
     assert [event.reports.senders for event in events] == [(0, 1)] * 3
 
 
 def test_the_canary_changes_only_its_own_weight(run):
     """It stands on an unused weight: what the others compute is the same with and without it."""
     silent = DPSGDProtection(clip_norm=CLIP, noise_multiplier=0.0)
-    with_it, without = (run(silent, canary(client=1), world=world)[0] for world in (1, 0))
+    with_it, without = (run(silent, canary(client=1), arm=arm)[0] for arm in (1, 0))
     torch.testing.assert_close(with_it[:, :-1], without[:, :-1], rtol=0, atol=1e-6)
     assert without[0, -1] == 0
 
@@ -222,22 +222,22 @@ def releases(event, planted, plan, observer):
     return event.reports.values[:, event.reports.senders.index(sender), -1]
 
 
-def fit(run, case, world, protection=None):
+def fit(run, case, arm, protection=None):
     """p-value of the engine's releases under the law that the defense publishes."""
     correct, planted, changes, observer = CASES[case]
-    _, events, plan = run(protection or correct, planted, world=world, replicas=3000, rounds=1, **changes)
+    _, events, plan = run(protection or correct, planted, arm=arm, replicas=3000, rounds=1, **changes)
     law = correct.law(observer, plan, plan.clients if planted.unit is not Unit.SAMPLE else 0)
-    row = planted.present if world else planted.absent
+    row = planted.present if arm else planted.absent
     centre = 0.0 if row is None else float(law.contribution(row)[-1])
     seen = releases(events[0], planted, plan, observer).double().numpy()
     return stats.kstest(seen, mixture(law, centre)).pvalue
 
 
-@pytest.mark.parametrize("world", [0, 1])
+@pytest.mark.parametrize("arm", [0, 1])
 @pytest.mark.parametrize("case", CASES)
-def test_releases_of_the_real_hooks_follow_the_published_law(run, case, world):
+def test_releases_of_the_real_hooks_follow_the_published_law(run, case, arm):
     # Kolmogorov-Smirnov on 3,000 replicas; right laws fail once in 1,000 seeds.
-    assert fit(run, case, world) > 1e-3
+    assert fit(run, case, arm) > 1e-3
 
 
 def test_the_same_test_refutes_the_broken_versions(run):
@@ -263,7 +263,7 @@ def test_dp_sgd_uploads_minus_the_drawn_samples_contributions_are_noise_of_the_l
 def test_a_row_that_changes_from_round_to_round_starts_again_after_its_last_one(run):
     rows = torch.stack([canary(norm=0.1).present, -canary(norm=0.1).present])
     silent = DPSGDProtection(clip_norm=CLIP, noise_multiplier=0.0)
-    _, events, _ = run(silent, replace(canary(client=1), present=rows), world=1)
+    _, events, _ = run(silent, replace(canary(client=1), present=rows), arm=1)
     sent = [event.reports.values[0, 1, -1].item() for event in events]
     assert sent == pytest.approx([-0.1 / 5, 0.1 / 5, -0.1 / 5])
 
@@ -282,12 +282,12 @@ NOISY = DPSGDProtection(clip_norm=0.5, noise_multiplier=0.7)
 
 @pytest.fixture
 def trained(make_task, make_plan, make_tape):
-    """(protection, canary, world, plan changes) -> events, task."""
+    """(protection, canary, arm, plan changes) -> events, task."""
 
-    def go(protection, planted, *, world=1, replicas=1, inert=0, stop_after=None, **changes):
+    def go(protection, planted, *, arm=1, replicas=1, inert=0, stop_after=None, **changes):
         task, tape = make_task((3, 5), inert=inert), make_tape()
         plan = make_plan(task, **({"algorithm": FedSGD(learning_rate=0.5)} | changes))
-        batch = Batch(replicas=replicas, world=world)
+        batch = Batch(replicas=replicas, arm=arm)
         run_federation(
             task, plan, protection, Streams(9), batch=batch, canary=planted, recorders=[tape], stop_after=stop_after
         )
@@ -310,7 +310,7 @@ def test_a_sample_of_data_equals_its_gradient_given_as_a_row(trained, protection
     row = one_gradient(task, given.broadcast[:1], WRONG)
     (planted,), _ = trained(protection, Canary(unit=Unit.SAMPLE, present=row, client=1), **options)
     torch.testing.assert_close(given.model, planted.model)
-    (without,), _ = trained(protection, sample, **(options | {"lot": Full()}), world=0)
+    (without,), _ = trained(protection, sample, **(options | {"lot": Full()}), arm=0)
     (within,), _ = trained(protection, sample, **(options | {"lot": Full()}))
     assert not torch.allclose(within.reports.values[:, 1], without.reports.values[:, 1])
 
@@ -353,14 +353,14 @@ def test_a_client_of_data_trains_its_local_steps_like_any_client(trained):
         local = local - 0.3 * one_gradient(task, local, WRONG)
     assert event.reports.senders == (0, 1, 2)
     torch.testing.assert_close(event.reports.values[0, 2], (local - event.broadcast)[0])
-    (without,), _ = trained(silent, client, rounds=1, world=0)
+    (without,), _ = trained(silent, client, rounds=1, arm=0)
     assert without.reports.senders == (0, 1)
 
 
 def test_a_replaced_client_of_data_holds_its_other_labels_in_arm_0(trained):
     client = DataCanary(unit=Unit.REPORT, images=IMAGE, present=WRONG, absent=RIGHT)
-    for world, label in ((0, RIGHT), (1, WRONG)):
-        (event,), task = trained(Protection(), client, rounds=1, world=world)
+    for arm, label in ((0, RIGHT), (1, WRONG)):
+        (event,), task = trained(Protection(), client, rounds=1, arm=arm)
         torch.testing.assert_close(event.reports.values[0, 2], -one_gradient(task, event.broadcast, label))
 
 

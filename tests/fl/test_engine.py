@@ -116,9 +116,9 @@ def test_replicas_blocks_and_arms_share_no_chance(make_task, make_plan, protecti
     task = make_task()
     plan = make_plan(task, **changes)
     finals = [
-        run_federation(task, plan, protection, Streams(1), batch=Batch(replicas=3, block=block, world=world))
+        run_federation(task, plan, protection, Streams(1), batch=Batch(replicas=3, block=block, arm=arm))
         for block in (0, 1)
-        for world in (0, 1)
+        for arm in (0, 1)
     ]
     models = torch.cat(finals)
     distances = torch.cdist(models, models) + torch.eye(12)
@@ -128,8 +128,8 @@ def test_replicas_blocks_and_arms_share_no_chance(make_task, make_plan, protecti
 def test_all_replicas_of_all_blocks_and_arms_start_from_one_model(make_task, make_plan, make_tape):
     task = make_task()
     initial = task.network.initial(Streams(1).generator("init"))
-    for block, world in ((0, 0), (3, 0), (0, 1)):
-        tape, batch = make_tape(), Batch(replicas=2, block=block, world=world)
+    for block, arm in ((0, 0), (3, 0), (0, 1)):
+        tape, batch = make_tape(), Batch(replicas=2, block=block, arm=arm)
         run_federation(task, make_plan(task), DP_SGD, Streams(1), batch=batch, recorders=[tape])
         assert torch.equal(tape.events[0].broadcast, initial.expand(2, -1))
 

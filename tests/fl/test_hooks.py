@@ -119,9 +119,9 @@ def test_a_hook_knows_the_rounds_cohort_and_only_its_rows(make_task, make_plan):
 def test_no_two_calls_share_a_stream_in_any_block_or_world(make_task, make_plan):
     task, drawn = make_task(SIZES), []
     for block in (0, 1):
-        for world in (0, 1):
+        for arm in (0, 1):
             spy = Spy()
-            batch = Batch(replicas=REPLICAS, block=block, world=world)
+            batch = Batch(replicas=REPLICAS, block=block, arm=arm)
             run_federation(task, make_plan(task), spy, Streams(0), batch=batch)
             drawn += spy.drawn
     assert len(set(drawn)) == len(drawn) == 4 * (ROUNDS * (6 + 4 * STEPS) + 1)
@@ -137,7 +137,7 @@ def test_no_stream_is_opened_twice(make_task, make_plan):
             return super().generator(purpose, **numbers)
 
     task = make_task(SIZES)
-    plan, batch = make_plan(task, lot=Poisson(0.5)), Batch(replicas=REPLICAS, block=2, world=1)
+    plan, batch = make_plan(task, lot=Poisson(0.5)), Batch(replicas=REPLICAS, block=2, arm=1)
     run_federation(task, plan, Spy(), Watched(0), batch=batch)
     assert len(set(opened)) == len(opened)
     assert {purpose for purpose, *_ in opened} > {"init", "cohort", "participation", "lot", "local noise", "aggregate"}
@@ -315,15 +315,15 @@ def test_a_plan_of_another_task_is_refused(make_task, make_plan):
             run_federation(other, make_plan(task), Protection(), Streams(0))
 
 
-@pytest.mark.parametrize("world", [0, 1])
-def test_a_canary_that_does_not_fit_is_refused_in_both_arms(make_task, make_plan, world):
+@pytest.mark.parametrize("arm", [0, 1])
+def test_a_canary_that_does_not_fit_is_refused_in_both_arms(make_task, make_plan, arm):
     task = make_task()
     for canary in (
         Canary(unit=Unit.SAMPLE, present=torch.ones(DIM), client=4),
         Canary(unit=Unit.CLIENT, present=torch.ones(1)),
     ):
         with pytest.raises(ValueError, match="canary's"):
-            run_federation(task, make_plan(task), Protection(), Streams(0), canary=canary, batch=Batch(world=world))
+            run_federation(task, make_plan(task), Protection(), Streams(0), canary=canary, batch=Batch(arm=arm))
 
 
 def test_lots_are_padded_with_samples_that_are_marked_absent(make_task, make_plan):

@@ -63,11 +63,9 @@ def first(streams, purpose, **numbers):
 def test_replayed_streams_do_not_depend_on_the_world():
     streams = ReplayedStreams(3)
     for purpose in ("lot", "cohort", "report", "local noise"):
-        assert first(streams, purpose, world=1, round=2, client=1) == first(
-            streams, purpose, world=0, round=2, client=1
-        )
+        assert first(streams, purpose, arm=1, round=2, client=1) == first(streams, purpose, arm=0, round=2, client=1)
         assert first(streams, purpose, round=2) == first(Streams(3), purpose, round=2)
-    assert first(Streams(3), "lot", world=1) != first(Streams(3), "lot", world=0)
+    assert first(Streams(3), "lot", arm=1) != first(Streams(3), "lot", arm=0)
 
 
 def test_other_noise_changes_the_hooks_draws_and_no_other():
@@ -149,7 +147,7 @@ def test_updates_that_are_computed_once_are_those_of_every_round_and_run(still_o
         tapes = []
         for executor in (Sequential, FixedTrainer):
             tapes.append(Tape())
-            batch = Batch(replicas=replicas, world=int(planted is not None))
+            batch = Batch(replicas=replicas, arm=int(planted is not None))
             options = {"batch": batch, "canary": planted, "recorders": tapes[-1:], "executor": executor}
             run_federation(federation.task, federation.plan, protection, Streams(0), **options)
         naive, once = tapes
@@ -178,7 +176,7 @@ def test_one_seed_gives_one_recording_and_another_another(still_of):
 def test_with_and_without_a_canary_the_noise_cancels_and_its_clipped_contribution_is_left(still_of, local_steps):
     algorithm = FedAvg(learning_rate=0.2, local_steps=local_steps)
     still = still_of(algorithm=algorithm, lot=Poisson(0.4))
-    before, after = (replay(still, SGD, UPLOADS, canary=canary(client=1), world=world) for world in (0, 1))
+    before, after = (replay(still, SGD, UPLOADS, canary=canary(client=1), arm=arm) for arm in (0, 1))
     for without, with_it in zip(before.releases, after.releases, strict=True):
         # Of five samples two are expected in a lot; the canary comes in every step.
         moved = torch.zeros(2, DIM, dtype=torch.float64)
@@ -190,7 +188,7 @@ def test_a_client_more_shifts_no_others_noise(still_of):
     silent = LDPGaussianProtection(clip_norm=CLIP, noise_std=1.0)
     still = still_of()
     before = replay(still, silent, UPLOADS)
-    after = replay(still, silent, UPLOADS, canary=canary(Unit.CLIENT), world=1)
+    after = replay(still, silent, UPLOADS, canary=canary(Unit.CLIENT), arm=1)
     assert (before.senders, after.senders) == ((0, 1), (0, 1, 2))
     assert all(torch.equal(a, b[:2]) for a, b in zip(before.releases, after.releases, strict=True))
 
@@ -228,13 +226,13 @@ def test_the_public_state_of_every_round_is_kept_as_numbers(still_of):
 
 def test_replicas_of_one_number_share_their_noise_with_and_without_the_canary_and_others_do_not(still_of):
     still, planted = still_of(), canary()
-    arms = [replay_many(still, SGD, UPLOADS, noise=3, canary=planted, world=world, replicas=4) for world in (0, 1)]
+    arms = [replay_many(still, SGD, UPLOADS, noise=3, canary=planted, arm=arm, replicas=4) for arm in (0, 1)]
     for without, present in zip(*arms, strict=True):
         moved = present.releases[0][0] - without.releases[0][0]
         assert int((moved.abs() > 1e-5).sum()) == 1
     values = [run.channels[1]["report values of client 1"] for run in arms[0]]
     assert all(not np.array_equal(values[0], other) for other in values[1:])
-    many = many_runs(still, SGD, UPLOADS, seed=0, noise=3, canary=planted, world=1, rounds=2, replicas=4)
+    many = many_runs(still, SGD, UPLOADS, seed=0, noise=3, canary=planted, arm=1, rounds=2, replicas=4)
     for number, run in enumerate(arms[1]):
         assert torch.equal(many.releases[1][number], run.releases[1])
 

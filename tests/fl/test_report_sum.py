@@ -214,13 +214,13 @@ def test_canaries_are_in_the_sum(task, make_plan, in_blocks):
     finals = {}
     for rows in (7, None):
         in_blocks(rows, plan.layout.dim)
-        for world in (0, 1):
+        for arm in (0, 1):
             canary = Canary(unit=Unit.CLIENT, present=row)
-            finals[rows, world] = run_federation(
-                task, plan, PROTECTIONS["dp_fedavg"], Streams(3), batch=Batch(world=world), canary=canary
+            finals[rows, arm] = run_federation(
+                task, plan, PROTECTIONS["dp_fedavg"], Streams(3), batch=Batch(arm=arm), canary=canary
             )
-    for world in (0, 1):
-        torch.testing.assert_close(finals[7, world], finals[None, world], rtol=1e-5, atol=1e-6)
+    for arm in (0, 1):
+        torch.testing.assert_close(finals[7, arm], finals[None, arm], rtol=1e-5, atol=1e-6)
     assert float((finals[7, 0] - finals[7, 1]).abs().max()) > 1e-3
 
 

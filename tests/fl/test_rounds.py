@@ -34,7 +34,7 @@ def test_given_updates_have_the_rounds_of_the_training_that_made_them(cohort, ma
 
     protection = Kept(clip_norm=0.1, noise_multiplier=0.5)
     plan = make_plan(task, cohort=cohort, rounds=4)
-    batch = Batch(replicas=REPLICAS, block=2, world=1)
+    batch = Batch(replicas=REPLICAS, block=2, arm=1)
     final = run_federation(task, plan, protection, Streams(5), batch=batch, recorders=[tape])
     trained, turns = [*updates], []
     rounds = Rounds(

@@ -289,9 +289,9 @@ def test_an_order_per_round_is_caught(make_task, make_plan, make_tape):
 def test_two_passes_replicas_blocks_and_arms_have_other_orders(make_task, make_plan, make_tape):
     orders = [
         there[start : start + PASS, replica].flatten().tolist()
-        for block, world in ((0, 0), (0, 1), (1, 0))
+        for block, arm in ((0, 0), (0, 1), (1, 0))
         for there in [
-            presences(make_task, make_plan, make_tape, batch=Batch(replicas=3, block=block, world=world)),
+            presences(make_task, make_plan, make_tape, batch=Batch(replicas=3, block=block, arm=arm)),
         ]
         for replica in range(3)
         for start in (0, PASS)

@@ -40,9 +40,9 @@ def test_the_same_name_gives_the_same_draws_whatever_was_drawn_before():
 def test_every_combination_of_purpose_and_numbers_is_a_stream_of_its_own():
     words = {
         _first_word(
-            Streams(seed).generator(purpose, replicate=replicate, world=world, round=number, client=client, step=step)
+            Streams(seed).generator(purpose, replicate=replicate, arm=arm, round=number, client=client, step=step)
         )
-        for seed, replicate, world, number, client, step in itertools.product(range(3), repeat=6)
+        for seed, replicate, arm, number, client, step in itertools.product(range(3), repeat=6)
         for purpose in ("noise", "init")
     }
     assert len(words) == 2 * 3**6

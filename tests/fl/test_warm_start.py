@@ -141,8 +141,8 @@ def still(task):
 def test_every_replica_and_both_arms_start_from_it(dataset):
     task = build(dataset)
     plan = still(task)
-    for world in (0, 1):
-        final = run_federation(task, plan, Protection(), Streams(0), batch=Batch(replicas=2, world=world))
+    for arm in (0, 1):
+        final = run_federation(task, plan, Protection(), Streams(0), batch=Batch(replicas=2, arm=arm))
         torch.testing.assert_close(final, task.initial(Streams(0)).expand(2, -1))
 
 

@@ -56,10 +56,10 @@ def final_models(toy_task, toy_plan, knowledge_of):
         )
         known = knowledge_of(task, plan, prepared.protection, candidates=shown)
         said = []
-        for world in (0, 1):
+        for arm in (0, 1):
             included = torch.ones(runs, len(task.labels), dtype=torch.bool)
-            included[:, candidate] = world == 1
-            batch = Batch(replicas=runs, block=world, included=included)
+            included[:, candidate] = arm == 1
+            batch = Batch(replicas=runs, block=arm, included=included)
             models = run_federation(task, plan, running, Streams(0), batch=batch)
             rounds = tuple(RoundView(round=number) for number in range(plan.rounds))
             views = [View(observer=FINAL_MODEL, plan=plan, rounds=rounds, final_model=model[None]) for model in models]

@@ -47,9 +47,9 @@ def test_a_leak_in_many_coordinates_is_found_without_being_given_where(outputs_o
     # Mean mu along a diagonal of ten coordinates; the oracle projects on it. 4000 trials per arm.
     rng, mu = np.random.default_rng(2), mu_from_epsilon(8, 1e-5)
     shift = np.full(10, mu / math.sqrt(10))
-    worlds = [rng.normal(size=(4000, 10)) + world * shift for world in (1, 0)]
-    seen = hockey_stick(outputs_of(*worlds), **LEVELS, epsilon=1.0, witness="ten coordinates")
-    oracle = [world @ shift / mu for world in worlds]
+    arms = [rng.normal(size=(4000, 10)) + arm * shift for arm in (1, 0)]
+    seen = hockey_stick(outputs_of(*arms), **LEVELS, epsilon=1.0, witness="ten coordinates")
+    oracle = [arm @ shift / mu for arm in arms]
     best = clopper_pearson(scores_of(*oracle), **LEVELS, threshold=FixedThreshold(mu / 2 + 1.5))
     assert 0.75 * best.epsilon_low < seen.epsilon_low < 8
     assert (seen.n0, seen.n1, seen.estimator, seen.witness) == (2000, 2000, "hockey_stick", "ten coordinates")
@@ -80,8 +80,8 @@ def test_a_mechanism_at_its_claim_is_refuted_no_oftener_than_alpha(outputs_of, m
     rng, alarms = np.random.default_rng(6), 0
     for _ in range(500):
         bits = [rng.random(400) < rate for rate in (1 / (1 + math.exp(-1)), 1 / (1 + math.e))]
-        worlds = [np.c_[side, 0.1 * rng.normal(size=400)] for side in bits]
-        alarms += hockey_stick(outputs_of(*worlds), delta=0.0, alpha=0.05).epsilon_low > 1
+        arms = [np.c_[side, 0.1 * rng.normal(size=400)] for side in bits]
+        alarms += hockey_stick(outputs_of(*arms), delta=0.0, alpha=0.05).epsilon_low > 1
     assert alarms <= most_false_alarms(500, 0.05)
 
 

@@ -21,16 +21,16 @@ from scipy.stats import binom, norm
 SAMPLED = {"sigma": 0.948, "rate": 0.1, "steps": 1, "rounds": 20}
 
 
-def simulate(*, sigma, rate, steps, rounds, world, n, rng, noise_factor=1.0):
+def simulate(*, sigma, rate, steps, rounds, arm, n, rng, noise_factor=1.0):
     """(n,) log-likelihood ratios of the claimed law, from runs whose noise is scaled by ``noise_factor``."""
     release = GaussianRelease(sigma=sigma, rate=rate, steps=steps, rounds=rounds)
-    runs = draw_projections(release, BrokenRelease(noise=noise_factor), world=world, n=n, rng=rng)
+    runs = draw_projections(release, BrokenRelease(noise=noise_factor), arm=arm, n=n, rng=rng)
     return release_scores(runs, release, BrokenRelease())
 
 
 def threshold_at(fpr, *, rng, n=200_000, **law):
     """The claimed law's own (1 - fpr) quantile without the canary."""
-    return float(np.quantile(simulate(**law, world=0, n=n, rng=rng), 1 - fpr))
+    return float(np.quantile(simulate(**law, arm=0, n=n, rng=rng), 1 - fpr))
 
 
 def naive_ratio(o, sigma, rate, steps):
@@ -76,8 +76,8 @@ def test_a_canary_never_sampled_shows_nothing_and_one_always_sampled_is_gaussian
 def test_simulated_scores_of_a_gaussian_law_have_its_moments():
     # LLR ~ N(+-mu^2 / 2, mu^2) with mu^2 = rounds * steps / sigma^2 = 2.5; four standard errors at 40,000 draws.
     law = {"sigma": 2.0, "rate": 1.0, "steps": 2, "rounds": 5, "n": 40_000, "rng": np.random.default_rng(0)}
-    for world, mean in ((0, -1.25), (1, 1.25)):
-        scores = simulate(**law, world=world)
+    for arm, mean in ((0, -1.25), (1, 1.25)):
+        scores = simulate(**law, arm=arm)
         assert scores.mean() == pytest.approx(mean, abs=4 * math.sqrt(2.5 / 40_000))
         assert scores.std() == pytest.approx(math.sqrt(2.5), rel=4 / math.sqrt(80_000))
 
@@ -113,8 +113,8 @@ def test_z_by_hand():
 def test_z_is_not_blind_to_a_halved_sigma():
     # Exactly what a z over the claimed deviation misses: the means are those of the claim.
     law = {"sigma": 1 / 0.925, "rate": 1.0, "steps": 1, "rounds": 1, "n": 300, "rng": np.random.default_rng(5)}
-    correct = effect_z(simulate(**law, world=1), simulate(**law, world=0), 0.925)
-    broken_in, broken_out = (simulate(**law, world=world, noise_factor=0.5) for world in (1, 0))
+    correct = effect_z(simulate(**law, arm=1), simulate(**law, arm=0), 0.925)
+    broken_in, broken_out = (simulate(**law, arm=arm, noise_factor=0.5) for arm in (1, 0))
     claimed = (broken_in.mean() - broken_out.mean() - 0.925**2) / (0.925 * math.sqrt(2 / 300))
     assert abs(correct) < 3
     assert abs(claimed) < 3
@@ -132,8 +132,8 @@ def test_a_halved_sigma_in_twenty_sampled_rounds_needs_620_trials(scores_of, cla
     levels = {"delta": 1e-5, "alpha": 0.002, "threshold": FixedThreshold(threshold_at(0.6, **SAMPLED, rng=rng))}
     for noise_factor, verdict in ((0.5, Verdict.REFUTED), (1.0, Verdict.NOT_REFUTED)):
         for _ in range(25):
-            worlds = [simulate(**SAMPLED, world=world, n=620, rng=rng, noise_factor=noise_factor) for world in (1, 0)]
-            seen = likelihood_ratio(scores_of(*worlds), **levels, **SAMPLED, curve=claim.curve, epsilon=claim.epsilon)
+            arms = [simulate(**SAMPLED, arm=arm, n=620, rng=rng, noise_factor=noise_factor) for arm in (1, 0)]
+            seen = likelihood_ratio(scores_of(*arms), **levels, **SAMPLED, curve=claim.curve, epsilon=claim.epsilon)
             assert judge(claim, seen).verdict is verdict
 
 
@@ -164,6 +164,6 @@ def test_laplace_is_the_ratio_of_both_densities_and_epsilon_at_most(release, sca
 def test_a_laplace_release_reaches_its_epsilon_on_the_tail(scores_of):
     # Scale 1, sensitivity 1: every release above 1 has ratio e^1; a million trials, expected bound .99.
     rng = np.random.default_rng(10)
-    worlds = [laplace(rng.laplace(size=(10**6, 1)) + world, [1.0], scale=1.0) for world in (1.0, 0.0)]
-    seen = clopper_pearson(scores_of(*worlds), delta=0.0, alpha=0.05, threshold=FixedThreshold(1 - 1e-9))
+    arms = [laplace(rng.laplace(size=(10**6, 1)) + arm, [1.0], scale=1.0) for arm in (1.0, 0.0)]
+    seen = clopper_pearson(scores_of(*arms), delta=0.0, alpha=0.05, threshold=FixedThreshold(1 - 1e-9))
     assert 0.98 < seen.epsilon_low < 1

@@ -76,10 +76,8 @@ REFUSED = [
     (lambda: GaussianRelease(sigma=1.0, rounds=0), "must be"),
     (lambda: BrokenRelease(noise=0.0), "noise .*and row"),
     (
-        lambda: draw_projections(
-            GaussianRelease(sigma=1.0), BrokenRelease(), world=2, n=1, rng=np.random.default_rng(0)
-        ),
-        "world must be",
+        lambda: draw_projections(GaussianRelease(sigma=1.0), BrokenRelease(), arm=2, n=1, rng=np.random.default_rng(0)),
+        "arm must be",
     ),
     (lambda: ball_neighbours(0, radius=1.0), "dimension must be >= 1"),
     (lambda: ball_neighbours(3, radius=0.0), "radius must be > 0 and finite, got 0.0"),

@@ -45,9 +45,9 @@ def setting(rounds: int = ROUNDS) -> Setting:
 
 
 def projections(
-    release: GaussianRelease, broken: BrokenRelease, world: int, n: int, rng: np.random.Generator
+    release: GaussianRelease, broken: BrokenRelease, arm: int, n: int, rng: np.random.Generator
 ) -> Projections:
-    values = draw_projections(release, broken, world=world, n=n, rng=rng)
+    values = draw_projections(release, broken, arm=arm, n=n, rng=rng)
     return Projections(values, np.ones(values.shape, dtype=bool), setting(release.rounds))
 
 
@@ -98,11 +98,11 @@ def test_the_designed_threshold_stands_near_the_best_one_of_a_gaussian_broken_ve
 @pytest.mark.simulations
 def test_no_threshold_on_the_claimed_score_detects_halved_noise_in_small_lots_but_its_own_score_does() -> None:
     """The claim's own likelihood ratio is blind here: found while planning the suite ``standard``, at 3000 runs a
-    world.
+    arm.
     """
     rng = np.random.default_rng(11)
     arguments = {"n": 3000, "alpha": ALPHA, "delta": 1e-5, "curve": GaussianCurve(0.6), "epsilon": 2.0}
-    runs = draw_projections(LOTS, BrokenRelease(), world=0, n=4000, rng=rng)
+    runs = draw_projections(LOTS, BrokenRelease(), arm=0, n=4000, rng=rng)
     claimed = release_scores(runs, LOTS, BrokenRelease())
     blind = [
         ReleaseTest(
@@ -151,7 +151,7 @@ def test_power_foretells_how_often_the_audit_refutes() -> None:
     forecast = chance_refuted(tests, RELEASE, truth, n=300, rng=rng, **arguments)
     found = 0
     for _ in range(200):
-        member, nonmember = (projections(RELEASE, truth, world, 300, rng) for world in (1, 0))
+        member, nonmember = (projections(RELEASE, truth, arm, 300, rng) for arm in (1, 0))
         found += bool(audit_release_tests(member, nonmember, RELEASE, tests, **arguments).below_curve)
     error = math.sqrt(forecast * (1 - forecast) / 200 + 1e-4)
     assert 0.2 < forecast < 0.9
@@ -163,7 +163,7 @@ def test_a_mechanism_exactly_at_its_claim_is_refuted_no_oftener_than_alpha() -> 
     """1000 audits at alpha .05: more than 73 refutations have chance .001 at a true 5 %."""
     rng, tests, refuted = np.random.default_rng(29), designed(n=200)[:2], 0
     for _ in range(1000):
-        member, nonmember = (projections(RELEASE, BrokenRelease(), world, 200, rng) for world in (1, 0))
+        member, nonmember = (projections(RELEASE, BrokenRelease(), arm, 200, rng) for arm in (1, 0))
         measured = audit_release_tests(
             member, nonmember, RELEASE, tests, alpha=0.05, delta=1e-5, curve=CURVE, epsilon=EPSILON
         )

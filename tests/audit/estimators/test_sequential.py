@@ -47,7 +47,7 @@ def test_the_wealth_is_that_of_betting_trial_by_trial(pairs, epsilon, delta):
 
 
 def test_the_first_stake_by_hand():
-    # No expectation: .2 / e^eps of a wealth of 1. A hit in world 1 alone, then one in world 0 alone.
+    # No expectation: .2 / e^eps of a wealth of 1. A hit in arm 1 alone, then one in arm 0 alone.
     path = wealth(np.array([True]), np.array([False]), epsilon=0.0)
     assert path[0] == pytest.approx(math.log(1.2))
     assert wealth(np.array([False]), np.array([True]), epsilon=0.0)[0] == pytest.approx(math.log(0.8))

@@ -185,7 +185,7 @@ def test_twenty_sampled_steps_do_not_beat_the_stated_curve():
     curve = SampledGaussian(sigma=0.95, rate=0.1, steps=20).curve(4.0)
 
     def excess(factor):
-        runs = (draw_projections(release, BrokenRelease(noise=factor), world=w, n=40_000, rng=rng) for w in (0, 1))
+        runs = (draw_projections(release, BrokenRelease(noise=factor), arm=w, n=40_000, rng=rng) for w in (0, 1))
         out, within = (release_scores(run, release, BrokenRelease()) for run in runs)
         cuts = np.quantile(out, np.linspace(0.05, 0.95, 19))
         fpr, fnr = ((out[:, None] > cuts).mean(0), (within[:, None] <= cuts).mean(0))

@@ -69,13 +69,13 @@ def test_a_user_with_4_samples_at_each_of_3_clients_moves_the_sum_by_one_bound(
     row = torch.zeros(task.network.layout.dim)
     row[-1] = 50.0
     user = Canary(unit=Unit.USER, present=row, clients=3, copies=4)
-    for world, tape in enumerate(tapes):
+    for arm, tape in enumerate(tapes):
         run_federation(
             task,
             toy_plan(task, rounds=1),
             protection(clip_norm=0.5, noise_multiplier=0.0, clients_per_user=3),
             streams,
-            batch=Batch(world=world),
+            batch=Batch(arm=arm),
             canary=user,
             recorders=[tape],
         )

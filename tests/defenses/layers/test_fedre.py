@@ -201,9 +201,9 @@ def test_private_samples_move_the_noise_as_published_only(variant, task, plan):
     other = replace(task, images=torch.cat([task.images[:4] * 0.1, task.images[4:]]))
     model, rows = task.network.initial(Streams(0).generator("init")).unsqueeze(0), torch.zeros(1, 3, 30)
     sent = []
-    for world in (task, other):
+    for arm in (task, other):
         context = Context(
-            plan=plan, round=0, replicas=1, senders=(0, 1, 2), samples=lambda c, w=world: w.samples(model, c)
+            plan=plan, round=0, replicas=1, senders=(0, 1, 2), samples=lambda c, w=arm: w.samples(model, c)
         )
         state = protection.open_round(context, protection.initial_state(plan))
         sent.append(protection.report(message(rows), context, state, np.random.default_rng(0)).values)

@@ -171,7 +171,7 @@ def test_a_canary_that_is_a_client_trains_on_its_own_lot(make_task, make_plan, m
     task, tape = make_task(model="lenet_bn", side=8), make_tape()
     plan = make_plan(task, rounds=1, algorithm=FedSGD(learning_rate=1.0))
     canary = DataCanary(unit=Unit.CLIENT, images=task.outsider_images[:2], present=task.outsider_labels[:2])
-    run_federation(task, plan, Protection(), Streams(3), batch=Batch(world=1), canary=canary, recorders=[tape])
+    run_federation(task, plan, Protection(), Streams(3), batch=Batch(arm=1), canary=canary, recorders=[tape])
     event = tape.events[0]
     naive = naive_gradient(event.broadcast[0], task.outsider_images[:2], task.outsider_labels[:2])
     torch.testing.assert_close(event.reports.values[0, -1], -naive, rtol=1e-4, atol=1e-5)

@@ -161,9 +161,9 @@ def naive_gradient(network, params, images, labels, factors):
     return gradient
 
 
-def factors_of(client, number, step, shape, *, block=0, world=0):
+def factors_of(client, number, step, shape, *, block=0, arm=0):
     """From the stream's name alone: a uniform number of at least 1/2 keeps a feature, and doubles it."""
-    rng = Streams(SEED).generator("dropout", replicate=block, world=world, round=number, client=client, step=step)
+    rng = Streams(SEED).generator("dropout", replicate=block, arm=arm, round=number, client=client, step=step)
     return 2.0 * torch.from_numpy(rng.random((*shape, FEATURES), dtype=np.float32) >= 0.5)
 
 
@@ -214,9 +214,9 @@ def test_a_clients_round_is_repeated_from_the_names_of_its_streams(make_task, ma
 
 def test_draws_differ_between_rounds_clients_steps_blocks_arms_and_replicas():
     """With the test above, which ties the engine to these names."""
-    names = [(client, number, step, block, world) for client in (0, 1) for number in (0, 1) for step in (0, 1)
-             for block in (0, 1) for world in (0, 1)]  # fmt: skip
-    drawn = [factors_of(c, n, s, (2, 3), block=b, world=w) for c, n, s, b, w in names]
+    names = [(client, number, step, block, arm) for client in (0, 1) for number in (0, 1) for step in (0, 1)
+             for block in (0, 1) for arm in (0, 1)]  # fmt: skip
+    drawn = [factors_of(c, n, s, (2, 3), block=b, arm=w) for c, n, s, b, w in names]
     rows = torch.cat(drawn).flatten(1)
     assert len(rows.unique(dim=0)) == len(rows) == 64
 

@@ -123,7 +123,7 @@ def test_canaries_and_absent_samples_meet_no_other_device(make_task, make_plan, 
     plan = make_plan(task, lot=Poisson(0.6))
     included = torch.rand(2, len(task.labels), generator=torch.Generator().manual_seed(0)) < 0.7
     canary = Canary(unit=Unit.SAMPLE, present=torch.ones(plan.layout.dim), client=1)
-    batch = Batch(replicas=2, world=1, included=included)
+    batch = Batch(replicas=2, arm=1, included=included)
     options = {"executor": executor_named(executor), "batch": batch, "canary": canary}
     expected = run_federation(task, plan, Protection(), Streams(0), **options)
     torch.testing.assert_close(pretended(task, plan, Protection(), **options)[0], expected, rtol=1e-4, atol=2e-6)

@@ -39,9 +39,9 @@ class PerSample(Protection):
     per_sample = True
 
 
-def turn(task, plan, *, protection=None, replicas=1, client=CLIENT, number=0, world=0, block=0):
+def turn(task, plan, *, protection=None, replicas=1, client=CLIENT, number=0, arm=0, block=0):
     """One client's turn from a random model, different in each replica: the models and the result."""
-    batch = Batch(replicas=replicas, world=world, block=block)
+    batch = Batch(replicas=replicas, arm=arm, block=block)
     trainer = Sequential(task=task, protection=protection or Protection(), streams=Streams(0), batch=batch, canary=None)
     rng, shape = Streams(0).generator("models"), (replicas, plan.layout.dim)
     model = 0.1 * normal(rng, shape, dtype=task.images.dtype)
@@ -147,8 +147,8 @@ def test_every_step_round_client_block_and_arm_draws_its_own_lot(make_task, make
         for client in (0, 1)
         for number in (0, 1)
         for block in (0, 1)
-        for world in (0, 1)
-        for mask in turn(task, plan, client=client, number=number, block=block, world=world)[1].lots
+        for arm in (0, 1)
+        for mask in turn(task, plan, client=client, number=number, block=block, arm=arm)[1].lots
     ]
     assert len({tuple(mask[0].tolist()) for mask in lots}) == len(lots) == 32
 
@@ -176,9 +176,9 @@ def test_a_local_step_that_mixes_replicas_up_is_refused(make_task, make_plan):
         turn(task, make_plan(task), replicas=3, protection=OneForAll())
 
 
-@pytest.mark.parametrize("fields", [{"replicas": 0}, {"block": -1}, {"world": 2}])
+@pytest.mark.parametrize("fields", [{"replicas": 0}, {"block": -1}, {"arm": 2}])
 def test_a_batch_of_nothing_or_of_a_third_arm_is_refused(fields):
-    with pytest.raises(ValueError, match="replicas must be >= 1, block >= 0 and world 0 or 1"):
+    with pytest.raises(ValueError, match="replicas must be >= 1, block >= 0 and arm 0 or 1"):
         Batch(**fields)
 
 
@@ -458,13 +458,13 @@ class Spy(Protection):
 
 @pytest.fixture
 def run(make_task, make_plan):
-    """(protection, planted, world) -> the task; one round of FedSGD at two clients with 3 and 5 samples."""
+    """(protection, planted, arm) -> the task; one round of FedSGD at two clients with 3 and 5 samples."""
 
-    def go(protection, planted=None, *, world=1, replicas=1, owners=True, inert=0, **changes):
+    def go(protection, planted=None, *, arm=1, replicas=1, owners=True, inert=0, **changes):
         task = make_task((3, 5), inert=inert)
         task = task if owners else dataclasses.replace(task, owners=None)
         plan = make_plan(task, **({"algorithm": FedSGD(learning_rate=0.5), "rounds": 1} | changes))
-        run_federation(task, plan, protection, Streams(9), batch=Batch(replicas=replicas, world=world), canary=planted)
+        run_federation(task, plan, protection, Streams(9), batch=Batch(replicas=replicas, arm=arm), canary=planted)
         return task
 
     return go
@@ -495,7 +495,7 @@ def test_a_planted_user_has_equal_rows_at_its_clients_alone_and_is_an_owner_of_i
     assert (planted.holders, planted.adjacency) == ((0,), Adjacency.ADD_REMOVE)
     with_it, without = Spy(), Spy()
     run(with_it, planted)
-    run(without, planted, world=0)
+    run(without, planted, arm=0)
     (_, gradients, present, owners), (_, _, _, others) = with_it.calls
     assert gradients[0, -3:].tolist() == [row.tolist()] * 3
     assert (present.shape, owners[0, -3:].tolist(), int(others.min())) == ((1, 6), [-1, -1, -1], 0)

@@ -127,7 +127,7 @@ def test_runs_differ_in_noise_and_repeat_with_their_names(data):
 
     state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     assert torch.equal(run(), run())
-    for named in ({"block": 1}, {"world": 1}):
+    for named in ({"block": 1}, {"arm": 1}):
         assert not torch.equal(run(), run(**named))
     assert torch.equal(torch.get_rng_state(), state[0])
     assert (np.random.get_state()[1] == state[1]).all()  # noqa: NPY002

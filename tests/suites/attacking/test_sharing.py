@@ -18,15 +18,15 @@ SUITE |= {"lot": {"poisson": 0.5}, "cohort": {"poisson": 0.5}}
 
 @pytest.fixture(params=["dirac", "crafted"])
 def taped(request, planned):
-    """Every (seed, world, block) of a claim: its task, and the events of two replicas."""
+    """Every (seed, arm, block) of a claim: its task, and the events of two replicas."""
     found = {}
     for job in planned("CANARY", request.param, **SUITE).blocks:
-        for world, block in itertools.product((0, 1), (0, 1, 2)):
+        for arm, block in itertools.product((0, 1), (0, 1, 2)):
             task, plan = job.small
-            tape, batch = Tape(), Batch(replicas=2, block=block, world=world)
+            tape, batch = Tape(), Batch(replicas=2, block=block, arm=arm)
             canary = canary_for(job)
             run_federation(task, plan, job.protection, Streams(job.seed), batch=batch, canary=canary, recorders=[tape])
-            found[job.seed, world, block] = (task, tape.events)
+            found[job.seed, arm, block] = (task, tape.events)
     return found
 
 

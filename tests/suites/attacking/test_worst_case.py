@@ -1,4 +1,4 @@
-"""What differential privacy grants the adversary: both worlds of every release, against naive twins."""
+"""What differential privacy grants the adversary: both arms of every release, against naive twins."""
 
 import numpy as np
 import pytest

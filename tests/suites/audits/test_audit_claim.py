@@ -37,12 +37,12 @@ def setting_of(claim, **changes):
 def write_block(store, block, truth, *, stream=0, shift=0.0, **changes):
     """The block's replicas as they would be if ``truth`` were what is wrong with the claimed mechanism."""
     release, setting = block.release, setting_of(block.claim, **changes)
-    worlds = []
-    for world in (0, 1):
-        rng = Streams(stream).generator("by hand", world=world, client=block.seed)
-        values = draw_projections(release, truth, world=world, n=block.replicas, rng=rng) + shift
-        worlds.append([Projections(values, np.ones(values.shape, dtype=bool), setting)])
-    artifact = save_projections(block, worlds, store)
+    arms = []
+    for arm in (0, 1):
+        rng = Streams(stream).generator("by hand", arm=arm, client=block.seed)
+        values = draw_projections(release, truth, arm=arm, n=block.replicas, rng=rng) + shift
+        arms.append([Projections(values, np.ones(values.shape, dtype=bool), setting)])
+    artifact = save_projections(block, arms, store)
     row = block.cell.record(metric="replicas", value=block.replicas, n=block.replicas, artifact=artifact)
     store.finish(block.cell.cell_id, [row])
 

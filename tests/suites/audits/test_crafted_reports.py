@@ -140,7 +140,7 @@ def suite_of(suite_file, own_module):
 
 @pytest.fixture
 def scores_of(suite_of):
-    """(fields) -> the ratios of world 0 and of world 1, ``(trials, rounds)`` each."""
+    """(fields) -> the ratios of arm 0 and of arm 1, ``(trials, rounds)`` each."""
 
     def build(fields):
         spec, source = load_suite(suite_of(fields))

@@ -28,16 +28,16 @@ def plan_of(rate=RATE, rounds=ROUNDS, algorithm=None):
 
 
 def trials_of(plan, *, trials, seed=0, queried=True, **fields):
-    """Summed log-ratios of world 0 and 1, and the claim."""
+    """Summed log-ratios of arm 0 and 1, and the claim."""
     prepared = AdapDPFL(noise_multiplier=SIGMA, **fields).prepare(plan)
     (claim,) = prepared.claims
-    worlds = [
+    arms = [
         published_query_trials(
-            prepared.protection, plan, claim, world=world, trials=trials, streams=Streams(seed), queried=queried
+            prepared.protection, plan, claim, arm=arm, trials=trials, streams=Streams(seed), queried=queried
         )
-        for world in (0, 1)
+        for arm in (0, 1)
     ]
-    return worlds, claim
+    return arms, claim
 
 
 @pytest.mark.parametrize("variant", ["corrected", "as_published"])
@@ -120,7 +120,7 @@ def test_a_protection_without_such_a_law_or_a_claim_of_another_unit_is_refused()
     plan = plan_of()
     prepared = LDPGaussian().prepare(plan)
     with pytest.raises(ValueError, match=r"an audit of query answers needs a protection with a method log_ratio"):
-        published_query_trials(prepared.protection, plan, prepared.claims[0], world=0, trials=2, streams=Streams(0))
+        published_query_trials(prepared.protection, plan, prepared.claims[0], arm=0, trials=2, streams=Streams(0))
 
 
 PARAMETERS = 'part = "adap_dp_fl"\nepsilon = {epsilon}\ndelta = 0.01\nnoise_multiplier = 1.0\n'

@@ -63,12 +63,12 @@ def carried_out(tmp_path):
 def write_block(store, block, truth, *, stream):
     """The block's runs as they would be if ``truth`` were what is wrong with the claimed mechanism."""
     release, setting = block.release, Setting.claimed(block.claim)
-    worlds = []
-    for world in (0, 1):
-        rng = Streams(stream).generator("by hand", world=world, client=block.seed, replicate=block.stage)
-        values = draw_projections(release, truth, world=world, n=block.replicas, rng=rng)
-        worlds.append([Projections(values, np.ones(values.shape, dtype=bool), setting)])
-    artifact = save_projections(block, worlds, store)
+    arms = []
+    for arm in (0, 1):
+        rng = Streams(stream).generator("by hand", arm=arm, client=block.seed, replicate=block.stage)
+        values = draw_projections(release, truth, arm=arm, n=block.replicas, rng=rng)
+        arms.append([Projections(values, np.ones(values.shape, dtype=bool), setting)])
+    artifact = save_projections(block, arms, store)
     row = block.cell.record(metric="replicas", value=block.replicas, n=block.replicas, artifact=artifact)
     store.finish(block.cell.cell_id, [row])
 

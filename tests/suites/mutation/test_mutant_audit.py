@@ -15,7 +15,7 @@ SEEDS = range(5)
 
 
 def gaussian(noise):
-    return lambda world, n, rng: world + noise * rng.standard_normal(n)
+    return lambda arm, n, rng: arm + noise * rng.standard_normal(n)
 
 
 @pytest.fixture

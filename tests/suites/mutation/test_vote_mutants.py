@@ -66,7 +66,7 @@ def test_a_vote_control_that_states_another_claim_is_refused():
 
 def test_the_first_arm_is_the_input_without_the_vote():
     mutant = build_mutant("control_votes_noise_once")
-    scores = [mutant.scores[0](mutant.broken(world, 200, np.random.default_rng(0))) for world in (0, 1)]
+    scores = [mutant.scores[0](mutant.broken(arm, 200, np.random.default_rng(0))) for arm in (0, 1)]
     assert np.mean(scores[1]) > np.mean(scores[0])
     assert control_kind(ControlVotesNoiseOnce) == "transfer"
 

@@ -140,7 +140,7 @@ def canaries(task):
 def test_canaries_pass_as_in_the_sequential_executor(make_task, make_plan, make_tape, executor, protection, kind):
     task = make_task(SIZES, model="mlp")
     plan = make_plan(task, algorithm=FEDAVG, lot=Poisson(0.6))
-    batch = Batch(replicas=2, world=1)
+    batch = Batch(replicas=2, arm=1)
     assert_equal_runs(both(executor, task, plan, make_tape, protection, batch=batch, canary=canaries(task)[kind]))
 
 
