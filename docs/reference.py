@@ -12,7 +12,7 @@ from pathlib import Path
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("audit", "fl", "defenses", "attacks", "adapters", "suites", "reports", "cli")
+FOLDERS = ("audit", "fl", "defenses", "attacks", "checks", "adapters", "suites", "reports", "cli")
 INTRODUCTION = """\
 # Python API
 

@@ -128,7 +128,7 @@ BAD = {
         "at least one",
     ),
     "a class without a sample": ("dataset", "def part():\n    return data(classes=4)", r"classes \[3\] of 4 have no"),
-    "returns None": ("dataset", "def part():\n    data()", "must be a fedassay Dataset .* got NoneType"),
+    "returns None": ("dataset", "def part():\n    data()", "must be a fedassay Dataset, .* got NoneType"),
     "raises": ("dataset", "def part():\n    raise KeyError('column')", "KeyError: 'column'"),
     "other data at every load": (
         "dataset",
@@ -138,7 +138,7 @@ BAD = {
     "global generator of torch": ("dataset", "def part():\n    return data(images=torch.rand(30, 1, 4, 4))", "PyTorch"),
     "global generator of NumPy": ("dataset", "def part():\n    np.random.rand()\n    return data()", "of NumPy"),
     "global generator of Python": ("dataset", "def part():\n    random.random()\n    return data()", "of Python"),
-    "a list": ("dataset", "part = [1, 2]", "got list"),
+    "a list": ("dataset", "part = [1, 2]", r"must give pairs \(image, label\), got int"),
     "slow": ("dataset", "def part():\n    time.sleep(9)\n    return data()", "stopped after the limit of 0.5 s"),
     # models
     "logits of a wrong shape": ("model", model("return logits[:, :1]"), r"must return logits \(n, 10\)"),
