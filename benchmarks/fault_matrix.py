@@ -204,6 +204,10 @@ def main() -> None:
             with args.rows.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
     matrix = matrix_of(list(known.values()))
+    if again and not rows:
+        # Without the rows of a whole run the other versions stay as they are committed.
+        committed = json.loads(MATRIX.read_text(encoding="utf-8"))
+        matrix = committed | {part: committed[part] | matrix[part] for part in ("faults", "correct", "checks")}
     MATRIX.write_text(written(matrix), encoding="utf-8")
     print_table(matrix)
 

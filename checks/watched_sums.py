@@ -134,7 +134,10 @@ def sum_checks(recording: TrainingRecord) -> list[CheckResult]:
     if (unknown_rule := recording.remarks.get("weights")) is not None:
         witness = f"no row added more than one clip norm, but {unknown_rule}: make a play_back.Step"
         return [CLIPPED.skipped(witness)]
-    longest = max((one.longest or 0.0 for one in seen), default=0.0)
+    if unmeasured := sum(one.longest is None for one in seen):
+        witness = f"in {unmeasured} of {len(seen)} steps the length of no row is known (Release.longest)"
+        return [CLIPPED.skipped(witness)]
+    longest = max(one.longest or 0.0 for one in seen)
     witness = f"largest length of a row in {len(seen)} sums that were computed again"
     slack = max(_SLACK, *(4 * one.rounding for one in seen))
     return [CLIPPED.at_most(longest, 1.0, unit="clip norms", witness=witness, slack=slack)]

@@ -210,6 +210,9 @@ class SystemFixture:
             names = ", ".join(dict.fromkeys(one.name for one in results.failed))
             self.note_verdict(f"FAIL: implementation checks failed: {names}")
             pytest.fail("\n".join(results.lines()), pytrace=False)
+        if not any(one.passed for one in results.results):
+            self.note_verdict("INCONCLUSIVE: no check could look at anything")
+            pytest.fail("\n".join(results.lines()), pytrace=False)
         if not replicas:
             self.note_verdict("OK: no check failed")
             return None

@@ -11,7 +11,7 @@ from ..adapters.target import find_object
 from ..audit.wording import counted
 from ..checks.watched_run import Watched
 from ..suites.config.source import ConfigError
-from ..suites.results.outcome import FAIL, OK, judge_finding
+from ..suites.results.outcome import FAIL, INCONCLUSIVE, OK, judge_finding
 from .console import print_lines
 from .errors import with_config_errors
 
@@ -41,7 +41,8 @@ def carry_out_probe(target: str, *, seed: int, as_json: bool) -> int:
             "fedassay.adapters.opacus, or a function without arguments that returns one"
         )
     results = with_config_errors(target, lambda: probe(system, seed=seed))
-    code = FAIL if results.failed else OK
+    looked = any(one.passed for one in results.results)
+    code = FAIL if results.failed else OK if looked else INCONCLUSIVE
     for line in _printed(target, results, code, as_json=as_json):
         print_lines(*line.split("\n"))
     return code
@@ -73,7 +74,8 @@ def _printed(target: str, results: Watched, code: int, *, as_json: bool) -> list
         return [json.dumps({"target": target, "checks": checks, "exit_code": code}, indent=1)]
     failed = ", ".join(dict.fromkeys(one.name for one in results.failed))
     passed = sum(one.passed is True for one in results.results)
-    words = f"FAIL: implementation checks failed: {failed}" if failed else f"OK: {counted(passed, 'check')} passed"
+    words = f"OK: {counted(passed, 'check')} passed" if passed else "INCONCLUSIVE: no check could look at anything"
+    words = f"FAIL: implementation checks failed: {failed}" if failed else words
     return [*results.lines(), f"gate   {words} (exit code {code})"]
 
 

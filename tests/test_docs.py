@@ -21,6 +21,8 @@ from fedassay.suites.config.part_listing import all_errata
 
 ROOT = Path(fedassay.__file__).resolve().parent
 DOCS, README = ROOT / "docs", ROOT / "README.md"
+SLOW = {"your-own-project", "systems", "read-a-report"}
+"""Pages whose blocks take more than half a minute: .ci/full runs them."""
 BLOCK = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"  # exit code (\d+)$")
 NEEDS = re.compile(r"^<!-- needs (\w+) -->$", re.MULTILINE)
@@ -99,8 +101,12 @@ class Reader:
         return done.stdout
 
 
+def slow_ones_marked(found):
+    return [pytest.param(page, marks=pytest.mark.long) if page.stem in SLOW else page for page in found]
+
+
 @pytest.mark.documents
-@pytest.mark.parametrize("page", [*pages(), README], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*slow_ones_marked(pages()), README], ids=lambda page: page.stem)
 def test_every_block_runs_and_prints_what_the_page_shows(page, tmp_path):
     for library in NEEDS.findall(page.read_text(encoding="utf-8")):
         pytest.importorskip(library, reason=f"the page needs {library}")
@@ -152,7 +158,9 @@ def selections():
     return calls
 
 
-@pytest.mark.parametrize("marked", [(), *((one,) for one in MARKERS), ("simulations", "long"), ("processes", "long")])
+@pytest.mark.parametrize(
+    "marked", [(), *((one,) for one in MARKERS), ("documents", "long"), ("simulations", "long"), ("processes", "long")]
+)
 def test_ci_runs_every_test_once(marked):
     names = {marker: marker in marked for marker in MARKERS}
     assert [eval(call, names.copy()) for call in selections()].count(True) == 1

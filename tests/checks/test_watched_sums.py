@@ -53,6 +53,14 @@ def test_sums_without_rows_are_not_checked():
     assert result(None, rows=False).passed is None
 
 
+def test_sums_whose_rows_have_no_known_length_are_not_checked():
+    run = recording()
+    bare = tuple(replace(one, expected=one.received, longest=None, rows=None) for one in run.releases)
+    (found,) = sum_checks(replace(run, releases=bare))
+    assert found.passed is None
+    assert "the length of no row is known" in found.witness
+
+
 def test_an_empty_lot_sums_to_zero():
     found = contributions(torch.zeros(0, 3), torch.zeros(3), 1.0)
     assert (found.longest, found.expected.tolist()) == (0.0, [0.0, 0.0, 0.0])

@@ -5,11 +5,21 @@ import json
 import pytest
 
 SYSTEMS = """\
+from dataclasses import replace
+
 from foreign_runner import GaussianRunner
 
 correct, halved, fails = GaussianRunner(), GaussianRunner(share=0.5), GaussianRunner(fails=0)
 quiet = GaussianRunner(share=0.1)
 number = 3
+
+
+class Empty(GaussianRunner):
+    def run(self, member=False, seed=0, *, noise=0, plant=None):
+        return replace(super().run(member, seed), releases=())
+
+
+empty = Empty()
 
 
 def unread():
@@ -48,6 +58,12 @@ def test_a_correct_system_passes_and_a_tenth_of_the_noise_fails(say, target):
     assert "FAILED: noise scale" in failed.output
     assert "gate   FAIL: implementation checks failed: noise scale" in failed.output
     assert say("probe", target("made")).exit_code == 0
+
+
+def test_a_run_in_which_no_check_could_look_is_not_ok(say, target):
+    done = say("probe", target("empty"))
+    assert done.exit_code == 11
+    assert "INCONCLUSIVE: no check could look at anything" in done.output
 
 
 def test_the_results_of_a_probe_as_json(say, target):
