@@ -110,7 +110,7 @@ class PlayBack:
 
     @property
     def effective_multiplier(self) -> float:
-        """The noise multiplier that the release really has: 1 over the largest movement, with the estimated noise."""
+        """An estimate of the release's noise multiplier, biased low: 1 over the largest movement over its noise."""
         moved = max(self._over(moved, around, deviation_of) for _, around, moved in self._moves)
         return math.inf if moved == 0 else 1 / moved
 

@@ -274,7 +274,7 @@ FITS = Check(
     assumes="the privacy losses of its reports exceed the law's by one factor",
 )
 POSSIBLE = Check("reports are possible")
-PLACE = Check("shuffled places tell nothing", FRESH)
+PLACE = Check("places of shuffled reports", FRESH)
 LOCAL = Check("reports before the shuffler", MOVE, NOISE)
 AMPLIFIED = Check(
     "epsilon of the shuffled law", EPSILON, plain="the ε of shuffled reports that follows from the published noise"

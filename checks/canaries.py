@@ -59,7 +59,7 @@ def dirac(inputs: CanaryInputs) -> Canary:
 
 
 def random_direction(inputs: CanaryInputs) -> Canary:
-    """Build a canary update along a random direction of all weights, which reveals missing noise on any weight (Andrew
+    """Build a canary update along a random direction, which reveals missing noise on a large share of weights (Andrew
     et al. 2023).
     """
     direction = normal(inputs.streams.generator("canary direction"), (inputs.plan.layout.dim,), dtype=torch.float64)

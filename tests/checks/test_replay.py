@@ -1,4 +1,4 @@
-"""Probes: every control that can be seen without sampling is broken by the probe meant for it; its twin is kept."""
+"""Replays: every control that can be seen without sampling fails the check meant for it; its correct version passes."""
 
 import math
 import re

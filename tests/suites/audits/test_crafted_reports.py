@@ -245,7 +245,7 @@ def test_a_shuffler_that_does_not_shuffle_is_seen_by_the_senders_place(suite_of,
     for fields, kept in (('mixing = "rows"', "PASSED"), ('mixing = "rows"\nmode = "unshuffled"', "FAILED")):
         records = assay(suite_of(fields + "\nepsilon = 3.0", trials=3000)).records
         found = {row.metric: row.verdict for row in records if row.role == "check"}
-        assert found["check_shuffled_places_tell_nothing"] == kept
+        assert found["check_places_of_shuffled_reports"] == kept
 
 
 @pytest.mark.parametrize("client", ["alice", 99, 0.5, True])
