@@ -378,7 +378,7 @@ class LowBitScore:
 
 
 def learn_low_bits(member: FloatArray, nonmember: FloatArray) -> LowBitScore:
-    """Fit a ``LowBits`` score to pilot outputs (n, d) of the second and of the first input."""
+    """Fit a ``LowBitScore`` score to pilot outputs (n, d) of the second and of the first input."""
     tables = []
     for sides in zip(member.T[:_COORDINATES], nonmember.T[:_COORDINATES], strict=True):
         counts = [np.bincount(bit_cells(side), minlength=_SIZE**2).astype(float) for side in sides]

@@ -156,7 +156,7 @@ def released_labels(
     """
     found: Any = protection.aggregate_votes(answers, context, state, rng)
     right = isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], ReleasedLabels)
-    _require("aggregate_votes", right, "a tuple (Released(labels=...), state)", found)
+    _require("aggregate_votes", right, "a tuple (ReleasedLabels(labels=...), state)", found)
     released: ReleasedLabels = found[0]
     _check_labels(released.labels, context)
     for name, number in released.numbers.items():

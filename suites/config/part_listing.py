@@ -38,7 +38,7 @@ def faults() -> dict[str, PartFile]:
 
 def correct_cases() -> dict[str, PartFile]:
     """Return the unusual correct cases."""
-    return part_classes(_FAULTS, "Case", other_than="Fault")
+    return part_classes(_FAULTS, "ProtectionCase", other_than="Fault")
 
 
 def controls() -> dict[str, tuple[str, PartFile]]:

@@ -132,9 +132,9 @@ def dataset_from(found: Any, name: str, options: Mapping[str, Any] | None = None
         return dataset_of_table(found.reset_index(drop=True), None, file=name, name=name, options=table)
     if isinstance(found, Mapping):
         return dataset_of_arrays(found, file=name, name=name, options=options_from(ArrayOptions, given, "arrays"))
-    if not (hasattr(found, "__len__") and hasattr(found, "__getitem__")):
+    if found is None:
         kinds = "a table of pandas, arrays by their names, or a map-style data set of PyTorch"
-        raise ValueError(f"a data set must be a fedassay Dataset, {kinds}, got {type(found).__name__}")
+        raise ValueError(f"a data set must be a fedassay Dataset, {kinds}, got NoneType")
     own = {key: given.pop(key) for key in _OF_TORCH if key in given}
     known = [*_OF_TORCH, *ImageOptions.model_fields]
     if unknown := [key for key in given if key not in known]:

@@ -15,7 +15,7 @@ from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.transfer.defense import PreparedTransfer, TransferDefense
 from fedassay.defenses.transfer.gnmax import GNMax
 from fedassay.defenses.transfer.defense import NoisyVotes
-from fedassay.fl.transfer.protection import Released, TransferProtection
+from fedassay.fl.transfer.protection import ReleasedLabels, TransferProtection
 """
 
 
@@ -75,12 +75,12 @@ BAD = {
     ),
     "one label for all runs": (
         "defense",
-        defense("return Released(labels=released.labels[:1]), state"),
+        defense("return ReleasedLabels(labels=released.labels[:1]), state"),
         r"torch.int64 and shape \(replicas, queries\) = \(3, 6\), got .* shape \(1, 6\)",
     ),
     "noise of its own": (
         "defense",
-        defense("return Released(labels=torch.randint(10, released.labels.shape)), state"),
+        defense("return ReleasedLabels(labels=torch.randint(10, released.labels.shape)), state"),
         "global random generator",
     ),
 }
