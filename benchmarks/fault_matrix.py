@@ -5,7 +5,7 @@
     python benchmarks/fault_matrix.py --table            # the tables of what was measured, and nothing else
 
 Faults are the broken versions of the suite ``mutants`` and those of the Opacus trainings of the tests; correct versions
-run beside them. All draws have seed 0. As in audits, trials of all that is received are made of faults that no other
+run with them. All draws have seed 0. As in audits, trials of all that is received are made of faults that no other
 check finds. Each version is a line of ``--rows`` as it ends, and what is in that file is not repeated.
 """
 
@@ -160,7 +160,7 @@ def written(matrix: Row) -> str:
 
 
 def print_table(matrix: Row) -> None:
-    """Print what each check finds, by itself and beside others, and what its group costs."""
+    """Print what each check finds, by itself and with others, and what its group costs."""
     faults, checks, groups = matrix["faults"], matrix["checks"], matrix["groups"]
     found = {name: [fault for fault, row in faults.items() if name in row["failed"]] for name in checks}
     alone = {name: [fault for fault in found[name] if len(faults[fault]["failed"]) == 1] for name in checks}

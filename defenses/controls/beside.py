@@ -1,4 +1,4 @@
-"""Faults beside the update: something raw is sent, stored or broadcast with it; and correct masks and indices."""
+"""Faults outside the update: something raw is sent, stored or broadcast with it; and correct masks and indices."""
 
 from dataclasses import replace
 

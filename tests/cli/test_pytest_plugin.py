@@ -215,7 +215,7 @@ def test_a_mistake_is_reported_in_one_sentence_below_the_tests_own_line(own_pyte
         assert sentence in text
         assert re.findall(r"^(\S+\.py):\d+: ", text, re.MULTILINE) == ["test_own.py"], text
     left = {path.name[:-9] for path in tmp_path.glob("base/*/test_own*")}
-    assert left == {"test_own.py-test_7"}, "only the unknown margin is told after the run"
+    assert left == {"test_own.py-test_7"}, "only the unknown margin is reported after the run"
 
 
 @pytest.mark.simulations

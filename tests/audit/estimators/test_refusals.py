@@ -1,4 +1,4 @@
-"""What an estimator refuses beside levels and designs out of range, which the calibration tries on all of them."""
+"""What an estimator refuses apart from levels and designs out of range, which the calibration tries on all of them."""
 
 import math
 

@@ -242,7 +242,7 @@ def test_the_false_alarm_rate_is_at_most_the_stated_one_also_with_ties():
 
 @pytest.mark.simulations
 def test_turning_the_direction_after_the_error_refutes_a_true_claim_no_oftener_than_alpha(most_false_alarms):
-    # Members lie lower by exactly the claim: whoever does not know it takes what the error names.
+    # Members lie lower by exactly the claim: a caller who does not know it takes what the error names.
     rng, claim, repeats = np.random.default_rng(3), Claim.stated(delta=1e-5, mu=1.0), 300
     refuted = 0
     for seed in range(repeats):

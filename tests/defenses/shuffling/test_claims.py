@@ -226,7 +226,7 @@ def test_bounds_fall_with_the_root_of_the_clients_and_with_the_budget(benchmark)
         few, many = bound(0.4, 100_000), bound(0.4, 400_000)
         assert few / many == pytest.approx(2, abs=0.1)
         assert bound(0.2, 100_000) < few / 1.9
-    # Without a crowd nothing is amplified.
+    # With ten reports nothing is amplified.
     assert benchmark.blanket(1.0, 10) == benchmark.renyi(1.0, 10) == 1.0
 
 

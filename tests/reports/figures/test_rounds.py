@@ -1,4 +1,4 @@
-"""Curves over the rounds and over what was spent, and nothing where nobody says."""
+"""Curves over the rounds and over what was spent, and nothing where neither is known."""
 
 import re
 from xml.etree import ElementTree
@@ -154,7 +154,7 @@ def trained(run_maker):
 
 
 def test_accuracy_stands_beside_the_epsilon_that_the_same_rounds_cost(run_maker, trained):
-    """Rounds 0 and 2 are told: what one round cost lies between; noise is that of the next round."""
+    """Rounds 0 and 2 are reported: what one round cost lies between; noise is that of the next round."""
     trained("shrinking", 0, "round,noise_multiplier,epsilon,clip_norm_0\n0,6.0,0.0,1.0\n2,5.0,1.0,1.0\n4,3.0,2.0,1.0\n")
     trained("shrinking", 1, "round,noise_multiplier,epsilon,clip_norm_0\n0,60.0,0.0,1.0\n2,50.0,1.0,1.0\n")
     (figure,) = spending(run_maker.write())

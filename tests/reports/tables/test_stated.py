@@ -65,7 +65,7 @@ def test_one_line_for_equal_statements_and_a_table_with_the_reasons(run_maker, m
 
 @pytest.fixture
 def tried(run_maker, make_claim):
-    """One paper whose claim falls and one whose claim stands, beside the corrected form of the first."""
+    """One paper whose claim falls and one whose claim stands, and the corrected form of the first."""
 
     def sign(label, verdict, low, *, variant, provable):
         parameters = {} if provable is None else {"provable_epsilon": provable}

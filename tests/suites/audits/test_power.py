@@ -74,7 +74,7 @@ def test_a_forgotten_noise_is_invisible_at_the_claimed_median_alone_and_plain_be
     edge = 1 / (2 * lot_sampled[1].sigma ** 2)
     out, taken = (math.log(0.9 + 0.1 * math.exp(side * edge)) for side in (-1, 1))
     median, lower = (test.threshold for test in on_the_claimed_ratio(0.5, 0.7))
-    assert 15 * out + 5 * taken < median < 14 * out + 6 * taken  # Six of 20 times: .011 of arm 1 is told, none of 0.
+    assert 15 * out + 5 * taken < median < 14 * out + 6 * taken  # Six of 20 times: .011 of arm 1 found, none of 0.
     assert 17 * out + 3 * taken < lower < 16 * out + 4 * taken  # Four of 20 times: .13 of arm 1, and none of 0.
     assert power_of(on_the_claimed_ratio(0.5), noise=NEARLY_NONE) < 1e-6
     assert power_of(on_the_claimed_ratio(0.5), noise=0.3) < 0.05
