@@ -12,7 +12,6 @@ import torch
 from fedassay.fl.models import gradients
 from fedassay.fl.models.architectures.resnet18 import resnet18
 from fedassay.fl.models.architectures.transformer import transformer
-from fedassay.fl.models.compare_with_loop import compare_with_loop
 from fedassay.fl.models.gradients import (
     Factors,
     GradientRows,
@@ -22,6 +21,7 @@ from fedassay.fl.models.gradients import (
     sample_norms,
     together,
 )
+from loop_differences import differences, largest
 from own_models import Through
 from torch import nn
 from torch.func import functional_call, grad, vmap
@@ -221,25 +221,25 @@ def built(name, dtype=torch.float32):
 def test_sample_gradients_norms_and_clipped_sums_are_those_of_one_backward_pass_per_sample(name):
     before = torch.get_rng_state()
     model, batch = built(name)
-    layers = compare_with_loop(model, batch)
-    assert [layer.name.removeprefix("model.") for layer in layers] == [
+    found = differences(model, batch)
+    assert [key.removeprefix("model.") for key in found] == [
         key.removeprefix("model.") for key, value in model.named_parameters() if value.requires_grad
     ]
-    for layer in layers:
-        assert layer.largest < 1e-5, layer
+    for key, differing in found.items():
+        assert max(differing) < 1e-5, key
     assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("name", ["attention", "tied embedding", "transformer", "group, layer and RMS norm"])
 def test_in_double_precision_they_agree_to_rounding(name):
-    assert max(layer.largest for layer in compare_with_loop(*built(name, torch.float64))) < 1e-12
+    assert largest(*built(name, torch.float64)) < 1e-12
 
 
 @pytest.mark.parametrize("name", ["recurrent cell of linear layers", "depthwise convolution", "dropout"])
 def test_blocks_of_single_samples_change_nothing(monkeypatch, name):
     monkeypatch.setattr(gradients, "_AT_ONCE", 1)
-    assert max(layer.largest for layer in compare_with_loop(*built(name))) < 1e-5
+    assert largest(*built(name)) < 1e-5
 
 
 def data(samples=4, shape=(2, 3, 4)):
@@ -278,9 +278,9 @@ class Branching(nn.Module):
 def test_a_model_that_cannot_be_mapped_runs_in_a_loop_and_the_reason_is_reported_once():
     model = seeded(Branching)
     with pytest.warns(UserWarning, match=r"Branching are computed one sample at a time.*cannot map it") as caught:
-        found = [compare_with_loop(model, data(8)) for _ in range(2)]
+        found = [largest(model, data(8)) for _ in range(2)]
     assert len(caught) == 1
-    assert max(layer.largest for layers in found for layer in layers) < 1e-5
+    assert max(found) < 1e-5
 
 
 @pytest.mark.parametrize("build", [nn.LSTM, nn.GRU, nn.RNN])
@@ -297,7 +297,7 @@ def test_recurrent_layers_of_pytorch_are_mapped(build):
     model = seeded(Last)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="sample gradients of")
-        assert max(layer.largest for layer in compare_with_loop(model, data())) < 1e-5
+        assert largest(model, data()) < 1e-5
 
 
 def test_a_wrong_rule_is_found_in_its_own_layer_alone(monkeypatch):
@@ -307,7 +307,7 @@ def test_a_wrong_rule_is_found_in_its_own_layer_alone(monkeypatch):
         return right(layer, inputs.flip(-1), slopes)
 
     monkeypatch.setattr(gradients, "_FOUND", {**gradients._FOUND, nn.Conv2d: wrong})
-    found = {layer.name: max(layer.gradients, layer.norms) for layer in compare_with_loop(small(), data())}
+    found = {name: max(rows, norms) for name, (rows, norms, *_) in differences(small(), data()).items()}
     assert found["0.weight"] > 0.01
     assert max(value for name, value in found.items() if name != "0.weight") < 1e-5
 
@@ -327,7 +327,7 @@ def test_norms_of_a_tied_weight_added_one_by_one_are_found(monkeypatch):
         return GradientRows(values=torch.stack([row.values.flatten(1) for row in rows]).square().sum(0).sqrt())
 
     monkeypatch.setattr(gradients, "together", wrong)
-    found = {layer.name: layer.norms for layer in compare_with_loop(seeded(Twice), data())}
+    found = {name: norms for name, (_, norms, *_) in differences(seeded(Twice), data()).items()}
     assert found["inner.weight"] > 0.01
     assert found["output.weight"] < 1e-5
 
@@ -386,7 +386,7 @@ def test_a_loss_without_parameters_is_refused():
 
 def test_forward_methods_are_restored():
     model = small()
-    compare_with_loop(model, data())
+    differences(model, data())
     assert not any("forward" in vars(layer) for layer in model.modules())
 
 
