@@ -4,7 +4,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -14,26 +14,17 @@ from pydantic import ValidationError
 from ..config.source import mistake_text
 from .record import EARLIER_CORRECT, SCHEMA, Record
 
-Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-def _from_result_1(row: dict[str, Any]) -> dict[str, Any]:
-    """Rows of implementation checks had the role ``probe``, and other words for passed and failed."""
-    if row["role"] == "probe":
-        passed = {"KEPT": "PASSED", "BROKEN": "FAILED"}.get(row.get("verdict", ""), "")
-        row |= {"role": "check", "metric": re.sub("^probe_", "check_", row["metric"]), "verdict": passed}
-    route = "check" if row.get("route") == "probe" else row.get("route", "")
-    reason = row.get("reason", "").replace("; probe: ", "; implementation check: ")
-    defense = row["defense"].replace(*EARLIER_CORRECT)
-    return row | {"schema": "result-2", "route": route, "reason": reason, "defense": defense}
-
-
-UPGRADES: dict[str, Upgrade] = {"result-1": _from_result_1}
-"""For each older schema, the function that turns one of its rows into a row of the next schema.
-
-A new schema adds one function here: ``UPGRADES["result-2"] = ...`` returns a row whose ``schema`` is ``result-3``. Rows
-of still older schemas then pass through it as well.
-"""
+_EARLIER = "result-1"
+_RENAMED = (
+    ("role", r"^probe\Z", "check"),
+    ("route", r"^probe\Z", "check"),
+    ("metric", "^probe_", "check_"),
+    ("verdict", r"^KEPT\Z", "PASSED"),
+    ("verdict", r"^BROKEN\Z", "FAILED"),
+    ("reason", "; probe: ", "; implementation check: "),
+    ("defense", re.escape(EARLIER_CORRECT[0]), EARLIER_CORRECT[1]),
+)
+"""The words of rows of the schema result-1 that have other words in the present one, by field."""
 _START = re.compile(rb'(?=\{"schema":)')
 TORN = "cut off while it was written"
 REPEATED = "the same as an earlier row"
@@ -75,11 +66,11 @@ class Rows:
     """SHA-256 of the lines, independent of their order and line ends; gate.json keeps it to detect changes."""
 
 
-def read_rows(path: Path, *, upgrades: Mapping[str, Upgrade] = UPGRADES) -> Rows:
+def read_rows(path: Path) -> Rows:
     """Read every readable row of a results file; a missing file has no rows. If a measurement is stored more than once,
     only its first row counts.
     """
-    reader = _Reader(upgrades)
+    reader = _Reader()
     lines: set[bytes] = set()
     # Bytes, because a text file would also break a line inside a reason, at U+2028; one by one, because of the memory.
     with path.open("rb") if path.exists() else io.BytesIO() as file:
@@ -106,8 +97,7 @@ def _parts(line: bytes) -> list[bytes]:
 
 
 class _Reader:
-    def __init__(self, upgrades: Mapping[str, Upgrade]) -> None:
-        self.upgrades = upgrades
+    def __init__(self) -> None:
         self.records: dict[tuple[object, ...], Record] = {}
         self.skipped: list[SkippedRow] = []
         self.known: dict[object, Any] = {}
@@ -116,7 +106,7 @@ class _Reader:
         content: Any = None
         try:
             content = _parsed(text)
-            self._keep(self._shared(read_record(content, upgrades=self.upgrades)))
+            self._keep(self._shared(read_record(content)))
         except ValueError as error:
             found = content.get("cell_id") if isinstance(content, dict) else None
             cell_id = found if isinstance(found, str) else ""
@@ -147,11 +137,11 @@ def _parsed(text: bytes) -> Any:
         raise ValueError(TORN if torn else f"the line is not JSON: {error}") from None
 
 
-def read_record(content: Any, *, upgrades: Mapping[str, Upgrade] = UPGRADES) -> Record:
+def read_record(content: Any) -> Record:
     """Convert parsed JSON, of this schema or an older one, to a result row; raise ValueError for the first mistake."""
     if not isinstance(content, dict):
         raise ValueError(f"a row must be a JSON object, got {type(content).__name__}")
-    row = _upgraded(content, upgrades)
+    row = _in_present_words(content)
     try:
         # Strict: fedassay never writes a number as text, so such a row was edited by hand.
         return Record.model_validate(row, strict=True)
@@ -159,18 +149,17 @@ def read_record(content: Any, *, upgrades: Mapping[str, Upgrade] = UPGRADES) -> 
         raise ValueError(f"the line is not a valid result row: {first_mistake(error)}") from None
 
 
-def _upgraded(row: dict[str, Any], upgrades: Mapping[str, Upgrade]) -> dict[str, Any]:
-    # The schemas passed so far: an upgrade that returned an older schema would loop forever.
-    passed: list[object] = []
-    while (schema := row.get("schema")) != SCHEMA:
-        if not isinstance(schema, str) or schema not in upgrades or schema in passed:
-            raise ValueError(f"a row must have schema {SCHEMA!r}, which this version of fedassay reads, got {schema!r}")
-        passed.append(schema)
-        try:
-            row = upgrades[schema](dict(row))
-        except (KeyError, TypeError, AttributeError) as error:  # A hand-edited row of an older schema.
-            raise ValueError(f"the line is not a row of schema {schema!r}: {type(error).__name__}: {error}") from None
-    return row
+def _in_present_words(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the present schema, made of one of this schema or of the earlier one."""
+    if (schema := row.get("schema")) not in (SCHEMA, _EARLIER):
+        raise ValueError(f"a row must have schema {SCHEMA!r}, which this version of fedassay reads, got {schema!r}")
+    if schema == SCHEMA:
+        return row
+    found = row | {"schema": SCHEMA}
+    for field, earlier, present in _RENAMED:
+        if isinstance(found.get(field), str):  # The check of the whole row reports any other type.
+            found[field] = re.sub(earlier, present, found[field])
+    return found
 
 
 def first_mistake(error: ValidationError) -> str:

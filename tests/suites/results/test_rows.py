@@ -129,30 +129,6 @@ def test_rows_about_other_subjects_of_a_cell_all_count(tmp_path, field):
     assert len(read(tmp_path, line() + line(**{field: 1})).records) == 2
 
 
-def from_0(older):
-    """``result-0``, which never was, called a value ``score``."""
-    score = older.pop("score")
-    return {**older, "schema": "result-2", "value": score}
-
-
-OLDER = {"result-0": from_0}
-
-
-def old(**changes):
-    older = row("o", schema="result-0", score=0.25) | changes
-    del older["value"]
-    return older
-
-
-def test_a_row_of_an_older_schema_is_read_as_one_of_this(tmp_path):
-    path = tmp_path / "results.jsonl"
-    path.write_bytes(line("a") + json.dumps(old()).encode() + b"\n")
-    rows = read_rows(path, upgrades=OLDER)
-    assert rows.skipped == ()
-    assert rows.records == (read_record(row("a")), read_record(row("o", value=0.25)))
-    assert read_rows(path).skipped[0].reason.endswith("got 'result-0'")
-
-
 def test_a_check_before_the_schema_result_2_has_the_words_of_today():
     names = {"role": "probe", "metric": "probe_noise_scale", "verdict": "BROKEN", "defense": "quiet (twin)"}
     one = read_record(row("c", schema="result-1", route="probe", reason="loud; probe: noise 0.5", **names))
@@ -161,20 +137,21 @@ def test_a_check_before_the_schema_result_2_has_the_words_of_today():
     assert read_record(row("c", schema="result-1", **names | {"verdict": "KEPT"})).verdict == "PASSED"
 
 
-def test_upgrades_follow_each_other(tmp_path):
-    older = {"result-00": lambda oldest: {**oldest, "schema": "result-0", "score": oldest["points"] / 100}}
-    oldest = old(schema="result-00", points=75)
-    del oldest["score"]
-    with pytest.raises(ValueError, match="not a valid result row: points"):
-        read_record(oldest, upgrades=older | OLDER)
-    del oldest["points"]
-    with pytest.raises(ValueError, match="not a row of schema 'result-00': KeyError: 'points'"):
-        read_record(oldest, upgrades=older | OLDER)
+@pytest.mark.parametrize("field", ["role", "metric", "verdict", "route", "reason", "defense"])
+@pytest.mark.parametrize("value", [7, None, ["probe"], {}])
+def test_a_wrong_type_in_a_row_of_result_1_is_reported_as_in_one_of_result_2(field, value):
+    with pytest.raises(ValueError, match=f"{INVALID}{field} must ") as earlier:
+        read_record(row("c", schema="result-1", **{field: value}))
+    with pytest.raises(ValueError) as present:
+        read_record(row("c", **{field: value}))
+    assert str(earlier.value) == str(present.value)
 
 
-def test_an_upgrade_that_leads_nowhere_does_not_hang():
-    with pytest.raises(ValueError, match="got 'result-0'"):
-        read_record(old(), upgrades={"result-0": lambda older: older})
+def test_a_field_that_a_row_of_result_1_lacks_is_named():
+    lacking = row("c", schema="result-1")
+    del lacking["defense"]
+    with pytest.raises(ValueError, match=f"{INVALID}defense is missing"):
+        read_record(lacking)
 
 
 def test_half_of_a_surrogate_pair_is_written_and_read_back(tmp_path):
