@@ -14,6 +14,7 @@ ROUNDS = "rounds.csv"
 NUMBERS = "numbers.csv"
 """File in a cell's folder with the numbers that a protection made public by round, such as its clip norms."""
 Status = Literal["ok", "failed", "unavailable", "skipped"]
+Judged = Literal["", "REFUTED", "NOT_REFUTED", "UNDERPOWERED", "OUT_OF_SCOPE", "NO_CLAIM", "PASSED", "FAILED"]
 Scope = Literal["run", "round", "client", "record"]
 
 
@@ -117,9 +118,9 @@ class Record(BaseModel):
     """Largest epsilon that this sample size can certify: the bound of an attack that makes no error."""
     detectable: float | None = None
     """Minimum detectable epsilon: the smallest true epsilon that this design refutes with power .9 by its route."""
-    verdict: str = ""
-    """REFUTED, NOT_REFUTED, UNDERPOWERED, OUT_OF_SCOPE, NO_CLAIM or FAILED; PASSED or FAILED for an
-    implementation check; else empty."""
+    verdict: Judged = ""
+    """REFUTED, NOT_REFUTED, UNDERPOWERED, OUT_OF_SCOPE or NO_CLAIM of a claim; PASSED or FAILED of an implementation
+    check; else empty."""
     route: str = ""
     """The test that decided the verdict: ``curve``, ``eps_low``, or ``check`` for a mutant that only an implementation
     check could refute."""

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from fedassay.audit.finding import Verdict
 from fedassay.suites.results.record import SCHEMA, Record
 from fedassay.suites.results.rows import CONTRADICTED, REPEATED, TORN, SkippedRow, read_record, read_rows
 from hypothesis import given
@@ -97,6 +98,8 @@ def test_what_is_no_row_is_reported_and_the_rest_is_read(tmp_path, bad, cell_id,
         ({"epsilon": 3, "role": "x"}, f"{INVALID}role must be .*, and 1 more"),
         ({"schema": "result-9"}, "must have schema 'result-2', .* got 'result-9'"),
         ({"observer": "foo"}, f"{INVALID}observer: .*'foo'"),
+        ({"verdict": "REFUTD"}, f"{INVALID}verdict must be .*'NOT_REFUTED'.* got 'REFUTD'"),
+        ({"verdict": "OK", "schema": "result-1", "role": "probe"}, f"{INVALID}verdict must be .* got 'OK'"),
         ({"artifact": "../secret.npz"}, BELOW_THE_RUN),
         ({"artifact": "a\0b.npz"}, BELOW_THE_RUN),
         ({"artifact": "é" * 200}, "artifact: .*file names of at most 255 bytes"),
@@ -167,3 +170,7 @@ def test_equal_texts_of_many_rows_are_stored_once(tmp_path):
     assert one.dataset_sha256 is other.dataset_sha256
     assert one.model_fields_set is other.model_fields_set
     assert one.model_copy(update={"seed": 3}).model_fields_set is not one.model_fields_set
+
+
+def test_a_row_holds_every_verdict_of_an_audit():
+    assert [read_record(row("a", verdict=verdict.value)).verdict for verdict in Verdict] == list(Verdict)
