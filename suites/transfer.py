@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from ..attacks.attack import Level
-from ..attacks.transfer.shadow_students import ShadowStudents, shadow_students
+from ..attacks.shadow_models import ShadowModels
+from ..attacks.transfer.shadow_students import shadow_students
 from ..attacks.transfer.vote_attack import VoteAttack, VoteKnowledge
 from ..audit.arrays import FloatArray
 from ..audit.check import CheckResult
@@ -62,7 +63,7 @@ class Transferred:
     logits: Tensor
     event: TransferEvent
     planted: dict[int, tuple[Tensor, TransferEvent]] = field(default_factory=dict)
-    shadows: dict[int, ShadowStudents] = field(default_factory=dict)
+    shadows: dict[int, ShadowModels] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,73 +1,24 @@
 """Shadow students: whole transfers whose teachers held known random halves of the samples, for membership attacks.
 
 A student never sees a teacher's samples, and reveals them only by the released labels. Attacks on a final model
-(``attacks.membership``) run on students as they do on other models; they get the views of this file.
+(``attacks.membership``) run on students as they do on other models: to
+them a student is the final model of a training in one round.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ...audit.arrays import BoolArray, FloatArray
-from ...audit.observer import FINAL_MODEL
-from ...fl.probe import Candidates
 from ...fl.protection import Protection
-from ...fl.recorder import RoundView, View
 from ...fl.streams import Streams
-from ...fl.task import Task
 from ...fl.transfer.engine import run_transfer, teacher_logits
 from ...fl.transfer.protection import TransferProtection
 from ...fl.transfer.task import TransferPlan, TransferTask
-from ..attack import Knowledge
-from ..shadow_bank import ShadowBank, true_class_logits
+from ..shadow_models import ShadowModels
 
 _FIRST_BLOCK = 2**29
 """Number of the batch of shadows, so that they share no random draw with an audit's runs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShadowStudents:
-    """A set of students with what attacks on them may use, and the truth about each.
-
-    Args:
-        models: (M, d).
-        bank: their logits on the candidates and on the population.
-        candidates: all samples of the teachers.
-        population: images and labels that neither a teacher nor a student was trained on.
-    """
-
-    data: TransferTask
-    plan: TransferPlan
-    models: Tensor
-    bank: ShadowBank
-    candidates: Candidates
-    population: tuple[Tensor, Tensor]
-
-    def view(self, target: int) -> View:
-        """Return what the public receives of one student: the final model of a training in one round."""
-        return student_view(self.plan, self.models[target : target + 1])
-
-    def knowledge(self, target: int) -> Knowledge:
-        """Return what an attack on one student may use: all other students but the one of the complementary half."""
-        known = Knowledge.of(
-            self.data.task,
-            self.plan.as_training(),
-            Protection(),
-            candidates=self.candidates,
-            shadows=self.bank.references(target),
-        )
-        return replace(known, public_images=self.population[0], public_labels=self.population[1])
-
-    def members(self, target: int) -> BoolArray:
-        """Return which candidates the teachers of one student held, ``(N,)``; no attack receives this."""
-        return np.asarray(self.bank.included[target])
-
-
-def student_view(plan: TransferPlan, models: Tensor) -> View:
-    """Return published students ``(R, d)`` as the final models of a training in one round."""
-    return View(observer=FINAL_MODEL, plan=plan.as_training(), rounds=(RoundView(round=0),), final_model=models.clone())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,27 +54,8 @@ def shadow_teachers(data: TransferTask, plan: TransferPlan, streams: Streams, *,
 
 def shadow_students(
     data: TransferTask, plan: TransferPlan, protection: TransferProtection, streams: Streams, teachers: ShadowTeachers
-) -> ShadowStudents:
+) -> ShadowModels:
     """Train one student on the answers of each set of teachers; each has its own lots and noise."""
-    task, included, logits = data.task, teachers.included, teachers.logits
+    logits = teachers.logits
     models = run_transfer(data, plan, protection, streams, logits=logits, replicas=len(logits), block=_FIRST_BLOCK)
-    # Samples that no teacher holds are no candidates: a coin may include them, but nothing was trained on them.
-    dealt = torch.from_numpy(np.unique(torch.cat(task.parts).numpy()))
-    images, labels = task.images[dealt], task.labels[dealt]
-    population = (
-        torch.cat([task.outsider_images, task.test_images]),
-        torch.cat([task.outsider_labels, task.test_labels]),
-    )
-    bank = ShadowBank(
-        logits=_of_each(task, models, images, labels),
-        included=included[:, dealt].numpy(),
-        population=_of_each(task, models, *population),
-        ids=dealt.numpy(),
-        paired=True,
-    )
-    candidates = Candidates(images=images, labels=labels, clients=tuple(range(task.clients)))
-    return ShadowStudents(data=data, plan=plan, models=models, bank=bank, candidates=candidates, population=population)
-
-
-def _of_each(task: Task, models: Tensor, images: Tensor, labels: Tensor) -> FloatArray:
-    return np.stack([true_class_logits(task.network, model, images, labels) for model in models])
+    return ShadowModels.of(data.task, plan.as_training(), Protection(), models=models, included=teachers.included)

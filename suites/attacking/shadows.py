@@ -1,24 +1,20 @@
 """Train shadow federations, each on a random half of the samples, and attack the final model of each in turn."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ...attacks.attack import Attack, Knowledge
+from ...attacks.attack import Attack
 from ...attacks.membership.shadow_attack import ShadowAttack
-from ...attacks.shadow_bank import ShadowBank, true_class_logits
+from ...attacks.shadow_bank import ShadowBank
+from ...attacks.shadow_models import ShadowModels
 from ...audit.claim import Claim
 from ...audit.evidence import CandidateScores, MembershipScores
-from ...audit.observer import FINAL_MODEL
 from ...fl.engine import run_federation
 from ...fl.plan import Plan
-from ...fl.probe import Candidates
 from ...fl.protection import Protection
-from ...fl.recorder import RoundView, View
 from ...fl.streams import Streams, uniform
 from ...fl.task import Task
 from ...fl.training.local import Batch, LocalTrainer
@@ -76,66 +72,7 @@ long, because of page faults.
 """
 
 
-class ShadowModels(Protocol):
-    """The interface of models of which each is attacked in turn: of federations, or students of transfers."""
-
-    @property
-    def bank(self) -> ShadowBank:
-        """The outputs of the models on the candidates, and which candidates each was trained on."""
-        ...
-
-    def view(self, target: int) -> View:
-        """Return what an observer of only the final model receives of model number ``target``."""
-        ...
-
-    def knowledge(self, target: int) -> Knowledge:
-        """Return what an attack on model number ``target`` may use."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shadows:
-    """A set of trained shadow federations, together with the models, candidates and public data that attacks on them
-    may use.
-
-    Args:
-        models: (M, d), their final models.
-        bank: the outputs of these models on the candidates and the population.
-        candidates: the samples whose membership the attacks infer.
-        population: images and labels that no federation was trained on.
-    """
-
-    task: Task
-    plan: Plan
-    protection: Protection
-    models: Tensor
-    bank: ShadowBank
-    candidates: Candidates
-    population: tuple[Tensor, Tensor]
-
-    def view(self, target: int) -> View:
-        """Return what an observer of only the final model receives from shadow federation number ``target``."""
-        rounds = tuple(RoundView(round=number) for number in range(self.plan.rounds))
-        return View(
-            observer=FINAL_MODEL, plan=self.plan, rounds=rounds, final_model=self.models[target : target + 1].clone()
-        )
-
-    def knowledge(self, target: int) -> Knowledge:
-        """Return what an attack on shadow federation number ``target`` may use: the logits and the training samples of
-        all other federations' final models, except the one trained on the complementary half.
-        """
-        # The complementary federation of the same pair would reveal the target's members exactly.
-        known = Knowledge.of(
-            self.task,
-            self.plan,
-            self.protection,
-            candidates=self.candidates,
-            shadows=self.bank.references(target),
-        )
-        return replace(known, public_images=self.population[0], public_labels=self.population[1])
-
-
-def _train(job: ShadowJob) -> Shadows:
+def _train(job: ShadowJob) -> ShadowModels:
     task = task_of(job.federation, job.seed)
     plan = plan_of(job.federation, job.change, task)
     executor = executor_of(job.federation)
@@ -143,7 +80,7 @@ def _train(job: ShadowJob) -> Shadows:
     return train_shadows(task, plan, job.protection, streams, count=job.count, executor=executor, device=job.device)
 
 
-def _works(job: ShadowJob, store: Store, shadows: Shadows) -> Works:
+def _works(job: ShadowJob, store: Store, shadows: ShadowModels) -> Works:
     return ((item.cell, partial(rows_of_attack, item, job.seed, shadows, store)) for item in job.attacks)
 
 
@@ -156,7 +93,7 @@ def train_shadows(
     count: int,
     executor: type[LocalTrainer] | None = None,
     device: str = "cpu",
-) -> Shadows:
+) -> ShadowModels:
     """Train ``count`` shadow federations in pairs: a fair coin per sample decides which federation of a pair includes
     it.
 
@@ -189,7 +126,7 @@ def train_shadows(
     )
     if not bool(torch.isfinite(models).all()):
         raise FloatingPointError("training diverged: a final model holds NaN or infinity")
-    return _as_shadows(task, plan, protection, models, included)
+    return ShadowModels.of(task, plan, protection, models=models, included=included)
 
 
 def draw_membership(streams: Streams, count: int, pool: int) -> Tensor:
@@ -206,33 +143,6 @@ def _batch(task: Task, plan: Plan) -> int:
     # 1.5: a random lot may be larger than expected, and the batch must hold the largest one.
     rows = max(plan.clients, *(1.5 * plan.expected_lot(client) for client in range(plan.clients)))
     return max(2, int(_BATCH_BYTES / (4 * rows * plan.layout.dim)))
-
-
-def _as_shadows(task: Task, plan: Plan, protection: Protection, models: Tensor, included: Tensor) -> Shadows:
-    # Samples that no client holds are no candidates: a coin may include them, but nothing was trained on them.
-    dealt = torch.from_numpy(np.unique(torch.cat(task.parts).numpy()))
-    images, labels = task.images[dealt], task.labels[dealt]
-    population = (
-        torch.cat([task.outsider_images, task.test_images]),
-        torch.cat([task.outsider_labels, task.test_labels]),
-    )
-    bank = ShadowBank(
-        logits=np.stack([true_class_logits(task.network, model, images, labels) for model in models]),
-        included=included[:, dealt].numpy(),
-        population=np.stack([true_class_logits(task.network, model, *population) for model in models]),
-        ids=dealt.numpy(),
-        paired=True,
-    )
-    candidates = Candidates(images=images, labels=labels, clients=tuple(range(task.clients)))
-    return Shadows(
-        task=task,
-        plan=plan,
-        protection=protection,
-        models=models,
-        bank=bank,
-        candidates=candidates,
-        population=population,
-    )
 
 
 def rows_of_attack(item: AttackCell, seed: int, shadows: ShadowModels, store: Store) -> list[Record]:

@@ -52,7 +52,7 @@ def areas(data, defense, count=16):
             result = attack().run(shadows.view(target), shadows.knowledge(target), rng)
             assert (result.setting.observer, result.setting.unit) == (FINAL_MODEL, Unit.SAMPLE)
             scores.append(result.values)
-            truth.append(shadows.members(target))
+            truth.append(shadows.bank.included[target])
         found[name] = roc_auc_score(np.concatenate(truth), np.concatenate(scores))
     return found, shadows
 
@@ -70,7 +70,7 @@ def test_shadow_attacks_find_members_through_plain_labels_and_not_through_noise(
 def test_pairs_hold_complementary_halves_and_no_attack_sees_the_other_half(data):
     _, shadows = areas(data, PlainVotes(), count=6)
     for first in range(0, 6, 2):
-        assert np.array_equal(shadows.members(first), ~shadows.members(first + 1))
+        assert np.array_equal(shadows.bank.included[first], ~shadows.bank.included[first + 1])
         known = shadows.knowledge(first)
         assert known.shadows.models == 4
         # Neither the target nor its pair is among the references.
