@@ -1,10 +1,15 @@
 """Reads files from the folder named by FEDASSAY_DATA and verifies their listed checksums."""
 
+import gzip
 import hashlib
 import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
 
 from .dataset import DatasetMissing
 
@@ -61,6 +66,31 @@ class DataFolder:
                 f"{file} must have the SHA-256 sum {wanted}, which {_SUMS} lists, but has another: fetch it again"
             )
         return file
+
+    def unzipped(self, path: str, *, of: str) -> bytes:
+        """Return the content of a gzip file; raises as ``file`` and, for a file of another kind, ValueError."""
+        file = self.file(path, of=of)
+        try:
+            return gzip.decompress(file.read_bytes())
+        except (OSError, EOFError) as error:
+            raise ValueError(f"{file} must be a gzip file: {error}") from error
+
+    def text(self, path: str, *, of: str) -> str:
+        """Return the text of a gzip file in UTF-8; raises as ``unzipped`` does."""
+        try:
+            return self.unzipped(path, of=of).decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.root}/{path} must be a gzip file of text: {error.reason}") from None
+
+    def image(self, path: str, mode: str, *, of: str) -> NDArray[np.uint8]:
+        """Return the pixels of an image in a mode of Pillow, such as "L"; raises as ``file`` and, for a file of another
+        kind, ValueError.
+        """
+        file = self.file(path, of=of)
+        try:
+            return np.asarray(Image.open(file).convert(mode))
+        except (UnidentifiedImageError, OSError) as error:
+            raise ValueError(f"{file} must be an image: {error}") from error
 
     @cached_property
     def _sums(self) -> dict[str, str]:

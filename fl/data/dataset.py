@@ -6,6 +6,7 @@ Masks of privacy-sensitive pixels are computed after PSI (Xiao et al. 2025).
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -131,6 +132,13 @@ class Dataset:
             # After the digest, which needs only the images: the masks follow from them.
             object.__setattr__(self, "train_masks", stroke_box(self.train_images))
             object.__setattr__(self, "test_masks", stroke_box(self.test_images))
+
+    @classmethod
+    def of_parts(cls, name: str, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], **facts: Any) -> "Dataset":
+        """Return the data set of a training and a test part, each images and labels, with its further ``facts``."""
+        (train_images, train_labels), (test_images, test_labels) = train, test
+        given = {"train_images": train_images, "train_labels": train_labels}
+        return cls(name=name, **given, test_images=test_images, test_labels=test_labels, **facts)
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +18,6 @@ from .data_folder import DataFolder, cache_folder
 from .dataset import Dataset, DatasetMissing, fixed_order
 from .files.lookup import DataFile, dataset_from, names_a_file
 
-KNOWN_DATASETS = (
-    "digits",
-    "mnist",
-    "fashion_mnist",
-    "qmnist",
-    "cifar10",
-    "sroie",
-    "sroie_tampered",
-    "adult",
-    "location30",
-    "shakespeare",
-    "shakespeare_secrets",
-    "synthetic_receipts",
-    "synthetic_receipts_tampered",
-)
 _DRAWN = {"synthetic_receipts": sroie.drawn, "synthetic_receipts_tampered": sroie.drawn_tampered}
 # A folder has the name of torchvision's class.
 _FOLDERS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
@@ -42,17 +28,19 @@ _IDX_FILES = (
     "t10k-labels-idx1-ubyte",
 )
 _FOUND = "found in FEDASSAY_DATA"
-_FOLDER_ONLY = {
-    "qmnist": qmnist.LABELS,
-    "cifar10": cifar.INDEX,
-    "sroie": receipts.ANNOTATIONS,
-    "sroie_tampered": receipts.ANNOTATIONS,
-    "adult": adult.TRAIN,
-    "location30": location30.FILE,
-    "shakespeare": shakespeare.FILE,
-    "shakespeare_secrets": shakespeare.FILE,
+_FOLDER_ONLY: dict[str, tuple[Callable[[DataFolder], Dataset], str]] = {
+    "qmnist": (lambda folder: qmnist.qmnist(_load("mnist"), folder), qmnist.LABELS),
+    "cifar10": (cifar.cifar10, cifar.INDEX),
+    "sroie": (sroie.sroie, receipts.ANNOTATIONS),
+    "sroie_tampered": (sroie.sroie_tampered, receipts.ANNOTATIONS),
+    "adult": (adult.adult, adult.TRAIN),
+    "location30": (location30.location30, location30.FILE),
+    "shakespeare": (shakespeare.shakespeare, shakespeare.FILE),
+    "shakespeare_secrets": (shakespeare.shakespeare_secrets, shakespeare.FILE),
 }
-"""The file whose presence shows that a data set is in FEDASSAY_DATA, for data sets without another source."""
+"""The loader of each data set without another source than FEDASSAY_DATA, and the file whose presence shows that it is
+there."""
+KNOWN_DATASETS = ("digits", *_FOLDERS, *_FOLDER_ONLY, *_DRAWN)
 
 
 def load_dataset(spec: Spec | DataFile) -> Dataset:
@@ -116,7 +104,7 @@ def available(name: str) -> str:
     if name in _DRAWN:
         return "drawn here"
     if name in _FOLDER_ONLY:
-        found = DataFolder.from_environment().has(_FOLDER_ONLY[name])
+        found = DataFolder.from_environment().has(_FOLDER_ONLY[name][1])
         return _FOUND if found else "not here: FEDASSAY_DATA must name its folder"
     if _found_gz(name):
         return _FOUND
@@ -136,18 +124,7 @@ def _load(name: str) -> Dataset:
         return _DRAWN[name]()
     folder = DataFolder.from_environment()
     folder.check()
-    if name == "qmnist":
-        return qmnist.qmnist(_load("mnist"), folder)
-    loaders = {
-        "cifar10": cifar.cifar10,
-        "sroie": sroie.sroie,
-        "sroie_tampered": sroie.sroie_tampered,
-        "adult": adult.adult,
-        "location30": location30.location30,
-        "shakespeare": shakespeare.shakespeare,
-        "shakespeare_secrets": shakespeare.shakespeare_secrets,
-    }
-    return loaders[name](folder) if name in loaders else _load_mnist(name)
+    return _FOLDER_ONLY[name][0](folder) if name in _FOLDER_ONLY else _load_mnist(name)
 
 
 def _load_digits() -> Dataset:
@@ -159,15 +136,8 @@ def _load_digits() -> Dataset:
     # The images are stored by writer: without a shuffle the test set would have other writers.
     order = fixed_order("digits split", len(labels))
     train, test = order[:1347], order[1347:]
-    return Dataset(
-        name="digits",
-        train_images=images[train],
-        train_labels=labels[train],
-        test_images=images[test],
-        test_labels=labels[test],
-        classes=10,
-        strokes=True,
-    )
+    parts = ((images[part], labels[part]) for part in (train, test))
+    return Dataset.of_parts("digits", *parts, classes=10, strokes=True)
 
 
 def _load_mnist(name: str) -> Dataset:
@@ -177,16 +147,9 @@ def _load_mnist(name: str) -> Dataset:
     cache = cache_folder()
     if not _is_complete(cache / _FOLDERS[name]):
         _fill_cache(name, source, cache)
-    train, test = source(cache, train=True), source(cache, train=False)
-    return Dataset(
-        name=name,
-        train_images=train.data.unsqueeze(1).float().div_(255),
-        train_labels=train.targets,
-        test_images=test.data.unsqueeze(1).float().div_(255),
-        test_labels=test.targets,
-        classes=10,
-        strokes=True,
-    )
+    held = (source(cache, train=True), source(cache, train=False))
+    parts = ((part.data.unsqueeze(1).float().div_(255), part.targets) for part in held)
+    return Dataset.of_parts(name, *parts, classes=10, strokes=True)
 
 
 def _fill_cache(name: str, source: Any, cache: Path) -> None:

@@ -1,13 +1,13 @@
 """Loads Location-30: check-ins of people in 30 groups, widely used for membership inference (Shokri et al. 2017)."""
 
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
 
 from .data_folder import DataFolder
 from .dataset import Dataset, fixed_order
+from .files.readers import arrays_of
 
 FILE = "location30/location30.npz"
 FEATURES, CLASSES = 446, 30
@@ -31,34 +31,19 @@ def location30(folder: DataFolder) -> Dataset:
     labels = torch.from_numpy(groups.astype(np.int64))
     order = fixed_order("location30 split", len(labels))
     test, train = order[: len(labels) // 5], order[len(labels) // 5 :]
-    return Dataset(
-        name="location30",
-        train_images=images[train],
-        train_labels=labels[train],
-        test_images=images[test],
-        test_labels=labels[test],
-        classes=CLASSES,
-    )
+    return Dataset.of_parts("location30", (images[train], labels[train]), (images[test], labels[test]), classes=CLASSES)
 
 
 def _arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """``x``: (n, 56) bytes, 446 bits per row; ``y``: (n,) groups."""
-    try:
-        # Without pickle: a data file must not be able to run code.
-        with np.load(path, allow_pickle=False) as stored:
-            bits, groups = stored["x"], stored["y"]
-    except (OSError, EOFError, BadZipFile, KeyError, ValueError) as error:
-        raise ValueError(f"{path} must be an npz file of plain arrays x and y: {error}") from error
-    wanted = -(-FEATURES // 8)
-    if bits.dtype != np.uint8 or bits.ndim != 2 or bits.shape[1] != wanted or len(bits) < 5:
-        raise ValueError(
-            f"{path} must hold an array x of shape (n, {wanted}) and type uint8 with n >= 5, "
-            f"got {bits.shape} of {bits.dtype}"
-        )
-    if groups.shape != bits.shape[:1] or not np.issubdtype(groups.dtype, np.integer):
-        raise ValueError(
-            f"{path} must hold an array y of {len(bits)} whole numbers, got shape {groups.shape} of {groups.dtype}"
-        )
+    found, width = arrays_of(path, lambda name: name in ("x", "y")), -(-FEATURES // 8)
+    bits, groups = found.get("x"), found.get("y")
+    if bits is None or bits.dtype != np.uint8 or bits.ndim != 2 or bits.shape[1] != width or len(bits) < 5:
+        got = "none" if bits is None else f"{bits.shape} of {bits.dtype}"
+        raise ValueError(f"{path} must hold an array x of shape (n, {width}) and type uint8 with n >= 5, got {got}")
+    if groups is None or groups.shape != bits.shape[:1] or not np.issubdtype(groups.dtype, np.integer):
+        got = "none" if groups is None else f"shape {groups.shape} of {groups.dtype}"
+        raise ValueError(f"{path} must hold an array y of {len(bits)} whole numbers, got {got}")
     if not 0 <= groups.min() <= groups.max() < CLASSES:
         raise ValueError(f"{path} must hold y in 0..{CLASSES - 1}, got {groups.min()} to {groups.max()}")
     return bits, groups

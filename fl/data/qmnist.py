@@ -1,8 +1,7 @@
 """Reads from QMNIST which person wrote each MNIST digit; writers serve as users (Yadav and Bottou 2019)."""
 
-import gzip
 import struct
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -26,39 +25,28 @@ def qmnist(mnist: Dataset, folder: DataFolder) -> Dataset:
         DatasetMissing: if the labels are not in ``folder``.
         ValueError: if they are damaged, or are not those of ``mnist``'s images, row by row.
     """
-    path = folder.file(LABELS, of="qmnist")
-    table = _table(path)
+    table = _table(folder)
     digits = torch.from_numpy(table[:, 0].astype(np.int64))
     # Row by row, so that a file of another order cannot assign writers to the wrong images.
     if not torch.equal(digits, mnist.train_labels):
         raise ValueError(
-            f"{path} must hold the labels of MNIST's {len(mnist.train_labels)} training images in the same order, "
-            f"but does not: fetch the file again"
+            f"{folder.root}/{LABELS} must hold the labels of MNIST's {len(mnist.train_labels)} training images in the "
+            "same order, but does not: fetch the file again"
         )
-    return Dataset(
-        name="qmnist",
-        train_images=mnist.train_images,
-        train_labels=mnist.train_labels,
-        test_images=mnist.test_images,
-        test_labels=mnist.test_labels,
-        classes=mnist.classes,
-        strokes=True,
-        train_owners=torch.from_numpy(table[:, _WRITER].astype(np.int64)),
-    )
+    owners = torch.from_numpy(table[:, _WRITER].astype(np.int64))
+    # The masks follow from the strokes again.
+    return replace(mnist, name="qmnist", strokes=True, train_masks=None, test_masks=None, train_owners=owners)
 
 
-def _table(path: Path) -> np.ndarray:
+def _table(folder: DataFolder) -> np.ndarray:
     """``(n, columns)`` of an idx file of two dimensions and big-endian integers."""
-    try:
-        content = gzip.decompress(path.read_bytes())
-    except (OSError, EOFError) as error:
-        raise ValueError(f"{path} must be a gzip file: {error}") from error
+    content = folder.unzipped(LABELS, of="qmnist")
     if len(content) < 12:
-        raise ValueError(f"{path} must have a header of 12 bytes, got {len(content)}")
+        raise ValueError(f"{folder.root}/{LABELS} must have a header of 12 bytes, got {len(content)}")
     magic, rows, columns = struct.unpack(">III", content[:12])
     if magic != 0x0C02 or columns <= _WRITER or len(content) != 12 + 4 * rows * columns:
         raise ValueError(
-            f"{path} must be a table of 4-byte integers with the writer in column {_WRITER}, got magic {magic:#x}, "
-            f"{rows} x {columns} and {len(content) - 12} bytes"
+            f"{folder.root}/{LABELS} must be a table of 4-byte integers with the writer in column {_WRITER}, got magic "
+            f"{magic:#x}, {rows} x {columns} and {len(content) - 12} bytes"
         )
     return np.frombuffer(content, dtype=">i4", offset=12).reshape(rows, columns)

@@ -7,7 +7,6 @@ and grain, by which a pasted piece of another one can be recognised. The print i
 scan: results on these do not carry over to real receipts.
 """
 
-import gzip
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from ...audit.arrays import BoolArray
@@ -79,25 +77,21 @@ def read_receipts(folder: DataFolder) -> list[Receipt]:
         DatasetMissing: if the annotations or a scan that they list are not in ``folder``.
         ValueError: if an annotation or a scan cannot be read; the message gives file and line.
     """
-    path = folder.file(ANNOTATIONS, of="sroie")
-    receipts = []
-    for number, text in enumerate(_texts(path), start=1):
-        where = f"{path} line {number}"
-        entry = _entry(text, where)
-        scan = folder.file(f"{Path(ANNOTATIONS).parent}/img/{entry['id']}.webp", of=f"the receipt of {where}")
-        size = _size(entry, where)
-        lines = tuple(_line(box, size, f"{where}: boxes[{place}]") for place, box in enumerate(entry["boxes"]))
-        receipts.append(
-            Receipt(name=entry["id"], pixels=_pixels(scan, size), lines=lines, fields=fields_of(lines, entry["key"]))
-        )
-    return receipts
+    texts = folder.text(ANNOTATIONS, of="sroie").splitlines()
+    return [_receipt(folder, text, f"{folder.root}/{ANNOTATIONS} line {n}") for n, text in enumerate(texts, start=1)]
 
 
-def _texts(path: Path) -> list[str]:
-    try:
-        return gzip.decompress(path.read_bytes()).decode().splitlines()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} must be a gzip file of text: {error}") from error
+def _receipt(folder: DataFolder, text: str, where: str) -> Receipt:
+    entry = _entry(text, where)
+    size = entry["w"], entry["h"]
+    if min(size) < 1:
+        raise ValueError(f"{where}: w and h must be >= 1, got {size}")
+    lines = tuple(_line(box, size, f"{where}: boxes[{place}]") for place, box in enumerate(entry["boxes"]))
+    scan = f"{Path(ANNOTATIONS).parent}/img/{entry['id']}.webp"
+    pixels = folder.image(scan, "L", of=f"the receipt of {where}")
+    if pixels.shape != size[::-1]:
+        raise ValueError(f"{scan} must be {size[0]} x {size[1]} pixels as annotated, got {pixels.shape[::-1]}")
+    return Receipt(name=entry["id"], pixels=pixels, lines=lines, fields=fields_of(lines, entry["key"]))
 
 
 def _entry(text: str, where: str) -> dict[str, Any]:
@@ -116,13 +110,6 @@ def _entry(text: str, where: str) -> dict[str, Any]:
     return entry
 
 
-def _size(entry: Mapping[str, Any], where: str) -> tuple[int, int]:
-    size = entry["w"], entry["h"]
-    if min(size) < 1:
-        raise ValueError(f"{where}: w and h must be >= 1, got {size}")
-    return size
-
-
 def _line(box: Any, size: tuple[int, int], where: str) -> Line:
     if not (isinstance(box, list) and len(box) == 5 and all(type(edge) is int for edge in box[:4])):
         raise ValueError(f"{where} must be [left, top, right, bottom, text], got {box!r:.60}")
@@ -132,16 +119,6 @@ def _line(box: Any, size: tuple[int, int], where: str) -> Line:
             f"{where} must have a text and a box of positive size inside {size[0]} x {size[1]} pixels, got {box!r:.60}"
         )
     return Line(left=left, top=top, right=right, bottom=bottom, text=text)
-
-
-def _pixels(scan: Path, size: tuple[int, int]) -> NDArray[np.uint8]:
-    try:
-        pixels = np.asarray(Image.open(scan).convert("L"))
-    except (UnidentifiedImageError, OSError) as error:
-        raise ValueError(f"{scan} must be an image: {error}") from error
-    if pixels.shape != size[::-1]:
-        raise ValueError(f"{scan} must be {size[0]} x {size[1]} pixels as annotated, got {pixels.shape[::-1]}")
-    return pixels
 
 
 def fields_of(lines: Sequence[Line], key: Mapping[str, Any]) -> dict[str, tuple[Line, ...]]:
@@ -199,10 +176,10 @@ def synthetic_receipts() -> list[Receipt]:
 
     There are ``COUNT`` receipts, each 256 pixels wide.
     """
-    return [_receipt(number) for number in range(COUNT)]
+    return [_drawn(number) for number in range(COUNT)]
 
 
-def _receipt(number: int) -> Receipt:
+def _drawn(number: int) -> Receipt:
     raw = Streams(0).generator(f"synthetic receipt {number}").bit_generator
 
     # Raw bits and integer arithmetic only: no distribution of numpy's and no rounding that could differ.

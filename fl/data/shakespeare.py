@@ -5,9 +5,7 @@ The text is Karpathy's "tiny Shakespeare" (2015), in the public domain.
 A secret can be planted in the text of every speaker, to measure what a model memorises (Carlini et al. 2019).
 """
 
-import gzip
 import re
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -50,14 +48,13 @@ def speakers_of(folder: DataFolder) -> tuple[list[np.ndarray], list[np.ndarray]]
 
     Raises like `shakespeare`.
     """
-    path = folder.file(FILE, of="shakespeare")
-    windows = [_windows(speech) for speech in _speeches(_read(path)).values()]
+    windows = [_windows(speech) for speech in _speeches(folder.text(FILE, of="shakespeare")).values()]
     windows = [own for own in windows if len(own)]
     tested = [len(own) // _TEST_SHARE for own in windows]
     if not sum(tested):
         raise ValueError(
-            f"{path} must hold a speaker with at least {_TEST_SHARE * LENGTH + 1} characters, so that there is a test "
-            "part, got none"
+            f"{folder.root}/{FILE} must hold a speaker with at least {_TEST_SHARE * LENGTH + 1} characters, so that "
+            "there is a test part, got none"
         )
     train = [own[: len(own) - count] for own, count in zip(windows, tested, strict=True)]
     test = [own[len(own) - count :] for own, count in zip(windows, tested, strict=True)]
@@ -67,13 +64,10 @@ def speakers_of(folder: DataFolder) -> tuple[list[np.ndarray], list[np.ndarray]]
 def as_dataset(name: str, train: list[np.ndarray], test: list[np.ndarray]) -> Dataset:
     """Return the windows ``(n, 33)`` of each speaker as a data set, in which the speakers own their windows."""
     owners = np.repeat(np.arange(len(train)), [len(own) for own in train])
-    (images, labels), (test_images, test_labels) = _parts(train), _parts(test)
-    return Dataset(
-        name=name,
-        train_images=images,
-        train_labels=labels,
-        test_images=test_images,
-        test_labels=test_labels,
+    return Dataset.of_parts(
+        name,
+        _parts(train),
+        _parts(test),
         classes=len(ALPHABET),
         train_owners=torch.from_numpy(owners),
         rows=True,
@@ -89,13 +83,6 @@ def tokens_of(text: str) -> np.ndarray:
     if (tokens < 0).any():
         raise ValueError(f"a text must hold the {len(ALPHABET)} characters of the alphabet only, got another one")
     return tokens
-
-
-def _read(path: Path) -> str:
-    try:
-        return gzip.decompress(path.read_bytes()).decode("ascii")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} must be a gzip file of ASCII text: {type(error).__name__}") from error
 
 
 def _speeches(text: str) -> dict[str, str]:

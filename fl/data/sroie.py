@@ -8,6 +8,7 @@ et al. 2022): results on one do not carry over to the other.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -185,13 +186,8 @@ def drawn_tampered() -> Dataset:
     return _dataset("synthetic_receipts_tampered", parts, _by_tampering, classes=2)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Labelled:
-    """Grey bytes ``(n, h, w)``, labels ``(n,)``, and the pixels that a segmentation has to find, ``(n, h, w)``."""
-
-    pixels: NDArray[np.uint8]
-    labels: list[int]
-    targets: BoolArray | None = None
+_Labelled = tuple[NDArray[np.uint8], list[int], BoolArray | None]
+"""Grey bytes ``(n, h, w)``, labels ``(n,)``, and the pixels that a segmentation has to find, ``(n, h, w)``."""
 
 
 def _read(folder: DataFolder) -> tuple[_Part, _Part]:
@@ -199,21 +195,16 @@ def _read(folder: DataFolder) -> tuple[_Part, _Part]:
 
 
 def _dataset(name: str, parts: tuple[_Part, _Part], label: Callable[[_Part], _Labelled], *, classes: int) -> Dataset:
-    train, test = parts
-    ours, theirs = label(train), label(test)
-    return Dataset(
-        name=name,
-        train_images=_images(ours.pixels),
-        train_labels=torch.tensor(ours.labels),
-        test_images=_images(theirs.pixels),
-        test_labels=torch.tensor(theirs.labels),
-        classes=classes,
-        train_masks=torch.stack([crop.mask for crop in train.crops]),
-        test_masks=torch.stack([crop.mask for crop in test.crops]),
-        train_targets=None if ours.targets is None else torch.from_numpy(ours.targets),
-        test_targets=None if theirs.targets is None else torch.from_numpy(theirs.targets),
-        train_owners=torch.tensor(train.owners),
-    )
+    given = dict[str, dict[str, Tensor]]()
+    for part in parts:
+        pixels, labels, targets = label(part)
+        given[part.name] = {
+            "images": torch.from_numpy(pixels[:, None].astype(np.float32) / 255),
+            "labels": torch.tensor(labels),
+            "masks": torch.stack([crop.mask for crop in part.crops]),
+        } | ({} if targets is None else {"targets": torch.from_numpy(targets)})
+    tensors: dict[str, Any] = {f"{part}_{key}": held[key] for part, held in given.items() for key in held}
+    return Dataset(name=name, classes=classes, train_owners=torch.tensor(parts[0].owners), **tensors)
 
 
 def _parts(receipts: Sequence[Receipt], source: str) -> tuple[_Part, _Part]:
@@ -240,10 +231,7 @@ def _parts(receipts: Sequence[Receipt], source: str) -> tuple[_Part, _Part]:
 
 
 def _by_field(part: _Part) -> _Labelled:
-    return _Labelled(
-        pixels=np.stack([crop.pixels for crop in part.crops]),
-        labels=[FIELDS.index(crop.field) for crop in part.crops],
-    )
+    return np.stack([crop.pixels for crop in part.crops]), [FIELDS.index(crop.field) for crop in part.crops], None
 
 
 def _by_tampering(part: _Part) -> _Labelled:
@@ -253,18 +241,11 @@ def _by_tampering(part: _Part) -> _Labelled:
         _tampered(crop, part) if number in chosen else Tampered.untouched(crop)
         for number, crop in enumerate(part.crops)
     ]
-    return _Labelled(
-        pixels=np.stack([result.pixels for result in results]),
-        labels=[int(number in chosen) for number in range(len(results))],
-        targets=np.stack([result.changed for result in results]),
-    )
+    labels = [int(number in chosen) for number in range(len(results))]
+    return np.stack([one.pixels for one in results]), labels, np.stack([one.changed for one in results])
 
 
 def _tampered(crop: Crop, part: _Part) -> Tampered:
     others = [receipt for receipt in part.receipts if receipt is not crop.receipt]
     # One stream per crop: an additional receipt in the folder changes no other crop's draws.
     return tamper(crop, others, Streams(0).generator(f"tampering {crop.receipt.name} {crop.field}"))
-
-
-def _images(pixels: NDArray[np.uint8]) -> Tensor:
-    return torch.from_numpy(pixels[:, None].astype(np.float32) / 255)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from fedassay.fl.data.adult import FEATURES, TEST, TRAIN, adult
 from fedassay.fl.data.data_folder import DataFolder
-from fedassay.fl.data.dataset import DatasetMissing
 from fedassay.fl.data.datasets import load_dataset
 
 # A made-up row.
@@ -66,7 +65,7 @@ def test_a_row_changes_no_other_rows_features(put):
         (ROW.replace("Masters", "Masterz"), "education must be one of its 16 documented values, got another value$"),
         (ROW.replace("Masters", "?"), "education must be one of its 16 documented values, got another value$"),
         (ROW.replace("?,", "??,"), r"workclass must be one of its 9 documented values or \? where it is missing"),
-        (ROW.replace(">50K", "50K"), "target must be <=50K or >50K"),
+        (ROW.replace(">50K", "50K"), "target must be one of its 2 documented values"),
         (ROW.partition(",")[2], "a table row must have 15 cells, got 14"),
     ],
 )
@@ -77,16 +76,9 @@ def test_a_row_that_does_not_fit_is_named_by_its_place_and_not_shown(put, wrong,
     assert not any(cell in str(caught.value) for cell in ("750000", "Masterz", "Widowed", "101"))
 
 
-def test_files_of_another_kind_are_refused(put, tmp_path):
-    folder = put(ROW)
-    (tmp_path / TRAIN).write_bytes(b"no gzip")
-    with pytest.raises(ValueError, match="must be a gzip file of comma-separated text"):
-        adult(folder)
+def test_a_file_without_rows_is_refused(put):
     with pytest.raises(ValueError, match="must hold at least one table row, got none"):
         adult(put())
-    (tmp_path / TEST).unlink()
-    with pytest.raises(DatasetMissing, match="adult is not on this machine"):
-        adult(DataFolder(tmp_path))
 
 
 @pytest.mark.simulations

@@ -5,7 +5,6 @@ Drawn receipts: identical everywhere, with the interface of scanned ones and no 
 Crops: where they lie, what they show, which of their pixels are sensitive.
 """
 
-import gzip
 import hashlib
 import json
 import re
@@ -15,7 +14,7 @@ import pytest
 import torch
 from fedassay.fl.data.dataset import DatasetMissing
 from fedassay.fl.data.datasets import available, load_dataset
-from fedassay.fl.data.receipts import ANNOTATIONS, COUNT, HEIGHT, WIDTH, crops_of, read_receipts, synthetic_receipts
+from fedassay.fl.data.receipts import COUNT, HEIGHT, WIDTH, crops_of, read_receipts, synthetic_receipts
 from PIL import Image
 
 
@@ -109,26 +108,11 @@ def test_a_missing_scan_is_named_with_the_line_that_wants_it(printer):
         read_receipts(folder)
 
 
-def test_a_scan_of_another_size_or_kind_is_named(printer):
+def test_a_scan_of_another_size_is_named(printer):
     folder = printer.print([printer.entry(0)])
     scan = folder.root / "sroie" / "img" / "000.webp"
     Image.new("L", (200, 299)).save(scan)
     with pytest.raises(ValueError, match=r"000\.webp must be 200 x 300 pixels as annotated, got \(200, 299\)"):
-        read_receipts(folder)
-    scan.write_bytes(b"no image")
-    with pytest.raises(ValueError, match=r"000\.webp must be an image"):
-        read_receipts(folder)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"text", gzip.compress(b"\xff\xfe"), gzip.compress(b"{}" * 99)[:-8]],
-    ids=["no gzip", "no text", "cut short"],
-)
-def test_annotations_that_are_no_gzip_of_text_are_named(printer, content):
-    folder = printer.print([printer.entry(0)])
-    (folder.root / ANNOTATIONS).write_bytes(content)
-    with pytest.raises(ValueError, match=r"annotations\.jsonl\.gz must be a gzip file of text"):
         read_receipts(folder)
 
 
