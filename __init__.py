@@ -22,7 +22,7 @@ states how far the claim holds.
     claim_from_rho  the claim of a rho-zCDP mechanism
     ball_neighbours pairs of neighbouring inputs for audit_mechanism
 
-    probe           all deterministic checks of a foreign system
+    watch           all deterministic checks of a foreign system
     watched         check one recording of a foreign system
     audit_replicas  judge a foreign system by independent runs with and without a unit
     plan_replicas   plan how many runs that takes
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from .adapters.replicas import audit_replicas as audit_replicas
     from .adapters.replicas import plan_replicas as plan_replicas
     from .adapters.runner import Runner as Runner
-    from .adapters.runner import probe as probe
+    from .adapters.runner import watch as watch
     from .api import Run as Run
     from .api import open as open
     from .api import resume as resume
@@ -134,9 +134,9 @@ __all__ = [
     "judge",
     "open",
     "plan_replicas",
-    "probe",
     "resume",
     "run",
+    "watch",
     "watched",
 ]
 
@@ -173,7 +173,7 @@ _HOMES = {
     "LoopWatch": "adapters.loop",
     "PlayBack": "adapters.play_back",
     "Step": "adapters.play_back",
-    "probe": "adapters.runner",
+    "watch": "adapters.runner",
     "Plant": "checks.training_record",
     "TrainingRecord": "checks.training_record",
     "Release": "checks.training_record",

@@ -1,7 +1,6 @@
 """Runs Flower apps as they are, without a SuperLink, so that they can be watched, played back and audited."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -28,8 +27,8 @@ from .many_units import ManyUnits
 
 PROCESS, RAY = "process", "ray"
 """Where clients are called."""
-_CLIENT, _NOISE = 1, 2
-"""Purposes of the seeds that are derived from the seed of a run."""
+_CLIENT = 1
+"""Purpose of the seeds that are derived from the seed of a run."""
 
 
 class App:
@@ -99,13 +98,12 @@ class App:
         self._run_config, self._cases, self._backend = dict(run_config or {}), tuple(cases), backend
         self.interrupted: TrainingRecord | None = None
 
-    def run(self, member: bool = False, seed: int = 0, *, noise: int = 0, plant: Plant | None = None) -> TrainingRecord:
+    def run(self, member: bool = False, seed: int = 0, *, plant: Plant | None = None) -> TrainingRecord:
         """Run both apps once, and return what was seen.
 
         ``member``: whether the planted unit takes part. It stands in place of the last node's update, between the
         training function and all mods, so that it is clipped, weighted and noised like all others. In a run without
-        it this update has a thousandth of the clip norm, because Flower divides by lengths. ``noise``: another number
-        gives other noise, with all else equal.
+        it this update has a thousandth of the clip norm, because Flower divides by lengths.
 
         An exception passes through, and what was seen before it is kept as ``interrupted``. Raises TypeError for a
         server app that starts no strategy and for apps of two interfaces, ValueError for a server app without rounds
@@ -118,7 +116,7 @@ class App:
             direction = plant.direction(layout)
             return {self._nodes: direction * plant.weight if member else quiet_vector(direction)}
 
-        return self._run(seed, planted, noise=noise)[0]
+        return self._run(seed, planted)[0]
 
     def run_many_units(self, many: ManyUnits, seed: int = 0) -> TrainingRecord:
         """Run both apps once with many planted units, each of which takes part by its coin; they are the last nodes.
@@ -142,14 +140,9 @@ class App:
         return recording
 
     def _run(
-        self, seed: int, planted: Callable[[Layout], dict[int, Tensor]] = lambda _: {}, *, noise: int = 0
+        self, seed: int, planted: Callable[[Layout], dict[int, Tensor]] = lambda _: {}
     ) -> tuple[TrainingRecord, FlowerHooks]:
-        hooks = FlowerHooks(
-            law=self._law,
-            planted=planted,
-            missing=self._missing,
-            drawn=lambda number: _other_noise(seed, noise, number),
-        )
+        hooks = FlowerHooks(law=self._law, planted=planted, missing=self._missing)
         with seeded(seed), in_process(), starting(hooks.start):
             with innermost(hooks.inner, hooks.see_mod):
                 client = self._make_client_app()
@@ -186,7 +179,7 @@ class App:
         calls = iter(range(2**31))
 
         def seed_of(node: int) -> int:
-            return _word(seed, _CLIENT, next(calls), node)
+            return int(np.random.SeedSequence(seed, spawn_key=(_CLIENT, next(calls), node)).generate_state(1)[0])
 
         if self._backend == RAY:
             return RayClients(client, hooks.inner, seed_of=seed_of)
@@ -312,16 +305,3 @@ def _unreleased(hooks: FlowerHooks) -> str:
     if hooks.skipped:
         return f"the strategy released nothing in {hooks.skipped} of {hooks.rounds} rounds"
     return "the strategy states no noise: hand the law of one aggregate over as law="
-
-
-@contextmanager
-def _other_noise(seed: int, noise: int, number: int) -> Iterator[None]:
-    if noise == 0:
-        yield
-        return
-    with seeded(_word(seed, _NOISE, noise, number)):
-        yield
-
-
-def _word(seed: int, *key: int) -> int:
-    return int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1)[0])

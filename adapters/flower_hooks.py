@@ -4,8 +4,7 @@ The noise is that which a strategy, a client-side mod or the user states; Flower
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,13 +122,11 @@ class FlowerHooks:
         law: that the user stated; None where wrapper or mod state the noise.
         planted: updates of the audit's units by node, ``(d,)`` in clip norms, none of them zero.
         missing: replies of the nodes 1 to ``missing`` never arrive.
-        drawn: ``drawn(round)``: context in which a strategy aggregates, for other noise.
     """
 
     law: GaussianLaw | None
     planted: Callable[[Layout], Mapping[int, Tensor]]
     missing: int = 0
-    drawn: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
     strategy: Any = None
     mod: Any = None
     layout: Layout | None = None
@@ -194,7 +191,7 @@ class FlowerHooks:
         return reply
 
     def configured(self, arrays: Any) -> None:
-        """Begin a round: a ``RoundWatcher``, as the next three."""
+        """Begin a round: a ``RoundWatcher``, as the next two and ``raise_failure``."""
         if self.layout is None:
             self.layout = layout_of(arrays)
             self.inner.units = dict(self.planted(self.layout))
@@ -208,13 +205,6 @@ class FlowerHooks:
             self._stated = stated_by_mod(self.mod)
         self.inner.clip_norm = None if self._stated is None else self._stated.clip_norm
         self.inner.made, self._arrived, self._averaged, self._masked = {}, {}, None, 0.0
-
-    @contextmanager
-    def aggregating(self, number: int) -> Iterator[None]:
-        """Draw the noise of a round from generators of its own. Raises what a client raised in this round."""
-        self.raise_failure()
-        with self.drawn(number):
-            yield
 
     def averaged(self, arrays: Any | None) -> None:
         """Keep the model before its noise."""

@@ -476,16 +476,13 @@ class FrozenReplies:
         deviation = stated.noise_multiplier * stated.clip_norm
         return GaussianLaw(clip_norm=stated.clip_norm, scale=1.0, noise_std=deviation)
 
-    def run(self, member: bool = False, seed: int = 0, *, noise: int = 0, plant: Plant | None = None) -> TrainingRecord:
-        """Play the round once. ``noise``: all that a seed changes is the noise, so that both are one number.
-
-        Raises ValueError where nothing is released or moves.
-        """
+    def run(self, member: bool = False, seed: int = 0, *, plant: Plant | None = None) -> TrainingRecord:
+        """Play the round once. Raises ValueError where nothing is released or moves."""
         sign = 1.0 if plant is None else float(plant.direction(_LAYOUT)[0])
         stated = self.back.play.stated
         release = Release(
             step=0,
-            released=sign * self._seen(member, seed + noise),
+            released=sign * self._seen(member, seed),
             rest=sign * self._centre,
             clip_norm=stated.clip_norm,
             noise_multiplier=stated.noise_multiplier,

@@ -8,7 +8,7 @@ the grid, only this file uses what Flower does not document.
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -39,8 +39,8 @@ class RoundWatcher(Protocol):
     def configured(self, arrays: Any) -> None:
         """A round begins with this model."""
 
-    def aggregating(self, number: int) -> AbstractContextManager[None]:
-        """Return the context in which the strategy aggregates the round ``number``."""
+    def raise_failure(self) -> None:
+        """The strategy aggregates a round; raises what a client raised in it."""
 
     def averaged(self, arrays: Any | None) -> None:
         """The strategy inside of a wrapper made this model; None where it made none."""
@@ -106,10 +106,9 @@ def watch_methods(
         return own_configure(*values, **named)
 
     def aggregating(*values: Any, **named: Any) -> Any:
-        number, replies = _values(own_aggregate, values, named)[:2]
-        arrive(replies)
-        with watcher.aggregating(number):
-            model, metrics = own_aggregate(*values, **named)
+        arrive(_values(own_aggregate, values, named)[1])
+        watcher.raise_failure()
+        model, metrics = own_aggregate(*values, **named)
         watcher.aggregated(None if model is None else record(model))
         return model, metrics
 

@@ -28,7 +28,7 @@ MOST_BY_DEFAULT = 1000
 """With at most so many trials per input, the outputs of a function are kept unless it is batched."""
 _STREAM = 7
 _FIRST = 3
-_NAN_PROBES = 8
+_FIRST_IF_NAN = 8
 """Runs on each input that must all be NaN before the function is refused."""
 _USABLE = "an audit needs numbers, or texts that occur several times"
 _NEARLY = 1e-3
@@ -170,17 +170,17 @@ class KeptRuns:
 
     def _check_usable(self, trials: int) -> None:
         """Refuse outputs that no audit could use, before the other runs are made."""
-        probes = [self._kept_or_made(arm, number) for number in range(min(_FIRST, trials)) for arm in (0, 1)]
-        text = probes[0].dtype.kind in "US"
+        first = [self._kept_or_made(arm, number) for number in range(min(_FIRST, trials)) for arm in (0, 1)]
+        text = first[0].dtype.kind in "US"
         # So many different texts in the first runs leave no hope that enough of all runs repeat one.
-        most = min(trials, math.ceil(math.sqrt(10 * trials) / 2) if text else _NAN_PROBES)
+        most = min(trials, math.ceil(math.sqrt(10 * trials) / 2) if text else _FIRST_IF_NAN)
         for number in range(_FIRST, most):
-            if not _unusable(probes):
+            if not _unusable(first):
                 return
-            probes += [self._kept_or_made(arm, number) for arm in (0, 1)]
-        if wrong := _unusable(probes):
+            first += [self._kept_or_made(arm, number) for arm in (0, 1)]
+        if wrong := _unusable(first):
             raise ValueError(
-                f"{self.training.target} returned {wrong} in the first {len(probes)} runs: {_USABLE}. "
+                f"{self.training.target} returned {wrong} in the first {len(first)} runs: {_USABLE}. "
                 f"Finished runs are kept in {self.folder}"
             )
 

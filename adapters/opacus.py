@@ -80,12 +80,12 @@ class Training:
         self._ends: dict[str, Tensor] = {}
         self._begins: dict[str, Tensor] = {}
 
-    def run(self, member: bool = False, seed: int = 0, *, noise: int = 0, plant: Plant | None = None) -> TrainingRecord:
+    def run(self, member: bool = False, seed: int = 0, *, plant: Plant | None = None) -> TrainingRecord:
         """Train once, under the seed of all global generators, and return what was seen.
 
         ``member``: whether the planted unit takes part; in a run without it, the vector of its record is zero, and all
         else is equal. The unit has the last index of the data, in place of the record there: the training draws,
-        splits, clips and noises it like every other one. ``noise``: another number gives other noise, all else equal.
+        splits, clips and noises it like every other one.
 
         Ghost clipping never holds the vectors of records. There the loss of the unit's record is stretched until its
         gradient has the unit's length; its direction is the record's own, and is kept with each release.
@@ -98,7 +98,7 @@ class Training:
             return {} if plant is None else {index[0]: plant.direction(layout) * (plant.weight * member)}
 
         own_vectors = plant is not None and plant.tensor is not None
-        return self._run(seed, noise, planted=int(plant is not None), units=units, own_vectors=own_vectors)
+        return self._run(seed, planted=int(plant is not None), units=units, own_vectors=own_vectors)
 
     def run_many_units(self, many: ManyUnits, seed: int = 0) -> TrainingRecord:
         """Train once with many planted units, each of which takes part by its coin; they have the last indices.
@@ -109,12 +109,11 @@ class Training:
         def units(layout: Layout, index: range) -> dict[int, Tensor]:
             return dict(zip(index, many.vectors(layout), strict=True))
 
-        return self._run(seed, 0, planted=many.units, units=units, own_vectors=True)
+        return self._run(seed, planted=many.units, units=units, own_vectors=True)
 
     def _run(
         self,
         seed: int,
-        noise: int = 0,
         *,
         planted: int = 0,
         own_vectors: bool = False,
@@ -137,7 +136,7 @@ class Training:
             for loader in parts.loaders:
                 data.follow(loader)
             vectors = units(parts.layout, data.units)
-            hooks = OpacusHooks(parts=parts, data=data, seed=seed, noise=noise, planted=vectors, forced=forced)
+            hooks = OpacusHooks(parts=parts, data=data, planted=vectors, forced=forced)
             hooks.attach()
             try:
                 self._call(built)

@@ -179,15 +179,12 @@ class OpacusHooks:
         planted: vectors before clipping of planted indices, ``(d,)`` in clip norms; zeros for a unit that is left out.
             Ghost clipping holds no vectors: there the unit has the direction of its record's own gradient, which moves
             with the model, and these vectors' lengths.
-        noise: a number above 0 replaces the noise of the run by that of this number; 0 leaves it.
         forced: noised sums ``(d,)`` in place of this run's own, so that its updates are those of another run.
         drawn_until: a hash of the states of the global generators at each release.
     """
 
     parts: OpacusParts
     data: LoggedData
-    seed: int
-    noise: int = 0
     planted: Mapping[int, Tensor] = field(default_factory=dict)
     forced: Sequence[Tensor] = ()
     releases: list[Release] = field(default_factory=list)
@@ -195,7 +192,6 @@ class OpacusHooks:
     steps: int = 0
     loose: list[Movement] = field(default_factory=list)
     factors: dict[int, float] = field(default_factory=dict)
-    drawn: int = 0
     _ids: list[int] | None = field(default_factory=list)
     _rows: int | None = 0
     _expected: Tensor | None = None
@@ -374,7 +370,7 @@ class OpacusHooks:
         received = self.parts.flat("summed_grad").clone()
         optimizer = self.parts.optimizer
         clip_norm, multiplier = float(optimizer.max_grad_norm), float(optimizer.noise_multiplier)
-        result = self._with_noise(original)
+        result = original()
         if len(self.releases) < len(self.forced):
             self.parts.put_gradient(self.forced[len(self.releases)])
         half = self.parts.half
@@ -398,21 +394,6 @@ class OpacusHooks:
         self.drawn_until.append(hash(tuple(sorted(global_states().items()))))
         self._forget()
         return result
-
-    def _with_noise(self, original: Any) -> Any:
-        if not self.noise:
-            return original()
-        self.drawn += 1
-        number = int(np.random.SeedSequence([self.seed, self.noise, self.drawn]).generate_state(1)[0])
-        optimizer = self.parts.optimizer
-        own = optimizer.generator
-        if own is not None:
-            optimizer.generator = torch.Generator(device=own.device).manual_seed(number)
-        try:
-            with seeded(number):
-                return original()
-        finally:
-            optimizer.generator = own
 
     def _before_update(self) -> None:
         """Compare the gradient that moves the model with the noised sum: one factor may lie between them."""

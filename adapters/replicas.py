@@ -35,7 +35,7 @@ from ..audit.power import trials_needed
 from ..audit.supplied.given import check_alpha, check_whole
 from ..audit.supplied.power import with_power
 from ..checks.training_record import Plant, TrainingRecord
-from .runner import Runner
+from .runner import Runner, check_stated, run_once
 
 LOOKS = 3
 """Times that the runs are judged, each at an equal share of alpha."""
@@ -141,11 +141,13 @@ def plan_replicas(
 
     ``noise_share`` in (0, 1). The system runs once, to count its releases; where its steps do not follow one law, their
     noise is that of this run, and their sampling rates are those of its ledger. Raises ValueError for a system without
-    noise or with a ledger of other steps, and where more than a million runs would be needed.
+    noise or with a ledger of other steps, for one that is no ``Runner``, and where more than a million runs would be
+    needed.
     """
     check_alpha(alpha)
     if not 0 < noise_share < 1:
         raise ValueError(f"noise_share must be in (0, 1), got {noise_share}")
+    check_stated(runner)
     unit = plant or Plant()
     claim, release = runner.claim, _release(runner, unit)
     faults = (BrokenRelease(noise=noise_share), BrokenRelease(row=unit.weight))
@@ -181,7 +183,8 @@ def audit_replicas(
         progress: called with the numbers of finished and of all runs after each run.
 
     The finding is UNDERPOWERED where the unit arrived in no release. Exceptions of the system pass through, with a note
-    that names the run; finished runs stay in the checkpoint. Raises ValueError for a checkpoint of another audit.
+    that names the run; finished runs stay in the checkpoint. Raises ValueError for a checkpoint of another audit, and
+    for runs that return other things than a ``TrainingRecord`` or other numbers of releases.
     """
     check_whole("jobs", jobs, least=1)
     check_whole("seed", seed, least=0)
@@ -192,7 +195,7 @@ def audit_replicas(
     missing_unit = _unseen(runner, found.release, unit, seed)
 
     def judged(look: int, share: float) -> Finding:
-        for member, number, values in _made(runner, unit, kept.missing(look), seed, jobs):
+        for member, number, values in _made(runner, unit, kept.missing(look), seed, jobs, found.release.rounds):
             kept.keep(member, number, values)
             if progress is not None:
                 progress(len(kept.runs), 2 * found.runs)
@@ -252,29 +255,33 @@ def _unseen(runner: Runner, release: GaussianRelease, plant: Plant, seed: int) -
 
 
 def _made(
-    runner: Runner, plant: Plant, wanted: Sequence[tuple[bool, int]], seed: int, jobs: int
+    runner: Runner, plant: Plant, wanted: Sequence[tuple[bool, int]], seed: int, jobs: int, releases: int
 ) -> Iterator[tuple[bool, int, FloatArray]]:
     if jobs == 1 or len(wanted) < 2:
         for member, number in wanted:
-            yield _one(runner, plant, member, number, seed)
+            yield _one(runner, plant, member, number, seed, releases)
         return
     from joblib import Parallel, delayed  # Lazy: a run in one process does not need it.
 
-    tasks = (delayed(_one)(runner, plant, member, number, seed) for member, number in wanted)
+    tasks = (delayed(_one)(runner, plant, member, number, seed, releases) for member, number in wanted)
     yield from Parallel(n_jobs=jobs, return_as="generator")(tasks)
 
 
-def _one(runner: Runner, plant: Plant, member: bool, number: int, seed: int) -> tuple[bool, int, FloatArray]:
-    recording = _run(runner, member, _seed_of(seed, member, number), plant, number=number)
-    return member, number, recording.projections(plant)
+def _one(
+    runner: Runner, plant: Plant, member: bool, number: int, seed: int, releases: int
+) -> tuple[bool, int, FloatArray]:
+    record = _run(runner, member, _seed_of(seed, member, number), plant, number=number)
+    if len(record.releases) != releases:
+        raise ValueError(
+            f"all runs must have equally many releases, got {len(record.releases)} in run {number} "
+            f"{'with' if member else 'without'} the planted unit, and {releases} in the first run"
+        )
+    return member, number, record.projections(plant)
 
 
 def _run(runner: Runner, member: bool, seed: int, plant: Plant, *, number: int) -> TrainingRecord:
-    try:
-        return runner.run(member, seed, plant=plant)
-    except Exception as error:
-        error.add_note(f"raised in run {number} {'with' if member else 'without'} the planted unit")
-        raise
+    where = f"run {number} {'with' if member else 'without'} the planted unit"
+    return run_once(runner, member, seed, plant=plant, where=where)
 
 
 def _seed_of(seed: int, member: bool, number: int) -> int:

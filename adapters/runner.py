@@ -2,6 +2,7 @@
 play-back where the system offers it.
 """
 
+import inspect
 from typing import Any, Protocol
 
 from ..audit.check import PLAYED
@@ -34,12 +35,8 @@ class Runner(Protocol):
         """Whether two runs with one seed are equal."""
         ...
 
-    def run(self, member: bool, seed: int, *, noise: int = 0, plant: Plant | None = None) -> TrainingRecord:
-        """Run the system and return what was seen.
-
-        ``member``: whether the planted unit takes part. ``noise``: another number gives other noise of the mechanism,
-        with all else equal.
-        """
+    def run(self, member: bool, seed: int, *, plant: Plant | None = None) -> TrainingRecord:
+        """Run the system and return what was seen. ``member``: whether the planted unit takes part."""
         ...
 
 
@@ -49,25 +46,60 @@ def is_runner(found: object) -> bool:
     return not isinstance(found, type) and callable(getattr(found, "run", None)) and held.issuperset(_PARTS)
 
 
-def probe(runner: Runner, *, seed: int = 0) -> Watched:
+def check_stated(runner: Runner) -> None:
+    """Raise ValueError unless a system states a claim, and the law of its releases or None."""
+    for name, kinds, words in (
+        ("claim", Claim, "a Claim"),
+        ("law", GaussianLaw | None, "a GaussianLaw, or None where steps differ"),
+    ):
+        if not isinstance(found := getattr(runner, name), kinds):
+            raise ValueError(f"{name} of {type(runner).__name__} must be {words}, got {found!r}")
+
+
+def run_once(runner: Runner, member: bool, seed: int, *, plant: Plant | None = None, where: str) -> TrainingRecord:
+    """Run a system once; ``where`` says in which run, such as ``run 3 with the planted unit``.
+
+    Raises:
+        ValueError: a method ``run`` that does not take these arguments, or returns anything but a ``TrainingRecord``.
+        Exception: whatever the system raises, with a note that names the run.
+    """
+    name = f"run of {type(runner).__name__}"
+    try:
+        inspect.signature(runner.run).bind(member, seed, plant=plant)
+    except TypeError:
+        signature = inspect.signature(runner.run)
+        raise ValueError(f"{name} must take (member, seed, *, plant=None), and its signature is {signature}") from None
+    try:
+        found = runner.run(member, seed, plant=plant)
+    except Exception as error:
+        error.add_note(f"raised in {where}, seed {seed}")
+        raise
+    if not isinstance(found, TrainingRecord):
+        raise ValueError(f"{name} must return a TrainingRecord, got {type(found).__name__} in {where}")
+    return found
+
+
+def watch(runner: Runner, *, seed: int = 0) -> Watched:
     """Watch one run of a system, and play frozen inputs through it, where it has ``watch`` and ``play_back``.
 
     A check that fails is a fault that was seen; checks that pass do not show that the claim holds. Raises whatever the
-    system raises.
+    system raises, and ValueError as ``run_once``.
     """
     system: Any = runner
-    try:
-        seen = system.watch(seed) if hasattr(system, "watch") else watched(runner.run(False, seed))
-    except ValueError:  # Also the words of an adapter on a training that it cannot watch.
-        raise
-    except Exception as error:
-        error.add_note(f"raised in the watched run, seed {seed}")
-        raise
-    found = tuple(seen.results)
+    if not hasattr(system, "watch"):
+        found = watched(run_once(runner, False, seed, where="the watched run")).results
+    else:
+        try:
+            found = system.watch(seed).results
+        except ValueError:  # Also the words of an adapter on a training that it cannot watch.
+            raise
+        except Exception as error:
+            error.add_note(f"raised in the watched run, seed {seed}")
+            raise
     if not hasattr(system, "play_back"):
         return Watched(results=found)
     try:
-        played = tuple(system.play_back(seed).results().results)
+        played = system.play_back(seed).results().results
     except ValueError as error:
         played = (PLAYED.skipped(str(error)),)
     return Watched(results=(*found, *played))

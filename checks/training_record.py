@@ -62,9 +62,13 @@ class Release:
             raise ValueError(f"clip_norm of step {self.step} must be > 0 and finite, got {self.clip_norm}")
         if not 0 <= self.noise_multiplier < math.inf:
             raise ValueError(f"noise_multiplier of step {self.step} must be >= 0, got {self.noise_multiplier}")
-        for name in ("received", "expected", "rest", "direction"):
+        for name in ("released", "received", "expected", "rest", "direction"):
             one = getattr(self, name)
-            if one is not None and one.shape != self.released.shape:
+            if one is None and name != "released":
+                continue
+            if not isinstance(one, Tensor):
+                raise ValueError(f"{name} of step {self.step} must be a tensor (d,), got {type(one).__name__}")
+            if one.shape != self.released.shape:
                 raise ValueError(f"{name} of step {self.step} must have shape {tuple(self.released.shape)}")
 
     @property
@@ -147,6 +151,14 @@ class TrainingRecord:
     moved: tuple[Movement, ...] | None = None
     steps: int | None = None
     remarks: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for one in self.releases:
+            if one.released.shape != (self.layout.dim,):
+                raise ValueError(
+                    f"released of step {one.step} must have shape ({self.layout.dim},), as the layout has, got "
+                    f"{tuple(one.released.shape)}"
+                )
 
     @property
     def accounted_steps(self) -> list[tuple[float, float]]:

@@ -28,7 +28,7 @@ app = typer.Typer(
 
 app.command()(init_command.init)
 app.command()(audit_command.audit)
-app.command()(audit_command.probe)
+app.command()(audit_command.watch)
 app.command()(gate_command.compare)
 app.command()(gate_command.gate)
 

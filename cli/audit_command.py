@@ -1,4 +1,4 @@
-"""Define the command ``audit`` (scores, functions and systems), and ``probe``, which runs the checks of a system."""
+"""Define the command ``audit`` (scores, functions and systems), and ``watch``, which runs the checks of a system."""
 
 from pathlib import Path
 from typing import Annotated
@@ -134,13 +134,13 @@ System = Annotated[
 ]
 
 
-def probe(
+def watch(
     target: System,
     seed: Annotated[int, _option(min=0, help="Seed of the watched run and of the plays.")] = 0,
     json: Json = False,
 ) -> None:
     """Watch one run of a system and play frozen inputs through it; exit code 10 if a check fails."""
     with reported_errors():
-        from .system_run import carry_out_probe
+        from .system_run import carry_out_watch
 
-        raise typer.Exit(carry_out_probe(target, seed=seed, as_json=json))
+        raise typer.Exit(carry_out_watch(target, seed=seed, as_json=json))

@@ -155,19 +155,21 @@ def _is_foreign(call: Callable[..., Any], error: Exception) -> bool:
     """Whether an error comes from a call of the user's own function, such as one that makes a system."""
     inside = error.__traceback__.tb_next if error.__traceback__ is not None else None
     place = getattr(call, "__code__", None) if inside is None else inside.tb_frame.f_code
-    package = Path(__file__).resolve().parents[1]
-    return place is None or not Path(place.co_filename).resolve().is_relative_to(package)
+    return place is None or not _is_own(place.co_filename)
+
+
+def _is_own(file: str) -> bool:
+    """Whether a file of code is one of this package."""
+    return Path(file).resolve().is_relative_to(Path(__file__).resolve().parents[1])
 
 
 def _fail_in_mechanism(target: str, error: Exception) -> NoReturn:
-    """Print the error as Python does, with the frames below the call of the mechanism only, and exit with code 1."""
-    from ..audit.mechanism import trial_stream
-
+    """Print the error as Python does, with the frames of the user's code only, and exit with code 1."""
     shown = traceback.TracebackException.from_exception(error)
     link: traceback.TracebackException | None = shown
     while link is not None:
-        ours = [n for n, frame in enumerate(link.stack, start=1) if frame.filename == trial_stream.__file__]
-        del link.stack[: max(ours, default=0)]
+        foreign = [n for n, frame in enumerate(link.stack) if not _is_own(frame.filename)]
+        del link.stack[: min(foreign, default=0)]
         link = link.__cause__ or link.__context__
     fail(f"cannot audit {target}, because it raised an exception:", *"".join(shown.format()).splitlines(), code=1)
 

@@ -196,16 +196,16 @@ class SystemFixture:
     note_verdict: Callable[[str], None]
 
     def __call__(self, system: "Runner", *, replicas: bool = True, seed: int = 0, **options: Any) -> "Finding | None":
-        """Probe ``system``, and judge its claim by replicas, whose finding is returned.
+        """Watch ``system``, and judge its claim by replicas, whose finding is returned.
 
         ``replicas=False`` leaves the audit out, and returns None; ``options`` are those of ``fedassay.audit_replicas``.
         """
         __tracebackhide__ = True
         from ..adapters.replicas import audit_replicas
-        from ..adapters.runner import probe
+        from ..adapters.runner import watch
         from ..suites.results.outcome import judge_finding
 
-        results = probe(system, seed=seed)
+        results = watch(system, seed=seed)
         if results.failed:
             names = ", ".join(dict.fromkeys(one.name for one in results.failed))
             self.note_verdict(f"FAIL: implementation checks failed: {names}")

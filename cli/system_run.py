@@ -1,4 +1,4 @@
-"""Carry out ``fedassay probe``, and ``fedassay audit`` on a foreign system: a runner, or a function that makes one."""
+"""Carry out ``fedassay watch``, and ``fedassay audit`` on a foreign system: a runner, or a function that makes one."""
 
 import inspect
 import json
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..adapters.replicas import audit_replicas, plan_replicas
-from ..adapters.runner import Runner, is_runner, probe
+from ..adapters.runner import Runner, is_runner, watch
 from ..adapters.target import find_object
 from ..audit.wording import counted
 from ..checks.watched_run import Watched
@@ -30,17 +30,17 @@ def find_system(target: str) -> Runner | None:
     return made if is_runner(made) else None
 
 
-def carry_out_probe(target: str, *, seed: int, as_json: bool) -> int:
+def carry_out_watch(target: str, *, seed: int, as_json: bool) -> int:
     """Check a system, print the results, and return the exit code. Raises ConfigError for a target that is none."""
     if ":" not in target:
-        raise ConfigError(f"cannot probe {target!r}: the target must be package.module:name or path/to/file.py:name")
+        raise ConfigError(f"cannot watch {target!r}: the target must be package.module:name or path/to/file.py:name")
     system = find_system(target)
     if system is None:
         raise ConfigError(
             f"{target} must be a system with run, claim, law and replayable, such as Training of "
             "fedassay.adapters.opacus, or a function without arguments that returns one"
         )
-    results = with_config_errors(target, lambda: probe(system, seed=seed))
+    results = with_config_errors(target, lambda: watch(system, seed=seed))
     looked = any(one.passed for one in results.results)
     code = FAIL if results.failed else OK if looked else INCONCLUSIVE
     for line in _printed(target, results, code, as_json=as_json):

@@ -121,12 +121,11 @@ def test_a_law_of_ones_own_stands_in_for_a_wrapper():
     assert app.claim.parameters["noise_multiplier"] == pytest.approx(1.0)
 
 
-def test_equal_seeds_give_equal_runs_other_noise_changes_noise_alone_and_generators_are_restored():
+def test_equal_seeds_give_equal_runs_and_generators_are_restored():
     app, before = App(server(), client()), global_states()
-    one, again, noised = app.run(seed=3), app.run(seed=3), app.run(seed=3, noise=1)
+    one, again, other = app.run(seed=3), app.run(seed=3), app.run(seed=4)
     assert equal_releases(one, again)
-    assert not equal_releases(one, noised)
-    assert one.releases[0].expected.allclose(noised.releases[0].expected)
+    assert not equal_releases(one, other)
     assert app.replayable
     assert before == global_states()
 

@@ -33,7 +33,7 @@ class GaussianRunner:
     def law(self):
         return GaussianLaw(clip_norm=1.0, scale=1.0, noise_std=NOISE, rate=RATE)
 
-    def run(self, member=False, seed=0, *, noise=0, plant=None):
+    def run(self, member=False, seed=0, *, plant=None):
         rng = np.random.default_rng(seed)
         if self.fails >= 0 and seed % 10 == self.fails:
             raise RuntimeError("out of memory")

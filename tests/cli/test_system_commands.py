@@ -1,4 +1,4 @@
-"""``fedassay probe`` and ``fedassay audit`` on systems, and the fixture ``fedassay_system``."""
+"""``fedassay watch`` and ``fedassay audit`` on systems, and the fixture ``fedassay_system``."""
 
 import json
 
@@ -15,11 +15,19 @@ number = 3
 
 
 class Empty(GaussianRunner):
-    def run(self, member=False, seed=0, *, noise=0, plant=None):
+    def run(self, member=False, seed=0, *, plant=None):
         return replace(super().run(member, seed), releases=())
 
 
 empty = Empty()
+
+
+class Silent(GaussianRunner):
+    def run(self, member=False, seed=0, *, plant=None):
+        pass
+
+
+silent = Silent()
 
 
 def unread():
@@ -50,24 +58,24 @@ def target(tmp_path):
 
 
 def test_a_correct_system_passes_and_a_tenth_of_the_noise_fails(say, target):
-    passed = say("probe", target("correct"))
+    passed = say("watch", target("correct"))
     assert passed.exit_code == 0
     assert "gate   OK" in passed.output
-    failed = say("probe", target("quiet"))
+    failed = say("watch", target("quiet"))
     assert failed.exit_code == 10
     assert "FAILED: noise scale" in failed.output
     assert "gate   FAIL: implementation checks failed: noise scale" in failed.output
-    assert say("probe", target("made")).exit_code == 0
+    assert say("watch", target("made")).exit_code == 0
 
 
 def test_a_run_in_which_no_check_could_look_is_not_ok(say, target):
-    done = say("probe", target("empty"))
+    done = say("watch", target("empty"))
     assert done.exit_code == 11
     assert "INCONCLUSIVE: no check could look at anything" in done.output
 
 
-def test_the_results_of_a_probe_as_json(say, target):
-    facts = json.loads(say("probe", target("quiet"), "--json").output)
+def test_the_results_of_a_watched_run_as_json(say, target):
+    facts = json.loads(say("watch", target("quiet"), "--json").output)
     assert facts["exit_code"] == 10
     assert [one["name"] for one in facts["checks"] if one["passed"] is False] == ["noise scale"]
 
@@ -85,10 +93,12 @@ def test_an_audit_of_a_system_takes_its_claim_and_the_planned_runs(say, target, 
 
 def test_wrong_targets_and_options_are_told(say, target):
     for words, message in (
-        (("probe", target("number")), "must be a system with run, claim, law and replayable"),
-        (("probe", target("nothing")), "must be a system with run, claim, law and replayable"),
-        (("probe", target("missing")), "has no function or system 'missing'; it has: "),
-        (("probe", "nowhere"), "cannot probe 'nowhere'"),
+        (("watch", target("number")), "must be a system with run, claim, law and replayable"),
+        (("watch", target("nothing")), "must be a system with run, claim, law and replayable"),
+        (("watch", target("missing")), "has no function or system 'missing'; it has: "),
+        (("watch", target("silent")), "run of Silent must return a TrainingRecord, got NoneType"),
+        (("audit", target("silent")), "run of Silent must return a TrainingRecord, got NoneType"),
+        (("watch", "nowhere"), "cannot watch 'nowhere'"),
         (("audit", target("correct"), "--trials", "20"), "--trials can be given only with a mechanism"),
         (("audit", target("correct"), "--unit", "client"), "--unit can be given only with a file of scores or"),
         (("audit", target("correct"), "--delta", "0.1"), "leave out --delta"),
@@ -105,10 +115,10 @@ def test_an_exception_of_the_system_names_the_run(say, target):
     assert refused.exit_code == 1
     assert "RuntimeError: out of memory" in refused.output
     assert "raised in run" in refused.output
-    probed = say("probe", target("fails"))
-    assert probed.exit_code == 1
-    assert "RuntimeError: out of memory" in probed.output
-    assert "raised in the watched run" in probed.output
+    watched = say("watch", target("fails"))
+    assert watched.exit_code == 1
+    assert "RuntimeError: out of memory" in watched.output
+    assert "raised in the watched run" in watched.output
 
 
 @pytest.mark.simulations
@@ -124,14 +134,14 @@ def test_the_fixture_fails_a_test_unless_checks_pass_and_the_claim_is_not_refute
 
 
 def test_the_systems_of_a_module_are_listed_and_its_numbers_are_not(say, target):
-    printed = say("probe", target("corect"))
+    printed = say("watch", target("corect"))
     assert printed.exit_code == 2
     assert "it has: correct, " in printed.output
     assert "quiet" in printed.output
     assert "number" not in printed.output.split("it has")[1]
 
 
-@pytest.mark.parametrize("command", ["probe", "audit"])
+@pytest.mark.parametrize("command", ["watch", "audit"])
 def test_an_error_of_the_operating_system_in_a_factory_is_one_of_the_users_code(say, target, command):
     printed = say(command, target("unread"))
     assert printed.exit_code == 1
