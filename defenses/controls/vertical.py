@@ -136,7 +136,7 @@ class ControlLabelBinaryFormula(Control, LabelRandomisedResponse):
     """
 
     def bug(self, correct: VerticalPrepared, plan: VerticalPlan) -> dict[str, object]:
-        classes, each = plan.network.classes, self.each_of(plan.epochs if self.redraw else 1)
+        classes, each = plan.network.classes, self.each_of(self.releases(plan))
         kept = 1 / (1 + math.exp(-each))
         channel = torch.full((classes, classes), (1 - kept) / (classes - 1), dtype=torch.float64)
         return {"channel": channel.fill_diagonal_(kept)}
@@ -177,7 +177,7 @@ class ControlLabelFlipsHalved(Control, LabelRandomisedResponse):
 
     def bug(self, correct: VerticalPrepared, plan: VerticalPlan) -> dict[str, object]:
         classes = plan.network.classes
-        right = response_channel(self.each_of(plan.epochs if self.redraw else 1), classes)
+        right = response_channel(self.each_of(self.releases(plan)), classes)
         return {"channel": (right + torch.eye(classes, dtype=right.dtype)) / 2}
 
 
@@ -191,7 +191,7 @@ class ControlLabelLaplaceOne(Control, LabelLaplace):
     """
 
     def bug(self, correct: VerticalPrepared, plan: VerticalPlan) -> dict[str, object]:
-        return {"scale": 1 / self.each_of(plan.epochs if self.redraw else 1)}
+        return {"scale": 1 / self.each_of(self.releases(plan))}
 
 
 class ControlLabelsRedrawn(Control, LabelRandomisedResponse):

@@ -201,7 +201,8 @@ class SecureBlocks:
 
     def received(self) -> Message:
         """Return what ``channel`` returns for the whole cohort."""
-        assert self.total is not None
+        if self.total is None:
+            raise ValueError("received must be called after add, because a cohort without a block has no sum")
         return self.protection.summed(self.total, self.survived)
 
 

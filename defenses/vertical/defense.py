@@ -14,21 +14,21 @@ State the claims of defenses of a vertical federation: about one label, and abou
 from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot as one_hot_of
 
-from ...audit.claim import Adjacency, Claim, Unit, Value
-from ...audit.curve import Curve
+from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY, Observer
 from ...fl.laws import clip
 from ...fl.streams import normal, uniform
-from ...fl.vertical.protection import Noise, VerticalContext, VerticalLaw, VerticalPlan, VerticalProtection
+from ...fl.vertical.protection import Noise, Noised, VerticalContext, VerticalLaw, VerticalPlan, VerticalProtection
 from ..accounting.pure import BASIC_COMPOSITION, EXACT_COMPOSITION, each_of
-from ..accounting.spending import Spending, pure_spending
-from ..defense import DefensePart, check_delta, check_epsilon
+from ..accounting.spending import Participations, Spending, gaussian_spending, pure_spending
+from ..defense import DefensePart, check_delta, check_epsilon, check_flag
 from ..randomisers.categories.grr import GRR
 
 
@@ -92,6 +92,13 @@ def through(channel: Tensor, values: Tensor, rng: np.random.Generator) -> Tensor
     return (point >= bounds[values]).sum(-1)
 
 
+def targets_of(context: VerticalContext) -> Tensor:
+    """Return the one-hot labels on which a step trains; raise ValueError where the step has none."""
+    if context.targets is None:
+        raise ValueError("the context of a step must hold the targets, because the hook reads them, got None")
+    return context.targets
+
+
 def response_channel(epsilon: float, classes: int) -> Tensor:
     """Return the table ``(classes, classes)`` of k-ary randomised response (Kairouz et al. 2016, equation 3)."""
     randomiser = GRR(epsilon=epsilon, domain=classes)
@@ -129,8 +136,76 @@ MOST = 300.0
 """Largest epsilon of one release: a larger one hides nothing."""
 
 
+ONE_PARTY = "a person's columns at one party"
+"""The part of a claim about columns where several passive parties hold some."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class PureVerticalDefense(VerticalDefense, ABC):
+class ClaimingVerticalDefense(VerticalDefense, ABC):
+    """A base class of defenses that have a budget of all releases about one person together, and claim it.
+
+    Args:
+        epsilon: of the budget; its delta is 0 unless a subclass has one.
+    """
+
+    epsilon: float = 4.0
+
+    @property
+    def delta(self) -> float:
+        """The delta of the budget."""
+        return 0.0
+
+    def stated(
+        self,
+        plan: VerticalPlan,
+        protection: VerticalProtection,
+        law: VerticalLaw,
+        *,
+        observers: tuple[Observer, ...] = (PASSIVE_PARTY, FINAL_MODEL),
+        each: float | None = None,
+        releases: int = 1,
+        once: bool = False,
+        **words: Any,
+    ) -> VerticalPrepared:
+        """Return a protection with the claims of the budget over the whole training, which its ``law`` decides.
+
+        Noise on columns or embeddings: one person's columns at one passive party, against the active party. Each
+        passive party protects its own columns and trusts no other party. Where there are several, the claim names its
+        part: all columns of a person together have the sum of the parties' privacy losses.
+
+        Any other noise: one person's label, once per observer. The first observer is a passive party, the second one
+        the public, which receives the final models of all parties. What both see is computed from the randomised labels
+        alone, so that the claims have the same epsilon; they are two because no observer of a vertical federation sees
+        all that another one sees. The active party holds the labels itself.
+
+        Args:
+            observers: of a label, those against whom it is claimed.
+            each: the epsilon of one of the ``releases`` of an epoch, by which the epochs' spending is computed; where
+                it is left out, that is computed from the claim's curve.
+            once: whether the first epoch alone releases anything.
+            words: mechanism, parameters, accountant, source and curve of the claim.
+        """
+        shared: dict[str, Any] = {"unit": Unit.LABEL, "trust": "the party with the labels"}
+        if law.noised in (Noised.COLUMNS, Noised.EMBEDDINGS):
+            part, observers = "joint" if plan.network.passive == 1 else ONE_PARTY, (ACTIVE_PARTY,)
+            shared = {"unit": Unit.SAMPLE, "trust": "each passive party for itself", "part": part}
+        shared |= {"adjacency": Adjacency.REPLACE_ONE, "sampling": "none assumed: batches are public"}
+        shared |= {"epsilon": self.epsilon, "delta": self.delta, "rounds": plan.epochs, "dp_model": "local", **words}
+        claims = tuple(Claim(observer=observer, **shared) for observer in observers)
+        epochs: Participations = (lambda epochs: 1) if once else int
+        spending: dict[str, Spending] = {}
+        for claim in claims:
+            if each is not None:
+                spending |= pure_spending(claim, each=each, releases=releases, participations=epochs)
+            elif claim.curve is not None:
+                spending |= gaussian_spending(claim, epochs)
+        return VerticalPrepared(
+            protection=protection, claims=claims, laws={claim.claim_id: law for claim in claims}, spending=spending
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PureVerticalDefense(ClaimingVerticalDefense, ABC):
     """A base class of defenses whose releases each have a pure epsilon.
 
     At delta 0 all releases get equal parts of the claimed epsilon; at another delta each may spend what exact
@@ -140,7 +215,6 @@ class PureVerticalDefense(VerticalDefense, ABC):
         epsilon, delta: the budget of all releases about one person together.
     """
 
-    epsilon: float = 4.0
     delta: float = 0.0
 
     def __post_init__(self) -> None:
@@ -168,96 +242,21 @@ class PureVerticalDefense(VerticalDefense, ABC):
             )
         return each
 
-    def spent(
-        self, claims: tuple[Claim, ...], *, each: float, releases: int = 1, once: bool = False
-    ) -> dict[str, Spending]:
-        """Return, by the claims' ids, the epsilon of the first epochs: ``releases`` of epsilon ``each`` in every epoch,
-        or in the first one alone.
-        """
-        found: dict[str, Spending] = {}
-        for claim in claims:
-            found |= pure_spending(
-                claim, each=each, releases=releases, participations=(lambda epochs: 1) if once else int
-            )
-        return found
 
+@dataclass(frozen=True, kw_only=True)
+class DrawnLabels(PureVerticalDefense, ABC):
+    """A base class of defenses that release each label once, or once in every epoch with a new draw.
 
-LABEL_OBSERVERS = (PASSIVE_PARTY, FINAL_MODEL)
-ONE_PARTY = "a person's columns at one party"
-"""The part of a claim about columns where several passive parties hold some."""
-
-
-def label_claims(
-    plan: VerticalPlan,
-    *,
-    epsilon: float,
-    delta: float,
-    mechanism: str,
-    parameters: Mapping[str, Value],
-    accountant: str,
-    source: str,
-    curve: Curve | None = None,
-    observers: tuple[Observer, ...] = LABEL_OBSERVERS,
-) -> tuple[Claim, ...]:
-    """Return the claims that one person's label has (epsilon, delta)-DP over the whole training, one per observer.
-
-    The first observer is a passive party, the second one the public, which receives the final models of all parties.
-    What both see is computed from the randomised labels alone, so that the claims have the same epsilon; they are two
-    because no observer of a vertical federation sees all that another one sees. The active party holds the labels
-    itself.
+    Args:
+        redraw: whether labels are drawn anew in every epoch.
     """
-    return tuple(
-        Claim(
-            epsilon=epsilon,
-            delta=delta,
-            unit=Unit.LABEL,
-            adjacency=Adjacency.REPLACE_ONE,
-            observer=observer,
-            rounds=plan.epochs,
-            dp_model="local",
-            mechanism=mechanism,
-            parameters=parameters,
-            accountant=accountant,
-            sampling="none assumed: batches are public",
-            trust="the party with the labels",
-            source=source,
-            curve=curve,
-        )
-        for observer in observers
-    )
 
+    redraw: bool = False
 
-def columns_claim(
-    plan: VerticalPlan,
-    *,
-    epsilon: float,
-    delta: float,
-    mechanism: str,
-    parameters: Mapping[str, Value],
-    accountant: str,
-    source: str,
-    curve: Curve | None = None,
-) -> Claim:
-    """Return the claim that one person's columns at one passive party have (epsilon, delta)-DP over the whole training,
-    against the active party.
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_flag("redraw", self.redraw)
 
-    Each passive party protects its own columns and trusts no other party. Where there are several, the claim names its
-    part: all columns of a person together have the sum of the parties' privacy losses.
-    """
-    return Claim(
-        epsilon=epsilon,
-        delta=delta,
-        unit=Unit.SAMPLE,
-        adjacency=Adjacency.REPLACE_ONE,
-        observer=ACTIVE_PARTY,
-        rounds=plan.epochs,
-        dp_model="local",
-        mechanism=mechanism,
-        parameters=parameters,
-        accountant=accountant,
-        sampling="none assumed: batches are public",
-        trust="each passive party for itself",
-        source=source,
-        part="joint" if plan.network.passive == 1 else ONE_PARTY,
-        curve=curve,
-    )
+    def releases(self, plan: VerticalPlan) -> int:
+        """Return how often the training draws each label."""
+        return plan.epochs if self.redraw else 1

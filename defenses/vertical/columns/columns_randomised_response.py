@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ....fl.fields import check_count
 from ....fl.vertical.protection import Noised, VerticalLaw, VerticalPlan, VerticalProtection
-from ..defense import PureVerticalDefense, VerticalPrepared, columns_claim, response_channel, through
+from ..defense import PureVerticalDefense, VerticalPrepared, response_channel, through
 
 MOST_BUCKETS = 1000
 """Most values of a number: a table of their number squared is computed, and a row of it for each number."""
@@ -76,22 +76,18 @@ class ColumnsRandomisedResponse(PureVerticalDefense):
     def prepare(self, plan: VerticalPlan) -> VerticalPrepared:
         widths = plan.network.widths[: plan.network.passive]
         each = [self.each_of(width) for width in widths]
-        claim = columns_claim(
+        low, high = map(float, self.bounds)
+        return self.stated(
             plan,
-            epsilon=self.epsilon,
-            delta=self.delta,
+            BucketProtection(epsilons=tuple(each), buckets=self.buckets, low=low, high=high),
+            VerticalLaw(noised=Noised.COLUMNS, channel=response_channel(each[0], self.buckets), releases=1),
             mechanism="randomised response on the buckets of columns",
             parameters={"numbers": max(widths), "number_epsilon": min(each), "buckets": self.buckets},
             accountant=self.accountant,
             source="Kairouz et al. 2016, equation 3; buckets of columns: Tian et al. 2023",
-        )
-        low, high = map(float, self.bounds)
-        law = VerticalLaw(noised=Noised.COLUMNS, channel=response_channel(each[0], self.buckets), releases=1)
-        return VerticalPrepared(
-            protection=BucketProtection(epsilons=tuple(each), buckets=self.buckets, low=low, high=high),
-            claims=(claim,),
-            laws={claim.claim_id: law},
-            spending=self.spent((claim,), each=each[0], releases=widths[0], once=True),
+            each=each[0],
+            releases=widths[0],
+            once=True,
         )
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ....fl.vertical.protection import Noised, VerticalContext, VerticalLaw, VerticalPlan, VerticalProtection
 from ...defense import check_flag
-from ..defense import PureVerticalDefense, VerticalPrepared, columns_claim, response_channel, through
+from ..defense import PureVerticalDefense, VerticalPrepared, response_channel, through
 from .protection import check_frozen, embedding_releases
 
 
@@ -66,20 +66,16 @@ class EmbeddingBits(PureVerticalDefense):
         check_frozen(plan)
         releases, bits = embedding_releases(plan, sends_once=self.sends_once), plan.network.embedding
         each = self.each_of(bits * releases)
-        claim = columns_claim(
+        channel = response_channel(each, 2)
+        return self.stated(
             plan,
-            epsilon=self.epsilon,
-            delta=self.delta,
+            EmbeddingBitsProtection(channel=channel, sends_once=self.sends_once),
+            VerticalLaw(noised=Noised.EMBEDDINGS, channel=channel, releases=releases),
             mechanism="randomised response on the signs of embeddings",
             parameters={"bits": bits, "bit_epsilon": each, "releases": releases},
             accountant=self.accountant,
             source="Warner 1965; Kairouz et al. 2016, equation 3",
-        )
-        channel = response_channel(each, 2)
-        law = VerticalLaw(noised=Noised.EMBEDDINGS, channel=channel, releases=releases)
-        return VerticalPrepared(
-            protection=EmbeddingBitsProtection(channel=channel, sends_once=self.sends_once),
-            claims=(claim,),
-            laws={claim.claim_id: law},
-            spending=self.spent((claim,), each=each, releases=bits, once=self.sends_once),
+            each=each,
+            releases=bits,
+            once=self.sends_once,
         )

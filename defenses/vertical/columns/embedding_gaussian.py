@@ -6,14 +6,13 @@ from ....audit.claim import Value
 from ....fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalPlan
 from ...accounting.accountant import ANALYTIC_GAUSSIAN
 from ...accounting.gaussian import gaussian_curve, gaussian_noise
-from ...accounting.spending import gaussian_spending
 from ...defense import check_bound, check_budget, check_flag
-from ..defense import VerticalDefense, VerticalPrepared, columns_claim
+from ..defense import ClaimingVerticalDefense, VerticalPrepared
 from .protection import NoisedEmbeddingProtection, check_frozen, embedding_releases
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingGaussian(VerticalDefense):
+class EmbeddingGaussian(ClaimingVerticalDefense):
     """A defense of the passive parties' columns: Gaussian noise on clipped embeddings.
 
     The claim: one person's columns at one passive party, replaced by any others, over the whole training, against the
@@ -38,7 +37,6 @@ class EmbeddingGaussian(VerticalDefense):
         ValueError: for trained bottom models without ``bottom_clip`` or with ``sends_once``.
     """
 
-    epsilon: float = 4.0
     delta: float = 1e-5
     clip_norm: float = 1.0
     sends_once: bool = False
@@ -61,29 +59,25 @@ class EmbeddingGaussian(VerticalDefense):
         noise = gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=releases)
         scale, bottom_std = noise * 2 * self.clip_norm, noise * 2 * (bottom or 0.0)
         more: dict[str, Value] = {} if bottom is None else {"bottom_clip": bottom, "bottom_std": bottom_std}
-        claim = columns_claim(
+        protection = NoisedEmbeddingProtection(
+            noise=Noise.GAUSSIAN,
+            scale=scale,
+            clip_norm=self.clip_norm,
+            sends_once=self.sends_once,
+            bottom_clip=bottom,
+            bottom_std=bottom_std,
+        )
+        law = VerticalLaw(
+            noised=Noised.EMBEDDINGS, noise=Noise.GAUSSIAN, scale=scale, clip=self.clip_norm, releases=sends
+        )
+        return self.stated(
             plan,
-            epsilon=self.epsilon,
-            delta=self.delta,
+            protection,
+            law,
             mechanism="Gaussian noise on clipped embeddings" + (", bottom models by DP-SGD" if bottom else ""),
             parameters={"scale": scale, "clip_norm": self.clip_norm, "releases": sends, **more},
             accountant=ANALYTIC_GAUSSIAN,
             source="Balle and Wang 2018, Theorem 8" + ("; Abadi et al. 2016, Algorithm 1" if bottom else ""),
             curve=gaussian_curve(noise=noise, releases=releases),
-        )
-        law = VerticalLaw(
-            noised=Noised.EMBEDDINGS, noise=Noise.GAUSSIAN, scale=scale, clip=self.clip_norm, releases=sends
-        )
-        return VerticalPrepared(
-            protection=NoisedEmbeddingProtection(
-                noise=Noise.GAUSSIAN,
-                scale=scale,
-                clip_norm=self.clip_norm,
-                sends_once=self.sends_once,
-                bottom_clip=bottom,
-                bottom_std=bottom_std,
-            ),
-            claims=(claim,),
-            laws={claim.claim_id: law},
-            spending=gaussian_spending(claim, (lambda epochs: 1) if self.sends_once else int),
+            once=self.sends_once,
         )

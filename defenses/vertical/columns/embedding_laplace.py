@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ....fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalPlan
 from ...defense import check_bound, check_flag
-from ..defense import PureVerticalDefense, VerticalPrepared, columns_claim
+from ..defense import PureVerticalDefense, VerticalPrepared
 from .protection import NoisedEmbeddingProtection, check_frozen, embedding_releases
 
 
@@ -41,23 +41,20 @@ class EmbeddingLaplace(PureVerticalDefense):
         releases = embedding_releases(plan, sends_once=self.sends_once)
         each = self.each_of(releases)
         scale = 2 * self.clip_norm / each
-        claim = columns_claim(
-            plan,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            mechanism="Laplace noise on clipped embeddings",
-            parameters={"scale": scale, "clip_norm": self.clip_norm, "releases": releases},
-            accountant=self.accountant,
-            source="Dwork, McSherry, Nissim, Smith 2006, Theorem 1",
+        protection = NoisedEmbeddingProtection(
+            noise=Noise.LAPLACE, scale=scale, clip_norm=self.clip_norm, sends_once=self.sends_once
         )
         law = VerticalLaw(
             noised=Noised.EMBEDDINGS, noise=Noise.LAPLACE, scale=scale, clip=self.clip_norm, releases=releases
         )
-        return VerticalPrepared(
-            protection=NoisedEmbeddingProtection(
-                noise=Noise.LAPLACE, scale=scale, clip_norm=self.clip_norm, sends_once=self.sends_once
-            ),
-            claims=(claim,),
-            laws={claim.claim_id: law},
-            spending=self.spent((claim,), each=each, once=self.sends_once),
+        return self.stated(
+            plan,
+            protection,
+            law,
+            mechanism="Laplace noise on clipped embeddings",
+            parameters={"scale": scale, "clip_norm": self.clip_norm, "releases": releases},
+            accountant=self.accountant,
+            source="Dwork, McSherry, Nissim, Smith 2006, Theorem 1",
+            each=each,
+            once=self.sends_once,
         )

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from ....audit.claim import Claim
 from ....audit.observer import PASSIVE_PARTY
 from ....fl.vertical.protection import Noise, Noised, VerticalContext, VerticalLaw, VerticalPlan, VerticalProtection
 from ...accounting.accountant import ANALYTIC_GAUSSIAN
 from ...accounting.gaussian import gaussian_curve, gaussian_noise
-from ...accounting.spending import Spending, gaussian_spending
 from ...defense import check_bound, check_budget, check_variant, provable
-from ..defense import LABEL_OBSERVERS, PureVerticalDefense, VerticalPrepared, check_noise, clipped, drawn, label_claims
+from ..defense import PureVerticalDefense, VerticalPrepared, check_noise, clipped, drawn
 
 ONE_LABEL = {Noise.GAUSSIAN: math.sqrt(2), Noise.LAPLACE: 2.0}
 """How far one label moves its person's gradient by the logits: in the L2 norm, and in the L1 norm."""
@@ -107,23 +105,16 @@ class LabelGradientNoise(PureVerticalDefense):
         noise, factor = Noise(self.noise), self._factor(plan.epochs)
         scale = factor * ONE_LABEL[noise]
         gaussian = noise is Noise.GAUSSIAN
-        claims = label_claims(
+        return self.stated(
             plan,
-            epsilon=self.epsilon,
-            delta=self.delta,
+            ResidualNoiseProtection(noise=noise, scale=scale),
+            VerticalLaw(noised=Noised.RESIDUALS, noise=noise, scale=scale, releases=plan.epochs),
             mechanism=f"{noise.value} noise on the gradients by the logits",
             parameters={"scale": scale, "sensitivity": ONE_LABEL[noise], "releases": plan.epochs},
             accountant=ANALYTIC_GAUSSIAN if gaussian else self.accountant,
             source="Balle and Wang 2018, Theorem 8" if gaussian else "Dwork, McSherry, Nissim, Smith 2006, Theorem 1",
             curve=gaussian_curve(noise=factor, releases=plan.epochs) if gaussian else None,
-            observers=LABEL_OBSERVERS,
-        )
-        law = VerticalLaw(noised=Noised.RESIDUALS, noise=noise, scale=scale, releases=plan.epochs)
-        return VerticalPrepared(
-            protection=ResidualNoiseProtection(noise=noise, scale=scale),
-            claims=claims,
-            laws={claim.claim_id: law for claim in claims},
-            spending=self._spending(claims, factor),
+            each=None if gaussian else 1 / factor,
         )
 
     def _published(self, plan: VerticalPlan) -> VerticalPrepared:
@@ -131,21 +122,16 @@ class LabelGradientNoise(PureVerticalDefense):
         scale = self._factor(1) * 2 * self.clip_norm
         # All gradients of a single step are sent before any model moves.
         shown = self.epsilon if plan.steps == 1 else math.inf
-        claims = label_claims(
+        law = VerticalLaw(noised=Noised.GRADIENTS, noise=noise, scale=scale, clip=self.clip_norm, releases=plan.epochs)
+        return self.stated(
             plan,
-            epsilon=self.epsilon,
-            delta=self.delta,
+            GradientNoiseProtection(noise=noise, scale=scale, clip_norm=self.clip_norm),
+            law,
             mechanism=f"{noise.value} noise on the gradients that are sent",
             parameters={"scale": scale, "clip_norm": self.clip_norm, **provable(shown, else_none=_NONE)},
             accountant="one message",
             source="Fu et al. 2024 (survey), section 4.1: Yang et al. 2022, Wang et al. 2020b",
             observers=(PASSIVE_PARTY,),
-        )
-        law = VerticalLaw(noised=Noised.GRADIENTS, noise=noise, scale=scale, clip=self.clip_norm, releases=plan.epochs)
-        return VerticalPrepared(
-            protection=GradientNoiseProtection(noise=noise, scale=scale, clip_norm=self.clip_norm),
-            claims=claims,
-            laws={claim.claim_id: law for claim in claims},
         )
 
     def _factor(self, releases: int) -> float:
@@ -153,11 +139,3 @@ class LabelGradientNoise(PureVerticalDefense):
         if self.noise == Noise.GAUSSIAN:
             return gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=releases)
         return 1 / self.each_of(releases)
-
-    def _spending(self, claims: tuple[Claim, ...], factor: float) -> dict[str, Spending]:
-        if self.noise == Noise.LAPLACE:
-            return self.spent(claims, each=1 / factor)
-        found: dict[str, Spending] = {}
-        for claim in claims:
-            found |= gaussian_spending(claim)
-        return found

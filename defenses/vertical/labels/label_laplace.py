@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from ....fl.vertical.protection import Noise, Noised, VerticalContext, VerticalLaw, VerticalPlan, VerticalProtection
-from ...defense import check_flag
-from ..defense import PureVerticalDefense, VerticalPrepared, drawn, label_claims
+from ..defense import DrawnLabels, VerticalPrepared, drawn, targets_of
 
 ONE_LABEL = 2.0
 """L1 distance between two one-hot labels."""
@@ -32,14 +31,14 @@ class LabelLaplaceProtection(VerticalProtection):
         return one_hot + drawn(Noise.LAPLACE, self.scale, tuple(one_hot.shape), rng)
 
     def residuals(self, values: Tensor, context: VerticalContext, rng: np.random.Generator) -> Tensor:
-        assert context.targets is not None
         # The hook receives predicted probabilities minus targets.
-        predicted = (values + context.targets).clamp(_LEAST, 1)
-        return predicted - posterior(context.targets, predicted, self.scale)
+        targets = targets_of(context)
+        predicted = (values + targets).clamp(_LEAST, 1)
+        return predicted - posterior(targets, predicted, self.scale)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelLaplace(PureVerticalDefense):
+class LabelLaplace(DrawnLabels):
     """A defense for label DP, ALIBI: noise Lap(2 / eps) on each number of a one-hot label, and then iterative Bayesian
     inference: a step trains on the posterior of the label, with the prediction of the current model as the prior.
 
@@ -54,31 +53,20 @@ class LabelLaplace(PureVerticalDefense):
         redraw: whether the noise is drawn anew in every epoch.
     """
 
-    redraw: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_flag("redraw", self.redraw)
-
     def prepare(self, plan: VerticalPlan) -> VerticalPrepared:
-        releases = plan.epochs if self.redraw else 1
+        releases = self.releases(plan)
         each = self.each_of(releases)
         scale = ONE_LABEL / each
-        claims = label_claims(
+        return self.stated(
             plan,
-            epsilon=self.epsilon,
-            delta=self.delta,
+            LabelLaplaceProtection(scale=scale, redraws=self.redraw),
+            VerticalLaw(noised=Noised.TARGETS, noise=Noise.LAPLACE, scale=scale, releases=releases),
             mechanism="Laplace noise on one-hot labels",
             parameters={"scale": scale, "label_epsilon": each, "releases": releases},
             accountant=self.accountant,
             source="Malek et al. 2021 (ALIBI); Dwork, McSherry, Nissim, Smith 2006, Theorem 1",
-        )
-        law = VerticalLaw(noised=Noised.TARGETS, noise=Noise.LAPLACE, scale=scale, releases=releases)
-        return VerticalPrepared(
-            protection=LabelLaplaceProtection(scale=scale, redraws=self.redraw),
-            claims=claims,
-            laws={claim.claim_id: law for claim in claims},
-            spending=self.spent(claims, each=each, once=not self.redraw),
+            each=each,
+            once=not self.redraw,
         )
 
 

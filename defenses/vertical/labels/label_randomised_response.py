@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 
 from ....fl.vertical.protection import Noised, VerticalLaw, VerticalPlan
-from ...defense import check_flag
-from ..defense import ChannelProtection, PureVerticalDefense, VerticalPrepared, label_claims, response_channel
+from ..defense import ChannelProtection, DrawnLabels, VerticalPrepared, response_channel
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelRandomisedResponse(PureVerticalDefense):
+class LabelRandomisedResponse(DrawnLabels):
     """A defense for label DP: the active party replaces each label, keeping it with probability e^eps / (e^eps + k - 1)
     and otherwise drawing one of the other k - 1 classes, and trains on the result as if it were the label.
 
@@ -22,29 +21,18 @@ class LabelRandomisedResponse(PureVerticalDefense):
         redraw: whether labels are drawn anew in every epoch.
     """
 
-    redraw: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_flag("redraw", self.redraw)
-
     def prepare(self, plan: VerticalPlan) -> VerticalPrepared:
-        classes, releases = plan.network.classes, plan.epochs if self.redraw else 1
+        classes, releases = plan.network.classes, self.releases(plan)
         each = self.each_of(releases)
-        claims = label_claims(
+        channel = response_channel(each, classes)
+        return self.stated(
             plan,
-            epsilon=self.epsilon,
-            delta=self.delta,
+            ChannelProtection(channel=channel, redraws=self.redraw),
+            VerticalLaw(noised=Noised.TARGETS, channel=channel, releases=releases),
             mechanism="randomised response on labels",
             parameters={"classes": classes, "label_epsilon": each, "releases": releases},
             accountant=self.accountant,
             source="Ghazi et al. 2021; Kairouz, Bonawitz, Ramage 2016, equation 3",
-        )
-        channel = response_channel(each, classes)
-        law = VerticalLaw(noised=Noised.TARGETS, channel=channel, releases=releases)
-        return VerticalPrepared(
-            protection=ChannelProtection(channel=channel, redraws=self.redraw),
-            claims=claims,
-            laws={claim.claim_id: law for claim in claims},
-            spending=self.spent(claims, each=each, once=not self.redraw),
+            each=each,
+            once=not self.redraw,
         )

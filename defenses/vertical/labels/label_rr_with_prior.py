@@ -11,13 +11,13 @@ from torch import Tensor
 
 from ....fl.vertical.protection import Noised, VerticalLaw, VerticalPlan
 from ...defense import check_epsilon
-from ..defense import MOST, ChannelProtection, VerticalDefense, VerticalPrepared, label_claims, response_channel
+from ..defense import MOST, ChannelProtection, ClaimingVerticalDefense, VerticalPrepared, response_channel
 
 _SUM = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelRRWithPrior(VerticalDefense):
+class LabelRRWithPrior(ClaimingVerticalDefense):
     """A defense for label DP that draws labels among the k likeliest classes of a public prior: RRWithPrior.
 
     A label among them is kept with probability e^eps / (e^eps + k - 1), and otherwise replaced by another of them; any
@@ -37,7 +37,6 @@ class LabelRRWithPrior(VerticalDefense):
         ValueError: for a prior of another number of classes.
     """
 
-    epsilon: float = 4.0
     prior: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
@@ -56,22 +55,17 @@ class LabelRRWithPrior(VerticalDefense):
         if len(prior) != classes:
             raise ValueError(f"prior must have one share per class, {classes} classes, got {len(prior)} shares")
         likely = likely_classes(prior, self.epsilon)
-        claims = label_claims(
+        channel = top_k_channel(likely, self.epsilon, classes)
+        return self.stated(
             plan,
-            epsilon=self.epsilon,
-            delta=0.0,
+            ChannelProtection(channel=channel),
+            VerticalLaw(noised=Noised.TARGETS, channel=channel, releases=1),
             mechanism="randomised response on labels among the likeliest classes of a public prior",
             parameters={"classes": classes, "likely": len(likely), "releases": 1},
             accountant="exact",
             source="Ghazi et al. 2021, Algorithms 1 and 2",
-        )
-        channel = top_k_channel(likely, self.epsilon, classes)
-        law = VerticalLaw(noised=Noised.TARGETS, channel=channel, releases=1)
-        return VerticalPrepared(
-            protection=ChannelProtection(channel=channel),
-            claims=claims,
-            laws={claim.claim_id: law for claim in claims},
-            spending={claim.claim_id: lambda epochs: self.epsilon for claim in claims},
+            each=self.epsilon,
+            once=True,
         )
 
 

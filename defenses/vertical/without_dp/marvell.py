@@ -11,7 +11,7 @@ from ....audit.arrays import FloatArray
 from ....fl.fields import check_positive
 from ....fl.streams import normal
 from ....fl.vertical.protection import VerticalContext, VerticalPlan, VerticalProtection
-from ..defense import VerticalDefense, VerticalPrepared
+from ..defense import VerticalDefense, VerticalPrepared, targets_of
 
 _GRID = 2000
 
@@ -36,8 +36,7 @@ class MarvellProtection(VerticalProtection):
     power: float
 
     def gradients(self, values: Tensor, party: int, context: VerticalContext, rng: np.random.Generator) -> Tensor:
-        assert context.targets is not None
-        positive = context.targets.argmax(-1) == 1
+        positive = targets_of(context).argmax(-1) == 1
         along = normal(rng, (*values.shape[:2], 1))
         across = normal(rng, tuple(values.shape))
         return torch.stack(

@@ -19,9 +19,10 @@ from fedassay.audit.observer import FINAL_MODEL, PASSIVE_PARTY
 from fedassay.defenses.accounting.pure import composed_epsilon
 from fedassay.defenses.vertical.defense import clipped
 from fedassay.defenses.vertical.labels.label_gradient_noise import LabelGradientNoise
-from fedassay.defenses.vertical.labels.label_laplace import LabelLaplace, posterior
+from fedassay.defenses.vertical.labels.label_laplace import LabelLaplace, LabelLaplaceProtection, posterior
 from fedassay.defenses.vertical.labels.label_randomised_response import LabelRandomisedResponse
 from fedassay.defenses.vertical.labels.label_rr_with_prior import LabelRRWithPrior, likely_classes
+from fedassay.defenses.vertical.without_dp.marvell import MarvellProtection
 from fedassay.fl.vertical.network import VerticalNetwork
 from fedassay.fl.vertical.protection import Noise, Noised
 from scipy.stats import chi2, kstest, laplace
@@ -386,3 +387,12 @@ def test_wrong_settings_are_refused():
         LabelGradientNoise(delta=0.0)
     with pytest.raises(ValueError, match="epsilon is too large"):
         LabelGradientNoise(epsilon=1e4).prepare(toy_vertical(LOGISTIC)[1])
+
+
+@pytest.mark.parametrize(
+    ("hook", "party"), [(LabelLaplaceProtection(scale=1.0).residuals, ()), (MarvellProtection(power=1.0).gradients, (0,))]
+)
+def test_a_hook_that_reads_targets_refuses_a_step_without_them(hook, party):
+    _, plan = toy_vertical(LOGISTIC)
+    with pytest.raises(ValueError, match="must hold the targets"):
+        hook(torch.zeros(1, 4, 3), *party, context_of(plan), np.random.default_rng(0))
