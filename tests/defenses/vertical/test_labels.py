@@ -390,7 +390,8 @@ def test_wrong_settings_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("hook", "party"), [(LabelLaplaceProtection(scale=1.0).residuals, ()), (MarvellProtection(power=1.0).gradients, (0,))]
+    ("hook", "party"),
+    [(LabelLaplaceProtection(scale=1.0).residuals, ()), (MarvellProtection(power=1.0).gradients, (0,))],
 )
 def test_a_hook_that_reads_targets_refuses_a_step_without_them(hook, party):
     _, plan = toy_vertical(LOGISTIC)
