@@ -15,12 +15,13 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import bdtrik
 
+from ..arrays import BoolArray
 from ..claim import Claim
 from ..curve import GaussianCurve, epsilon_from_mu, mu_from_epsilon
-from ..evidence import Guesses
+from ..evidence import CandidateScores, Design, Guesses, Setting
 from ..measurement import Measurement
 from .joint_point import best_bound
-from .one_run import epsilon_from_guesses, one_run
+from .one_run import epsilon_from_guesses, guess, one_run
 from .one_run_fdp import detectable_gaussian, mu_from_guesses, one_run_fdp, share_right
 
 # Geometric rather than even steps, because the best number of guesses may be a small share of the canaries.
@@ -94,6 +95,38 @@ def guesses_on(claim: Claim, canaries: int, *, alpha: float) -> dict[str, int]:
     names = one_run_estimators(claim)
     levels = {"epsilon": claim.epsilon, "delta": claim.delta, "alpha": alpha / len(names)}
     return {name: planned_guesses(canaries, gaussian=name == "one_run_fdp", **levels) for name in names}
+
+
+def measured_by_guesses(
+    claim: Claim,
+    scores: CandidateScores,
+    member: BoolArray,
+    *,
+    alpha: float,
+    rng: Callable[[], np.random.Generator],
+    witness: str,
+) -> Measurement:
+    """Guess as often as is planned for the claim, from one run's scores, which canaries it includes, and return the
+    largest lower bound on epsilon over all estimators, at a joint error rate ``alpha``.
+
+    ``member``: (m,), the coins; one half of the guesses is "in". ``rng``: makes each estimator's generator, which
+    breaks ties.
+    """
+    guesses = {}
+    for name, made in guesses_on(claim, len(scores.values), alpha=alpha).items():
+        guesses[name] = guess(scores, member, highest=made - made // 2, lowest=made // 2, rng=rng())
+    return read_guesses(claim, guesses, alpha=alpha, witness=witness)
+
+
+def best_of_guesses(claim: Claim, canaries: int, *, alpha: float) -> Measurement:
+    """Return the largest lower bound on epsilon that the planned number of guesses can give; it is reached if all
+    guesses are right.
+    """
+    setting = replace(Setting.claimed(claim), design=Design.ONE_RUN)
+    # No data are needed: the number of guesses is fixed, and all of them right is the best that can happen.
+    planned = guesses_on(claim, canaries, alpha=alpha)
+    right = {name: Guesses(made, made, canaries, setting) for name, made in planned.items()}
+    return read_guesses(claim, right, alpha=alpha, witness="all guesses right")
 
 
 def read_guesses(claim: Claim, guesses: Mapping[str, Guesses], *, alpha: float, witness: str) -> Measurement:

@@ -18,8 +18,7 @@ from ...attacks.attack import Undefined
 from ...audit.check import CheckResult
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.estimators.joint_point import best_bound
-from ...audit.estimators.one_run import guess
-from ...audit.estimators.one_run_claim import guesses_on, read_guesses
+from ...audit.estimators.one_run_claim import guesses_on, measured_by_guesses
 from ...audit.evidence import CandidateScores, Design, MembershipScores, Setting
 from ...audit.finding import Weakness, beyond_all
 from ...audit.measurement import Measurement
@@ -145,11 +144,7 @@ def measure_attack(
     values = np.concatenate([scores.member, scores.nonmember])
     coins = np.arange(len(values)) < len(scores.member)
     candidates = CandidateScores(values, scores.setting)
-    guesses = {
-        name: guess(candidates, coins, highest=made - made // 2, lowest=made // 2, rng=rng)
-        for name, made in guesses_on(claim, len(values), alpha=alpha).items()
-    }
-    measured = read_guesses(claim, guesses, alpha=alpha, witness=witness)
+    measured = measured_by_guesses(claim, candidates, coins, alpha=alpha, rng=lambda: rng, witness=witness)
     return replace(measured, witness=f"{witness}: {measured.right} of {measured.made} guesses right")
 
 

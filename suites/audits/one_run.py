@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,9 @@ from ...attacks.canary import CanarySetProjections
 from ...audit.arrays import BoolArray, FloatArray
 from ...audit.check import CheckResult
 from ...audit.claim import Adjacency, Unit
-from ...audit.estimators.one_run import guess
-from ...audit.estimators.one_run_claim import guesses_on, read_guesses
+from ...audit.estimators.one_run_claim import best_of_guesses, guesses_on, measured_by_guesses
 from ...audit.estimators.release_tests import BrokenRelease, release_scores
-from ...audit.evidence import CandidateScores, Design, Guesses, Projections, Setting
+from ...audit.evidence import CandidateScores, Design, Projections, Setting
 from ...audit.finding import Weakness
 from ...audit.measurement import Kind, Measurement
 from ...audit.parts import Spec
@@ -89,12 +89,9 @@ class OneRun(BlockMethod):
     def measure(self, audit: PlannedAudit, store: Store) -> Reading:
         (block,) = audit.blocks
         candidates, coins, _ = self._scored(audit, store)
-        guesses = {}
-        for estimator, made in guesses_planned(audit).items():
-            # Ties are broken by the same draws for every estimator; no score depends on the coins.
-            rng, fewer = Streams(block.seed).generator("guess ties"), made // 2
-            guesses[estimator] = guess(candidates, coins, highest=made - fewer, lowest=fewer, rng=rng)
-        measured = read_guesses(audit.claim, guesses, alpha=audit.alpha, witness=self._witness(audit))
+        # Ties are broken by the same draws for every estimator; no score depends on the coins.
+        ties, witness = partial(Streams(block.seed).generator, "guess ties"), self._witness(audit)
+        measured = measured_by_guesses(audit.claim, candidates, coins, alpha=audit.alpha, rng=ties, witness=witness)
         return Reading(measurement=measured, scores=candidates.against(coins))
 
     def measure_by(self, estimator: Spec, audit: PlannedAudit, store: Store) -> Reading:
@@ -200,28 +197,21 @@ def best_case(audit: PlannedAudit) -> Measurement:
     """Return the largest lower bound on epsilon that the planned number of guesses can give; it is reached if all
     guesses are right.
     """
-    claim, block = audit.claim, audit.blocks[0]
-    setting = Setting(
-        unit=claim.unit,
-        adjacency=claim.adjacency,
-        observer=claim.observer,
-        rounds=claim.rounds,
-        design=Design.ONE_RUN,
-    )
-    # No data are needed: the number of guesses is fixed, and all of them right is the best that can happen.
-    count = block.audit.canaries or 0
-    right = {name: Guesses(made, made, count, setting) for name, made in guesses_planned(audit).items()}
-    return read_guesses(claim, right, alpha=audit.alpha, witness="")
+    return best_of_guesses(audit.claim, _canaries(audit), alpha=audit.alpha)
 
 
 def guesses_planned(audit: PlannedAudit) -> dict[str, int]:
     """Return the number of guesses about the canaries for each estimator; the claim and the suite fix these numbers
     before any run.
     """
+    return guesses_on(audit.claim, _canaries(audit), alpha=audit.alpha)
+
+
+def _canaries(audit: PlannedAudit) -> int:
     canaries = audit.blocks[0].audit.canaries
     if canaries is None:
         raise ValueError("a one-run audit needs the number of canaries: set audit.canaries, got none")
-    return guesses_on(audit.claim, canaries, alpha=audit.alpha)
+    return canaries
 
 
 def guesses_text(planned: dict[str, int]) -> str:

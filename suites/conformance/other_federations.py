@@ -28,7 +28,7 @@ from ...fl.vertical.network import VerticalModels
 from ...fl.vertical.protection import VerticalPlan, VerticalProtection
 from ...fl.vertical.task import VerticalTask, build_vertical_task
 from ...fl.vertical.view import VerticalRecorder
-from ..vertical.dependence import dependent
+from ..vertical.runs import dependent
 from .check import (
     CheckedPart,
     ConformanceCheck,

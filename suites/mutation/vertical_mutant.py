@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,6 @@ from ...audit.check import VIEW, CheckResult
 from ...audit.claim import Claim
 from ...audit.finding import Verdict, judge
 from ...audit.ledger import SUITE
-from ...audit.measurement import Measurement
 from ...checks.results import worst_results
 from ...defenses.controls.fault import Mutant, Score, correct_version
 from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
@@ -20,10 +18,11 @@ from ...fl.data.datasets import load_dataset
 from ...fl.streams import Streams
 from ...fl.vertical.protection import VerticalPlan
 from ...fl.vertical.task import VerticalTask, build_vertical_task
-from ..vertical.checks.claim_checks import vertical_checks
-from ..vertical.discriminant import discriminant
-from ..vertical.pairs import PersonPair, pair_of_claim, pairs_of_claim
+from ..vertical.case import VerticalCase
+from ..vertical.checks.play_back import vertical_checks
+from ..vertical.pairs import PersonPair
 from ..vertical.runs import DependentRuns, check_apart, measured_in_runs, observed_blocks
+from ..vertical.scores import discriminant
 from .versions import Versions, check_claims
 
 PEOPLE, BATCH, EPOCHS, LEARNING_RATE = 10, 4, 2, 0.1
@@ -49,6 +48,12 @@ class VerticalVersions(Versions):
     def claim(self) -> Claim:
         return self.correct.claims[0]
 
+    def case(self, prepared: VerticalPrepared, claim: Claim, seed: int = 0) -> VerticalCase:
+        """Return the case of a claim that one version states."""
+        found = VerticalCase.stated(prepared, claim, self.task, self.plan, Streams(seed))
+        assert found is not None
+        return found
+
     def mutant(self) -> Mutant:
         """Return samplers of all that the observer of the first claim receives, ``(n, numbers)``. As in the audits of
         suites, scores are linear discriminants: of the messages about the person, and of all messages.
@@ -56,12 +61,9 @@ class VerticalVersions(Versions):
         Raises:
             DependentRuns: if runs of a version that are made together share noise, so that no bound from them holds.
         """
-        claim, streams = self.claim, Streams(0)
-        pair = pair_of_claim(claim, self.task, streams)
-        correct, broken = (
-            partial(_observed, claim, self.task, self.plan, one.protection, streams, pair)
-            for one in (self.correct, self.broken)
-        )
+        cases = [self.case(one, self.claim) for one in (self.correct, self.broken)]
+        pair = cases[0].pairs[0]
+        correct, broken = (partial(_observed, case, pair) for case in cases)
         # A version that sends fewer messages sends zeros in place of the others, so that one score reads both.
         widths = [max(part.shape[1] for part in both) for both in zip(correct(0, 1, 0), broken(0, 1, 0), strict=True)]
         correct, broken = (partial(_padded, version, widths) for version in (correct, broken))
@@ -69,7 +71,7 @@ class VerticalVersions(Versions):
         for version in (correct, broken):
             check_apart(partial(_all_scores, version, scores))
         return Mutant(
-            claim=claim,
+            claim=self.claim,
             correct=partial(_sampled, correct),
             broken=partial(_sampled, broken),
             scores=scores,
@@ -78,38 +80,22 @@ class VerticalVersions(Versions):
 
     def checks(self, *, broken: bool, trials: bool, seed: int = 0) -> tuple[CheckResult, ...]:
         prepared = self.broken if broken else self.correct
-        results = [result for claim in prepared.claims for result in self._checks(prepared, claim, seed, trials)]
-        return worst_results(results, "claims")
+        cases = [self.case(prepared, claim, seed) for claim in prepared.claims]
+        return worst_results([result for case in cases for result in _checks(case, trials)], "claims")
 
-    def _checks(self, prepared: VerticalPrepared, claim: Claim, seed: int, trials: bool) -> list[CheckResult]:
-        task, plan, streams = self.task, self.plan, Streams(seed)
-        pairs, law = pairs_of_claim(claim, task, streams), prepared.laws.get(claim.claim_id)
-        made = vertical_checks(claim, task, plan, prepared.protection, streams, pairs, law=law)
-        if not trials or any(result.passed is False for result in made):
-            return list(made)
-        try:
-            measured = self._measured(prepared, claim, streams, pairs)
-        except DependentRuns as why:
-            return [*made, VIEW.skipped(str(why))]
-        refuted = judge(claim, measured).verdict is Verdict.REFUTED
-        tried = VIEW.at_most(measured.epsilon_low, claim.epsilon, unit="epsilon", witness=measured.witness)
-        # A trade-off curve may be refuted where the epsilon is not.
-        return [*made, replace(tried, passed=not refuted, evidence=measured)]
 
-    def _measured(
-        self, prepared: VerticalPrepared, claim: Claim, streams: Streams, pairs: Sequence[PersonPair]
-    ) -> Measurement:
-        return measured_in_runs(
-            claim,
-            self.task,
-            self.plan,
-            prepared.protection,
-            streams=streams,
-            pairs=pairs,
-            replicas=RECEIVED,
-            pilot=LEARNED_FROM,
-            alpha=SUITE.level("vertical runs"),
-        )
+def _checks(case: VerticalCase, trials: bool) -> list[CheckResult]:
+    made, level = vertical_checks(case), SUITE.level("vertical runs")
+    if not trials or any(result.passed is False for result in made):
+        return list(made)
+    try:
+        measured = measured_in_runs(case, case.pairs, replicas=RECEIVED, pilot=LEARNED_FROM, alpha=level)
+    except DependentRuns as why:
+        return [*made, VIEW.skipped(str(why))]
+    refuted = judge(case.claim, measured).verdict is Verdict.REFUTED
+    tried = VIEW.at_most(measured.epsilon_low, case.claim.epsilon, unit="epsilon", witness=measured.witness)
+    # A trade-off curve may be refuted where the epsilon is not.
+    return [*made, replace(tried, passed=not refuted, evidence=measured)]
 
 
 # Cached as in ``versions_of``.
@@ -140,9 +126,9 @@ def _task() -> VerticalTask:
     )
 
 
-def _observed(*federation: Any) -> list[FloatArray]:
+def _observed(case: VerticalCase, pair: PersonPair, arm: int, runs: int, block: int) -> list[FloatArray]:
     """All runs of one arm, by part of what is received: see ``observed_blocks``."""
-    return [np.concatenate(part) for part in zip(*observed_blocks(*federation), strict=True)]
+    return [np.concatenate(part) for part in zip(*observed_blocks(case, pair, arm, runs, block), strict=True)]
 
 
 def _padded(

@@ -12,18 +12,18 @@ from ...audit.claim import Claim, Unit
 from ...audit.finding import CheckPower, Finding, judge, not_audited
 from ...audit.measurement import Measurement
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
-from ...checks.results import same_claim, worst_results
+from ...checks.results import worst_results
 from ...defenses.vertical.defense import VerticalDefense
 from ...fl.streams import Streams
-from ...fl.vertical.protection import Noised, VerticalLaw, VerticalPlan, VerticalProtection
+from ...fl.vertical.protection import Noised, VerticalLaw, VerticalPlan
 from ...fl.vertical.task import VerticalTask
 from ..attacking.other_jobs import OtherAuditJob
 from ..config.other_federations import small_plan, vertical_plan_of, vertical_task_of
 from ..config.tables.other_federations import VerticalAuditSpec, VerticalSpec
-from .checks.claim_checks import vertical_checks
-from .checks.play_back import play_back_checks
+from .case import VerticalCase
+from .checks.play_back import play_back_checks, vertical_checks
 from .label_coins import measured_by_labels, measured_in_one_run
-from .pairs import PersonPair, frequent, pairs_of_claim, why_no_pair
+from .pairs import frequent, why_no_pair
 from .runs import DependentRuns, measured_in_runs
 
 WHOLE = Check("the whole federation")
@@ -64,110 +64,56 @@ class VerticalAuditJob(OtherAuditJob):
         for the claim's unit and observer, or runs that are made together depend on each other.
         """
         claim, settings = self.claim, _settings(self)
-        whole = vertical_task_of(self.federation, self.seed)
-        own = vertical_plan_of(self.federation, whole)
-        small = _restricted(whole, own, settings)
         why = why_not(claim, settings.design, frozen=self.federation.frozen)
         if why:
             return not_audited(claim, why), ()
-        of_small = _Stated.about(self.defense, claim, *small)
-        of_whole = _Stated.about(self.defense, claim, whole, own)
+        whole = vertical_task_of(self.federation, self.seed)
+        own = vertical_plan_of(self.federation, whole)
+        of_small, of_whole = self._case(*_restricted(whole, own, settings)), self._case(whole, own)
         run = of_whole if self.one_run else of_small
         if run is None:
             return not_audited(claim, "the defense states another claim about the federation that the audit runs"), ()
-        checks = worst_results(
-            [*_checks(self, of_small), *_whole_checks(self, of_whole)], "federations", required=RELEASED
-        )
+        checks = worst_results([*_checks(of_small), *_whole_checks(of_whole)], "federations", required=RELEASED)
         try:
-            measured = _measured(self, settings, run)
+            measured = _measured(run, settings, alpha=self.alpha)
         except DependentRuns as why:
             return not_audited(claim, str(why)), checks
         return judge(claim, measured, checked=_power(claim, checks, of_small.law if of_small else None)), checks
 
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Stated:
-    """A federation about which a defense states the claim that is audited."""
-
-    task: VerticalTask
-    plan: VerticalPlan
-    protection: VerticalProtection
-    law: VerticalLaw | None
-
-    @classmethod
-    def about(cls, defense: VerticalDefense, claim: Claim, task: VerticalTask, plan: VerticalPlan) -> "_Stated | None":
-        """Calibrate the defense for a plan; None where it states another claim about it."""
-        prepared = defense.prepare(plan)
-        same = [one for one in prepared.claims if same_claim(one, claim)]
-        if not same:
-            return None
-        law = prepared.laws.get(same[0].claim_id)
-        return cls(task=task, plan=plan, protection=prepared.protection, law=law)
-
-    def pairs(self, claim: Claim, streams: Streams) -> tuple[PersonPair, ...]:
-        """Pairs of data sets that differ in the claim's unit."""
-        return pairs_of_claim(claim, self.task, streams)
+    def _case(self, task: VerticalTask, plan: VerticalPlan) -> VerticalCase | None:
+        """The claim about a federation; None where the defense states another one about it."""
+        return VerticalCase.stated(self.defense.prepare(plan), self.claim, task, plan, Streams(self.seed))
 
 
-def _measured(job: VerticalAuditJob, settings: VerticalAuditSpec, stated: _Stated) -> Measurement:
-    streams = Streams(job.seed)
+def _measured(case: VerticalCase, settings: VerticalAuditSpec, *, alpha: float) -> Measurement:
     if settings.design == "observational":
-        return measured_by_labels(
-            job.claim,
-            stated.task,
-            stated.plan,
-            stated.protection,
-            streams=streams,
-            prior=settings.prior,
-            alpha=job.alpha,
-        )
+        return measured_by_labels(case, settings.prior, alpha=alpha)
     if settings.design == "one_run":
-        return measured_in_one_run(
-            job.claim,
-            stated.task,
-            stated.plan,
-            stated.protection,
-            streams=streams,
-            pair=frequent(stated.task),
-            alpha=job.alpha,
-        )
-    return measured_in_runs(
-        job.claim,
-        stated.task,
-        stated.plan,
-        stated.protection,
-        streams=streams,
-        pairs=stated.pairs(job.claim, streams),
-        replicas=settings.replicas,
-        pilot=settings.pilot,
-        alpha=job.alpha,
-    )
+        return measured_in_one_run(case, frequent(case.task), alpha=alpha)
+    return measured_in_runs(case, case.pairs, replicas=settings.replicas, pilot=settings.pilot, alpha=alpha)
 
 
-def _checks(job: VerticalAuditJob, stated: _Stated | None) -> tuple[CheckResult, ...]:
+def _checks(case: VerticalCase | None) -> tuple[CheckResult, ...]:
     """The results of the implementation checks, on the small federation."""
-    if stated is None:
+    if case is None:
         words = "the defense states another claim about the small federation on which it is checked"
         return (RELEASED.skipped(words),)
-    claim, streams = job.claim, Streams(job.seed)
-    pairs = stated.pairs(claim, streams)
-    return vertical_checks(claim, stated.task, stated.plan, stated.protection, streams, pairs, law=stated.law)
+    return vertical_checks(case)
 
 
-def _whole_checks(job: VerticalAuditJob, stated: _Stated | None) -> tuple[CheckResult, ...]:
+def _whole_checks(case: VerticalCase | None) -> tuple[CheckResult, ...]:
     """The results of the checks on the federation as it is trained: with as many steps, and batches of the same sizes.
     One pair of data sets per party, because the small federation is checked with all of them.
     """
-    if stated is None:
+    if case is None:
         return ()
-    plan, network = stated.plan, stated.plan.network
+    plan, network = case.plan, case.plan.network
     message = plan.batch * max(network.embedding, network.classes, *network.widths)
     if plan.steps > MOST_STEPS or message > MOST_NUMBERS:
         words = f"its {plan.steps} steps, or messages of up to {message} numbers, are too many to be played back"
         return (WHOLE.skipped(words),)
-    claim, streams = job.claim, Streams(job.seed)
-    pairs = {pair.party: pair for pair in reversed(stated.pairs(claim, streams))}
-    return play_back_checks(claim, stated.task, plan, stated.protection, streams, list(pairs.values()), law=stated.law)
+    pairs = {pair.party: pair for pair in reversed(case.pairs)}
+    return play_back_checks(case, list(pairs.values()))
 
 
 def _power(claim: Claim, checks: Sequence[CheckResult], law: VerticalLaw | None) -> CheckPower | None:

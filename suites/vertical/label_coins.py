@@ -14,90 +14,78 @@ score speaks for the label. It guesses the labels of those people for whom one l
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ...audit.arrays import BoolArray, FloatArray, IntArray
 from ...audit.claim import Adjacency, Claim
 from ...audit.estimators.joint_point import best_bound
 from ...audit.estimators.label_guesses import LabelGuesses, label_guesses_measured
-from ...audit.estimators.one_run import guess
-from ...audit.estimators.one_run_claim import guesses_on, planned_guesses, read_guesses
-from ...audit.evidence import CandidateScores, Design, Guesses, Setting
+from ...audit.estimators.one_run_claim import best_of_guesses, measured_by_guesses, planned_guesses
+from ...audit.evidence import CandidateScores, Design, Setting
 from ...audit.measurement import Measurement
-from ...fl.streams import Streams
-from ...fl.vertical.engine import Planted, run_vertical
-from ...fl.vertical.protection import VerticalPlan, VerticalProtection
+from ...fl.vertical.engine import Planted, StepEvent
 from ...fl.vertical.task import VerticalTask
-from .discriminant import discriminant
-from .received import GradientsByPerson
+from .case import VerticalCase
+from .scores import discriminant
 
 
-def measured_in_one_run(
-    claim: Claim,
-    task: VerticalTask,
-    plan: VerticalPlan,
-    protection: VerticalProtection,
-    *,
-    streams: Streams,
-    pair: tuple[int, int],
-    alpha: float,
-) -> Measurement:
+class GradientsByPerson:
+    """A recorder of the gradients that one passive party is sent about each person, epoch by epoch."""
+
+    def __init__(self, people: int, party: int = 0) -> None:
+        self.party = party
+        self.found: list[list[Tensor]] = [[] for _ in range(people)]
+
+    def watch(self, event: StepEvent) -> None:
+        """Record a finished step."""
+        for place, person in enumerate(event.people.tolist()):
+            self.found[person].append(event.gradients[self.party][0, place])
+
+    def rows(self) -> FloatArray:
+        """Return (people, numbers), each person's gradients of all epochs in a row."""
+        return torch.stack([torch.cat(parts) for parts in self.found]).double().numpy()
+
+
+def measured_in_one_run(case: VerticalCase, pair: tuple[int, int], *, alpha: float) -> Measurement:
     """Return the lower bound on epsilon from one training in which each person has either label of ``pair``: the best
     of those from what each passive party is sent in the epochs that the claim covers, which share alpha.
     """
-    coins = streams.generator("label coins").integers(2, size=plan.people) == 1
+    people, parties = case.plan.people, range(case.plan.network.passive)
+    coins = case.streams.generator("label coins").integers(2, size=people) == 1
     labels = torch.from_numpy(np.where(coins, pair[1], pair[0])).unsqueeze(0)
-    parties, epochs = range(plan.network.passive), min(claim.rounds, plan.epochs)
-    seen = [GradientsByPerson(plan.people, party) for party in parties]
-    run_vertical(task, plan, protection, streams, planted=Planted(labels=labels), recorders=seen, stop_after=epochs)
-    words = f"one run in which a fair coin gives each of {plan.people} people label {pair[0]} or {pair[1]}"
-    return best_bound(
-        [_of_party(claim, one, coins, epochs, streams, alpha=alpha / len(parties), words=words) for one in seen]
-    )
-
-
-def _of_party(
-    claim: Claim,
-    seen: GradientsByPerson,
-    coins: BoolArray,
-    epochs: int,
-    streams: Streams,
-    *,
-    alpha: float,
-    words: str,
-) -> Measurement:
+    seen = [GradientsByPerson(people, party) for party in parties]
+    case.trained(seen, planted=Planted(labels=labels))
+    words = f"one run in which a fair coin gives each of {people} people label {pair[0]} or {pair[1]}"
     # The first half is taken by number: people are numbered independently of the coins.
-    half = len(coins) // 2
-    scores = scored(seen.rows(), coins, half)
-    setting = Setting(
-        unit=claim.unit,
-        adjacency=Adjacency.REPLACE_ONE,
-        observer=claim.observer,
-        rounds=epochs,
-        design=Design.ONE_RUN,
-    )
-    candidates, guesses = CandidateScores(scores, setting), {}
-    for estimator, made in guesses_on(claim, len(scores), alpha=alpha).items():
-        fewer = made // 2
-        rng = streams.generator("guess ties")
-        guesses[estimator] = guess(candidates, coins[half:], highest=made - fewer, lowest=fewer, rng=rng)
-    return read_guesses(claim, guesses, alpha=alpha, witness=f"{words}, at passive party {seen.party + 1}")
+    half = people // 2
+    found = [
+        measured_by_guesses(
+            case.claim,
+            CandidateScores(scored(one.rows(), coins, half), _setting(case)),
+            coins[half:],
+            alpha=alpha / len(parties),
+            rng=partial(case.streams.generator, "guess ties"),
+            witness=f"{words}, at passive party {one.party + 1}",
+        )
+        for one in seen
+    ]
+    return best_bound(found)
+
+
+def _setting(case: VerticalCase) -> Setting:
+    claimed = Setting.claimed(case.claim)
+    return replace(claimed, adjacency=Adjacency.REPLACE_ONE, rounds=case.epochs, design=Design.ONE_RUN)
 
 
 def most_in_one_run(claim: Claim, people: int, parties: int, *, alpha: float) -> float:
     """Return the largest epsilon that one run can certify: the bound if all guesses about the half of
     ``people`` whose labels teach no score are right; ``parties``: passive ones, which share alpha.
     """
-    share = alpha / parties
-    setting = replace(Setting.claimed(claim), design=Design.ONE_RUN)
-    guessed = people - people // 2
-    guesses = {
-        estimator: Guesses(made, made, guessed, setting)
-        for estimator, made in guesses_on(claim, guessed, alpha=share).items()
-    }
-    return read_guesses(claim, guesses, alpha=share, witness="all guesses right").epsilon_low
+    return best_of_guesses(claim, people - people // 2, alpha=alpha / parties).epsilon_low
 
 
 def scored(rows: FloatArray, coins: BoolArray, half: int) -> FloatArray:
@@ -115,28 +103,16 @@ _LEAST_VARIANCE = 1e-9
 """Of scores whose two means are 1 apart."""
 
 
-def measured_by_labels(
-    claim: Claim,
-    task: VerticalTask,
-    plan: VerticalPlan,
-    protection: VerticalProtection,
-    *,
-    streams: Streams,
-    prior: Sequence[float] | None,
-    alpha: float,
-) -> Measurement:
+def measured_by_labels(case: VerticalCase, prior: Sequence[float] | None, *, alpha: float) -> Measurement:
     """Return a lower bound on epsilon, or an estimate where no ``prior`` is stated: the largest of those from what each
     passive party is sent in the epochs that the claim covers, which share alpha.
 
     ``prior``: (classes,), the largest probability of each label given any columns.
     """
-    parties = range(plan.network.passive)
-    seen = [GradientsByPerson(plan.people, party) for party in parties]
-    run_vertical(task, plan, protection, streams, recorders=seen, stop_after=min(claim.rounds, plan.epochs))
-    found = [
-        _guessed_by_party(claim, task, plan, one, streams=streams, prior=prior, alpha=alpha / len(parties))
-        for one in seen
-    ]
+    parties = range(case.plan.network.passive)
+    seen = [GradientsByPerson(case.plan.people, party) for party in parties]
+    case.trained(seen)
+    found = [_guessed_by_party(case, one, prior=prior, alpha=alpha / len(parties)) for one in seen]
     if prior is not None:
         return best_bound(found)
     # Without an estimate, not even the largest epsilon that is looked at accounts for the right guesses.
@@ -144,29 +120,22 @@ def measured_by_labels(
 
 
 def _guessed_by_party(
-    claim: Claim,
-    task: VerticalTask,
-    plan: VerticalPlan,
-    seen: GradientsByPerson,
-    *,
-    streams: Streams,
-    prior: Sequence[float] | None,
-    alpha: float,
+    case: VerticalCase, seen: GradientsByPerson, *, prior: Sequence[float] | None, alpha: float
 ) -> Measurement:
+    claim, task, people = case.claim, case.task, case.plan.people
     labels = task.people.labels.numpy()
-    half = plan.people // 2
+    half = people // 2
     rises = raised(seen.rows(), labels[:half], task.network.classes)
     made = planned_guesses(len(rises), epsilon=claim.epsilon, delta=0.0, alpha=alpha)
     # Among equal ones by chance: the order of the people must not matter.
-    shuffled = streams.generator("guess ties").permutation(len(rises))
+    shuffled = case.streams.generator("guess ties").permutation(len(rises))
     chosen = shuffled[np.argsort(-rises.max(1)[shuffled], kind="stable")[:made]]
     guessed = rises.argmax(1)[chosen]
-    setting = replace(Setting.claimed(claim), adjacency=Adjacency.REPLACE_ONE, rounds=min(claim.rounds, plan.epochs))
     guesses = LabelGuesses(
         made=tuple(np.bincount(guessed, minlength=task.network.classes).tolist()),
         right=int((guessed == labels[half:][chosen]).sum()),
         people=len(rises),
-        setting=replace(setting, design=Design.ONE_RUN),
+        setting=_setting(case),
     )
     return label_guesses_measured(
         guesses,
@@ -174,7 +143,7 @@ def _guessed_by_party(
         alpha=alpha,
         known=prior is not None,
         epsilon=claim.epsilon,
-        witness=_witness(plan.people, half, seen.party, known=prior is not None),
+        witness=_witness(people, half, seen.party, known=prior is not None),
     )
 
 

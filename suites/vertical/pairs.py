@@ -107,11 +107,6 @@ def pairs_of_claim(claim: Claim, task: VerticalTask, streams: Streams) -> tuple[
     return tuple(pair_of_labels(task, streams, party, (first, label)) for party in seen for label in others)
 
 
-def pair_of_claim(claim: Claim, task: VerticalTask, streams: Streams) -> PersonPair:
-    """Return the first of ``pairs_of_claim``: at the first party, and of opposite rows."""
-    return pairs_of_claim(claim, task, streams)[0]
-
-
 def _person(task: VerticalTask, streams: Streams) -> int:
     """The last person of the first epoch, whose batch is the smaller one where batches are not equal."""
     return int(public_order(streams, len(task.people), 0)[-1])

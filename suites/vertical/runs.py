@@ -3,33 +3,28 @@
 Scores are learned on runs of their own. Linear discriminants: one of the messages about that person, and one of all
 messages, because a person's data may show in the messages about other people. And, only where those runs show that it
 breaks the claim, a score of values, places and repetitions, to which a linear score is blind.
+
+No bound holds where the runs of one block depend on each other, such as by one noise for all; that is tested first.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import torch
 
 from ...audit.arrays import FloatArray
-from ...audit.claim import Adjacency, Claim
+from ...audit.claim import Adjacency
 from ...audit.estimators.clopper_pearson import clopper_pearson
 from ...audit.estimators.joint_point import best_bound
-from ...audit.evidence import Design, MembershipScores, Setting
+from ...audit.evidence import MembershipScores, Setting
 from ...audit.measurement import Measurement
-from ...audit.observer import FINAL_MODEL
+from ...audit.mechanism.trial_stream import MOST_TESTED, dependence
 from ...audit.threshold import SplitThreshold
-from ...fl.streams import Runs, Streams
-from ...fl.vertical.engine import run_vertical
-from ...fl.vertical.protection import VerticalPlan, VerticalProtection
-from ...fl.vertical.task import VerticalTask
-from .clearest_event import clearest_event
-from .dependence import BLOCKS, dependent
-from .discriminant import discriminant
-from .pairs import PersonPair, covered, why_no_pair
-from .received import Received, all_numbers
+from ...fl.streams import Runs
+from .case import VerticalCase
+from .pairs import PersonPair
+from .scores import clearest_event, discriminant
 
 BLOCK = 250
 """Runs made at once; part of the streams' names, so another number gives other runs."""
@@ -55,16 +50,7 @@ class _Tested:
 
 
 def measured_in_runs(
-    claim: Claim,
-    task: VerticalTask,
-    plan: VerticalPlan,
-    protection: VerticalProtection,
-    *,
-    streams: Streams,
-    pairs: Sequence[PersonPair],
-    replicas: int,
-    pilot: int,
-    alpha: float,
+    case: VerticalCase, pairs: Sequence[PersonPair], *, replicas: int, pilot: int, alpha: float
 ) -> Measurement:
     """Return the lower bound on epsilon, the best of the bounds by each score, which share alpha.
 
@@ -75,9 +61,9 @@ def measured_in_runs(
         DependentRuns: if the scores show that runs of one block, or all blocks, share noise.
     """
     # Neither this choice nor the scores depend on the runs that are tested: those are of other blocks.
-    allowed = () if why_no_pair(claim, frozen=plan.frozen) else covered(claim, pairs)
-    pair = best_separated(claim, task, plan, protection, streams, allowed or pairs)
-    trained = partial(observed_blocks, claim, task, plan, protection, streams, pair)
+    claim, allowed = case.claim, case.covered(pairs)
+    pair = best_separated(case, allowed or pairs)
+    trained = partial(observed_blocks, case, pair)
     taught = [_kept(trained(arm, pilot, 0)) for arm in (0, 1)]
     about = ("the messages about this person", "all messages") if len(taught[0]) > 1 else ("all that is published",)
     scores = [
@@ -92,13 +78,8 @@ def measured_in_runs(
     first = -(-pilot // BLOCK)
     tested = [_scored(scores, trained(arm, replicas, first)) for arm in (0, 1)]
     # What the runs are evidence of, which a claim of another adjacency does not cover.
-    setting = Setting(
-        unit=claim.unit,
-        adjacency=claim.adjacency if allowed else Adjacency.REPLACE_ONE,
-        observer=claim.observer,
-        rounds=min(claim.rounds, plan.epochs),
-        design=Design.INDEPENDENT,
-    )
+    adjacency = claim.adjacency if allowed else Adjacency.REPLACE_ONE
+    setting = replace(Setting.claimed(claim), adjacency=adjacency, rounds=case.epochs)
     bounds = [
         clopper_pearson(
             MembershipScores(within, out, setting),
@@ -130,22 +111,14 @@ def check_apart(scored: Callable[[int, int, int], FloatArray]) -> None:
             raise DependentRuns(words)
 
 
-def best_separated(
-    claim: Claim,
-    task: VerticalTask,
-    plan: VerticalPlan,
-    protection: VerticalProtection,
-    streams: Streams,
-    pairs: Sequence[PersonPair],
-) -> PersonPair:
+def best_separated(case: VerticalCase, pairs: Sequence[PersonPair]) -> PersonPair:
     """Return the pair of data sets that a score separates best: by the difference of its means over its deviation."""
     if len(pairs) == 1:
         return pairs[0]
     size = min(BLOCK, max(LEAST, MOST_COMPARED // (2 * len(pairs))))
-    federation = (claim, task, plan, protection, streams)
     found = [
         # Both arms draw the same noise, so that their difference is free of most of it.
-        _separation(*(next(observed_blocks(*federation, pair, arm, size, 0, streams_of=0)) for arm in (0, 1)))
+        _separation(*(next(observed_blocks(case, pair, arm, size, 0, streams_of=0)) for arm in (0, 1)))
         for pair in pairs
     ]
     return pairs[int(np.argmax(found))]
@@ -179,36 +152,58 @@ def _scored(scores: list[_Tested], blocks: Iterator[list[FloatArray]]) -> list[F
 
 
 def observed_blocks(
-    claim: Claim,
-    task: VerticalTask,
-    plan: VerticalPlan,
-    protection: VerticalProtection,
-    streams: Streams,
-    pair: PersonPair,
-    arm: int,
-    count: int,
-    first: int,
-    *,
-    streams_of: int | None = None,
+    case: VerticalCase, pair: PersonPair, arm: int, count: int, first: int, *, streams_of: int | None = None
 ) -> Iterator[list[FloatArray]]:
-    """Yield what the observer received in ``count`` runs of one arm, in the epochs that the claim covers, block by
-    block: (runs, numbers) about the person, and in all. ``first``: number of the first block; each block draws by
-    streams of its own, and so does each arm, or each ``streams_of``.
+    """Yield what the observer received in ``count`` runs of one arm, block by block: see ``VerticalCase.received``.
+
+    ``first``: number of the first block; each block draws by streams of its own, and so does each arm, or each
+    ``streams_of``.
     """
     for number in range(-(-count // BLOCK)):
         size = min(BLOCK, count - number * BLOCK)
-        seen = Received(observer=claim.observer, person=pair.person, party=pair.party)
-        final = run_vertical(
-            task,
-            plan,
-            deepcopy(protection),
-            streams,
-            runs=Runs(replicas=size, block=first + number, arm=arm if streams_of is None else streams_of),
-            planted=pair.plant(arm, size),
-            recorders=[seen],
-            stop_after=min(claim.rounds, plan.epochs),
+        runs = Runs(replicas=size, block=first + number, arm=arm if streams_of is None else streams_of)
+        yield [part.double().numpy() for part in case.received(pair, arm, runs=runs)]
+
+
+BLOCKS, ROWS = 16, 16
+"""Blocks of a series, and runs of each."""
+LEVEL = 1e-6
+"""Probability, per number, that one series of independent runs is taken for dependent; two series must agree."""
+_TWICE = 8
+"""Blocks in which a number occurs twice, while none occurs in two blocks; of independent runs at most 17^-8 likely."""
+_DIGITS = 9
+"""Digits of the numbers that are compared."""
+_REMEDY = "a hook must draw noise for all replicas, the first dimension of values"
+
+
+def dependent(numbers: Callable[[int, int], FloatArray]) -> str:
+    """Return how runs depend on each other, in words; empty string if nothing shows that they do.
+
+    ``numbers``: (number of a block, runs) -> (runs, numbers), of blocks that were not used yet. At most
+    ``call_effect.MOST_TESTED`` numbers are looked at.
+    """
+    first = _series(numbers, 0)
+    if (first == first[0]).all() and (first[0] != first[0][0]).any():
+        return (
+            "the defense draws no noise, or the same in all blocks of runs: a hook must draw it from the generator "
+            "that it receives"
         )
-        parts = [torch.cat(numbers, dim=1) for numbers in (seen.own, seen.everything) if numbers]
-        if claim.observer == FINAL_MODEL:
-            parts = [all_numbers(final)]
-        yield [part.double().numpy() for part in parts]
+    if any(_repeats(column) for column in np.moveaxis(first, 2, 0)):
+        return f"runs of one block have the same noise: {_REMEDY}"
+    level = LEVEL * min(MOST_TESTED, first.shape[2])
+    if dependence(lambda series: _series(numbers, series) if series else first, level) is not None:
+        return f"runs of one block depend on each other: {_REMEDY}"
+    return ""
+
+
+def _series(numbers: Callable[[int, int], FloatArray], series: int) -> FloatArray:
+    found = np.nan_to_num(np.stack([numbers(series * BLOCKS + block, ROWS) for block in range(BLOCKS)]))
+    # Equal runs may differ in their last digits, by their places in a block.
+    return np.asarray(np.round(found / np.maximum(np.abs(found).max((0, 1)), 1e-300), _DIGITS))
+
+
+def _repeats(column: FloatArray) -> bool:
+    """Whether numbers ``(blocks, runs)`` occur twice in many blocks, and none occurs in two."""
+    distinct = [np.unique(block) for block in column]
+    within = sum(len(block) < column.shape[1] for block in distinct)
+    return within >= _TWICE and len(np.unique(column)) == sum(len(block) for block in distinct)

@@ -1,14 +1,18 @@
 """A small vertical federation of random people, and all that is sent in a run of it."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
+from fedassay.audit.claim import Claim
+from fedassay.audit.observer import ACTIVE_PARTY, PASSIVE_PARTY
 from fedassay.fl.streams import Runs, Streams, normal
 from fedassay.fl.vertical.engine import Planted, StepEvent, run_vertical
 from fedassay.fl.vertical.network import VerticalNetwork
 from fedassay.fl.vertical.protection import VerticalContext, VerticalPlan, VerticalProtection
 from fedassay.fl.vertical.task import People, VerticalTask
+from fedassay.suites.vertical.case import VerticalCase
 from torch import Tensor
 
 LOGISTIC = VerticalNetwork(widths=(3, 2), classes=3, embedding=3, summed=True)
@@ -39,6 +43,24 @@ def toy_vertical(network: VerticalNetwork, n: int = 12, **plan: object) -> tuple
     )
     settings = {"epochs": 2, "batch": 4, "learning_rate": 0.5} | plan
     return task, VerticalPlan(people=n, network=network, **settings)  # type: ignore[arg-type]
+
+
+def label_case(
+    protection: VerticalProtection, *, epsilon: float = 1.0, delta: float = 0.0, seed: int = 0, **facts: Any
+) -> VerticalCase:
+    """A claim about one label; by default against a passive party, of all epochs of a federation as ``toy_vertical``
+    makes it of SPLIT.
+    """
+    task, plan = facts.pop("federation", None) or toy_vertical(SPLIT)
+    stated = {"unit": "label", "observer": PASSIVE_PARTY, "rounds": plan.epochs}
+    stated |= {key: facts.pop(key) for key in ("observer", "rounds", "adjacency", "unit") if key in facts}
+    claim = Claim.stated(epsilon, delta, **stated)
+    return VerticalCase(claim=claim, task=task, plan=plan, protection=protection, streams=Streams(seed), **facts)
+
+
+def row_case(protection: VerticalProtection, **facts: Any) -> VerticalCase:
+    """A claim about one person's columns against the active party, else as ``label_case``."""
+    return label_case(protection, **({"unit": "sample", "observer": ACTIVE_PARTY} | facts))
 
 
 @dataclass

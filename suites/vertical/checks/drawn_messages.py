@@ -13,13 +13,13 @@ from torch import Tensor
 
 from ....audit.arrays import FloatArray
 from ....audit.check import DRAWN, CheckResult
-from ....audit.claim import Claim
 from ....audit.ledger import SUITE
 from ....audit.measurement import Measurement
 from ....audit.mechanism.mechanism import audit_mechanism
 from ....audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
 from ....fl.streams import Streams
-from ....fl.vertical.protection import VerticalContext, VerticalLaw, VerticalProtection
+from ....fl.vertical.protection import VerticalContext, VerticalProtection
+from ..case import VerticalCase
 from .tape import Call, NotJudged, again, recorded
 
 _TRIALS, _PILOT = 6000, 3000
@@ -34,32 +34,31 @@ _Chosen = list[tuple[Pair, Tensor]]
 """Calls under both data sets, and the places of the numbers that are judged."""
 
 
-def drawn_check(
-    claim: Claim, protection: VerticalProtection, pairs: Sequence[Pair], law: VerticalLaw | None
-) -> CheckResult:
+def drawn_check(case: VerticalCase, pairs: Sequence[Pair]) -> CheckResult:
     """Return the result of the check; ``pairs``: the calls of two runs with equal releases, of hooks whose outputs may
     reach the observer.
 
     Each message is drawn given the recorded releases before it, and noise that depends on earlier calls is not judged.
     """
     try:
-        chosen = _chosen(claim, protection, pairs, law)
-        measured = _measured(claim, protection, chosen)
+        chosen = _chosen(case, pairs)
+        measured = _measured(case, chosen)
     except NotJudged as why:
         return DRAWN.skipped(str(why))
     return DRAWN.at_most(
         measured.epsilon_low,
-        claim.epsilon,
+        case.claim.epsilon,
         unit="epsilon",
         witness=f"{len(chosen)} messages, {_TRIALS} draws under each data set, given what was released before them",
     )
 
 
-def _measured(claim: Claim, protection: VerticalProtection, chosen: _Chosen) -> Measurement:
+def _measured(case: VerticalCase, chosen: _Chosen) -> Measurement:
     def mechanism(arms: FloatArray, rng: np.random.Generator) -> FloatArray:
         # All rows of a call are of one data set.
         arm = int(arms[0, 0])
-        drawn = [again(protection, pair[arm], rng, replicas=len(arms)).flatten(1)[:, places] for pair, places in chosen]
+        calls = [(pair[arm], places) for pair, places in chosen]
+        drawn = [again(case.protection, call, rng, replicas=len(arms)).flatten(1)[:, places] for call, places in calls]
         return torch.cat(drawn, dim=1).double().numpy()
 
     # As many draws are made at once as inputs fit into memory, so each input is as large as what a hook returns.
@@ -67,7 +66,7 @@ def _measured(claim: Claim, protection: VerticalProtection, chosen: _Chosen) -> 
     try:
         found = audit_mechanism(
             mechanism,
-            claim,
+            case.claim,
             inputs=(np.zeros(size), np.ones(size)),
             trials=_TRIALS,
             pilot=_PILOT,
@@ -81,19 +80,19 @@ def _measured(claim: Claim, protection: VerticalProtection, chosen: _Chosen) -> 
     return found
 
 
-def _chosen(claim: Claim, protection: VerticalProtection, pairs: Sequence[Pair], law: VerticalLaw | None) -> _Chosen:
+def _chosen(case: VerticalCase, pairs: Sequence[Pair]) -> _Chosen:
     """The calls that the data move, and the places of the numbers that they move most."""
     hooks = {one.hook for one, _ in pairs}
-    judged = [pair for pair in pairs if _is_judged(claim, pair[0], law, hooks)]
+    judged = [pair for pair in pairs if _is_judged(case, pair[0], hooks)]
     if not judged:
         raise NotJudged("no hook returns what the adversary receives")
     for one, _ in judged:
-        recorded(protection, one)
+        recorded(case.protection, one)
     unlike = [pair for pair in judged if not _are_alike(*pair)]
     numbers = 2 * (_TRIALS + _PILOT) * sum(_size(one) for one, _ in unlike)
     if numbers > _MOST:
         raise NotJudged(f"hooks would draw {numbers:.1g} numbers, more than {_MOST:.1g}")
-    apart = [(pair, _apart(protection, pair)) for pair in unlike]
+    apart = [(pair, _apart(case.protection, pair)) for pair in unlike]
     moving = [(pair, moves) for pair, moves in apart if bool(moves.any())]
     if not moving:
         raise NotJudged("the two data sets move no message")
@@ -101,8 +100,9 @@ def _chosen(claim: Claim, protection: VerticalProtection, pairs: Sequence[Pair],
     return [(pair, _largest(moves, most)) for pair, moves in moving]
 
 
-def _is_judged(claim: Claim, call: Call, law: VerticalLaw | None, hooks: set[str]) -> bool:
+def _is_judged(case: VerticalCase, call: Call, hooks: set[str]) -> bool:
     """Whether a call returns what the law describes or, without a law, what the observer receives."""
+    claim, law = case.claim, case.law
     if law is not None:
         # The public receives no labels, but models that were trained with them.
         return call.hook in (law.noised, "bottom_sum") and (law.noise is not None or claim.observer != FINAL_MODEL)

@@ -15,13 +15,11 @@ from torch.nn.functional import one_hot
 
 from ....audit.arrays import FloatArray
 from ....audit.check import CHANNEL, CheckResult
-from ....audit.claim import Claim
 from ....audit.measurement import Measurement
 from ....audit.mechanism.mechanism import audit_mechanism
 from ....fl.hooks import check_returned, overrides
-from ....fl.streams import Streams
-from ....fl.vertical.protection import VerticalContext, VerticalPlan, VerticalProtection
-from ..received import held_against
+from ....fl.vertical.protection import VerticalContext
+from ..case import VerticalCase
 
 TRIALS, PILOT, COMPARED = 2**16, 2**13, 2**13
 """Trials per label that are counted, that choose an event, and that choose the two labels."""
@@ -31,15 +29,7 @@ PEOPLE = 4
 _Draws = Callable[[FloatArray, np.random.Generator], FloatArray]
 
 
-def channel_check(
-    claim: Claim,
-    plan: VerticalPlan,
-    protection: VerticalProtection,
-    streams: Streams,
-    labels: Sequence[int],
-    *,
-    alpha: float,
-) -> CheckResult:
+def channel_check(case: VerticalCase, labels: Sequence[int], *, alpha: float) -> CheckResult:
     """Hold the released labels of four people, drawn under each of two labels of the second one, against the claim.
 
     Of all pairs of ``labels``, and of all labels that the people before and after have, pilot trials choose those that
@@ -47,17 +37,16 @@ def channel_check(
     for each release that the training makes in the epochs of the claim, which is exact for pure DP: the losses of
     independent releases add up on the worst outcome.
     """
-    if not overrides(protection, "targets"):
+    claim = case.claim
+    if not overrides(case.protection, "targets"):
         return CHANNEL.skipped("the defense releases no labels of its own")
-    releases = min(plan.epochs, claim.rounds) if protection.redraws else 1
+    releases = case.epochs if case.protection.redraws else 1
     if claim.delta > 0 and releases > 1:
         words = "losses of several releases at a delta above 0 do not simply add up"
         return CHANNEL.skipped(words)
-    each = replace(claim, epsilon=claim.epsilon / releases, curve=None)
+    each = replace(case, claim=replace(claim, epsilon=claim.epsilon / releases, curve=None))
     try:
-        bounds = [
-            _of_release(each, plan, protection, streams, labels, epoch, alpha / releases) for epoch in range(releases)
-        ]
+        bounds = [_of_release(each, labels, epoch, alpha / releases) for epoch in range(releases)]
     except Exception as error:  # A hook of the user's own may need the rows of all people.
         return CHANNEL.skipped(f"the hook targets cannot run alone: {error}")
     pairs = len(labels) * (len(labels) - 1) // 2
@@ -71,24 +60,15 @@ def channel_check(
     )
     detects = [bound.detectable for bound in bounds]
     found = replace(found, detects=None if None in detects else sum(one for one in detects if one is not None))
-    return held_against(claim, found, "released labels")
+    return case.judged(found, "released labels")
 
 
-def _of_release(
-    claim: Claim,
-    plan: VerticalPlan,
-    protection: VerticalProtection,
-    streams: Streams,
-    labels: Sequence[int],
-    epoch: int,
-    alpha: float,
-) -> Measurement:
+def _of_release(case: VerticalCase, labels: Sequence[int], epoch: int, alpha: float) -> Measurement:
     """The bound of what one epoch releases."""
-
-    mechanism, rng = partial(_released, plan, protection, epoch), streams.generator("label channel", round=epoch)
+    mechanism, rng = partial(_released, case, epoch), case.streams.generator("label channel", round=epoch)
     found = audit_mechanism(
         mechanism,
-        claim,
+        case.claim,
         inputs=_furthest(mechanism, labels, rng),
         trials=TRIALS,
         pilot=PILOT,
@@ -101,18 +81,16 @@ def _of_release(
     return found
 
 
-def _released(
-    plan: VerticalPlan, protection: VerticalProtection, epoch: int, given: FloatArray, rng: np.random.Generator
-) -> FloatArray:
+def _released(case: VerticalCase, epoch: int, given: FloatArray, rng: np.random.Generator) -> FloatArray:
     """The released labels of people with the labels ``given (n, people)``, and whether each one's equals that of the
     person before: (n, people * classes + people).
     """
-    people = torch.arange(given.shape[1])
+    people, plan = torch.arange(given.shape[1]), case.plan
     context = VerticalContext(
         plan=plan, epoch=epoch, step=epoch * plan.steps_per_epoch, replicas=len(given), people=people
     )
     values = one_hot(torch.from_numpy(given.astype(np.int64)), plan.network.classes).to(torch.float32)
-    found = check_returned("targets", protection.targets(values, context, rng), values, of_type=True).double()
+    found = check_returned("targets", case.protection.targets(values, context, rng), values, of_type=True).double()
     equal = (found == found.roll(1, 1)).all(-1)
     return torch.cat([found.flatten(1), equal.double()], dim=1).numpy()
 

@@ -22,7 +22,7 @@ from ....audit.ledger import SUITE
 from ....audit.observer import FINAL_MODEL
 from ....fl.streams import Streams
 from ....fl.vertical.protection import Noise, VerticalLaw, VerticalProtection
-from ..received import held_against
+from ..case import VerticalCase
 from .drawn_messages import drawn_check
 from .noise_law import least_p, nearer_kind, on_grid
 from .tape import Call, NotJudged, again, kept, recorded
@@ -89,32 +89,23 @@ class _Noise:
         return 5 / math.sqrt(self.draws if laplace else 2 * (self.draws - len(self.move)))
 
 
-def move_checks(
-    claim: Claim,
-    protection: VerticalProtection,
-    pairs: list[tuple[Call, Call]],
-    law: VerticalLaw | None,
-    *,
-    brief: bool,
-) -> tuple[CheckResult, ...]:
+def move_checks(case: VerticalCase, pairs: list[tuple[Call, Call]], *, brief: bool) -> tuple[CheckResult, ...]:
     """Return the results of the checks of the noised messages: how far the data move them over the noise, whether they
     move in a direction without noise, whether it is distributed as published, and whether draws keep the claim.
 
-    ``pairs``: the calls of two runs with equal releases. ``law``: the public description of the noise. ``brief``: the
-    last check alone, without measuring the noise.
+    ``pairs``: the calls of two runs with equal releases. ``brief``: the last check alone, without measuring the noise.
     """
-    if brief and claim.observer == FINAL_MODEL:
+    if brief and case.claim.observer == FINAL_MODEL:
         # No failure would count there.
         return ()
-    measured = () if brief else _of_noise(claim, protection, pairs, law)
-    found = (*measured, drawn_check(claim, protection, pairs, law))
+    found = (*(() if brief else _of_noise(case, pairs)), drawn_check(case, pairs))
     # LAW is about no claim.
-    return tuple(result if result.name == DRAWN_LAW else held_against(claim, result, "messages") for result in found)
+    return tuple(result if result.name == DRAWN_LAW else case.judged(result, "messages") for result in found)
 
 
-def _of_noise(
-    claim: Claim, protection: VerticalProtection, pairs: list[tuple[Call, Call]], law: VerticalLaw | None
-) -> tuple[CheckResult, ...]:
+def _of_noise(case: VerticalCase, pairs: list[tuple[Call, Call]]) -> tuple[CheckResult, ...]:
+    law = case.law
+
     def skipped(why: str) -> tuple[CheckResult, ...]:
         return tuple(name.skipped(why) for name in (PERSON_MOVE, ALL_DIRECTIONS, DRAWN_LAW))
 
@@ -122,7 +113,7 @@ def _of_noise(
         return skipped("no additive noise is published")
     seen = [pair for pair in pairs if pair[0].hook in (law.noised, "bottom_sum")]
     try:
-        found = [noise for one, other in seen for noise in _noise_of(protection, one, other, law)]
+        found = [noise for one, other in seen for noise in _noise_of(case.protection, one, other, law)]
     except NotJudged as why:
         return skipped(str(why))
     if not found:
@@ -134,7 +125,7 @@ def _of_noise(
         witness=f"{len(found)} messages that one person's data move",
     )
     return (
-        _move(claim, law, found, len(seen)),
+        _move(case.claim, law, found, len(seen)),
         left,
         _distribution(law.noise, [noise for noise in found if noise.published]),
     )

@@ -17,18 +17,16 @@ from torch import Tensor
 
 from ....audit.check import RELEASED, CheckResult
 from ....audit.claim import Claim, Unit
-from ....audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
+from ....audit.ledger import SUITE
+from ....audit.observer import ACTIVE_PARTY, PASSIVE_PARTY
 from ....checks.results import worst_results
 from ....fl.hooks import overrides
-from ....fl.streams import Streams
-from ....fl.vertical.engine import run_vertical
-from ....fl.vertical.protection import VerticalContext, VerticalLaw, VerticalPlan, VerticalProtection
-from ....fl.vertical.task import VerticalTask
-from ..pairs import PersonPair, covered, why_no_pair
-from ..received import Received, all_numbers
-from .constants import Constants
+from ....fl.vertical.protection import VerticalContext
+from ..case import VerticalCase
+from ..pairs import PersonPair, labels_of
+from .label_channel import channel_check
 from .noise_move import move_checks
-from .tape import Call, Taped
+from .tape import Call, Constants, Taped
 
 HOOKS = {Unit.LABEL: ("targets", "residuals", "gradients"), Unit.SAMPLE: ("columns", "embeddings", "bottom_sum")}
 """The hooks through which a defense may randomise what depends on the unit."""
@@ -36,29 +34,25 @@ SEEN = {ACTIVE_PARTY: "embeddings", PASSIVE_PARTY: "gradients"}
 """The hook whose outputs an observer receives themselves."""
 
 
-def play_back_checks(
-    claim: Claim,
-    task: VerticalTask,
-    plan: VerticalPlan,
-    protection: VerticalProtection,
-    streams: Streams,
-    pairs: Sequence[PersonPair],
-    *,
-    law: VerticalLaw | None,
-) -> tuple[CheckResult, ...]:
+def vertical_checks(case: VerticalCase) -> tuple[CheckResult, ...]:
+    """Return the results of all implementation checks of a claim about a vertical federation."""
+    checks = play_back_checks(case, case.pairs)
+    if case.claim.unit is not Unit.LABEL or case.why_no_pair:
+        return checks
+    labels = labels_of(case.task, case.streams)
+    return (*checks, channel_check(case, labels, alpha=SUITE.level("released labels")))
+
+
+def play_back_checks(case: VerticalCase, pairs: Sequence[PersonPair]) -> tuple[CheckResult, ...]:
     """Return the results of all checks of a claim about one label, or about one person's columns at a passive party:
     the worst of all pairs of data sets that differ as its adjacency says, in the epochs that it covers.
-
-    ``law``: the public description of the noise, where the defense publishes one.
     """
-    why = why_no_pair(claim, frozen=plan.frozen)
-    if why:
-        return (RELEASED.skipped(why),)
+    if case.why_no_pair:
+        return (RELEASED.skipped(case.why_no_pair),)
     by_party: dict[int, list[tuple[CheckResult, ...]]] = {}
     known: dict[str, tuple[CheckResult, ...]] = {}
-    for pair in covered(claim, pairs):
-        results = _of_pair(claim, task, plan, protection, streams, pair, law, known)
-        by_party.setdefault(pair.party, []).append(results)
+    for pair in case.covered(pairs):
+        by_party.setdefault(pair.party, []).append(_of_pair(case, pair, known))
     parties = list(by_party.values())
     worst = worst_results(chain(*chain(*parties)), "pairs", required=RELEASED)
     return tuple(_with_least_power(result, parties) for result in worst)
@@ -80,25 +74,19 @@ def _with_least_power(result: CheckResult, parties: Sequence[Sequence[Sequence[C
 
 
 def _of_pair(
-    claim: Claim,
-    task: VerticalTask,
-    plan: VerticalPlan,
-    protection: VerticalProtection,
-    streams: Streams,
-    pair: PersonPair,
-    law: VerticalLaw | None,
-    known: dict[str, tuple[CheckResult, ...]],
+    case: VerticalCase, pair: PersonPair, known: dict[str, tuple[CheckResult, ...]]
 ) -> tuple[CheckResult, ...]:
     """The results of one pair; ``known``: by what differs, the results about noised messages that are the same for all
     parties.
     """
+    claim, protection = case.claim, case.protection
     names = tuple(hook for hook in HOOKS.get(claim.unit, HOOKS[Unit.SAMPLE]) if overrides(protection, hook))
     # Copies: what one run leaves in an object must not reach another.
     first = Taped(inner=deepcopy(protection), names=names)
-    one = _received(claim, task, plan, first, streams, pair, 0)
+    one = case.received(pair, 0, protection=first)[-1][0]
     fixed = Constants(claim=claim, protection=protection, seen=SEEN.get(claim.observer))
     second = Taped(inner=deepcopy(protection), names=names, tape=first.calls, fixed=fixed)
-    other = _received(claim, task, plan, second, streams, pair, 1)
+    other = case.received(pair, 1, protection=second)[-1][0]
     calls = [both for both in zip(first.calls, second.calls, strict=True) if _is_seen(claim, pair, both[0])]
     released = _released(claim, pair, names, one, other, calls)
     # What was not looked at, and which rows a defense failed at, belong to the result.
@@ -107,7 +95,7 @@ def _of_pair(
     same = claim.unit is Unit.LABEL and "gradients" not in names
     moves = known.get(pair.words) if same else None
     if moves is None:
-        moves = known[pair.words] = move_checks(claim, protection, calls, law, brief=pair.brief)
+        moves = known[pair.words] = move_checks(case, calls, brief=pair.brief)
     return (released, *(_with_pair(result, claim, pair) for result in moves))
 
 
@@ -144,22 +132,6 @@ def _others_move(one: Call, other: Call, person: int) -> bool:
     if one.hook == "bottom_sum" or people is None:
         return False
     return bool((one.values != other.values)[:, people != person].any())
-
-
-def _received(
-    claim: Claim,
-    task: VerticalTask,
-    plan: VerticalPlan,
-    protection: VerticalProtection,
-    streams: Streams,
-    pair: PersonPair,
-    arm: int,
-) -> Tensor:
-    """All numbers that the observer receives in the epochs that the claim covers, flat."""
-    seen = Received(observer=claim.observer, person=pair.person, party=pair.party)
-    planted, epochs = pair.plant(arm, 1), min(claim.rounds, plan.epochs)
-    final = run_vertical(task, plan, protection, streams, planted=planted, recorders=[seen], stop_after=epochs)
-    return all_numbers(final)[0] if claim.observer == FINAL_MODEL else torch.cat(seen.everything, dim=1)[0]
 
 
 def _difference(one: Tensor, other: Tensor) -> float:

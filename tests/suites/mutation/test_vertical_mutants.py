@@ -19,7 +19,6 @@ from fedassay.suites.mutation import mutants, vertical_mutant
 from fedassay.suites.mutation.mutants import versions
 from fedassay.suites.mutation.vertical_mutant import vertical_versions
 from fedassay.suites.vertical.checks import noise_move
-from fedassay.suites.vertical.pairs import pair_of_claim
 from fedassay.suites.vertical.runs import DependentRuns
 
 
@@ -38,7 +37,7 @@ def test_draws_of_the_bits_that_are_sent_show_that_each_has_the_whole_of_epsilon
 
 def test_the_person_is_in_the_smaller_batch_of_the_federation():
     both = versions("control_residual_noise_full_batches")
-    pair = pair_of_claim(both.claim, both.task, Streams(0))
+    pair = both.case(both.correct, both.claim).pairs[0]
     first = public_order(Streams(0), both.plan.people, 0).split(both.plan.batch)
     assert len(first[-1]) < both.plan.batch
     assert pair.person in first[-1]

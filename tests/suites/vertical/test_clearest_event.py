@@ -9,10 +9,10 @@ from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.observer import PASSIVE_PARTY
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.protection import VerticalProtection
-from fedassay.suites.vertical.clearest_event import Places, clearest_event
 from fedassay.suites.vertical.pairs import pair_of_labels
 from fedassay.suites.vertical.runs import measured_in_runs
-from toy_vertical import LOGISTIC, toy_vertical
+from fedassay.suites.vertical.scores import Places, clearest_event
+from toy_vertical import LOGISTIC, label_case, toy_vertical
 
 TASK, PLAN = toy_vertical(LOGISTIC, learning_rate=0.01)
 CLAIM = Claim.stated(2.0, 1e-5, unit="label", observer=PASSIVE_PARTY, rounds=PLAN.epochs)
@@ -30,18 +30,8 @@ class OnResiduals(VerticalProtection):
 
 
 def measured(function):
-    pair = pair_of_labels(TASK, Streams(0))
-    return measured_in_runs(
-        CLAIM,
-        TASK,
-        PLAN,
-        OnResiduals(function),
-        streams=Streams(0),
-        pairs=[pair],
-        replicas=1500,
-        pilot=1000,
-        alpha=0.01,
-    )
+    case = label_case(OnResiduals(function), epsilon=2.0, delta=1e-5, federation=(TASK, PLAN))
+    return measured_in_runs(case, [pair_of_labels(TASK, Streams(0))], replicas=1500, pilot=1000, alpha=0.01)
 
 
 BROKEN = {

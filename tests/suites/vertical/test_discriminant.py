@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fedassay.suites.vertical.discriminant import discriminant, shrinkage
+from fedassay.suites.vertical.scores import discriminant, shrinkage
 from scipy.stats import norm
 from sklearn.covariance import ledoit_wolf_shrinkage
 

@@ -10,11 +10,12 @@ from fedassay.audit.claim import Claim
 from fedassay.audit.observer import FINAL_MODEL, PASSIVE_PARTY
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.protection import VerticalProtection
-from fedassay.suites.vertical.checks.claim_checks import vertical_checks
+from fedassay.suites.vertical.case import VerticalCase
+from fedassay.suites.vertical.checks.play_back import vertical_checks
 from fedassay.suites.vertical.pairs import LABELS, frequent, labels_of, pairs_of_claim
 from fedassay.suites.vertical.runs import best_separated
 from torch.nn.functional import one_hot
-from toy_vertical import LOGISTIC, SPLIT, toy_vertical
+from toy_vertical import LOGISTIC, SPLIT, label_case, toy_vertical
 
 TASK, PLAN = toy_vertical(SPLIT)
 RARE = labels_of(TASK, Streams(0))[-1]
@@ -59,8 +60,8 @@ class Noised(VerticalProtection):
 
 def checked(protection, claim=CLAIM, network=SPLIT):
     task, plan = toy_vertical(network)
-    pairs = pairs_of_claim(claim, task, Streams(0))
-    return {one.name: one for one in vertical_checks(claim, task, plan, protection, Streams(0), pairs, law=None)}
+    case = VerticalCase(claim=claim, task=task, plan=plan, protection=protection)
+    return {one.name: one for one in vertical_checks(case)}
 
 
 @pytest.mark.simulations
@@ -87,7 +88,8 @@ def test_draws_show_the_label_with_less_noise_and_spare_equal_noise(clear):
 
 
 def test_the_runs_are_about_the_label_that_a_score_separates_best():
-    pair = best_separated(CLAIM, TASK, PLAN, Response(RARE), Streams(0), pairs_of_claim(CLAIM, TASK, Streams(0)))
+    case = label_case(Response(RARE), epsilon=EPSILON)
+    pair = best_separated(case, case.pairs)
     assert pair.words.endswith(f"or {RARE}")
     assert RARE not in frequent(TASK)
 

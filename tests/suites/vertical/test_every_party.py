@@ -7,6 +7,7 @@ from fedassay.audit.claim import Claim
 from fedassay.audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
 from fedassay.fl.streams import Streams, normal, uniform
 from fedassay.fl.vertical.protection import VerticalProtection
+from fedassay.suites.vertical.case import VerticalCase
 from fedassay.suites.vertical.checks.play_back import play_back_checks
 from fedassay.suites.vertical.pairs import pairs_of_claim
 from fedassay.suites.vertical.runs import best_separated, measured_in_runs
@@ -17,17 +18,18 @@ COLUMNS = Claim.stated(1.0, 1e-5, unit="sample", observer=ACTIVE_PARTY, rounds=P
 LABELS = Claim.stated(1.0, 1e-5, unit="label", observer=PASSIVE_PARTY, rounds=PLAN.epochs)
 
 
-def released(claim, protection, task=TASK, plan=PLAN):
-    pairs = pairs_of_claim(claim, task, Streams(0))
-    return next(
-        check
-        for check in play_back_checks(claim, task, plan, protection, Streams(0), pairs, law=None)
-        if check.name == RELEASED
-    )
+def case_of(claim, protection):
+    return VerticalCase(claim=claim, task=TASK, plan=PLAN, protection=protection)
+
+
+def released(claim, protection):
+    case = case_of(claim, protection)
+    return next(check for check in play_back_checks(case, case.pairs) if check.name == RELEASED)
 
 
 def chosen(claim, protection):
-    return best_separated(claim, TASK, PLAN, protection, Streams(0), pairs_of_claim(claim, TASK, Streams(0)))
+    case = case_of(claim, protection)
+    return best_separated(case, case.pairs)
 
 
 class Weaker(VerticalProtection):
@@ -45,10 +47,8 @@ class Weaker(VerticalProtection):
 def test_the_runs_are_about_the_party_with_the_least_noise(scales):
     weakest = scales.index(min(scales))
     assert chosen(COLUMNS, Weaker(*scales)).party == weakest
-    pairs = pairs_of_claim(COLUMNS, TASK, Streams(0))
-    found = measured_in_runs(
-        COLUMNS, TASK, PLAN, Weaker(*scales), streams=Streams(0), pairs=pairs, replicas=1000, pilot=300, alpha=0.01
-    )
+    case = case_of(COLUMNS, Weaker(*scales))
+    found = measured_in_runs(case, case.pairs, replicas=1000, pilot=300, alpha=0.01)
     assert found.epsilon_low > 1
     assert f"party {weakest + 1}" in found.witness
 

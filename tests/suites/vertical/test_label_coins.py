@@ -9,6 +9,7 @@ from fedassay.audit.finding import Verdict, judge
 from fedassay.audit.observer import PASSIVE_PARTY
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.protection import VerticalProtection
+from fedassay.suites.vertical.case import VerticalCase
 from fedassay.suites.vertical.label_coins import measured_by_labels, measured_in_one_run, most_in_one_run
 from toy_vertical import SPLIT, toy_vertical
 
@@ -16,13 +17,16 @@ CLAIM = Claim.stated(1.0, unit="label", observer=PASSIVE_PARTY, rounds=2)
 TASK, PLAN = toy_vertical(SPLIT, n=400, batch=50)
 
 
+def case_of(claim, protection, seed):
+    return VerticalCase(claim=claim, task=TASK, plan=PLAN, protection=protection, streams=Streams(seed))
+
+
 def by_coins(claim, protection, seed=0):
-    return measured_in_one_run(claim, TASK, PLAN, protection, streams=Streams(seed), pair=(0, 1), alpha=0.05)
+    return measured_in_one_run(case_of(claim, protection, seed), (0, 1), alpha=0.05)
 
 
 def by_own_labels(claim, protection, seed=0):
-    streams, prior = Streams(seed), (1 / 3,) * 3
-    return measured_by_labels(claim, TASK, PLAN, protection, streams=streams, prior=prior, alpha=0.05)
+    return measured_by_labels(case_of(claim, protection, seed), (1 / 3,) * 3, alpha=0.05)
 
 
 class AtOne(VerticalProtection):

@@ -13,6 +13,7 @@ from fedassay.defenses.vertical.labels.label_randomised_response import LabelRan
 from fedassay.fl.streams import Streams
 from fedassay.fl.vertical.protection import VerticalProtection
 from fedassay.fl.vertical.task import People
+from fedassay.suites.vertical.case import VerticalCase
 from fedassay.suites.vertical.label_coins import measured_by_labels, raised
 from toy_vertical import LOGISTIC, SPLIT, toy_vertical
 
@@ -31,8 +32,8 @@ def finding(defense, seed, *, n=400, prior=PRIOR, drawn=True, alpha=0.05):
         labels = torch.from_numpy(rng.choice(3, size=n, p=PRIOR))
         task = replace(task, people=People(columns=task.people.columns, labels=labels))
     protection = defense.prepare(plan).protection
-    streams = Streams(seed)
-    return judge(CLAIM, measured_by_labels(CLAIM, task, plan, protection, streams=streams, prior=prior, alpha=alpha))
+    case = VerticalCase(claim=CLAIM, task=task, plan=plan, protection=protection, streams=Streams(seed))
+    return judge(CLAIM, measured_by_labels(case, prior, alpha=alpha))
 
 
 @pytest.mark.simulations
@@ -68,7 +69,8 @@ class AtOne(VerticalProtection):
 @pytest.mark.parametrize("party", [0, 1])
 def test_labels_that_one_party_is_sent_are_found_whichever_it_is(party, prior):
     task, plan = toy_vertical(SPLIT, n=400, batch=50)
-    measured = measured_by_labels(CLAIM, task, plan, AtOne(party), streams=Streams(0), prior=prior, alpha=0.05)
+    case = VerticalCase(claim=CLAIM, task=task, plan=plan, protection=AtOne(party))
+    measured = measured_by_labels(case, prior, alpha=0.05)
     assert f"at passive party {party + 1}" in measured.witness
     assert measured.alpha == (0.05 if prior else 1.0)
     assert judge(CLAIM, measured).verdict is (Verdict.REFUTED if prior else Verdict.UNDERPOWERED)

@@ -1,18 +1,16 @@
 """Pairs of data sets differ in several ways, because each broken defense fails in its own corner."""
 
+from dataclasses import replace
+
 import pytest
 import torch
-from fedassay.audit.claim import Claim
-from fedassay.audit.observer import ACTIVE_PARTY
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.protection import VerticalProtection
-from fedassay.suites.vertical.pairs import pairs_of_claim
 from fedassay.suites.vertical.runs import best_separated
-from toy_vertical import SPLIT, toy_vertical
+from toy_vertical import SPLIT, row_case, toy_vertical
 
 TASK, PLAN = toy_vertical(SPLIT, frozen=True)
-CLAIM = Claim.stated(1.0, 1e-5, unit="sample", observer=ACTIVE_PARTY, rounds=PLAN.epochs)
-PAIRS = pairs_of_claim(CLAIM, TASK, Streams(0))
+CASE = row_case(VerticalProtection(), delta=1e-5, federation=(TASK, PLAN))
 
 
 def embedded(pair):
@@ -22,7 +20,7 @@ def embedded(pair):
     return bottoms[0].forward(bottoms[1], rows.unsqueeze(0))[0][0]
 
 
-@pytest.mark.parametrize("pair", [pair for pair in PAIRS if "one number" in pair.words])
+@pytest.mark.parametrize("pair", [pair for pair in CASE.pairs if "one number" in pair.words])
 def test_a_row_may_have_one_number_alone_in_its_embedding(pair):
     up, down = torch.nn.functional.normalize(embedded(pair), p=1, dim=1)
     number = int((up - down).abs().argmax())
@@ -57,4 +55,4 @@ class Spread(VerticalProtection):
     ("protection", "words"), [(ZerosStay(), "zeros"), (OverLongest(), "zeros"), (Spread(), "one number")]
 )
 def test_the_runs_are_those_of_the_pair_that_a_score_separates_best(protection, words):
-    assert words in best_separated(CLAIM, TASK, PLAN, protection, Streams(0), PAIRS).words
+    assert words in best_separated(replace(CASE, protection=protection), CASE.pairs).words

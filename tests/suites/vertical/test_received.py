@@ -2,16 +2,16 @@
 
 import pytest
 from fedassay.audit.check import Check
-from fedassay.audit.claim import Claim
 from fedassay.audit.observer import FINAL_MODEL, PASSIVE_PARTY
-from fedassay.suites.vertical.received import held_against
+from fedassay.fl.vertical.protection import VerticalProtection
+from toy_vertical import label_case
 
 
 @pytest.mark.parametrize(("observer", "passed"), [(FINAL_MODEL, None), (PASSIVE_PARTY, False)])
 def test_what_exceeds_a_claim_fails_it_only_where_the_adversary_receives_it(observer, passed):
-    claim = Claim.stated(1.0, unit="label", observer=observer)
+    case = label_case(VerticalProtection(), observer=observer)
     more, less = (Check("a").at_most(value, 1.0, unit="epsilon", witness="draws") for value in (2.0, 0.5))
-    found = held_against(claim, more, "released labels")
+    found = case.judged(more, "released labels")
     assert (found.name, found.passed, found.detects) == ("a", passed, None)
     assert ("released labels exceed the claim" in found.witness) is (passed is None)
-    assert held_against(claim, less, "released labels") is less
+    assert case.judged(less, "released labels") is less

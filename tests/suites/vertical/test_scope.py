@@ -9,11 +9,11 @@ from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.finding import judge
 from fedassay.audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
 from fedassay.fl.laws import clip
-from fedassay.fl.streams import Streams, normal
+from fedassay.fl.streams import normal
 from fedassay.fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalProtection
 from fedassay.suites.vertical.audit import why_not
-from fedassay.suites.vertical.checks.claim_checks import vertical_checks
-from fedassay.suites.vertical.pairs import pairs_of_claim
+from fedassay.suites.vertical.case import VerticalCase
+from fedassay.suites.vertical.checks.play_back import vertical_checks
 from fedassay.suites.vertical.runs import measured_in_runs
 from toy_vertical import SPLIT, toy_vertical
 
@@ -46,8 +46,8 @@ def columns_claim(adjacency, epsilon=2.0):
 def checks(claim, protection, noised, plan):
     task, plan = toy_vertical(SPLIT, **plan)
     law = VerticalLaw(noised=noised, noise=Noise.GAUSSIAN, scale=protection.scale, releases=claim.rounds)
-    pairs = pairs_of_claim(claim, task, Streams(0))
-    return {check.name: check for check in vertical_checks(claim, task, plan, protection, Streams(0), pairs, law=law)}
+    case = VerticalCase(claim=claim, task=task, plan=plan, protection=protection, law=law)
+    return {check.name: check for check in vertical_checks(case)}
 
 
 def failed(found):
@@ -84,10 +84,8 @@ def test_a_claim_of_neighbours_that_no_pair_has_is_skipped_with_the_reason(claim
 def test_runs_of_a_zero_out_claim_have_a_row_or_zeros(epsilon, verdict):
     claim = columns_claim("zero_out", epsilon)
     task, plan = toy_vertical(SPLIT, **FROZEN)
-    pairs = pairs_of_claim(claim, task, Streams(0))
-    measured = measured_in_runs(
-        claim, task, plan, Embeddings(), streams=Streams(0), pairs=pairs, replicas=2000, pilot=500, alpha=0.01
-    )
+    case = VerticalCase(claim=claim, task=task, plan=plan, protection=Embeddings())
+    measured = measured_in_runs(case, case.pairs, replicas=2000, pilot=500, alpha=0.01)
     assert "zeros" in measured.witness
     assert str(judge(claim, measured).verdict) == verdict
 
@@ -127,9 +125,7 @@ def test_released_labels_count_in_the_epochs_of_the_claim():
 def test_runs_of_a_claim_of_one_epoch_are_evidence_of_one_epoch():
     claim = Claim.stated(2.0, 1e-5, unit="label", observer=PASSIVE_PARTY, rounds=1)
     task, plan = toy_vertical(SPLIT, **TRAINED)
-    pairs = pairs_of_claim(claim, task, Streams(0))
-    measured = measured_in_runs(
-        claim, task, plan, Residuals(), streams=Streams(0), pairs=pairs, replicas=1000, pilot=300, alpha=0.01
-    )
+    case = VerticalCase(claim=claim, task=task, plan=plan, protection=Residuals())
+    measured = measured_in_runs(case, case.pairs, replicas=1000, pilot=300, alpha=0.01)
     assert measured.setting.rounds == 1
     assert str(judge(claim, measured).verdict) == "NOT_REFUTED"

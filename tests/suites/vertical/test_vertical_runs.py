@@ -5,26 +5,20 @@ import math
 import numpy as np
 import pytest
 import torch
-from fedassay.audit.claim import Claim
 from fedassay.audit.curve import mu_from_epsilon
-from fedassay.audit.observer import PASSIVE_PARTY
 from fedassay.defenses.vertical.labels.label_randomised_response import LabelRandomisedResponse
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.protection import VerticalProtection
 from fedassay.suites.vertical import runs
-from fedassay.suites.vertical.dependence import dependent
 from fedassay.suites.vertical.pairs import pair_of_labels
-from toy_vertical import LOGISTIC, SPLIT, toy_vertical
+from fedassay.suites.vertical.runs import dependent
+from toy_vertical import LOGISTIC, SPLIT, label_case, toy_vertical
 
 
 def measured(**settings):
     task, plan = toy_vertical(SPLIT)
-    claim = Claim.stated(1.0, unit="label", observer=PASSIVE_PARTY, rounds=plan.epochs)
-    protection = LabelRandomisedResponse(epsilon=3.0).prepare(plan).protection
-    pair = pair_of_labels(task, Streams(1))
-    return runs.measured_in_runs(
-        claim, task, plan, protection, streams=Streams(1), pairs=[pair], replicas=2000, alpha=0.01, **settings
-    )
+    case = label_case(LabelRandomisedResponse(epsilon=3.0).prepare(plan).protection, seed=1)
+    return runs.measured_in_runs(case, [pair_of_labels(task, Streams(1))], replicas=2000, alpha=0.01, **settings)
 
 
 @pytest.mark.simulations
@@ -84,12 +78,9 @@ class Own(VerticalProtection):
 
 
 def of_one_epoch(protection):
-    task, plan = toy_vertical(LOGISTIC, n=4, epochs=1, batch=4, learning_rate=0.01)
-    claim = Claim.stated(1.0, 1e-5, unit="label", observer=PASSIVE_PARTY, rounds=1)
-    pairs = [pair_of_labels(task, Streams(0))]
-    return runs.measured_in_runs(
-        claim, task, plan, protection, streams=Streams(0), pairs=pairs, replicas=1500, pilot=500, alpha=0.01
-    )
+    federation = toy_vertical(LOGISTIC, n=4, epochs=1, batch=4, learning_rate=0.01)
+    case = label_case(protection, delta=1e-5, federation=federation)
+    return runs.measured_in_runs(case, [pair_of_labels(case.task, Streams(0))], replicas=1500, pilot=500, alpha=0.01)
 
 
 SHARED = [(OneForAll(), "for all replicas"), (OneForHalves(), "for all replicas"), (OneForEver(), "generator")]

@@ -6,14 +6,13 @@ from typing import ClassVar
 import pytest
 import torch
 from fedassay.audit.check import DRAWN, PERSON_MOVE
-from fedassay.audit.claim import Claim
 from fedassay.audit.curve import mu_from_epsilon
-from fedassay.audit.observer import FINAL_MODEL, PASSIVE_PARTY
+from fedassay.audit.observer import FINAL_MODEL
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalProtection
 from fedassay.suites.vertical.checks.play_back import play_back_checks
 from fedassay.suites.vertical.pairs import pair_of_labels
-from toy_vertical import LOGISTIC, SPLIT, toy_vertical
+from toy_vertical import LOGISTIC, SPLIT, label_case, toy_vertical
 
 TASK, PLAN = toy_vertical(SPLIT, learning_rate=0.01)
 SCALE = math.sqrt(2 * PLAN.epochs) / mu_from_epsilon(2.0, 1e-5)
@@ -41,11 +40,9 @@ def drawn(protection, **options):
     return checks(protection, **options)[DRAWN]
 
 
-def checks(protection, *, law=LAW, observer=PASSIVE_PARTY, federation=(TASK, PLAN), party=0, epsilon=2.0):
-    task, plan = federation
-    claim = Claim.stated(epsilon, 1e-5, unit="label", observer=observer, rounds=plan.epochs)
-    pair = pair_of_labels(task, Streams(0), party)
-    found = play_back_checks(claim, task, plan, protection, Streams(0), [pair], law=law)
+def checks(protection, *, party=0, **facts):
+    case = label_case(protection, **({"epsilon": 2.0, "delta": 1e-5, "law": LAW, "federation": (TASK, PLAN)} | facts))
+    found = play_back_checks(case, [pair_of_labels(case.task, Streams(0), party)])
     return {check.name: check for check in found}
 
 

@@ -4,18 +4,13 @@ import math
 
 import pytest
 import torch
-from fedassay.audit.claim import Claim
-from fedassay.audit.observer import PASSIVE_PARTY
-from fedassay.fl.streams import Streams
 from fedassay.fl.vertical.protection import VerticalProtection
 from fedassay.suites.vertical.checks import label_channel
 from fedassay.suites.vertical.checks.label_channel import channel_check
 from torch.nn.functional import one_hot
-from toy_vertical import SPLIT, toy_vertical
+from toy_vertical import label_case
 
-PLAN = toy_vertical(SPLIT)[1]
 CLASSES, EPSILON = 3, 2.0
-CLAIM = Claim.stated(EPSILON, unit="label", observer=PASSIVE_PARTY, rounds=PLAN.epochs)
 
 
 class Randomised(VerticalProtection):
@@ -64,7 +59,8 @@ def in_the_order_of_releases(labels, found):
 
 
 def checked(function, seed=0, alpha=1e-4):
-    return channel_check(CLAIM, PLAN, Randomised(function), Streams(seed), range(CLASSES), alpha=alpha)
+    case = label_case(Randomised(function), epsilon=EPSILON, seed=seed)
+    return channel_check(case, range(CLASSES), alpha=alpha)
 
 
 @pytest.mark.simulations
@@ -95,6 +91,6 @@ def test_a_hook_that_returns_nothing_is_named_where_released_labels_are_drawn():
         def targets(self, values, context, rng):
             return None
 
-    found = channel_check(CLAIM, PLAN, Nothing(), Streams(0), range(CLASSES), alpha=0.01)
+    found = channel_check(label_case(Nothing()), range(CLASSES), alpha=0.01)
     assert found.passed is None
     assert "hook targets must return a torch.Tensor" in found.witness

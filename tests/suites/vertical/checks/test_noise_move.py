@@ -5,15 +5,13 @@ import math
 import pytest
 import torch
 from fedassay.audit.check import ALL_DIRECTIONS, DRAWN_LAW, PERSON_MOVE, RELEASED
-from fedassay.audit.claim import Claim
 from fedassay.audit.curve import mu_from_epsilon
-from fedassay.audit.observer import ACTIVE_PARTY, PASSIVE_PARTY
 from fedassay.defenses.vertical.defense import clipped, drawn
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalProtection
 from fedassay.suites.vertical.checks.play_back import play_back_checks
-from fedassay.suites.vertical.pairs import pair_of_labels, pairs_of_claim
-from toy_vertical import SPLIT, toy_vertical
+from fedassay.suites.vertical.pairs import pair_of_labels
+from toy_vertical import SPLIT, label_case, row_case, toy_vertical
 
 TASK, PLAN = toy_vertical(SPLIT)
 PERSON = pair_of_labels(TASK, Streams(0)).person
@@ -34,10 +32,9 @@ class Noisy(VerticalProtection):
 
 
 def checks(protection, *, delta=1e-5, noise=Noise.GAUSSIAN, epsilon=2.0):
-    claim = Claim.stated(epsilon, delta, unit="label", observer=PASSIVE_PARTY, rounds=PLAN.epochs)
     law = VerticalLaw(noised=Noised.RESIDUALS, noise=noise, scale=SCALE, releases=PLAN.epochs)
-    pair = pair_of_labels(TASK, Streams(0))
-    found = play_back_checks(claim, TASK, PLAN, protection, Streams(0), [pair], law=law)
+    case = label_case(protection, epsilon=epsilon, delta=delta, law=law)
+    found = play_back_checks(case, [pair_of_labels(TASK, Streams(0))])
     return {check.name: check for check in found}
 
 
@@ -205,11 +202,10 @@ class Mixed(VerticalProtection):
 
 def of_embeddings(protection, published, *, epsilon=4.0):
     """The results of a claim about one row: of epsilon 4, Laplace noise of scale 1 on embeddings needs one half."""
-    task, plan = toy_vertical(SPLIT, learning_rate=0.01, epochs=1)
-    claim = Claim.stated(epsilon, 1e-5, unit="sample", observer=ACTIVE_PARTY, rounds=1)
     law = VerticalLaw(noised=Noised.EMBEDDINGS, noise=published, scale=1.0, releases=1, clip=1.0)
-    pairs = pairs_of_claim(claim, task, Streams(0))[:1]
-    found = play_back_checks(claim, task, plan, protection, Streams(0), pairs, law=law)
+    federation = toy_vertical(SPLIT, learning_rate=0.01, epochs=1)
+    case = row_case(protection, epsilon=epsilon, delta=1e-5, law=law, federation=federation)
+    found = play_back_checks(case, case.pairs[:1])
     return {check.name: check for check in found}
 
 

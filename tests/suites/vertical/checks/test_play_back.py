@@ -1,21 +1,20 @@
 """The worst result of several pairs of data sets has the power of the weakest party, and names what it assumes."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from fedassay.audit.check import PERSON_MOVE, RELEASED
-from fedassay.audit.claim import Claim
-from fedassay.audit.observer import ACTIVE_PARTY
 from fedassay.fl.laws import clip
-from fedassay.fl.streams import Streams, normal
+from fedassay.fl.streams import normal
 from fedassay.fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalProtection
-from fedassay.suites.vertical.checks import constants
+from fedassay.suites.vertical.checks import tape
 from fedassay.suites.vertical.checks.play_back import play_back_checks
-from fedassay.suites.vertical.pairs import pairs_of_claim
-from toy_vertical import SPLIT, toy_vertical
+from toy_vertical import SPLIT, row_case, toy_vertical
 
-TASK, PLAN = toy_vertical(SPLIT, frozen=True)
-CLAIM = Claim.stated(2.0, 1e-5, unit="sample", observer=ACTIVE_PARTY, rounds=PLAN.epochs)
-PAIRS = pairs_of_claim(CLAIM, TASK, Streams(0))
+FEDERATION = toy_vertical(SPLIT, frozen=True)
+LAW = VerticalLaw(noised=Noised.EMBEDDINGS, noise=Noise.GAUSSIAN, scale=1.0, releases=2)
+CASE = row_case(VerticalProtection(), epsilon=2.0, delta=1e-5, federation=FEDERATION, law=LAW)
 
 
 class Embeddings(VerticalProtection):
@@ -28,16 +27,16 @@ class Embeddings(VerticalProtection):
         return clip(values, self.most) + self.scales[party] * normal(rng, tuple(values.shape))
 
 
-def checks(protection, pairs=PAIRS):
-    law = VerticalLaw(noised=Noised.EMBEDDINGS, noise=Noise.GAUSSIAN, scale=1.0, releases=PLAN.epochs)
-    found = play_back_checks(CLAIM, TASK, PLAN, protection, Streams(0), pairs, law=law)
+def checks(protection, pairs=CASE.pairs):
+    found = play_back_checks(replace(CASE, protection=protection), pairs)
     return {check.name: check for check in found}
 
 
 @pytest.mark.simulations
 def test_the_power_is_that_of_the_party_with_the_most_noise():
     each = [
-        checks(Embeddings(6.0, 12.0), [pair for pair in PAIRS if pair.party == party])[PERSON_MOVE] for party in (0, 1)
+        checks(Embeddings(6.0, 12.0), [pair for pair in CASE.pairs if pair.party == party])[PERSON_MOVE]
+        for party in (0, 1)
     ]
     both = checks(Embeddings(6.0, 12.0))[PERSON_MOVE]
     assert each[0].detects < each[1].detects
@@ -67,14 +66,14 @@ def test_a_failure_names_the_rows_and_what_they_assume():
 @pytest.mark.simulations
 @pytest.mark.parametrize(("most", "looked"), [(10_000_000, True), (1, False)])
 def test_messages_that_are_too_large_for_constants_are_named(monkeypatch, most, looked):
-    monkeypatch.setattr(constants, "_MOST", most)
+    monkeypatch.setattr(tape, "_MOST", most)
     # Without noise: where all numbers differ in a few draws, no more are needed.
     assert ("constants were not looked for" not in checks(Embeddings(0.0, 0.0))[RELEASED].witness) is looked
     assert "constants were not looked for" not in checks(Embeddings(4.0, 4.0))[RELEASED].witness
 
 
 def test_the_length_is_that_of_the_rows_that_are_long():
-    words = {pair.words for pair in PAIRS}
+    words = {pair.words for pair in CASE.pairs}
     assert "a row, 100 times as long as the others, or zeros" in words
 
 
