@@ -152,7 +152,8 @@ def build(kind: str, spec: object, known: Mapping[str, Any]) -> Any:
 
 def check_members(what: str, part: object, interface: type) -> None:
     """Raise ValueError unless a part has every public member of an interface."""
-    wanted = [name for name in vars(interface) if not name.startswith("_")]
+    members = dict.fromkeys((*inspect.get_annotations(interface), *vars(interface)))
+    wanted = [name for name in members if not name.startswith("_")]
     if lacking := [name for name in wanted if not hasattr(part, name)]:
         raise ValueError(f"{what} must have {', '.join(wanted)}, but {type(part).__name__} lacks {', '.join(lacking)}")
 

@@ -7,9 +7,10 @@ One convention holds throughout: an **update** is what the server adds. FedSGD u
 difference of weights. Code that needs the sign of a gradient must use ``gradient``.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,14 +23,85 @@ Numbers = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalTraining:
-    """Base class of algorithms whose clients send weight differences, which the server adds to its model.
+class Algorithm(ABC):
+    """The interface of a federated algorithm: the clients' local steps and the server's combination of updates.
 
-    By default no state is shared or kept, and updates are not linear in the steps' directions.
+    By default no state is shared or kept, and updates are not linear in the steps' directions. An algorithm of one's
+    own need not derive from this class, but must have all of its members.
+
+    Replicas (independent runs trained together) are the first dimension of every tensor.
+
+    Three states, each handed in and out: what the server **shares** with its model (public, made of aggregates alone),
+    what a client **keeps** from one of its rounds to the next, and what it holds during one round.
+
+    ``local_steps``: the number of local steps that a client takes in a round.
     """
 
-    learning_rate: float
     local_steps: int
+
+    @property
+    def linear_scale(self) -> float | None:
+        """Return the factor ``s`` in update = s * (sum of the client's step directions); None if the update is not
+        linear in the directions (Adam).
+        """
+        return None
+
+    def share(self, model: Tensor) -> LocalState:
+        """Return what the server broadcasts together with its first model, such as a control variate (SCAFFOLD)."""
+        return {}
+
+    def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
+        """Return a client's state at the start of a round, such as the moments of its optimiser.
+
+        ``kept`` is what the client stored after its last round; None, empty or zeros until it has taken part. Every
+        tensor that is shared, kept or part of a state has a first dimension of replicas (independent runs).
+        """
+        return {}
+
+    @abstractmethod
+    def step(self, local: Tensor, direction: Tensor, state: LocalState) -> tuple[Tensor, LocalState]:
+        """Take one local step along minus ``direction`` (a gradient), and return the new weights and state."""
+
+    @abstractmethod
+    def update(self, model: Tensor, local: Tensor) -> Tensor:
+        """Return the update that the client sends, computed from the received model and the locally trained model."""
+
+    def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
+        """Return what a client stores for its next round, such as a control variate; it is zero until the client has
+        taken part.
+        """
+        return {}
+
+    @abstractmethod
+    def combine(self, model: Tensor, aggregate: Tensor) -> Tensor:
+        """Return the server's next model, from its current model and the aggregate of the updates."""
+
+    def advance(self, shared: Numbers, aggregate: Tensor, rate: float) -> LocalState:
+        """Return what the server broadcasts together with its next model, such as a control variate (SCAFFOLD).
+
+        ``rate``: the published share of clients in a round.
+        """
+        return {}
+
+    @abstractmethod
+    def aggregate_between(self, before: Tensor, after: Tensor) -> Tensor:
+        """Return the aggregate of the clients' updates that turned the server's model ``before`` into ``after``.
+
+        An observer of the global models can compute it.
+        """
+
+    @abstractmethod
+    def gradient(self, update: Tensor) -> Tensor:
+        """Return the mean gradient of the local steps behind a client's update; for a non-linear optimiser such as
+        Adam, its scale is unknown.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTraining(Algorithm):
+    """Base class of algorithms whose clients send weight differences, which the server adds to its model."""
+
+    learning_rate: float
     server_learning_rate: float = 1.0
 
     def __post_init__(self) -> None:
@@ -37,24 +109,11 @@ class LocalTraining:
         check_positive("server_learning_rate", self.server_learning_rate)
         check_count("local_steps", self.local_steps)
 
-    @property
-    def linear_scale(self) -> float | None:
-        return None
-
-    def share(self, model: Tensor) -> LocalState:
-        return {}
-
     def update(self, model: Tensor, local: Tensor) -> Tensor:
         return local - model
 
-    def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
-        return {}
-
     def combine(self, model: Tensor, aggregate: Tensor) -> Tensor:
         return model + self.server_learning_rate * aggregate
-
-    def advance(self, shared: Numbers, aggregate: Tensor, rate: float) -> LocalState:
-        return {}
 
     def aggregate_between(self, before: Tensor, after: Tensor) -> Tensor:
         return (after - before) / self.server_learning_rate
@@ -157,80 +216,8 @@ class Scaffold(LocalTraining):
         return {"control": shared["control"] + rate * (self.gradient(aggregate) - shared["control"])}
 
 
-class Algorithm(Protocol):
-    """The interface of a federated algorithm: the clients' local steps and the server's combination of updates.
-
-    Replicas (independent runs trained together) are the first dimension of every tensor.
-
-    Three states, each handed in and out: what the server **shares** with its model (public, made of aggregates alone),
-    what a client **keeps** from one of its rounds to the next, and what it holds during one round.
-    """
-
-    @property
-    def local_steps(self) -> int:
-        """The number of local steps that a client takes in a round."""
-        ...
-
-    @property
-    def linear_scale(self) -> float | None:
-        """Return the factor ``s`` in update = s * (sum of the client's step directions); None if the update is not
-        linear in the directions (Adam).
-        """
-        ...
-
-    def share(self, model: Tensor) -> LocalState:
-        """Return what the server broadcasts together with its first model, such as a control variate (SCAFFOLD)."""
-        ...
-
-    def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
-        """Return a client's state at the start of a round, such as the moments of its optimiser.
-
-        ``kept`` is what the client stored after its last round; None, empty or zeros until it has taken part. Every
-        tensor that is shared, kept or part of a state has a first dimension of replicas (independent runs).
-        """
-        ...
-
-    def step(self, local: Tensor, direction: Tensor, state: LocalState) -> tuple[Tensor, LocalState]:
-        """Take one local step along minus ``direction`` (a gradient), and return the new weights and state."""
-        ...
-
-    def update(self, model: Tensor, local: Tensor) -> Tensor:
-        """Return the update that the client sends, computed from the received model and the locally trained model."""
-        ...
-
-    def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
-        """Return what a client stores for its next round, such as a control variate; it is zero until the client has
-        taken part.
-        """
-        ...
-
-    def combine(self, model: Tensor, aggregate: Tensor) -> Tensor:
-        """Return the server's next model, from its current model and the aggregate of the updates."""
-        ...
-
-    def advance(self, shared: Numbers, aggregate: Tensor, rate: float) -> LocalState:
-        """Return what the server broadcasts together with its next model, such as a control variate (SCAFFOLD).
-
-        ``rate``: the published share of clients in a round.
-        """
-        ...
-
-    def aggregate_between(self, before: Tensor, after: Tensor) -> Tensor:
-        """Return the aggregate of the clients' updates that turned the server's model ``before`` into ``after``.
-
-        An observer of the global models can compute it.
-        """
-        ...
-
-    def gradient(self, update: Tensor) -> Tensor:
-        """Return the mean gradient of the local steps behind a client's update; for a non-linear optimiser such as
-        Adam, its scale is unknown.
-        """
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
-class FedSGD:
+class FedSGD(Algorithm):
     """FedSGD: each client sends one gradient per round, and the server takes the step (McMahan et al. 2017).
 
     ``local`` is the step itself, not the weights after it: (w - g) - w would round g to the last digit of w.
@@ -249,26 +236,14 @@ class FedSGD:
     def linear_scale(self) -> float | None:
         return -1.0
 
-    def share(self, model: Tensor) -> LocalState:
-        return {}
-
-    def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
-        return {}
-
     def step(self, local: Tensor, direction: Tensor, state: LocalState) -> tuple[Tensor, LocalState]:
         return -direction, state
 
     def update(self, model: Tensor, local: Tensor) -> Tensor:
         return local
 
-    def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
-        return {}
-
     def combine(self, model: Tensor, aggregate: Tensor) -> Tensor:
         return model + self.learning_rate * aggregate
-
-    def advance(self, shared: Numbers, aggregate: Tensor, rate: float) -> LocalState:
-        return {}
 
     def aggregate_between(self, before: Tensor, after: Tensor) -> Tensor:
         return (after - before) / self.learning_rate

@@ -4,8 +4,8 @@
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,40 +14,56 @@ from ..audit.claim import HELD_BY_CLIENTS, Adjacency, Unit
 from .plan import Plan
 
 
-class Canaries(Protocol):
-    """The interface through which the training engine uses the canaries of an audit."""
+@dataclass(frozen=True, kw_only=True)
+class Canaries(ABC):
+    """The canaries of an audit, as the training engine uses them.
 
-    @property
-    def unit(self) -> Unit:
-        """What a canary is: a sample of one client (SAMPLE), a user with samples at several clients (USER), or a client
-        (CLIENT or REPORT).
-        """
-        ...
+    Args:
+        unit: what a canary is: a sample of one client (SAMPLE), a user with samples at several clients (USER), or a
+            client (CLIENT or REPORT).
+        client: the client that holds the canaries, if they are samples; ignored for the other units.
+        clients: a user canary is held by the first so many clients; 1 for the other units.
+        place: the client of the plan whose place a canary that is a client takes; None: canaries are additional
+            clients.
+    """
 
-    @property
-    def client(self) -> int:
-        """The index of the client that holds the canaries, if the canaries are samples."""
-        ...
+    unit: Unit
+    client: int = 0
+    clients: int = 1
+    place: int | None = None
+
+    def __post_init__(self) -> None:
+        # Coordinates and labels have no row of their own that could be planted.
+        if self.unit not in (Unit.SAMPLE, Unit.USER, Unit.CLIENT, Unit.REPORT):
+            raise ValueError(f"a canary must be a sample, a user, a client or a report, got {self.unit}")
 
     @property
     def holders(self) -> tuple[int, ...]:
         """The clients that hold samples of the canaries; empty if the canaries are clients."""
-        ...
-
-    @property
-    def place(self) -> int | None:
-        """The client of the plan whose place a canary that is a client takes; None: canaries are additional clients."""
-        ...
+        if self.unit is Unit.SAMPLE:
+            return (self.client,)
+        return tuple(range(self.clients)) if self.unit is Unit.USER else ()
 
     def check(self, plan: Plan) -> None:
-        """Raise ValueError unless the canaries fit the federation as its public plan describes it."""
-        ...
+        """Raise ValueError unless the canaries fit the federation as its public plan describes it: a sample canary has
+        a client that holds it, and vectors have the model's dimension.
+        """
+        if self.unit is Unit.SAMPLE and not 0 <= self.client < plan.clients:
+            raise ValueError(f"a sample canary's client must be in 0..{plan.clients - 1}, got {self.client}")
+        if self.unit is Unit.USER and not 1 <= len(self.holders) <= plan.clients:
+            raise ValueError(f"a user canary's clients must be in 1..{plan.clients}, got {len(self.holders)}")
+        held = self.unit in HELD_BY_CLIENTS
+        if self.place is not None and not (not held and 0 <= self.place < plan.clients):
+            raise ValueError(
+                f"the place of a canary that is a client must be in 0..{plan.clients - 1}, got {self.place} for one "
+                f"{self.unit}"
+            )
 
+    @abstractmethod
     def there(self, arm: int) -> tuple[int, ...]:
         """Return the indices of the canaries that are present in a run, where ``arm`` is 1 with the canary and 0
         without it.
         """
-        ...
 
     def rows(self, arm: int) -> Tensor | None:
         """Return the gradients or updates of the k canaries that are present, shape ``(k, d)``, or ``(T, k, d)`` where
@@ -55,17 +71,28 @@ class Canaries(Protocol):
 
         They are gradients of sample canaries or updates of client canaries.
         """
-        ...
+        return None
 
     def samples(self, arm: int) -> tuple[Tensor, Tensor] | None:
         """Return the images ``(n, c, h, w)`` and labels ``(n,)`` that a canary adds; None for canaries given as
         vectors.
         """
-        ...
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Canary:
+class SingleCanary(Canaries):
+    """One canary, which is ``present`` in arm 1, and ``absent`` in arm 0; None: there is nothing in its place."""
+
+    present: Tensor
+    absent: Tensor | None = None
+
+    def there(self, arm: int) -> tuple[int, ...]:
+        return (0,) if arm or self.absent is not None else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Canary(SingleCanary):
     """A canary given as a gradient or update vector; in runs without the canary the vector is absent or replaced.
 
     The vector is ``present`` in arm 1 and ``absent`` in arm 0.
@@ -78,25 +105,16 @@ class Canary:
     Args:
         unit: SAMPLE (a row of ``client``'s gradients), USER (rows of several clients' gradients), CLIENT or REPORT (a
             row of the updates).
-        client: the client that holds a sample canary; ignored for the other units.
-        clients, copies: a user canary has ``copies`` equal rows at each of the first so many clients; 1 for the other
-            units.
-        place: the client of the plan whose place a client canary takes; None: one more client than the plan has.
+        copies: a user canary has so many equal rows at each of its clients; 1 for the other units.
         present: (d,), the row in arm 1, or (T, d), the rows of T rounds, which repeat in later ones. Its norm should
             be at least ten clip norms; otherwise an implementation that forgets to clip looks the same.
         absent: as ``present``, in arm 0; ``None``: no row (add/remove); zeros: the row is set to zero (zero-out).
     """
 
-    unit: Unit
-    present: Tensor
-    absent: Tensor | None = None
-    client: int = 0
-    place: int | None = None
-    clients: int = 1
     copies: int = 1
 
     def __post_init__(self) -> None:
-        _check_unit(self.unit)
+        super().__post_init__()
         if self.copies < 1 or (self.unit is not Unit.USER and self.copies > 1):
             raise ValueError(f"copies of a canary's row must be >= 1, and 1 for one {self.unit}, got {self.copies}")
         for name, row in (("present", self.present), ("absent", self.absent)):
@@ -113,10 +131,6 @@ class Canary:
         return Adjacency.REPLACE_ONE if bool(self.absent.any()) else Adjacency.ZERO_OUT
 
     @property
-    def holders(self) -> tuple[int, ...]:
-        return _holders(self.unit, self.client, self.clients)
-
-    @property
     def added(self) -> bool:
         """Whether the runs without the canary are those of the plan alone."""
         return self.absent is None and self.place is None
@@ -130,10 +144,7 @@ class Canary:
                 raise ValueError(
                     f"a canary's {name} vector must have {plan.layout.dim} coordinates, got {row.shape[-1]}"
                 )
-        _check_holder(self, plan)
-
-    def there(self, arm: int) -> tuple[int, ...]:
-        return (0,) if arm or self.absent is not None else ()
+        super().check(plan)
 
     def rows(self, arm: int) -> Tensor:
         row = self.present if arm else self.absent
@@ -142,16 +153,13 @@ class Canary:
             return self.present.new_zeros(0, self.present.shape[-1])
         return row.unsqueeze(-2).expand(*row.shape[:-1], self.copies, -1)
 
-    def samples(self, arm: int) -> None:
-        return None
-
 
 @dataclass(frozen=True, kw_only=True)
 class AnyRow(Canary):
     """A canary whose row may hold anything, also infinite entries and entries that are no number."""
 
     def __post_init__(self) -> None:
-        _check_unit(self.unit)
+        Canaries.__post_init__(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +202,7 @@ class UserCanary(Canary):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataCanary:
+class DataCanary(SingleCanary):
     """A canary that consists of images and labels; its gradient is computed at each round's model, as for other data.
 
     Args:
@@ -203,21 +211,12 @@ class DataCanary:
         images: (n, c, h, w) in [0, 1]; one for a sample canary.
         present: (n,), the labels in arm 1.
         absent: (n,), the labels in arm 0; ``None``: the images are absent (add/remove).
-        client: the client that holds a sample canary; ignored for the other units.
-        place: the client of the plan whose place a client canary takes; None: one more client than the plan has.
-        clients: each of the first so many clients holds the images of a user canary; 1 for the other units.
     """
 
-    unit: Unit
     images: Tensor
-    present: Tensor
-    absent: Tensor | None = None
-    client: int = 0
-    place: int | None = None
-    clients: int = 1
 
     def __post_init__(self) -> None:
-        _check_unit(self.unit)
+        super().__post_init__()
         if self.images.ndim != 4 or not len(self.images) or (self.unit is Unit.SAMPLE and len(self.images) != 1):
             raise ValueError(
                 "a canary's images must have shape (n, c, h, w), with n = 1 for a sample canary, "
@@ -234,27 +233,13 @@ class DataCanary:
         """
         return Adjacency.ADD_REMOVE if self.absent is None else Adjacency.REPLACE_ONE
 
-    @property
-    def holders(self) -> tuple[int, ...]:
-        return _holders(self.unit, self.client, self.clients)
-
-    def check(self, plan: Plan) -> None:
-        """Raise ValueError unless a sample canary has a client that holds it."""
-        _check_holder(self, plan)
-
-    def there(self, arm: int) -> tuple[int, ...]:
-        return (0,) if arm or self.absent is not None else ()
-
-    def rows(self, arm: int) -> None:
-        return None
-
     def samples(self, arm: int) -> tuple[Tensor, Tensor] | None:
         labels = self.present if arm else self.absent
         return None if labels is None else (self.images, labels)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CanarySet:
+class CanarySet(Canaries):
     """Many canaries in one run, each included by its own fair coin.
 
     Canary j is a vector along the j-th inert weight, an unused weight after the model's own.
@@ -265,18 +250,15 @@ class CanarySet:
         dim: coordinates of the model, of which the last m are inert weights.
         coins: (m,) booleans, true where the canary is included. Attacks never get them.
         replaced: whether an excluded canary sends its row with the opposite sign (replace-one) or no row (add/remove).
-        client: the client that holds sample canaries; ignored for the other units.
     """
 
-    unit: Unit
     length: float
     dim: int
     coins: Tensor
     replaced: bool = False
-    client: int = 0
 
     def __post_init__(self) -> None:
-        _check_unit(self.unit)
+        super().__post_init__()
         if self.unit is Unit.USER:
             raise ValueError("the canaries of a set must be samples, clients or reports, got users")
         if not 0 < self.length < math.inf:
@@ -299,16 +281,7 @@ class CanarySet:
                 f"a canary set needs {self.dim} weights, {len(self.coins)} of them inert (unused), "
                 f"but the plan has {layout.dim} weights, {layout.inert} of them inert"
             )
-        _check_holder(self, plan)
-
-    @property
-    def holders(self) -> tuple[int, ...]:
-        return _holders(self.unit, self.client, 0)
-
-    @property
-    def place(self) -> None:
-        """None: canaries that are clients come after the plan's own."""
-        return None
+        super().check(plan)
 
     @property
     def shown(self) -> "CanarySet":
@@ -338,31 +311,3 @@ class CanarySet:
         signs = torch.where(self.coins[numbers], 1.0, -1.0)
         rows[torch.arange(len(numbers)), self.dim - len(self.coins) + numbers] = signs * self.length
         return rows
-
-    def samples(self, arm: int) -> None:
-        return None
-
-
-def _check_unit(unit: Unit) -> None:
-    # Coordinates and labels have no row of their own that could be planted.
-    if unit not in (Unit.SAMPLE, Unit.USER, Unit.CLIENT, Unit.REPORT):
-        raise ValueError(f"a canary must be a sample, a user, a client or a report, got {unit}")
-
-
-def _holders(unit: Unit, client: int, clients: int) -> tuple[int, ...]:
-    if unit is Unit.SAMPLE:
-        return (client,)
-    return tuple(range(clients)) if unit is Unit.USER else ()
-
-
-def _check_holder(canaries: Canaries, plan: Plan) -> None:
-    if canaries.unit is Unit.SAMPLE and not 0 <= canaries.client < plan.clients:
-        raise ValueError(f"a sample canary's client must be in 0..{plan.clients - 1}, got {canaries.client}")
-    if canaries.unit is Unit.USER and not 1 <= len(canaries.holders) <= plan.clients:
-        raise ValueError(f"a user canary's clients must be in 1..{plan.clients}, got {len(canaries.holders)}")
-    held = canaries.unit in HELD_BY_CLIENTS
-    if canaries.place is not None and not (not held and 0 <= canaries.place < plan.clients):
-        raise ValueError(
-            f"the place of a canary that is a client must be in 0..{plan.clients - 1}, got {canaries.place} for one "
-            f"{canaries.unit}"
-        )

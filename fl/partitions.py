@@ -166,9 +166,8 @@ def partition_from(spec: Spec) -> Partition:
     """
     partition: Partition = build("partition", spec, KNOWN_PARTITIONS)
     what = f"partition {name_and_options('partition', spec)[0]}"
-    # Annotated members of the interface are no attributes of it.
     check_members(what, partition, Partition)
-    if (stated := getattr(partition, "exchangeable", None)) not in get_args(Exchangeable):
+    if (stated := partition.exchangeable) not in get_args(Exchangeable):
         raise ValueError(f"{what} must state exchangeable as {', '.join(get_args(Exchangeable))}, got {stated!r}")
     return partition
 

@@ -141,7 +141,7 @@ class DrawHalf(DrawAll):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrozenModel:
+class FrozenModel(Algorithm):
     """A federated algorithm whose server model never changes, so that two runs differ only in what the audit changes on
     purpose.
 
@@ -153,15 +153,11 @@ class FrozenModel:
     """
 
     scale: float
-    local_steps: int
     server: Algorithm | None = None
 
     @property
     def linear_scale(self) -> float | None:
         return self.scale
-
-    def share(self, model: Tensor) -> LocalState:
-        return {}
 
     def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
         return {"sum": torch.zeros_like(model)}
@@ -173,14 +169,8 @@ class FrozenModel:
     def update(self, model: Tensor, local: Tensor) -> Tensor:
         return local
 
-    def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
-        return {}
-
     def combine(self, model: Tensor, aggregate: Tensor) -> Tensor:
         return model if self.server is None else self.server.combine(model, aggregate)
-
-    def advance(self, shared: Numbers, aggregate: Tensor, rate: float) -> LocalState:
-        return {}
 
     def aggregate_between(self, before: Tensor, after: Tensor) -> Tensor:
         return after - before

@@ -137,8 +137,8 @@ class Dataset:
     def of_parts(cls, name: str, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], **facts: Any) -> "Dataset":
         """Return the data set of a training and a test part, each images and labels, with its further ``facts``."""
         (train_images, train_labels), (test_images, test_labels) = train, test
-        given = {"train_images": train_images, "train_labels": train_labels}
-        return cls(name=name, **given, test_images=test_images, test_labels=test_labels, **facts)
+        facts |= {"train_images": train_images, "train_labels": train_labels}
+        return cls(name=name, test_images=test_images, test_labels=test_labels, **facts)
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -28,8 +28,14 @@ _IDX_FILES = (
     "t10k-labels-idx1-ubyte",
 )
 _FOUND = "found in FEDASSAY_DATA"
+
+
+def _load_qmnist(folder: DataFolder) -> Dataset:
+    return qmnist.qmnist(load_dataset("mnist"), folder)
+
+
 _FOLDER_ONLY: dict[str, tuple[Callable[[DataFolder], Dataset], str]] = {
-    "qmnist": (lambda folder: qmnist.qmnist(_load("mnist"), folder), qmnist.LABELS),
+    "qmnist": (_load_qmnist, qmnist.LABELS),
     "cifar10": (cifar.cifar10, cifar.INDEX),
     "sroie": (sroie.sroie, receipts.ANNOTATIONS),
     "sroie_tampered": (sroie.sroie_tampered, receipts.ANNOTATIONS),
