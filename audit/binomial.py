@@ -40,8 +40,7 @@ def privacy_loss(fpr: ArrayLike, fnr: ArrayLike, delta: float) -> FloatArray:
     one pair tests both directions of (epsilon, delta)-DP. The value is not clipped: it may be negative, and it is
     infinite where a rate is 0 (Kairouz, Oh, Viswanath 2015, theorem 2.1).
     """
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta must lie in [0, 1), got {delta}")
+    check_delta(delta)
     false_in, false_out = np.broadcast_arrays(np.asarray(fpr, dtype=np.float64), np.asarray(fnr, dtype=np.float64))
     with np.errstate(divide="ignore"):
         true_in, true_out = np.maximum(0, 1 - false_out - delta), np.maximum(0, 1 - false_in - delta)
@@ -122,3 +121,22 @@ def check_level(name: str, level: float) -> None:
     check_number(name, level)
     if not 0 < level < 1:
         raise ValueError(f"{name} must lie in (0, 1), got {level}")
+
+
+def check_delta(delta: float) -> None:
+    """Raise ValueError unless delta lies in [0, 1)."""
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta must lie in [0, 1), got {delta}")
+
+
+def check_epsilon(epsilon: float | None) -> None:
+    """Raise ValueError for a claimed epsilon that is negative or infinite; None, where none is claimed, passes."""
+    if epsilon is not None and not (math.isfinite(epsilon) and epsilon >= 0):
+        raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise ValueError unless ``value`` is a number > 0 and finite."""
+    check_number(name, value)
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be > 0 and finite, got {value}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .binomial import check_number
+from .binomial import check_delta, check_number, check_positive
 from .curve import Curve, GaussianCurve, curve_from_dict, epsilon_from_mu
 from .observer import UPLOADS, Observer
 from .wording import plain, unknown
@@ -138,12 +138,10 @@ class Claim:
     curve: Curve | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "delta", "rounds"):
+        for name in ("delta", "rounds"):
             check_number(name, getattr(self, name))
-        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
-            raise ValueError(f"epsilon must be > 0 and finite, got {self.epsilon}")
-        if not 0 <= self.delta < 1:
-            raise ValueError(f"delta must lie in [0, 1), got {self.delta}")
+        check_positive("epsilon", self.epsilon)
+        check_delta(self.delta)
         if self.rounds < 1 or int(self.rounds) != self.rounds:
             raise ValueError(f"rounds must be a whole number >= 1, got {self.rounds}")
         if self.dp_model not in DP_MODELS:

@@ -6,7 +6,7 @@ printed formula is 0 or overflows for small and large mu.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from .arrays import FloatArray
-from .binomial import check_number
+from .binomial import check_delta, check_number
+from .bisection import crossing
 from .wording import unknown
 
 
@@ -42,7 +43,7 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
         return 0.0
     # Bracket from above: at this epsilon the first term alone, Phi(-eps/mu + mu/2), is already equal to delta.
     high = mu * mu / 2 - mu * float(ndtri(delta))
-    return _bisect(lambda epsilon: _log_delta(mu, epsilon) > target, 0.0, high)
+    return crossing(lambda epsilon: _log_delta(mu, epsilon) > target, high=high, relative=0.0)[0]
 
 
 def mu_from_epsilon(epsilon: float, delta: float) -> float:
@@ -59,7 +60,7 @@ def mu_from_epsilon(epsilon: float, delta: float) -> float:
     high = 1.0
     while _log_delta(high, epsilon) <= target:
         high *= 2
-    return _bisect(lambda mu: _log_delta(mu, epsilon) <= target, 0.0, high)
+    return crossing(lambda mu: _log_delta(mu, epsilon) <= target, high=high, relative=0.0)[0]
 
 
 def _log_delta(mu: float, epsilon: float) -> float:
@@ -72,23 +73,12 @@ def _log_delta(mu: float, epsilon: float) -> float:
     return left + math.log(-math.expm1(right - left)) if right < left else -math.inf
 
 
-def _bisect(below: Callable[[float], bool], low: float, high: float) -> float:
-    """The largest number in [low, high] at which ``below`` still holds, to double precision."""
-    for _ in range(200):
-        middle = (low + high) / 2
-        if not low < middle < high:
-            break
-        low, high = (middle, high) if below(middle) else (low, middle)
-    return low
-
-
 def _check(mu: float, epsilon: float, delta: float) -> None:
     if not mu >= 0:
         raise ValueError(f"mu must be >= 0, got {mu}")
     if not epsilon >= 0:
         raise ValueError(f"epsilon must be >= 0, got {epsilon}")
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta must lie in [0, 1), got {delta}")
+    check_delta(delta)
 
 
 @dataclass(frozen=True)

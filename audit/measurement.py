@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
+from .binomial import check_delta
 from .evidence import Setting
 
 # A bound under this assumption holds for every mechanism.
@@ -88,8 +89,7 @@ class Measurement:
             value = getattr(self, name)
             if value is not None and not math.isfinite(value):
                 raise ValueError(f"{name} must be finite, got {value}")
-        if not 0 <= self.delta < 1:
-            raise ValueError(f"delta must lie in [0, 1), got {self.delta}")
+        check_delta(self.delta)
         if self.epsilon_low < 0:
             raise ValueError(f"epsilon_low must be >= 0, got {self.epsilon_low}")
         self._check_kind()

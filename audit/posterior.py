@@ -123,12 +123,9 @@ def success_bound(kappa: float, *, epsilon: float, delta: float = 0.0, curve: Cu
     Raises:
         ValueError: outside these ranges.
     """
-    if not 0 <= kappa <= 1:
-        raise ValueError(f"kappa (success rate of blind guessing) must lie in [0, 1], got {kappa}")
-    if not epsilon >= 0:
-        raise ValueError(f"epsilon must be >= 0, got {epsilon}")
-    if not 0 <= delta <= 1:
-        raise ValueError(f"delta must lie in [0, 1], got {delta}")
+    _check_probability("kappa (success rate of blind guessing)", kappa)
+    _check_probability("delta", delta)
+    _check_epsilon(epsilon)
     promises: list[Curve] = [] if curve is None else [curve]
     if epsilon <= _LARGEST_EXPONENT:
         promises.append(ProfileCurve((epsilon,), (delta,), (delta,)))

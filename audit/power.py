@@ -26,7 +26,8 @@ from scipy.special import bdtr, gammaln, ndtr, ndtri, xlog1py, xlogy
 from scipy.stats import binom
 
 from .arrays import FloatArray
-from .binomial import check_level, upper_bound
+from .binomial import check_epsilon, check_level, check_positive, upper_bound
+from .bisection import crossing, fewest
 from .curve import Curve, GaussianCurve, ProfileCurve, epsilon_from_mu
 from .threshold import margin
 
@@ -58,8 +59,7 @@ def planned_looks(replicas: int, alpha: float) -> tuple[Look, ...]:
     """
     if replicas < 2:
         raise ValueError(f"replicas must be >= 2, got {replicas}")
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
+    check_level("alpha", alpha)
     shares: dict[int, float] = {}
     for part, share in _SHARES_BY_RUNS:
         count = max(2, round(part * replicas))
@@ -142,8 +142,7 @@ def power_at(
 
 def _refuted_curve(curve: Curve | None, epsilon: float | None, delta: float) -> Curve | None:
     """The curve under which a joint point refutes; None where nothing was claimed."""
-    if epsilon is not None and not (math.isfinite(epsilon) and epsilon >= 0):
-        raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
+    check_epsilon(epsilon)
     if curve is not None or epsilon is None:
         return curve
     # A bound exceeds epsilon exactly when its joint point lies under this curve, so one test serves both routes.
@@ -180,13 +179,9 @@ def _pure(epsilon: float, fpr: float) -> float:
 def _smallest(power_of: Callable[[float], float], power: float) -> float | None:
     """The smallest true leak that reaches ``power``, to nine digits."""
     # Bisection finds it, because power grows with the leak.
-    low, high = 0.0, _LARGEST
-    if power_of(high) < power:
+    if power_of(_LARGEST) < power:
         return None
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if power_of(middle) >= power else (middle, high)
-    return high
+    return crossing(lambda leak: power_of(leak) < power, high=_LARGEST)[1]
 
 
 LIMIT = 10**9
@@ -237,8 +232,7 @@ def gaussian_points(mu: float) -> OperatingPoints:
 
     The mean of the score without the canary is 0.
     """
-    if not (math.isfinite(mu) and mu > 0):
-        raise ValueError(f"mu must be > 0 and finite, got {mu}")
+    check_positive("mu", mu)
     thresholds = np.linspace(mu / 2 - 7, mu / 2 + 7, 1401)
     # Operating points must lie inside (0, 1), also where a large mu rounds a rate to 0.
     inside = 1 - 1e-15
@@ -305,8 +299,7 @@ def trials_needed(
     is exact (binomial), at the threshold that is best for each n.
     """
     check_level("alpha", alpha)
-    if not 0 < power < 1:
-        raise ValueError(f"power must lie in (0, 1), got {power}")
+    check_level("power", power)
     forbidden = forbidden_curve(curve, epsilon, delta)
     # The margins of all points grow with n alike, so that the best point is the same for every n.
     farthest = most_refuting_point(points, forbidden, 1)
@@ -318,7 +311,7 @@ def trials_needed(
         if (other := int(np.argmax(_gap(points, forbidden, n, alpha)))) != farthest:
             yield _planned(points, other, n, forbidden, delta, alpha)
 
-    trials = _fewest(lambda n: any(plan.power >= power for plan in plans(n)), limit)
+    trials = fewest(lambda n: any(plan.power >= power for plan in plans(n)), limit)
     return None if trials is None else max(plans(trials), key=lambda plan: plan.power)
 
 
@@ -381,7 +374,7 @@ def fewest_trials(*, curve: Curve | None, epsilon: float, delta: float, alpha: f
         best = float(upper_bound(0, n, alpha / 2))
         return bool(best < forbidden.fnr(best))
 
-    return _fewest(refutes, LIMIT)
+    return fewest(refutes, LIMIT)
 
 
 def _planned(points: OperatingPoints, index: int, n: int, forbidden: Curve, delta: float, alpha: float) -> TrialPlan:
@@ -400,20 +393,6 @@ def _bounds(counts: FloatArray, n: int, alpha: float) -> FloatArray:
     """The upper bounds of many counts, each distinct one computed once: points far out have few errors, or nearly n."""
     distinct, places = np.unique(counts, return_inverse=True)
     return np.asarray(upper_bound(distinct, n, alpha)[places], dtype=np.float64)
-
-
-def _fewest(enough: Callable[[int], bool], limit: int) -> int | None:
-    """The smallest n at which ``enough``, by doubling and bisection; None beyond ``limit``."""
-    high = 1
-    while not enough(high):
-        if high >= limit:
-            return None
-        high = min(2 * high, limit)
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
 
 
 def _raised(counts: ArrayLike, n: int, cautious: float) -> FloatArray:

@@ -27,7 +27,7 @@ import numpy as np
 from scipy.special import bdtr, bdtrc
 
 from ..arrays import FloatArray
-from ..binomial import largest_certifiable_epsilon, upper_bound
+from ..binomial import check_positive, largest_certifiable_epsilon, upper_bound
 from ..curve import Curve
 from ..evidence import Setting, whole
 from ..measurement import INDEPENDENT_TRIALS, Measurement
@@ -174,8 +174,7 @@ class Contrast:
     complement: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.weight < math.inf:
-            raise ValueError(f"weight must be > 0 and finite, got {self.weight}")
+        check_positive("weight", self.weight)
 
 
 def event_ratio_of_counts(

@@ -13,7 +13,8 @@ import numpy as np
 from scipy.special import betainc, betaincinv, betaln, expit, log_expit, logit
 
 from ..arrays import FloatArray
-from ..binomial import ErrorCounts, privacy_loss
+from ..binomial import ErrorCounts, check_delta, privacy_loss
+from ..bisection import crossing
 from ..evidence import MembershipScores
 from ..measurement import Kind, Measurement
 from ..threshold import ThresholdPolicy
@@ -55,8 +56,7 @@ class ErrorRatePosterior:
         """
         if not _LEAST_ALPHA <= alpha < 1:
             raise ValueError(f"alpha must lie in [{_LEAST_ALPHA}, 1) for a credible interval, got {alpha}")
-        if not 0 <= delta < 1:
-            raise ValueError(f"delta must lie in [0, 1), got {delta}")
+        check_delta(delta)
         return self._quantile(alpha / 2, delta), self._quantile(1 - alpha / 2, delta)
 
     def probability(self, epsilon: float, *, delta: float) -> float:
@@ -87,15 +87,7 @@ class ErrorRatePosterior:
 
     def _quantile(self, level: float, delta: float) -> float:
         """The epsilon whose region has this probability; the region grows with epsilon."""
-        if self.probability(0.0, delta=delta) >= level:
-            return 0.0
-        low, high = 0.0, 1.0
-        while self.probability(high, delta=delta) < level:
-            low, high = high, 2 * high
-        while high - low > 1e-8 * high:
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.probability(middle, delta=delta) < level else (low, middle)
-        return high
+        return crossing(lambda epsilon: self.probability(epsilon, delta=delta) < level, relative=1e-8)[1]
 
 
 def joint_beta(

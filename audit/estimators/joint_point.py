@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ..binomial import ErrorCounts, check_level, upper_bound
+from ..binomial import ErrorCounts, check_delta, check_level, upper_bound
 from ..curve import Curve
 from ..evidence import Design, MembershipScores, Setting
 from ..measurement import Kind, Measurement
@@ -130,8 +130,7 @@ def _detectable(point: ErrorCounts, delta: float, curve: Curve | None, epsilon: 
 def check_independent_trials(setting: Setting, estimator: str, delta: float, alpha: float) -> None:
     """Raise ValueError unless the audit's trials are independent, ``delta`` lies in [0, 1) and ``alpha`` in (0, 1)."""
     check_level("alpha", alpha)
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta must lie in [0, 1), got {delta}")
+    check_delta(delta)
     if setting.design is not Design.INDEPENDENT:
         raise ValueError(
             f"{estimator} needs independent trials, because its theorem needs binomial error counts, got trials of "

@@ -22,6 +22,7 @@ from scipy.stats import binom
 
 from ..arrays import FloatArray
 from ..binomial import check_level
+from ..bisection import crossing
 from ..evidence import Design, Setting
 from ..measurement import OBSERVED_LABELS, UNKNOWN_LABELS, Kind, Measurement
 
@@ -152,11 +153,4 @@ def _detectable(made: Sequence[int], bounds: FloatArray, *, alpha: float, epsilo
 
 
 def _last(holds: Callable[[float], bool]) -> float:
-    """The last epsilon in 0 to 50 at which ``holds``, which no larger one does; 0 where none does."""
-    if not holds(0.0):
-        return 0.0
-    low, high = 0.0, _MOST
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+    return crossing(holds, high=_MOST)[0]

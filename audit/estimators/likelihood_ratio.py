@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln, xlog1py, xlogy
 
 from ..arrays import FloatArray
+from ..binomial import check_positive
 from ..curve import Curve
 from ..evidence import MembershipScores
 from ..measurement import Measurement
@@ -57,8 +58,7 @@ def laplace(release: ArrayLike, canary: ArrayLike, *, scale: float) -> FloatArra
     ``release``: (..., d) minus the known rest; ``canary``: (d,). The ratio is ``sum_j (|o_j| - |o_j - c_j|) / scale``
     and lies within +-|canary|_1 / scale, which is the epsilon. Raises ValueError unless scale > 0.
     """
-    if not (math.isfinite(scale) and scale > 0):
-        raise ValueError(f"scale (of the Laplace noise) must be > 0 and finite, got {scale}")
+    check_positive("scale (of the Laplace noise)", scale)
     seen, shift = np.asarray(release, dtype=np.float64), np.asarray(canary, dtype=np.float64)
     return np.asarray(np.sum(np.abs(seen) - np.abs(seen - shift), axis=-1) / scale, dtype=np.float64)
 

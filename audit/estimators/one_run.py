@@ -5,13 +5,15 @@ chance that v or more of r guesses on m canaries are right (theorem 5.2). The ca
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import bdtr, bdtrc, expit, gammaln
 
-from ..binomial import check_level
+from ..binomial import check_delta, check_epsilon, check_level
+from ..bisection import crossing
 from ..evidence import CandidateScores, Design, Guesses, check_counts
 from ..measurement import FAIR_COINS, Measurement
 
@@ -85,8 +87,9 @@ def epsilon_from_guesses(right: int, made: int, canaries: int, *, delta: float, 
     def refuted(epsilon: float) -> bool:
         return p_value(right, made, canaries, epsilon=epsilon, delta=delta) < alpha
 
-    # Every refuted epsilon is a valid bound, because a mechanism that satisfies a smaller one satisfies this one too.
-    return _last(refuted)
+    # Every refuted epsilon is a valid bound, because a mechanism that satisfies a smaller one satisfies this one too;
+    # never the second of the two: rounding must not state more than was refuted.
+    return crossing(refuted)[0]
 
 
 def one_run(
@@ -142,10 +145,8 @@ def check_guesses(guesses: Guesses, estimator: str, delta: float, alpha: float, 
 def _check_levels(*, delta: float, alpha: float | None = None, epsilon: float | None = None) -> None:
     if alpha is not None:
         check_level("alpha", alpha)
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta must lie in [0, 1), got {delta}")
-    if epsilon is not None and not (math.isfinite(epsilon) and epsilon >= 0):
-        raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
+    check_delta(delta)
+    check_epsilon(epsilon)
 
 
 def guesses_measured(
@@ -192,34 +193,15 @@ def fewest_refuting(made: int, refutes: Callable[[int], bool]) -> int | None:
     None when not even ``made`` correct guesses refute.
     """
     # Bisection finds it, because one more correct guess never weakens the evidence.
-    low, high = 0, made
-    if not refutes(high):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if refutes(middle) else (middle + 1, high)
-    return high
+    needed = bisect_left(range(made + 1), True, key=refutes)
+    return needed if needed <= made else None
 
 
 def _smallest_true(needed: int, made: int, power: float = 0.9) -> float:
-    return _last(lambda epsilon: bool(bdtr(needed - 1, made, float(expit(epsilon))) > 1 - power))
+    return crossing(lambda epsilon: bool(bdtr(needed - 1, made, float(expit(epsilon))) > 1 - power))[0]
 
 
 def _estimate(guesses: Guesses) -> float | None:
     # The inverse of e^eps / (1 + e^eps); without a wrong guess it is infinite and is not stated.
     wrong = guesses.made - guesses.right
     return max(0.0, math.log(guesses.right / wrong)) if guesses.right and wrong else None
-
-
-def _last(holds: Callable[[float], bool]) -> float:
-    """The last epsilon >= 0 at which ``holds``, to nine digits; 0 where it does not hold at 0."""
-    if not holds(0.0):
-        return 0.0
-    low, high = 0.0, 1.0
-    while holds(high):
-        low, high = high, 2 * high
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    # Never ``high``: rounding must not state more than was refuted.
-    return low

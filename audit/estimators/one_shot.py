@@ -10,11 +10,12 @@ import math
 import numpy as np
 from scipy.special import log_ndtr
 
+from ..bisection import crossing
 from ..evidence import CandidateScores, Design
 from ..measurement import Kind, Measurement
 
 FITTED = "cosines of one Gaussian law, fitted without an error; an estimate, above the truth in most runs"
-_LARGEST = 1e4
+_LARGEST = 8192.0
 """A larger epsilon is not stated."""
 
 
@@ -66,7 +67,7 @@ def one_shot(cosines: CandidateScores, *, dimension: int, delta: float, witness:
 def epsilon_of_two_gaussians(mean: float, spread: float, delta: float) -> float | None:
     """Return the smallest epsilon for which two given Gaussians are (epsilon, delta)-indistinguishable.
 
-    The Gaussians are N(``mean``, ``spread``^2) and N(0, 1); epsilon is >= 0. None for an epsilon above 1e4.
+    The Gaussians are N(``mean``, ``spread``^2) and N(0, 1); epsilon is >= 0. None for an epsilon above 8192.
     """
 
     def apart(epsilon: float) -> bool:
@@ -75,17 +76,7 @@ def epsilon_of_two_gaussians(mean: float, spread: float, delta: float) -> float 
         back = hockey_stick_of_gaussians(-mean / spread, 1 / spread, epsilon)
         return max(forth, back) > delta
 
-    if not apart(0.0):
-        return 0.0
-    low, high = 0.0, 1.0
-    while apart(high):
-        low, high = high, 2 * high
-        if high > _LARGEST:
-            return None
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if apart(middle) else (low, middle)
-    return high
+    return None if apart(_LARGEST) else crossing(apart)[1]
 
 
 def hockey_stick_of_gaussians(mean: float, spread: float, epsilon: float) -> float:

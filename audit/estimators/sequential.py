@@ -6,13 +6,13 @@ at most alpha (Ville 1939). The stakes are those of aGRAPA (Waudby-Smith and Ram
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..arrays import BoolArray, FloatArray
-from ..binomial import check_level, privacy_loss
+from ..binomial import check_epsilon, check_level, privacy_loss
+from ..bisection import crossing
 from ..evidence import MembershipScores
 from ..measurement import INDEPENDENT_TRIALS, Measurement
 from ..threshold import FixedThreshold
@@ -118,7 +118,7 @@ def anytime_bound(
 
         top = stakes_for + _RUNG
         if not refuted(top):
-            return _last(refuted, low, top)
+            return crossing(refuted, low, top, relative=0.0, absolute=1e-8)[0]
         low = stakes_for = top
 
 
@@ -171,17 +171,6 @@ def _check(scores: MembershipScores, delta: float, alpha: float, epsilon: float 
     if len(scores.member) != len(scores.nonmember):
         sides = f"{len(scores.member)} and {len(scores.nonmember)}"
         raise ValueError(f"sequential needs equally many trials with and without the canary, got {sides}")
-    if epsilon is not None and not (math.isfinite(epsilon) and epsilon >= 0):
-        raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
+    check_epsilon(epsilon)
     if epsilon is not None and epsilon > _LARGEST:
         raise ValueError(f"epsilon must be at most {_LARGEST:g}, because larger ones overflow, got {epsilon}")
-
-
-def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """The last epsilon in [low, high) at which ``holds``; ``low`` where it does not hold there."""
-    if not holds(low):
-        return low
-    while high - low > 1e-8:
-        middle = (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low

@@ -11,6 +11,8 @@ import math
 import numpy as np
 from scipy.special import nctdtr, ndtri
 
+from ..binomial import check_positive
+from ..bisection import crossing
 from ..curve import epsilon_from_mu, mu_from_epsilon
 from ..evidence import MembershipScores
 from ..measurement import GAUSSIAN_SCORES, KNOWN_GAUSSIAN, Measurement
@@ -35,14 +37,8 @@ def mu_from_effect(effect: float, n0: int, n1: int, *, alpha: float, known: bool
         """
         return bool(nctdtr(freedom, mu / error, observed) > 1 - alpha)
 
-    if not refuted(0.0):
-        return 0.0
     # The effect itself is never refuted at alpha below 1/2, so it closes the bracket.
-    low, high = 0.0, effect
-    while high - low > 1e-10 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if refuted(middle) else (low, middle)
-    return low
+    return crossing(refuted, high=effect, relative=1e-10)[0]
 
 
 def z_test(
@@ -68,8 +64,7 @@ def z_test(
         raise ValueError("delta must be > 0 for the z-test, got 0: mu-GDP implies no finite epsilon at delta 0")
     n0, n1 = len(scores.nonmember), len(scores.member)
     spread = _pooled(scores) if deviation is None else deviation
-    if not (math.isfinite(spread) and spread > 0):
-        raise ValueError(f"deviation (of the scores) must be > 0 and finite, got {spread}")
+    check_positive("deviation (of the scores)", spread)
     known = deviation is not None
     with np.errstate(over="ignore", invalid="ignore"):
         effect = float(scores.member.mean() - scores.nonmember.mean()) / spread

@@ -9,7 +9,6 @@ each input only learns what distinguishes the inputs and fixes a threshold; the 
 """
 
 import inspect
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..arrays import FloatArray
-from ..binomial import ErrorCounts, check_number
+from ..binomial import ErrorCounts, check_number, check_positive
 from ..claim import Adjacency, Claim, check_claim
 from ..estimators.catalogue import Estimator
 from ..estimators.clopper_pearson import clopper_pearson_of_counts
@@ -255,14 +254,13 @@ def ball_neighbours(
 
     Raises ValueError unless dimension >= 1, radius > 0 and finite, norm is 1 or 2, directions >= 0.
     """
-    for name, value in (("dimension", dimension), ("radius", radius), ("directions", directions)):
+    for name, value in (("dimension", dimension), ("directions", directions)):
         check_number(name, value)
+    check_positive("radius", radius)
     if dimension < 1 or directions < 0:
         raise ValueError(
             f"dimension must be >= 1 and the number of random directions >= 0, got {dimension} and {directions}"
         )
-    if not (math.isfinite(radius) and radius > 0):
-        raise ValueError(f"radius must be > 0 and finite, got {radius}")
     if norm not in (1, 2):
         raise ValueError(f"norm must be 1 (for L1) or 2 (for L2), got {norm}")
     # Both ends, because a slice that is off by one leaves out the first or the last coordinate.
