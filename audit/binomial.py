@@ -77,10 +77,11 @@ class ErrorCounts:
     """An attack's numbers of false positives and false negatives at a score threshold that does not depend on these
     trials.
 
-    ``n0``, ``n1``: trials without and with the canary; ``alpha``: the error probability that both bounds share.
+    ``n0``, ``n1``: trials without and with the canary; ``alpha``: the error probability that both bounds share;
+    ``threshold``: None for an event that is no threshold on a score.
     """
 
-    threshold: float
+    threshold: float | None
     false_positives: int
     false_negatives: int
     n0: int

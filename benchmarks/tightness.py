@@ -22,7 +22,7 @@ from fedassay.audit.estimators import one_run, one_run_fdp, z_test
 from fedassay.audit.estimators.gaussian_dp import mu_from_rates
 from fedassay.audit.estimators.hockey_stick import MechanismOutputs, hockey_stick
 from fedassay.audit.estimators.one_run_claim import planned_guesses
-from fedassay.audit.estimators.sequential import Expected, anytime_bound, log_wealth
+from fedassay.audit.estimators.sequential import anytime_bound, log_wealth
 from fedassay.audit.evidence import Design, Setting
 from fedassay.audit.observer import UPLOADS
 from fedassay.audit.power import OperatingPoints, gaussian_points, trials_needed
@@ -132,14 +132,13 @@ def print_stopping(repeats: int) -> None:
     print_fixed_size(mu, repeats)
     for cut in (2.2, 2.4, 2.5, 2.6):
         tpr, fpr = float(norm.sf(cut - mu)), float(norm.sf(cut))
-        for name, expected in (("designed", Expected(tpr=tpr, fpr=fpr)), ("blind", None)):
-            rng, times = np.random.default_rng(2), []
-            for _ in range(repeats):
-                hits = rng.random(40_000) < tpr, rng.random(40_000) < fpr
-                path = log_wealth(*hits, epsilon=1.0, stakes_for=1.0, delta=DELTA, expected=expected)
-                crossed = np.flatnonzero(path >= -math.log(ALPHA))
-                times.append(crossed[0] + 1 if len(crossed) else math.inf)
-            print(f"  threshold {cut}  {name:<9} median {np.median(times):.0f}, 90 % {np.quantile(times, 0.9):.0f}")
+        rng, times = np.random.default_rng(2), []
+        for _ in range(repeats):
+            hits = rng.random(40_000) < tpr, rng.random(40_000) < fpr
+            path = log_wealth(*hits, epsilon=1.0, stakes_for=1.0, delta=DELTA)
+            crossed = np.flatnonzero(path >= -math.log(ALPHA))
+            times.append(crossed[0] + 1 if len(crossed) else math.inf)
+        print(f"  threshold {cut}  median {np.median(times):.0f}, 90 % {np.quantile(times, 0.9):.0f}")
 
 
 def print_errors(repeats: int = 2000) -> None:

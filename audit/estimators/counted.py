@@ -27,12 +27,11 @@ import numpy as np
 from scipy.special import bdtr, bdtrc
 
 from ..arrays import FloatArray
-from ..binomial import check_positive, largest_certifiable_epsilon, upper_bound
+from ..binomial import ErrorCounts, check_positive, largest_certifiable_epsilon, upper_bound
 from ..curve import Curve
 from ..evidence import Setting, whole
 from ..measurement import INDEPENDENT_TRIALS, Measurement
-from ..power import minimum_detectable_epsilon
-from .joint_point import check_independent_trials
+from .joint_point import check_independent_trials, measured_counts
 from .pairwise_event import EventCounts
 
 _FEWEST = 64
@@ -78,21 +77,22 @@ class GuessCounts:
         """How many guesses were wrong."""
         return self.in_as_out + self.out_as_in
 
-    @property
-    def false_positives(self) -> int:
-        """The runs on the first input above the threshold of guesses of the second, or of the first if only that is
-        guessed.
+    def errors(self, threshold: float | None, alpha: float) -> ErrorCounts:
+        """Return the errors at the threshold of guesses of the second input, or of the first if only that is guessed.
+
+        Runs above it count as guesses of the second input, all others as guesses of the first.
         """
-        return self.out_as_in if self._guesses_second else self.n0 - self.out_as_out
-
-    @property
-    def false_negatives(self) -> int:
-        """The runs on the second input that are not above this threshold."""
-        return self.n1 - self.in_as_in if self._guesses_second else self.in_as_out
-
-    @property
-    def _guesses_second(self) -> bool:
-        return self.in_as_in + self.out_as_in > 0
+        above_out, above_in = self.out_as_in, self.in_as_in
+        if above_out + above_in == 0:
+            above_out, above_in = self.n0 - self.out_as_out, self.n1 - self.in_as_out
+        return ErrorCounts(
+            threshold=threshold,
+            false_positives=above_out,
+            false_negatives=self.n1 - above_in,
+            n0=self.n0,
+            n1=self.n1,
+            alpha=alpha,
+        )
 
 
 def guess_odds_of_counts(
@@ -111,29 +111,16 @@ def guess_odds_of_counts(
     less power. Raises ValueError for an alpha out of range and for trials that are not independent.
     """
     check_independent_trials(counts.setting, "guess_odds", 0.0, alpha)
-    return Measurement(
+    return measured_counts(
+        counts.errors(threshold, alpha),
+        delta=0.0,
+        epsilon=epsilon,
         estimator="guess_odds",
         assumption=INDEPENDENT_TRIALS,
-        alpha=alpha,
-        n0=counts.n0,
-        n1=counts.n1,
-        delta=0.0,
         threshold_policy=threshold_policy,
-        threshold=threshold,
-        false_positives=counts.false_positives,
-        false_negatives=counts.false_negatives,
         epsilon_low=odds_low(counts.right, counts.wrong, alpha),
         estimate=math.log(counts.right / counts.wrong) if counts.right and counts.wrong else None,
         ceiling=odds_low(counts.n0 + counts.n1, 0, alpha),
-        detectable=minimum_detectable_epsilon(
-            n0=counts.n0,
-            n1=counts.n1,
-            alpha=alpha,
-            delta=0.0,
-            fpr=(counts.false_positives + 0.5) / (counts.n0 + 1),
-            curve=None,
-            epsilon=epsilon,
-        ),
         witness=witness,
         setting=counts.setting,
     )
@@ -196,35 +183,21 @@ def event_ratio_of_counts(
     that are not independent.
     """
     check_independent_trials(counts.setting, "event_ratio", delta, alpha)
-    missed = counts.n1 - counts.hits_in
     rates = (counts.hits_in, counts.n1, counts.hits_out, counts.n0)
     if contrast.complement:
-        rates = (counts.n0 - counts.hits_out, counts.n0, missed, counts.n1)
+        rates = (counts.n0 - counts.hits_out, counts.n0, counts.n1 - counts.hits_in, counts.n1)
     high, n_high, low, n_low = rates
     estimate = math.log((high / n_high - delta) / (low / n_low)) if low and high / n_high > delta else None
-    return Measurement(
+    return measured_counts(
+        counts.errors(threshold, alpha),
+        delta=delta,
+        epsilon=epsilon,
         estimator="event_ratio",
         assumption=INDEPENDENT_TRIALS,
-        alpha=alpha,
-        n0=counts.n0,
-        n1=counts.n1,
-        delta=delta,
         threshold_policy=threshold_policy,
-        threshold=threshold,
-        false_positives=counts.hits_out,
-        false_negatives=missed,
         epsilon_low=ratio_low(*rates, weight=contrast.weight, delta=delta, alpha=alpha),
         estimate=estimate,
         ceiling=largest_certifiable_epsilon(counts.n0, counts.n1, delta, alpha),
-        detectable=minimum_detectable_epsilon(
-            n0=counts.n0,
-            n1=counts.n1,
-            alpha=alpha,
-            delta=delta,
-            fpr=(counts.hits_out + 0.5) / (counts.n0 + 1),
-            curve=None,
-            epsilon=epsilon,
-        ),
         witness=witness,
         setting=counts.setting,
     )

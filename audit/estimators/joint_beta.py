@@ -18,7 +18,7 @@ from ..bisection import crossing
 from ..evidence import MembershipScores
 from ..measurement import Kind, Measurement
 from ..threshold import ThresholdPolicy
-from .joint_point import check_independent_trials
+from .joint_point import check_independent_trials, measured_counts
 
 POSTERIOR = "Jeffreys priors, independent for both error rates; credible, not a confidence bound"
 # Panels between two kinks, narrow near both: with no error counted the integrand behaves like a square root there.
@@ -105,17 +105,13 @@ def joint_beta(
     intervals = [_posterior(point).interval(delta=delta, alpha=point.alpha) for point in points]
     best, interval = max(zip(points, intervals, strict=True), key=lambda pair: pair[1][0])
     shown = float(privacy_loss(best.false_positives / best.n0, best.false_negatives / best.n1, delta))
-    return Measurement(
+    return measured_counts(
+        best,
+        delta=delta,
         estimator="joint_beta",
         assumption=POSTERIOR,
         alpha=alpha,
-        n0=best.n0,
-        n1=best.n1,
-        delta=delta,
         threshold_policy=str(threshold),
-        threshold=best.threshold,
-        false_positives=best.false_positives,
-        false_negatives=best.false_negatives,
         # Zero, because a credible interval bounds nothing and must not refute.
         epsilon_low=0.0,
         estimate=max(0.0, shown) if math.isfinite(shown) else None,

@@ -4,7 +4,8 @@ best of several such bounds.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from ..binomial import ErrorCounts, check_delta, check_level, upper_bound
 from ..curve import Curve
@@ -78,28 +79,42 @@ def measure_counts(
     check_independent_trials(setting, reading.estimator, delta, alpha)
     # A point under the curve comes first: it refutes the claim, however small its epsilon is.
     best = max(points, key=lambda point: (bool(_below(curve, point)), reading.epsilon(point.fpr_high, point.fnr_high)))
-    return Measurement(
+    return measured_counts(
+        best,
+        delta=delta,
+        refuted=curve or reading.refuted,
+        epsilon=epsilon,
         estimator=reading.estimator,
         assumption=reading.assumption,
         alpha=alpha,
-        n0=best.n0,
-        n1=best.n1,
-        delta=delta,
         threshold_policy=threshold_policy,
-        threshold=best.threshold,
-        false_positives=best.false_positives,
-        false_negatives=best.false_negatives,
         fpr_high=best.fpr_high,
         fnr_high=best.fnr_high,
         epsilon_low=reading.epsilon(best.fpr_high, best.fnr_high),
         estimate=_estimate(reading, best),
         ceiling=_ceiling(reading, best),
-        detectable=_detectable(best, delta, curve or reading.refuted, epsilon),
         witness=witness,
         setting=setting,
         below_curve=_below(curve, best),
         comparisons=len(points),
     )
+
+
+def measured_counts(
+    point: ErrorCounts, *, delta: float, refuted: Curve | None = None, epsilon: float | None = None, **own: Any
+) -> Measurement:
+    """Build the measurement of error counts, with the detectable epsilon at their false-positive rate.
+
+    ``refuted``: the curve under which a point refutes the claim, None for that of (``epsilon``, ``delta``); without
+    both nothing was claimed, and nothing is detectable. ``own``: what the estimator found, and its other fields.
+    """
+    # Half a count more, because the rate behind a count of zero is not 0.
+    rate = (point.false_positives + 0.5) / (point.n0 + 1)
+    detectable = minimum_detectable_epsilon(
+        n0=point.n0, n1=point.n1, alpha=point.alpha, delta=delta, fpr=rate, curve=refuted, epsilon=epsilon
+    )
+    counts = {field.name: getattr(point, field.name) for field in fields(point)}
+    return Measurement(**(counts | {"delta": delta, "detectable": detectable} | own))
 
 
 def _below(curve: Curve | None, point: ErrorCounts) -> bool | None:
@@ -117,14 +132,6 @@ def _ceiling(reading: JointPointRule, point: ErrorCounts) -> float:
     # At the share of alpha of this threshold: with several thresholds the limit is lower than for a single one.
     fpr_high, fnr_high = upper_bound(0, [point.n0, point.n1], point.alpha / 2)
     return reading.epsilon(float(fpr_high), float(fnr_high))
-
-
-def _detectable(point: ErrorCounts, delta: float, curve: Curve | None, epsilon: float | None) -> float | None:
-    # Half a count more, because the rate behind a count of zero is not 0.
-    fpr = (point.false_positives + 0.5) / (point.n0 + 1)
-    return minimum_detectable_epsilon(
-        n0=point.n0, n1=point.n1, alpha=point.alpha, delta=delta, fpr=fpr, curve=curve, epsilon=epsilon
-    )
 
 
 def check_independent_trials(setting: Setting, estimator: str, delta: float, alpha: float) -> None:

@@ -6,18 +6,17 @@ report is drawn.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..arrays import BoolArray, FloatArray
-from ..binomial import upper_bound
+from ..binomial import ErrorCounts, upper_bound
 from ..curve import Curve
 from ..evidence import Setting, whole
 from ..measurement import Measurement
-from ..power import minimum_detectable_epsilon
-from .joint_point import check_independent_trials
+from .joint_point import JointPointRule, measure_counts
 
 FIXED_EVENT = "independent reports, event fixed from the mechanism's density before they were counted"
 
@@ -45,6 +44,17 @@ class EventCounts:
         for name in ("hits_in", "n1", "hits_out", "n0"):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
 
+    def errors(self, threshold: float | None, alpha: float) -> ErrorCounts:
+        """Return the counts as errors of the guess "the first input" wherever the event did not occur."""
+        return ErrorCounts(
+            threshold=threshold,
+            false_positives=self.hits_out,
+            false_negatives=self.n1 - self.hits_in,
+            n0=self.n0,
+            n1=self.n1,
+            alpha=alpha,
+        )
+
 
 def pairwise_event(
     counts: EventCounts,
@@ -62,42 +72,23 @@ def pairwise_event(
     ``curve``, ``epsilon``: the claimed ones, as in ``clopper_pearson``; ``witness``: the inputs and the event in words.
     Raises ValueError for levels out of range and for reports that are not independent.
     """
-    check_independent_trials(counts.setting, "pairwise_event", delta, alpha)
-    missed = counts.n1 - counts.hits_in
-    # The union bound over the two halves of alpha needs no independence between the inputs.
-    fpr_high = float(upper_bound(counts.hits_out, counts.n0, alpha / 2))
-    fnr_high = float(upper_bound(missed, counts.n1, alpha / 2))
-    best_fpr, best_fnr = upper_bound(0, [counts.n0, counts.n1], alpha / 2)
-    return Measurement(
-        estimator="pairwise_event",
-        assumption=FIXED_EVENT,
-        alpha=alpha,
-        n0=counts.n0,
-        n1=counts.n1,
-        delta=delta,
-        threshold_policy="event",
-        false_positives=counts.hits_out,
-        false_negatives=missed,
-        fpr_high=fpr_high,
-        fnr_high=fnr_high,
-        # In one direction only, because the event was registered together with the input that it favours.
-        epsilon_low=_loss(1 - fnr_high, fpr_high, delta),
-        estimate=_loss(counts.hits_in / counts.n1, counts.hits_out / counts.n0, delta) if counts.hits_out else None,
-        ceiling=_loss(1 - float(best_fnr), float(best_fpr), delta),
-        detectable=minimum_detectable_epsilon(
-            n0=counts.n0,
-            n1=counts.n1,
-            alpha=alpha,
-            delta=delta,
-            # Half a count more, because an event without a hit still has a rate above 0.
-            fpr=(counts.hits_out + 0.5) / (counts.n0 + 1),
-            curve=curve,
-            epsilon=epsilon,
-        ),
-        witness=witness,
-        setting=counts.setting,
-        below_curve=None if curve is None else bool(fnr_high < curve.fnr(fpr_high)),
+    # In one direction only, because the event was registered together with the input that it favours.
+    rule = JointPointRule(
+        estimator="pairwise_event", assumption=FIXED_EVENT, epsilon=lambda fpr, fnr: _loss(1 - fnr, fpr, delta)
     )
+    seen = measure_counts(
+        [counts.errors(None, alpha)],
+        rule,
+        setting=counts.setting,
+        delta=delta,
+        alpha=alpha,
+        threshold_policy="event",
+        curve=curve,
+        epsilon=epsilon,
+        witness=witness,
+    )
+    estimate = _loss(counts.hits_in / counts.n1, counts.hits_out / counts.n0, delta) if counts.hits_out else None
+    return replace(seen, estimate=estimate)
 
 
 def best_event(
@@ -145,4 +136,6 @@ def _distribution(name: str, values: ArrayLike) -> FloatArray:
 
 
 def _loss(tpr: float, fpr: float, delta: float) -> float:
-    return max(0.0, math.log((tpr - delta) / fpr)) if tpr > delta else 0.0
+    if tpr <= delta:
+        return 0.0
+    return max(0.0, math.log((tpr - delta) / fpr)) if fpr else math.inf

@@ -6,7 +6,6 @@ at most alpha (Ville 1939). The stakes are those of aGRAPA (Waudby-Smith and Ram
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from ..bisection import crossing
 from ..evidence import MembershipScores
 from ..measurement import INDEPENDENT_TRIALS, Measurement
 from ..threshold import FixedThreshold
-from .joint_point import check_independent_trials
+from .joint_point import check_independent_trials, measured_counts
 
 _CAP = 0.5
 """The largest stake as a share of the one at which a single loss takes all wealth; half allows epsilons up to ln 2
@@ -27,21 +26,6 @@ _LARGEST = 300.0
 """The largest epsilon to bet against: above it, e^epsilon squared comes near the largest double."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Expected:
-    """The true- and false-positive rates that the attack is expected to reach if the mechanism is broken.
-
-    They set the first stakes only: wrong ones cost trials, never validity. ``tpr``, ``fpr`` in [0, 1], not both 0.
-    """
-
-    tpr: float
-    fpr: float
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.tpr <= 1 and 0 <= self.fpr <= 1 and self.tpr + self.fpr > 0):
-            raise ValueError(f"expected tpr and fpr must lie in [0, 1], not both 0, got {self.tpr} and {self.fpr}")
-
-
 def log_wealth(
     member: BoolArray,
     nonmember: BoolArray,
@@ -49,7 +33,6 @@ def log_wealth(
     epsilon: float,
     stakes_for: float,
     delta: float,
-    expected: Expected | None = None,
 ) -> FloatArray:
     """Return, after each trial, the log of the wealth of a bettor who bets against the claimed epsilon (testing by
     betting).
@@ -64,26 +47,16 @@ def log_wealth(
             "epsilon must be at most stakes_for (the epsilon for which the bets are tuned) + ln 2, "
             f"got epsilon {epsilon} and stakes_for {stakes_for}"
         )
-    largest = _CAP / (math.exp(stakes_for) + delta)
-    gain, square = _imagined_trials(stakes_for, delta, expected)
-    tuned = member - math.exp(stakes_for) * nonmember - delta
+    odds = math.exp(stakes_for)
+    # Twenty imagined events, half of them in either arm; 0.2 of the largest stake is the first bet.
+    square = 10 * (1 + odds**2)
+    gain = square * 0.2 / (odds + delta)
+    tuned = member - odds * nonmember - delta
     gains, squares = gain + np.cumsum(tuned, axis=-1), square + np.cumsum(tuned * tuned, axis=-1)
     # The stake on a trial may depend on earlier trials only: its own outcome is subtracted again.
-    stakes = np.clip((gains - tuned) / (squares - tuned * tuned), 0.0, largest)
+    stakes = np.clip((gains - tuned) / (squares - tuned * tuned), 0.0, _CAP / (odds + delta))
     won = np.log1p(stakes * (member - math.exp(epsilon) * nonmember - delta))
     return np.asarray(np.cumsum(won, axis=-1), dtype=np.float64)
-
-
-def _imagined_trials(stakes_for: float, delta: float, expected: Expected | None) -> tuple[float, float]:
-    """Sum of gains and of their squares over a few imagined trials, which set the first stakes."""
-    odds = math.exp(stakes_for)
-    if expected is None:
-        # Twenty imagined events, half of them in either arm; 0.2 of the largest stake is the first bet.
-        squares = 10 * (1 + odds**2)
-        return squares * 0.2 / (odds + delta), squares
-    trials = 200 / (expected.tpr + expected.fpr)
-    squares = trials * (expected.tpr + odds**2 * expected.fpr)
-    return trials * max(0.0, expected.tpr - odds * expected.fpr - delta), squares
 
 
 def anytime_bound(
@@ -93,7 +66,6 @@ def anytime_bound(
     delta: float,
     alpha: float,
     epsilon: float | None = None,
-    expected: Expected | None = None,
 ) -> float:
     """Return a lower bound on epsilon that is valid even if the audit stops after any trial (anytime-valid).
 
@@ -112,7 +84,7 @@ def anytime_bound(
     while True:
 
         def refuted(against: float, stakes_for: float = stakes_for) -> bool:
-            path = log_wealth(member, nonmember, epsilon=against, stakes_for=stakes_for, delta=delta, expected=expected)
+            path = log_wealth(member, nonmember, epsilon=against, stakes_for=stakes_for, delta=delta)
             # The maximum, not the last value: by Ville's inequality the wealth may reach 1 / alpha at any time.
             return bool(path.max() >= -math.log(alpha))
 
@@ -129,7 +101,6 @@ def sequential(
     alpha: float,
     threshold: FixedThreshold,
     epsilon: float | None = None,
-    expected: Expected | None = None,
     witness: str = "",
 ) -> Measurement:
     """Compute an anytime-valid lower bound on epsilon at ``delta`` from the trials run so far, in the order of running
@@ -144,20 +115,16 @@ def sequential(
     hits_in, hits_out = scores.member > threshold.threshold, scores.nonmember > threshold.threshold
 
     def bound(member: BoolArray, nonmember: BoolArray) -> float:
-        return anytime_bound(member, nonmember, delta=delta, alpha=alpha, epsilon=epsilon, expected=expected)
+        return anytime_bound(member, nonmember, delta=delta, alpha=alpha, epsilon=epsilon)
 
+    (point,) = threshold.counts(scores.member, scores.nonmember, delta=delta, alpha=alpha)
     shown = float(privacy_loss(hits_out.mean(), 1 - hits_in.mean(), delta))
-    return Measurement(
+    return measured_counts(
+        point,
+        delta=delta,
         estimator="sequential",
         assumption=INDEPENDENT_TRIALS,
-        alpha=alpha,
-        n0=len(hits_out),
-        n1=len(hits_in),
-        delta=delta,
         threshold_policy=str(threshold),
-        threshold=threshold.threshold,
-        false_positives=int(np.count_nonzero(hits_out)),
-        false_negatives=int(np.count_nonzero(~hits_in)),
         epsilon_low=bound(hits_in, hits_out),
         estimate=max(0.0, shown) if math.isfinite(shown) else None,
         ceiling=bound(np.ones_like(hits_in), np.zeros_like(hits_out)),
