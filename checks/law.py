@@ -6,15 +6,10 @@ of the release that the law does not describe can never make a correct defense f
 the law of every round, fewer rounds are counted, which is valid too: a claim about all rounds covers each of them.
 """
 
-import dis
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from inspect import isfunction, ismodule
-from itertools import pairwise
-from types import CodeType, FunctionType
 
 import numpy as np
 import torch
@@ -28,6 +23,7 @@ from ..audit.observer import FINAL_MODEL, SHUFFLED
 from ..audit.wording import plain
 from ..defenses.accounting.below import LEAST_DELTA, Losses, LossPair, composed, gaussian_pair
 from ..defenses.local.defense import SampledLaw
+from ..fl.hooks import overrides
 from ..fl.laws import GaussianLaw, Law, LayeredGaussianLaw, ReportLaw
 from ..fl.plan import Plan
 from ..fl.protection import Protection
@@ -527,53 +523,13 @@ def rounds_alike(protection: Protection, claim: Claim, plan: Plan) -> tuple[int,
 
 def law_of_all_rounds(protection: Protection) -> str:
     """Return why one round's release may not be distributed as those of other rounds; empty if all are alike."""
-    kinds = [kind for kind in type(protection).__mro__ if issubclass(kind, Protection) and kind is not Protection]
+    if protection.law_changes:
+        return protection.law_changes
     for hook in _STATE_HOOKS:
-        if any(hook in vars(kind) for kind in kinds):
+        if overrides(protection, hook):
             return f"the hook {hook} may change it from round to round"
-    members = [member for kind in kinds for name, member in vars(kind).items() if name != "law"]
-    functions = [member.fget if isinstance(member, property) else member for member in members]
-    if _read_round([function for function in functions if isfunction(function)]):
-        return "its hooks read the number of the round"
     inner = [part for part in vars(protection).values() if isinstance(part, Protection)]
     return next((why for part in inner if (why := law_of_all_rounds(part))), "")
-
-
-def _read_round(functions: Sequence[FunctionType]) -> bool:
-    """Whether one of the functions, or a function of its module that it names, reads an attribute called round."""
-    known, queue = set[FunctionType](), list(functions)
-    while queue:
-        function = queue.pop()
-        if function in known:
-            continue
-        known.add(function)
-        for code in _codes(function.__code__):
-            steps = list(dis.get_instructions(code))
-            reads = (step for before, step in pairwise(steps) if not _of_module(before, function))
-            if any(step.argval == "round" and _reads_attribute(step) for step in reads):
-                return True
-            named = (function.__globals__.get(name) for name in code.co_names)
-            queue += [one for one in named if isfunction(one) and one.__module__ == function.__module__]
-    return False
-
-
-def _of_module(step: dis.Instruction, function: FunctionType) -> bool:
-    """Whether an instruction loads a module, whose ``round`` is a function."""
-    return step.opname == "LOAD_GLOBAL" and ismodule(function.__globals__.get(str(step.argval)))
-
-
-def _reads_attribute(step: dis.Instruction) -> bool:
-    """Whether an instruction reads an attribute, and does not look up a method to call, as in ``values.round()``."""
-    # Since Python 3.12 the lowest bit of the argument marks methods, which had an instruction of their own before.
-    return step.opname == "LOAD_ATTR" and not (sys.version_info >= (3, 12) and (step.arg or 0) & 1)
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """The code of a function and of those within it."""
-    yield code
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _codes(inner)
 
 
 def _reached(law: Law, replayed: Sequence[CheckResult]) -> float:
