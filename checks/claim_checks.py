@@ -22,7 +22,7 @@ from .pure import pure_checks
 from .replay import check_claim, with_own_model
 from .sampled import Sampled, sampled_checks
 from .searches import chosen_check, driven_check, followed_check, joint_checks, longest_check, state_check
-from .seen_laws import SeenLaws
+from .setup import SeenLaws
 from .shuffled import amplified_checks, shuffle_checks
 from .trials import MOST_RUNS, view_checks
 

@@ -21,11 +21,12 @@ is less gross is left to the trials of everything received.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
+import torch
 from scipy.special import stdtr
 from scipy.stats import beta, chi2, kstest
 
@@ -37,9 +38,9 @@ from ..audit.ledger import SUITE
 from ..audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED
 from ..fl.channels import SIDE, Channels
 from ..fl.plan import Plan
-from ..fl.replay import ManyRuns, Recording
+from ..fl.replay import ManyRuns
 from .canaries import JOINT
-from .messages import RunPair
+from .neighbours import RunPair
 
 _FAR = 4.0
 """Multiple of the noise of a few runs from which a number is a suspect."""
@@ -94,8 +95,19 @@ class EventOdds:
         samples = max(self.plan.sizes) if self.claim.unit is Unit.SAMPLE else 1
         return max(self.plan.clients, samples) * self.plan.layout.dim
 
-    def add(self, before: Recording, after: Recording, others: Sequence[Recording], many: Many, witness: str) -> None:
-        """Compare the public state that the first round of two runs with equal draws left."""
+    def add(self, pair: RunPair) -> None:
+        """Compare the public state that the first round of a pair of runs left, and the noise of a release that the
+        unit is planted for.
+        """
+        # One record in another's place is two steps of a claim of added ones.
+        if not pair.adjacent or pair.of_data:
+            return
+        self._add_state(pair)
+        if pair.compares_noise and pair.before.senders == pair.after.senders:
+            self._add_noise(pair)
+
+    def _add_state(self, pair: RunPair) -> None:
+        before, after, others = pair.before, pair.after, pair.others
         if self.claim.observer.rank < GLOBAL_MODELS.rank or min(map(len, (before.states, after.states))) < 2:
             return
         for name, one in before.states[1].items():
@@ -109,14 +121,22 @@ class EventOdds:
             far = np.where(spread > 0, moved / np.maximum(spread, 1e-300), 0.0)
             if far.size and far.max() > _FAR:
                 self._known.add(name)
-                self._count(_State(name=name, where=int(far.argmax())), many, f"public state {name}, {witness}")
+                where = int(far.argmax())
+                self._count(_State(name=name, where=where), pair.many, f"public state {name}, {pair.witness}")
 
-    def add_noise(self, sizes: FloatArray, row: int, many: Many, witness: str) -> None:
-        """Compare the size of the noise of a row of the first round's release, ``sizes``: without and with the unit,
-        from equal draws.
-        """
-        if self.released and (sizes > 0).all() and not 1 / _LOUDER < sizes[1] / sizes[0] < _LOUDER:
-            self._count(_Size(row=row), many, f"the size of a release's noise, {witness}")
+    def _add_noise(self, pair: RunPair) -> None:
+        """Compare the size of the noise of the unit's row of the first round's release, from equal draws."""
+        senders = pair.before.senders
+        row = 0 if senders is None else senders.index(pair.sender)
+        try:
+            drawn = [runs.releases[0] for runs in pair.many(2, 2)]
+        except Exception:  # Hooks that cannot run several times at once are reported by the noise of many runs.
+            return
+        if not self.released or any(rows.shape[1] != len(senders or (0,)) for rows in drawn):
+            return
+        sizes = [float(torch.linalg.vector_norm(rows[0, row] - rows[1, row])) for rows in drawn]
+        if min(sizes) > 0 and not 1 / _LOUDER < sizes[1] / sizes[0] < _LOUDER:
+            self._count(_Size(row=row), pair.many, f"the size of a release's noise, {pair.witness}")
 
     def results(self) -> Iterator[CheckResult]:
         """The check; none without a suspect."""
@@ -259,8 +279,7 @@ class SideArrays:
             return
         moved = sorted(name for name in _moved(pair) if self._tries.get(name, 0) < _TRIES)
         moved = [name for name in moved if name in self._tries or len(self._tries) < _ARRAYS]
-        many = pair.many
-        if not moved or many is None:
+        if not moved or not pair.adjacent:
             return
         self._tries |= {name: self._tries.get(name, 0) + 1 for name in moved}
         samples = max(self.plan.sizes) if self.claim.unit is Unit.SAMPLE else 1
@@ -272,7 +291,7 @@ class SideArrays:
             self.reason = self.reason or f"the model is too large for {_LEAST} runs"
             return
         try:
-            drawn = _drawn(partial(many, rounds=rounds), moved, runs, max(2, _SIDE_AT_ONCE // numbers))
+            drawn = _drawn(partial(pair.many, rounds=rounds), moved, runs, max(2, _SIDE_AT_ONCE // numbers))
         except Exception as error:  # A user's own hooks may raise anything in several runs at once.
             self.reason = f"several runs at once are not possible: {type(error).__name__}: {error}"
             return

@@ -21,17 +21,15 @@ from ..audit.claim import Claim, Unit
 from ..audit.observer import AGGREGATE, SHUFFLED
 from ..fl.channels import changes_broadcast, state_channels, state_numbers
 from ..fl.hooks import overrides
-from ..fl.laws import GaussianLaw
 from ..fl.message import Message, clear_absent
-from ..fl.plan import Plan
-from ..fl.protection import Protection, State
+from ..fl.protection import State
 from ..fl.replay import Consumed, ReplayedStreams
 from ..fl.rounds import Round, Rounds, Rows, given_lots
 from ..fl.sampling import lot_indices
 from ..fl.streams import Runs, Streams, normal
-from ..fl.task import Task
 from .canaries import JOINT
 from .noise_sample import equal_states
+from .setup import ClaimSetup
 
 _SHORTEST, _LONGEST = 0.3, 1e3
 """Lengths of rows in clip norms, from those that no clip shortens to those that outweigh all others. Bands whose ends
@@ -327,22 +325,8 @@ class HookRun:
         return torch.stack(found, dim=1)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class HookSetup:
-    """A federation whose hooks are run: ``task`` gives the initial model and the samples that hooks may ask for."""
-
-    task: Task
-    plan: Plan
-    protection: Protection
-    claim: Claim
-    seed: int
-
-    @property
-    def length(self) -> float:
-        """The clip norm that the law or the claim publishes; 1 where neither does."""
-        law = self.protection.law(self.claim.observer, self.plan, 0)
-        published = law.clip_norm if isinstance(law, GaussianLaw) else self.claim.parameters.get("clip_norm", 1.0)
-        return float(published) if isinstance(published, int | float) and published > 0 else 1.0
+class HookSetup(ClaimSetup):
+    """A federation whose hooks are run on given rows."""
 
     def surroundings(self, holders: Sequence[int], *, rounds: int, runs: int, further: int = 0) -> Surroundings:
         """Return drawn surroundings of so many runs; another number ``further`` gives others."""

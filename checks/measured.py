@@ -32,7 +32,7 @@ from ..fl.task import Task
 from ..fl.training.local import Batch
 from .canaries import JOINT, absent_row
 from .law import NotCheckable, law_check, law_of_all_rounds, subject_of
-from .replay import ReplaySetup, extreme_layers, replay_setup
+from .neighbours import Inputs, ReplaySetup, extreme_layers, replay_setup
 
 LENGTH = 1e4
 """The canary in clip norms: it outweighs all other rows, so that a clip of a mean or a lot shows too."""
@@ -81,7 +81,7 @@ def measured_checks(
 
 
 def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
-    protection, claim, plan = setup.protection, setup.claim, setup.still.plan
+    protection, claim, plan = setup.protection, setup.claim, setup.plan
     if claim.unit is Unit.USER:
         raise NotCheckable("no law is published, and noise along the move of a user is not measured")
     if claim.delta == 0:
@@ -278,13 +278,8 @@ def _runs_of(setup: ReplaySetup) -> Iterator[RunsOnData]:
     yield runs
     # New noise: that by which weights were chosen would look smaller there than it is.
     yield RunsOnData(setup=setup, alike=False, first=draws, draws=draws, earlier=runs)
-    still, task = setup.still, setup.still.task
-    if setup.claim.adjacency is not Adjacency.ADD_REMOVE or task.network.mixes:
-        return
-    first = int(task.parts[0][0])
-    images, labels = (values[first : first + 1].expand_as(values) for values in (task.images, task.labels))
-    equal = replace(task, images=images, labels=labels)
-    yield RunsOnData(setup=replace(setup, still=replace(still, task=equal)), alike=True, draws=draws)
+    if setup.claim.adjacency is Adjacency.ADD_REMOVE and setup.one_sample is not None:
+        yield RunsOnData(setup=setup.one_sample, alike=True, draws=draws)
 
 
 def _directions(runs: RunsOnData) -> Iterator[tuple[Direction, int]]:
@@ -292,14 +287,14 @@ def _directions(runs: RunsOnData) -> Iterator[tuple[Direction, int]]:
     against them.
     """
     setup = runs.setup
-    layout, subject = setup.still.plan.layout, subject_of(setup.claim, setup.still.plan)
+    layout, subject = setup.plan.layout, subject_of(setup.claim, setup.plan)
     sender = setup.holder if subject is None else subject
     sampled = setup.claim.unit is Unit.SAMPLE
     if runs.alike:
         if runs.clean[0].senders is None or sender in runs.clean[0].senders:
             # What one row adds may depend on the others, as where a sum is divided by their number.
             others = torch.stack([rows_of(run, sender) for run in runs.clean]).mean((0, 1))
-            scale = setup.still.plan.algorithm.linear_scale or -1.0
+            scale = setup.plan.algorithm.linear_scale or -1.0
             against = -others * (math.copysign(1.0, scale) if sampled else 1.0)
             if bool(others.any()):
                 yield Direction(values=_unit(against), words="against all other rows"), sender
@@ -317,7 +312,7 @@ def _directions(runs: RunsOnData) -> Iterator[tuple[Direction, int]]:
     whole = drawn(slice(0, layout.dim), "along all weights")
     # One more client, the largest, the smallest, and the one that a brief run shows most. A hook that draws a cohort
     # draws in the order of the clients: were one of them removed, those behind it would get other draws.
-    alone = subject is not None or (not sampled and leaves_out(setup.protection, setup.still.plan))
+    alone = subject is not None or (not sampled and leaves_out(setup.protection, setup.plan))
     places = [sender] if alone else [sender, *setup.probed[:2], *_most_exposed(runs, whole)]
     yield from ((whole, client) for client in dict.fromkeys(places))
     yield from ((drawn(place, f"along {name}"), sender) for name, place in extreme_layers(layout))
@@ -410,7 +405,7 @@ def _ratio(runs: RunsOnData, direction: Direction, client: int) -> Ratio | None:
             raise NotCheckable("no law is published, and a release shows its noise in some numbers only")
         return Ratio(each=math.inf, rounds=1, direction=direction)
     # Rounds for which a hook left the unit out show nothing of it.
-    left_out = (moved == 0).all(-1).all(0) & leaves_out(runs.setup.protection, runs.setup.still.plan)
+    left_out = (moved == 0).all(-1).all(0) & leaves_out(runs.setup.protection, runs.setup.plan)
     kept = ~silent & ~left_out
     noise, along = noise[:, kept], along[:, kept]
     check_independent(releases.before[:, kept], runs.setup)
@@ -508,8 +503,9 @@ def releases_of(
     setup, claim, canary = runs.setup, runs.setup.claim, canary_along(runs.setup, direction, client)
     pairs = []
     for place_of, number in enumerate(range(runs.first, runs.first + draws)):
-        without = runs.clean[place_of] if canary.added else setup.run(noise=number, canary=canary, arm=0, rounds=rounds)
-        pairs.append((without, setup.run(noise=number, canary=canary, arm=1, rounds=rounds)))
+        arms = [Inputs(canary=canary, arm=arm) for arm in (0, 1)]
+        without = runs.clean[place_of] if canary.added else setup.run(arms[0], noise=number, rounds=rounds)
+        pairs.append((without, setup.run(arms[1], noise=number, rounds=rounds)))
     share = 2 if claim.adjacency is Adjacency.REPLACE_ONE else 1
     before, after = (torch.stack([rows_of(pair[arm], client)[:rounds] for pair in pairs]) for arm in (0, 1))
     # A replaced row moves the release from its own place to the opposite one: twice what one row adds.
@@ -520,8 +516,8 @@ def releases_of(
 def canary_along(setup: ReplaySetup, direction: Direction, client: int) -> Canary:
     """Return a canary of ``LENGTH`` clip norms along a direction, at a client or as one client more."""
     claim = setup.claim
-    row = (setup.clip_norm * LENGTH * direction.values).float()
-    place = None if claim.unit is Unit.SAMPLE or client == setup.still.plan.clients else client
+    row = (setup.length * LENGTH * direction.values).float()
+    place = None if claim.unit is Unit.SAMPLE or client == setup.plan.clients else client
     absent = absent_row(row, claim.adjacency)
     return Canary(unit=claim.unit, present=row, absent=absent, client=client, place=place)
 

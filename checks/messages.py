@@ -4,21 +4,16 @@ A channel is a finding if the unit moves it, if noise does not also move it comp
 it. A first comparison with a few runs of other noise only selects suspects. A suspect becomes a finding if it persists
 when both runs are repeated with other noise several times: then neither run may be moved by noise. A channel of few
 values is repeated until noise shows, or would have shown under the claim but for a small chance.
-
-The data under which noise is tested again: short and very long gradients of the shortest and the longest input,
-one class, lots without a sample.
 """
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil, exp, inf, log, log1p
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..audit.check import MESSAGE, PUBLIC_STATE, Check, CheckResult
 from ..audit.claim import Claim, Unit
@@ -26,7 +21,8 @@ from ..audit.ledger import SUITE
 from ..audit.observer import AGGREGATE, SHUFFLED, UPLOADS
 from ..fl.channels import STATE, Channel, Channels
 from ..fl.plan import Plan
-from ..fl.replay import DrawNone, FixedGradients, FrozenFederation, ManyRuns, Recording
+from ..fl.replay import Recording
+from .neighbours import RunPair
 from .noise_sample import lattice
 
 HIDES = 1000.0
@@ -54,36 +50,6 @@ _SINGLE, _DOUBLE = 2.0**-22, 2.0**-40
 """Rounding as a share of the largest number of an array, in single and in double precision."""
 _END = -1
 """The place of what is received after the last round."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunPair:
-    """Two runs with equal random draws that differ in one unit of client ``sender``.
-
-    Args:
-        rows: vectors in which the runs differ: 1 if a vector was added, 2 if one was replaced.
-        others: runs like ``before`` with other noise.
-        again: makes both runs once more, in all rounds and with noise of this number.
-        replicas: makes both runs so many times more at once, in all rounds and with noise of this number.
-        many: makes the first rounds (two, or a third argument) of both runs so many times at once, with noise of this
-            number; None: not possible.
-        compares_noise: whether the noise of both runs is compared.
-        of_data: whether the runs differ in real data, a unit's own in the place of another's.
-        sampled: whether cohorts and lots are drawn as the plan draws them.
-    """
-
-    before: Recording
-    after: Recording
-    rows: int
-    sender: int
-    witness: str
-    others: Sequence[Recording]
-    again: Callable[[int], tuple[Recording, Recording]]
-    replicas: Callable[[int, int], tuple[list[Recording], list[Recording]]]
-    many: Callable[..., tuple[ManyRuns, ManyRuns]] | None = None
-    compares_noise: bool = False
-    of_data: bool = False
-    sampled: bool = False
 
 
 class _Suspect(NamedTuple):
@@ -587,40 +553,3 @@ def _differing(one: Sequence[NDArray[Any]], other: Sequence[NDArray[Any]]) -> in
     if not _compares_bits(one[0]):
         return 0
     return int(np.bitwise_or.reduce(_bits(one[0]) ^ _bits(other[0]), axis=None))
-
-
-_SHORT, _LONG = 1e-5, 1e3
-"""Factors of the gradients."""
-
-
-def other_data(federation: FrozenFederation) -> Iterator[tuple[str, FrozenFederation]]:
-    """Yield federations like the given one on other data, with words for the data."""
-    task, plan = federation.task, federation.plan
-    network = task.network
-    if isinstance(network, FixedGradients):
-        ends = zip((_SHORT, _LONG), _ends(task.images), ("short gradients", "very long gradients"), strict=True)
-        for (factor, images, words), inputs in zip(ends, ("shortest", "longest"), strict=True):
-            changed = replace(network, steepness=network.steepness * factor).sharing(network)
-            other = replace(task, network=changed, images=images)
-            yield f"{words}, all inputs the {inputs} one", replace(federation, task=other)
-    yield "one class", replace(federation, task=replace(task, labels=torch.zeros_like(task.labels)))
-    # Only a rule that leaves samples out draws lots without any.
-    if min(plan.lot.rate(size) for size in plan.sizes) < 1:
-        yield "empty lots", replace(federation, plan=replace(plan, lot=DrawNone(plan.lot)))
-
-
-def other_inputs(images: Tensor, places: Tensor) -> Tensor:
-    """Return the inputs ``(n, ...)`` with those at ``places`` replaced by the ones of all that are farthest from them.
-
-    Real inputs, because a domain may have bounds that its records keep and that are stated nowhere.
-    """
-    moved, flat = images.clone(), images.flatten(1)
-    moved[places] = images[torch.cdist(flat[places], flat).argmax(1)]
-    return moved
-
-
-def _ends(images: Tensor) -> tuple[Tensor, Tensor]:
-    """The shortest and the longest input, each in the place of all."""
-    lengths = images.flatten(1).norm(dim=1)
-    short, long = (images[int(place)].expand_as(images) for place in (lengths.argmin(), lengths.argmax()))
-    return short, long

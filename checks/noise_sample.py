@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from ..audit.arrays import BoolArray, FloatArray
-from ..audit.observer import SHUFFLED, Observer
+from ..audit.observer import Observer
 from ..fl.canary import Canary
-from ..fl.channels import state_channels, state_numbers
 from ..fl.protection import Protection
-from ..fl.recorder import RoundEvent
-from ..fl.replay import FrozenFederation, Recording, ReplayedStreams, run_frozen
+from ..fl.replay import FrozenFederation, ManyRuns, Recording, ReplayedStreams
 
 NUMBERS = 2**23
 """Released numbers of all runs of one sample together, at most."""
@@ -107,32 +105,6 @@ class NoiseSample:
         return found
 
 
-@dataclass(kw_only=True)
-class _SampleRecorder:
-    """A recorder that keeps the releases of all runs."""
-
-    observer: Observer
-    rounds: list[tuple[Tensor, Tensor, tuple[int, ...] | None]] = field(default_factory=list)
-    steady: list[bool] = field(default_factory=list)
-    first: dict[str, Tensor] = field(default_factory=dict)
-    aggregates: list[Tensor] = field(default_factory=list)
-    vectors: list[dict[str, Tensor]] = field(default_factory=list)
-
-    def watch(self, event: RoundEvent) -> None:
-        state = state_numbers(state_channels(event.state)[0])
-        shape, held = event.aggregate.shape, state.items()
-        self.aggregates.append(event.aggregate.double())
-        self.vectors.append({name: one.double().expand(shape) for name, one in held if one.shape in (shape, shape[1:])})
-        self.first = state if not self.rounds else self.first
-        self.steady.append(equal_states(self.first, state))
-        if self.observer.rank < SHUFFLED.rank:
-            values = event.aggregate.unsqueeze(1)
-            self.rounds.append((values.double(), torch.ones(values.shape[:2], dtype=torch.bool), None))
-        else:
-            reports = event.reports
-            self.rounds.append((reports.values.double(), reports.present, reports.senders or ()))
-
-
 def public_vectors(aggregates: FloatArray, state: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
     """Return the vectors ``(runs, rounds, d)`` that are public before each round, by their words.
 
@@ -188,52 +160,45 @@ def noise_sample(
     """Run a federation with a frozen model many times, in two batches; ``number`` distinguishes samples of other noise,
     and ``canary`` is there in all runs.
     """
-    batches = [
-        _batch(federation, protection, observer, seed, runs // 2, rounds, 2 * number + n, canary) for n in range(2)
-    ]
-    came = {sender for one in batches for _, _, senders in one.rounds for sender in senders or ()}
-    senders = tuple(sorted(came)) if batches[0].rounds[0][2] is not None else None
+    batches = [ManyRuns(observer=observer, replicas=runs // 2, kept=rounds) for _ in range(2)]
+    for place, batch in enumerate(batches):
+        streams = ReplayedStreams(seed, _STREAM + 2 * number + place)
+        arm = 0 if canary is None else 1
+        federation.run(protection, streams, [batch], canary=canary, arm=arm, rounds=rounds, replicas=runs // 2)
+    came = {sender for one in batches for names in one.senders for sender in names or ()}
+    senders = tuple(sorted(came)) if batches[0].senders[0] is not None else None
     count, half = 1 if senders is None else len(senders), runs // 2
-    dim = batches[0].rounds[0][0].shape[-1]
+    dim = batches[0].releases[0].shape[-1]
     values, present = np.zeros((2 * half, count, rounds, dim)), np.ones((count, rounds), dtype=bool)
     for batch, start in zip(batches, (0, half), strict=True):
-        for turn, (rows, there, names) in enumerate(batch.rounds):
+        for turn, (rows, there, names) in enumerate(zip(batch.releases, batch.present, batch.senders, strict=True)):
             places = [0] if names is None or senders is None else [senders.index(name) for name in names]
             values[start : start + half, places, turn] = rows.numpy()
             here = np.zeros(count, dtype=bool)
             here[places] = there.all(0).numpy()
             present[:, turn] &= here
-    steady = np.array([all(pair) for pair in zip(*(batch.steady for batch in batches), strict=True)])
+    steady = np.array([all(equal_states(one.states[0], one.states[turn]) for one in batches) for turn in range(rounds)])
     public = public_vectors(*_of_runs(batches))
     return NoiseSample(values=values, present=present, steady=steady, senders=senders, public=public)
 
 
-def _of_runs(batches: list[_SampleRecorder]) -> tuple[FloatArray, dict[str, FloatArray]]:
+def _of_runs(batches: list[ManyRuns]) -> tuple[FloatArray, dict[str, FloatArray]]:
     """The aggregates of all runs, ``(runs, rounds, d)``, and the vectors of the public state."""
 
     def together(kept: list[list[Tensor]]) -> FloatArray:
         return np.asarray(torch.cat([torch.stack(rounds, dim=1) for rounds in kept]).numpy())
 
-    rounds = [held for batch in batches for held in batch.vectors]
-    names = [name for name in rounds[0] if all(name in held for held in rounds)]
-    state = {name: together([[held[name] for held in batch.vectors] for batch in batches]) for name in names}
+    shape = batches[0].aggregates[0].shape
+
+    def vectors(state: dict[str, Tensor]) -> dict[str, Tensor]:
+        of_shape = {name: one for name, one in state.items() if one.shape in (shape, shape[1:])}
+        return {name: one.double().expand(shape) for name, one in of_shape.items()}
+
+    held = [[vectors(state) for state in batch.states] for batch in batches]
+    rounds = [one for batch in held for one in batch]
+    names = [name for name in rounds[0] if all(name in one for one in rounds)]
+    state = {name: together([[one[name] for one in batch] for batch in held]) for name in names}
     return together([batch.aggregates for batch in batches]), state
-
-
-def _batch(
-    federation: FrozenFederation,
-    protection: Protection,
-    observer: Observer,
-    seed: int,
-    runs: int,
-    rounds: int,
-    number: int,
-    canary: Canary | None,
-) -> _SampleRecorder:
-    recorder, streams = _SampleRecorder(observer=observer), ReplayedStreams(seed, _STREAM + number)
-    arm = 0 if canary is None else 1
-    run_frozen(federation, protection, streams, [recorder], canary=canary, arm=arm, rounds=rounds, replicas=runs)
-    return recorder
 
 
 def spacing(vector: FloatArray, *, share: float = 1.0) -> float:

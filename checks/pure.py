@@ -29,7 +29,7 @@ from ..fl.task import Task
 from .canaries import JOINT
 from .law import NotCheckable, subject_of
 from .measured import Direction, RunsOnData, canary_along, check_independent, rate_of, releases_of, rows_of, steps_of
-from .replay import ReplaySetup, replay_setup
+from .neighbours import Inputs, ReplaySetup, replay_setup
 
 _DRAWS = 4
 """Runs of different noise, with and without the unit."""
@@ -73,7 +73,7 @@ def _result(setup: ReplaySetup, own: Plan) -> CheckResult:
         claim.observer.rank < AGGREGATE.rank and changes_broadcast(protection)
     ):
         raise NotCheckable("the adversary receives neither a report nor a sum of one round")
-    if claim.observer.rank < SHUFFLED.rank and setup.still.plan.clients < own.clients:
+    if claim.observer.rank < SHUFFLED.rank and setup.plan.clients < own.clients:
         raise NotCheckable("a sum of fewer clients may hold less noise than one of all")
     if steps_of(claim, own, protection) > 1:
         raise NotCheckable("a release is the sum of several noised steps")
@@ -91,7 +91,7 @@ def _result(setup: ReplaySetup, own: Plan) -> CheckResult:
 
 
 def _directions(setup: ReplaySetup) -> list[Direction]:
-    dim = setup.still.plan.layout.dim
+    dim = setup.plan.layout.dim
     signs = normal(Streams(setup.seed).generator("pure directions"), (dim,), dtype=torch.float64).sign()
     one = torch.zeros(dim, dtype=torch.float64)
     one[-1] = 1.0
@@ -116,7 +116,7 @@ class _Loss:
 
 
 def _loss(setup: ReplaySetup, direction: Direction, rate: float) -> _Loss:
-    subject = subject_of(setup.claim, setup.still.plan)
+    subject = subject_of(setup.claim, setup.plan)
     client = setup.holder if subject is None else subject
     releases = releases_of(RunsOnData(setup=setup, draws=_DRAWS), direction, client)
     if releases.fewer:
@@ -140,11 +140,11 @@ def _loss(setup: ReplaySetup, direction: Direction, rate: float) -> _Loss:
 
 def _noise(setup: ReplaySetup, direction: Direction, client: int) -> Tensor:
     """Releases that differ in their noise alone, ``(runs, rounds, d)``."""
-    plan, canary = setup.still.plan, canary_along(setup, direction, client)
-    pairs = math.ceil(_VECTORS / setup.still.rounds)
-    if 2 * pairs * setup.still.rounds * (plan.clients + 1) * plan.layout.dim > _MOST:
+    plan, canary = setup.plan, canary_along(setup, direction, client)
+    pairs = math.ceil(_VECTORS / setup.rounds)
+    if 2 * pairs * setup.rounds * (plan.clients + 1) * plan.layout.dim > _MOST:
         raise NotCheckable(f"{_VECTORS} vectors of noise have more than {_MOST} numbers")
-    runs = setup.run_many(2 * pairs, noise=_DRAWS, canary=None if canary.added else canary, arm=0)
+    runs = setup.run_many(2 * pairs, Inputs(canary=None if canary.added else canary), noise=_DRAWS)
     return torch.stack([rows_of(run, client) for run in runs])
 
 

@@ -21,7 +21,7 @@ from ..fl.plan import Plan
 from ..fl.protection import Protection
 from .law import NotCheckable, law_check, law_of_all_rounds
 from .measured import rate_of, states_gaussian, steps_of
-from .seen_laws import SUM, SeenLaws
+from .setup import SUM, SeenLaws
 
 _MOST = 0.9
 """Share of runs that must have the form."""

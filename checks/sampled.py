@@ -29,10 +29,10 @@ from ..fl.sampling import Epoch, Full, Poisson
 from .given_rows import ABSENT, OPPOSITE, PLACES, PRESENT, ZERO, HookRun, HookSetup, Surroundings
 from .law import NotCheckable, law_check
 from .measured import Direction, Ratio, bound_of, check_stated, hold, rate_of, stated_rate, states_gaussian, steps_of
-from .messages import other_inputs
+from .neighbours import other_inputs, other_labels
 from .noise_sample import spacing
 from .release_form import Shown, seen_laws
-from .seen_laws import SeenLaws
+from .setup import SeenLaws
 
 _SLACK, _ROUNDING = 1e-3, 2.0**-20
 _MANY = 2048
@@ -713,10 +713,9 @@ def _by_data(sampled: Sampled) -> Iterator[CheckResult]:
     if not overrides(setup.protection, "participates"):
         return
     holder = int(around.holders[0])
-    task, part = setup.task, setup.task.parts[holder]
-    images, labels = other_inputs(task.images, part), task.labels.clone()
-    labels[part] = task.network.objective.others(labels[part], task.network.classes)
-    other = replace(setup, task=replace(task, images=images, labels=labels)).run(around, ZERO, data=False)
+    part = setup.task.parts[holder]
+    task = other_labels(other_inputs(setup.task, part), part)
+    other = replace(setup, task=task).run(around, ZERO, data=False)
     changed = torch.stack([a != b for a, b in zip(other.cohort, sampled.runs[2].cohort, strict=True)]).any(0).any(0)
     # A client may choose for itself, as long as no claim rests on the chance that it is chosen.
     changed[holder] &= _rate(sampled, holder) < 1

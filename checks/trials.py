@@ -51,8 +51,8 @@ from ..fl.task import Task
 from ..fl.training.local import Batch
 from .canaries import FAR, absent_row, clients_of_user, in_turn, range_ends, user_shapes, why_not_covered
 from .events import cautious_rates, likely_counts, smallest_factor
+from .neighbours import ReplaySetup, replay_setup
 from .received import ReceivedNumbers, RepeatedNoise
-from .replay import ReplaySetup, replay_setup
 
 _LONGEST, _LONG, _SHORT = 1e4, 10.0, 0.9
 """Rows in clip norms: two that every clip shortens, and one that none shortens."""
@@ -80,13 +80,13 @@ class Neighbours:
 
 def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
     """Yield pairs of inputs for the claim's unit and adjacency, those first that show most bugs."""
-    claim, plan = setup.claim, setup.still.plan
-    length = setup.clip_norm / (1.0 if claim.unit is Unit.SAMPLE else abs(plan.algorithm.linear_scale or 1.0))
+    claim, plan = setup.claim, setup.plan
+    length = setup.length / (1.0 if claim.unit is Unit.SAMPLE else abs(plan.algorithm.linear_scale or 1.0))
     quiet, loud = (_surrounded(setup, factor) for factor in (0.0, _LONG * length))
     anywhere = normal(Streams(setup.seed).generator("trial direction"), (plan.layout.dim,))
     anywhere = anywhere / torch.linalg.vector_norm(anywhere)
     if claim.unit is Unit.USER:
-        yield from _users(setup, quiet, setup.clip_norm * _LONG * anywhere)
+        yield from _users(setup, quiet, setup.length * _LONG * anywhere)
         return
     if claim.unit is Unit.REPORT or (claim.unit is Unit.CLIENT and claim.adjacency is not Adjacency.ADD_REMOVE):
         law = setup.protection.law(claim.observer, plan, setup.holder)
@@ -95,23 +95,23 @@ def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
                 yield _pair(setup, quiet, end, other, words)
     if claim.adjacency is Adjacency.REPLACE_ONE:
         words = f"a row of {_LONG:g} clip norms along all weights, and one of {_SHORT:g}, others with zero rows"
-        yield _pair(setup, quiet, setup.clip_norm * _LONG * anywhere, setup.clip_norm * _SHORT * anywhere, words)
+        yield _pair(setup, quiet, setup.length * _LONG * anywhere, setup.length * _SHORT * anywhere, words)
     if claim.rounds > 1:
-        yield _changing(setup, quiet, setup.clip_norm * _LONG * anywhere)
+        yield _changing(setup, quiet, setup.length * _LONG * anywhere)
     along = {"along all weights": anywhere, "along one weight": torch.eye(1, plan.layout.dim).flip(1)[0]}
     for factor, where, federation, others in (
         (_LONGEST, "along all weights", quiet, "zero"),
         (_SHORT, "along one weight", quiet, "zero"),
         (_LONG, "along all weights", loud, "long"),
     ):
-        row = setup.clip_norm * factor * along[where]
+        row = setup.length * factor * along[where]
         words = f"a row of {factor:g} clip norms {where}, others with {others} rows"
         yield _pair(setup, federation, row, _without(setup, row), words)
 
 
 def _users(setup: ReplaySetup, quiet: FrozenFederation, row: Tensor) -> Iterator[Neighbours]:
     """Users of several shapes, present and absent."""
-    holders = range(clients_of_user(setup.claim, setup.still.plan))
+    holders = range(clients_of_user(setup.claim, setup.plan))
     for words, user in user_shapes(row, holders, setup.seed):
         total = torch.cat([rows for _, rows in user.held]).sum(0)
         yield Neighbours(
@@ -141,7 +141,7 @@ def _changing(setup: ReplaySetup, quiet: FrozenFederation, row: Tensor) -> Neigh
 
 def _surrounded(setup: ReplaySetup, steepness: float) -> FrozenFederation:
     """The federation with cohorts and lots as the plan draws them, and gradients of others of the given length."""
-    network, still = setup.still.task.network, setup.still
+    network, still = setup.task.network, setup.still
     if not isinstance(network, FixedGradients):
         raise TypeError(f"trials need a federation of fixed gradients, got one of {type(network).__name__}")
     task = replace(still.task, network=replace(network, steepness=steepness).sharing(network))
@@ -172,8 +172,8 @@ def _pair(
 
 def _extremes(setup: ReplaySetup, law: object) -> Iterator[tuple[Tensor, Tensor, str]]:
     """Rows at the ends of a local randomiser's range, and beyond."""
-    dim = setup.still.plan.layout.dim
-    low, high = range_ends(law, setup.claim, dim, setup.clip_norm)
+    dim = setup.plan.layout.dim
+    low, high = range_ends(law, setup.claim, dim, setup.length)
     middle, turns, zero = (high + low) / 2, in_turn(low, high), torch.zeros(dim)
     if setup.claim.adjacency is Adjacency.ZERO_OUT:
         yield high, torch.zeros(dim), "numbers at one end of the range, and zeros"
@@ -246,7 +246,7 @@ def view_trials(setup: ReplaySetup, most: int) -> ViewTrials:
     """
     if most < _COUNTED:
         return ViewTrials(why_not=f"the audit allows {most} runs, and {_COUNTED} are needed")
-    claim, plan = setup.claim, setup.still.plan
+    claim, plan = setup.claim, setup.plan
     cost = (plan.clients + 1) * plan.layout.dim * claim.rounds * plan.algorithm.local_steps
     most = min(most, _NUMBERS // cost)
     if most < _COUNTED:
@@ -449,7 +449,7 @@ class _Trials:
 
     def _run(self, pair: Neighbours, arm: int, runs: int, block: int) -> FloatArray:
         setup, federation = self.setup, pair.federation
-        holder = 0 if setup.claim.unit in HELD_BY_CLIENTS else setup.still.plan.clients
+        holder = 0 if setup.claim.unit in HELD_BY_CLIENTS else setup.plan.clients
         holder = holder if pair.canary.place is None else pair.canary.place
         recorder = ReceivedNumbers(
             observer=setup.claim.observer,

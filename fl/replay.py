@@ -7,6 +7,7 @@ a defense changes the model before it is broadcast does the server's model move:
 what is broadcast shows what the hook does with the aggregates.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -104,15 +105,17 @@ def unequal_stream(one: Sequence[Consumed], other: Sequence[Consumed], number: i
 
 @dataclass(frozen=True)
 class DrawAll(Sampling):
-    """A sampling rule that draws every item but publishes the numbers of the rule that it replaces.
+    """A sampling rule that draws every item, or the first ``count``, but publishes the numbers of the rule that it
+    replaces.
 
     Hooks divide by the published rate.
     """
 
     rule: Sampling
+    count: float = math.inf
 
     def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
-        return torch.ones(replicas, n, dtype=torch.bool)
+        return (torch.arange(n) < self.count).repeat(replicas, 1)
 
     def rate(self, n: int) -> float:
         return self.rule.rate(n)
@@ -122,14 +125,6 @@ class DrawAll(Sampling):
 
     def most(self, n: int) -> int:
         return self.rule.most(n)
-
-
-@dataclass(frozen=True)
-class DrawNone(DrawAll):
-    """A sampling rule that draws no item but publishes the numbers of the rule that it replaces."""
-
-    def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
-        return torch.zeros(replicas, n, dtype=torch.bool)
 
 
 @dataclass(frozen=True)
@@ -252,6 +247,7 @@ class FixedTrainer(Sequential):
         """Whether the client's update is the same in every round: without hooks in its steps, draws or a canary."""
         return (
             type(lot) is DrawAll
+            and math.isinf(lot.count)
             and self.is_plain
             and not network.dropout_rate
             and client < self.task.clients
@@ -274,6 +270,30 @@ class FrozenFederation:
     task: Task
     plan: Plan
     rounds: int
+
+    def run(
+        self,
+        protection: Protection,
+        streams: Streams,
+        recorders: Sequence[Recorder[RoundEvent]],
+        *,
+        canary: Canary | None = None,
+        arm: int = 0,
+        rounds: int | None = None,
+        replicas: int = 1,
+    ) -> Tensor:
+        """Run the federation in several replicas at once, and return its published final models."""
+        return run_federation(
+            self.task,
+            self.plan,
+            protection,
+            streams,
+            batch=Batch(replicas=replicas, arm=arm),
+            canary=canary,
+            recorders=recorders,
+            stop_after=rounds or self.rounds,
+            executor=FixedTrainer,
+        )
 
 
 def frozen_federation(
@@ -397,53 +417,6 @@ class Recording:
         self.present.append(_placed(present, came, self.senders))
 
 
-def run_frozen(
-    federation: FrozenFederation,
-    protection: Protection,
-    streams: Streams,
-    recorders: Sequence[Recorder[RoundEvent]],
-    *,
-    canary: Canary | None = None,
-    arm: int = 0,
-    rounds: int | None = None,
-    replicas: int = 1,
-) -> Tensor:
-    """Run a federation with a frozen model in several replicas at once, and return its published final models."""
-    return run_federation(
-        federation.task,
-        federation.plan,
-        protection,
-        streams,
-        batch=Batch(replicas=replicas, arm=arm),
-        canary=canary,
-        recorders=recorders,
-        stop_after=rounds or federation.rounds,
-        executor=FixedTrainer,
-    )
-
-
-def replay(
-    federation: FrozenFederation,
-    protection: Protection,
-    observer: Observer,
-    *,
-    seed: int = 0,
-    noise: int = 0,
-    canary: Canary | None = None,
-    arm: int = 0,
-    rounds: int | None = None,
-) -> Recording:
-    """Run a federation with a frozen model once, and return what the observer receives.
-
-    Runs with one ``seed`` share every draw; ``noise`` changes only the hooks' noise. A run of fewer ``rounds`` is the
-    beginning of a run of more.
-    """
-    (recording,) = replay_many(
-        federation, protection, observer, seed=seed, noise=noise, canary=canary, arm=arm, rounds=rounds
-    )
-    return recording
-
-
 def replay_many(
     federation: FrozenFederation,
     protection: Protection,
@@ -456,11 +429,12 @@ def replay_many(
     rounds: int | None = None,
     replicas: int = 1,
 ) -> list[Recording]:
-    """Run a federation as ``replay`` does in several replicas at once, which differ in their noise, and return what the
-    observer receives in each.
+    """Run a federation with a frozen model in several replicas at once, which differ in their noise, and return what
+    the observer receives in each.
 
-    Replicas of equal number share their draws in calls that differ in the canary. Where cohorts or lots are sampled,
-    they differ too.
+    Runs with one ``seed`` share every draw; ``noise`` changes only the hooks' noise. A run of fewer ``rounds`` is the
+    beginning of a run of more. Replicas of equal number share their draws in calls that differ in the canary. Where
+    cohorts or lots are sampled, they differ too.
     """
     recordings = [
         Recording(observer=observer, protection=protection, plan=federation.plan, replica=number)
@@ -468,9 +442,7 @@ def replay_many(
     ]
     streams = ReplayedStreams(seed, noise, watched=True)
     watching = [_Together(recordings, streams)]
-    final = run_frozen(
-        federation, protection, streams, watching, canary=canary, arm=arm, rounds=rounds, replicas=replicas
-    )
+    final = federation.run(protection, streams, watching, canary=canary, arm=arm, rounds=rounds, replicas=replicas)
     for recording in recordings:
         recording.finish(final)
     return recordings
@@ -495,23 +467,31 @@ class _Together:
 class ManyRuns:
     """A recorder of many replicas (independent runs) at once, with one entry per round.
 
-    ``releases`` of the first two rounds: ``(R, rows, d)`` in double precision: the reports where ``observer`` sees
-    them, otherwise the aggregate as the only row. ``states``: the numbers of the public state by name, ``(R, ...)``
+    ``releases`` of the first ``kept`` rounds: ``(R, rows, d)`` in double precision: the reports where ``observer`` sees
+    them, otherwise the aggregate as the only row. ``present``: ``(R, rows)``; ``senders``: None for an aggregate.
+    ``aggregates`` of the same rounds: ``(R, d)``. ``states``: the numbers of the public state by name, ``(R, ...)``
     where each replica has its own. ``side``: arrays sent with reports that the observer receives, by name.
     """
 
     observer: Observer
     replicas: int
+    kept: int = 2
     releases: list[Tensor] = field(default_factory=list)
+    present: list[Tensor] = field(default_factory=list)
+    senders: list[tuple[int, ...] | None] = field(default_factory=list)
+    aggregates: list[Tensor] = field(default_factory=list)
     states: list[dict[str, Tensor]] = field(default_factory=list)
     side: list[dict[str, Tensor]] = field(default_factory=list)
 
     def watch(self, event: RoundEvent) -> None:
         """Record a finished round."""
-        rank = self.observer.rank
-        if len(self.releases) < 2:  # All rounds would need much memory.
-            reports = event.reports.values if rank >= SHUFFLED.rank else event.aggregate.unsqueeze(1)
-            self.releases.append(reports.double())
+        if len(self.releases) < self.kept:  # All rounds would need much memory.
+            aggregate, reports = event.aggregate.double(), event.reports
+            sees = self.observer.rank >= SHUFFLED.rank
+            self.aggregates.append(aggregate)
+            self.releases.append(reports.values.double() if sees else aggregate.unsqueeze(1))
+            self.present.append(reports.present if sees else torch.ones(len(aggregate), 1, dtype=torch.bool))
+            self.senders.append((reports.senders or ()) if sees else None)
         self.states.append(state_numbers(state_channels(event.state)[0]))
         self.side.append(side_arrays(event, self.observer))
 
@@ -530,24 +510,6 @@ def side_arrays(event: RoundEvent, observer: Observer) -> dict[str, Tensor]:
         if observer.rank >= UPLOADS.rank and name not in event.reports.unsent:
             absent = ~event.reports.present.reshape(*event.reports.present.shape, *[1] * (array.ndim - 2))
             found[f"{SIDE}{name}"] = array.double().masked_fill(absent, 0)
-    return found
-
-
-def many_runs(
-    federation: FrozenFederation,
-    protection: Protection,
-    observer: Observer,
-    *,
-    seed: int,
-    noise: int,
-    canary: Canary | None,
-    arm: int,
-    rounds: int,
-    replicas: int,
-) -> ManyRuns:
-    """Run a federation as ``replay`` does in many replicas at once, and return the releases and the public states."""
-    found, streams = ManyRuns(observer=observer, replicas=replicas), ReplayedStreams(seed, noise)
-    run_frozen(federation, protection, streams, [found], canary=canary, arm=arm, rounds=rounds, replicas=replicas)
     return found
 
 

@@ -25,8 +25,8 @@ from ...audit.measurement import Measurement
 from ...audit.observer import FINAL_MODEL, SHUFFLED, UPLOADS
 from ...audit.power import Look
 from ...checks.canaries import CANARIES
+from ...checks.neighbours import Inputs, ReplaySetup, replay_setup
 from ...checks.noise_replicas import check_centred, replica_checks
-from ...checks.replay import ReplaySetup, replay_setup
 from ...fl.canary import Canary
 from ...fl.laws import GaussianLaw, describes_release
 from ...fl.plan import Plan
@@ -284,8 +284,8 @@ def unit_of(job: BlockJob, canary: Canary) -> float:
     setup, steps = replay_setup(task, plan, job.protection, job.claim, seed=job.seed), _steps(job, plan)
     if job.claim.unit is Unit.SAMPLE and steps == 1:
         # As in the audit's runs: sampled lots, and other rows that are hardly there.
-        still = frozen_federation(task, plan, rounds=setup.still.rounds, steepness=_FLAT, seed=job.seed)
-        sampled = replace(setup, still=replace(still, plan=replace(still.plan, lot=plan.lot)))
+        still = frozen_federation(task, plan, rounds=setup.rounds, steepness=_FLAT, seed=job.seed)
+        sampled = replace(setup, task=still.task, plan=replace(still.plan, lot=plan.lot))
         # A canary that no lot holds moves nothing.
         return _moved(sampled, plan, canary) or _moved(setup, plan, canary)
     return _moved(setup, plan, canary) / steps
@@ -294,7 +294,7 @@ def unit_of(job: BlockJob, canary: Canary) -> float:
 def _moved(setup: ReplaySetup, plan: Plan, canary: Canary) -> float:
     """By how much the canary moves the first release that it moves, over its length; 0 if it moves none."""
     without = None if canary.absent is None else canary
-    before, after = setup.run(canary=without), setup.run(canary=canary, arm=1)
+    before, after = setup.run(Inputs(canary=without)), setup.run(Inputs(canary=canary, arm=1))
     moved = [
         float((one[..., -1] - other[..., -1]).abs().max())
         for one, other in zip(after.releases, before.releases, strict=True)

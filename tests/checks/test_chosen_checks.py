@@ -11,7 +11,7 @@ from fedassay.checks.claim_checks import hook_runs
 from fedassay.checks.given_rows import CONSTELLATIONS, COSINES, LEVELS, HookSetup, draw_surroundings, in_constellations
 from fedassay.checks.sampled import Sampled
 from fedassay.checks.searches import chosen_check, with_one_label
-from fedassay.checks.seen_laws import SeenLaws
+from fedassay.checks.setup import SeenLaws
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection

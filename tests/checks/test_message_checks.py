@@ -11,6 +11,7 @@ import torch
 from fedassay.audit.check import EXTREME, MESSAGE, PUBLIC_STATE
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import FINAL_MODEL, Observer
+from fedassay.checks.neighbours import replay_setup
 from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
@@ -508,17 +509,11 @@ def test_no_bundled_defense_sends_anything_that_no_law_covers(name):
 
 
 def test_every_client_is_probed_at_its_own_size_and_of_many_the_largest_and_the_smallest_first():
-    from fedassay.checks.replay import ReplaySetup, frozen_federation
-
     for sizes, count in (((3, 9, 2, 5, 4, 8), 6), (tuple(range(2, 42)), 16)):
         task = toy_task(sizes)
         plan = toy_plan(task)
         prepared = DPSGD().prepare(plan)
-        still = frozen_federation(task, plan, rounds=2, steepness=1.0)
-        setup = ReplaySetup(
-            still=still, protection=prepared.protection, claim=prepared.claims[0], clip_norm=1.0, seed=0
-        )
-        probed = setup.probed
+        probed = replay_setup(task, plan, prepared.protection, prepared.claims[0]).probed
         assert len(probed) == len({*probed}) == count
         assert [sizes[client] for client in probed[:2]] == [max(sizes), min(sizes)]
 

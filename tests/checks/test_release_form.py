@@ -8,7 +8,7 @@ import torch
 from fedassay.audit.curve import epsilon_from_mu
 from fedassay.checks.claim_checks import hook_runs
 from fedassay.checks.release_form import Shown, covered_shift, has_form
-from fedassay.checks.seen_laws import SUM, SeenLaws
+from fedassay.checks.setup import SUM, SeenLaws
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.fl.laws import clip
 from fedassay.fl.layout import Layout

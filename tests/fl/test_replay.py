@@ -23,10 +23,9 @@ from fedassay.fl.replay import (
     FixedGradients,
     FixedTrainer,
     FrozenModel,
+    ManyRuns,
     ReplayedStreams,
     frozen_federation,
-    many_runs,
-    replay,
     replay_many,
 )
 from fedassay.fl.sampling import Epoch, FixedSize, Full, Poisson
@@ -54,6 +53,11 @@ def canary(unit=Unit.SAMPLE, *, client=0, opposite=False):
     row = torch.zeros(DIM)
     row[-1] = 10 * CLIP
     return Canary(unit=unit, present=row, absent=-row if opposite else None, client=client)
+
+
+def replay(*given, **options):
+    (recording,) = replay_many(*given, **options)
+    return recording
 
 
 def first(streams, purpose, **numbers):
@@ -232,7 +236,8 @@ def test_replicas_of_one_number_share_their_noise_with_and_without_the_canary_an
         assert int((moved.abs() > 1e-5).sum()) == 1
     values = [run.channels[1]["report values of client 1"] for run in arms[0]]
     assert all(not np.array_equal(values[0], other) for other in values[1:])
-    many = many_runs(still, SGD, UPLOADS, seed=0, noise=3, canary=planted, arm=1, rounds=2, replicas=4)
+    many = ManyRuns(observer=UPLOADS, replicas=4)
+    still.run(SGD, ReplayedStreams(0, 3), [many], canary=planted, arm=1, rounds=2, replicas=4)
     for number, run in enumerate(arms[1]):
         assert torch.equal(many.releases[1][number], run.releases[1])
 

@@ -1,10 +1,14 @@
-"""Hold the Gaussian laws that runs of a defense show where it publishes none."""
+"""The federation and the claim that checks run, and the Gaussian laws that runs show where none is published."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ..audit.check import CheckResult
+from ..audit.claim import Claim
 from ..fl.laws import GaussianLaw
+from ..fl.plan import Plan
+from ..fl.protection import Protection
+from ..fl.task import Task
 
 SUM = -1
 """The number under which the law of a sum of all clients is kept."""
@@ -28,3 +32,21 @@ class SeenLaws:
         """Return a result that was held against such a law, with words that say so where it failed."""
         failed = bool(self) and result.passed is False
         return replace(result, witness=f"{result.witness}; {_WORDS}") if failed else result
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClaimSetup:
+    """A federation that is run under a claim: ``task`` gives the initial model and the samples."""
+
+    task: Task
+    plan: Plan
+    protection: Protection
+    claim: Claim
+    seed: int
+
+    @property
+    def length(self) -> float:
+        """The clip norm that the law or the claim publishes; 1 where neither does."""
+        law = self.protection.law(self.claim.observer, self.plan, 0)
+        published = law.clip_norm if isinstance(law, GaussianLaw) else self.claim.parameters.get("clip_norm", 1.0)
+        return float(published) if isinstance(published, int | float) and published > 0 else 1.0
