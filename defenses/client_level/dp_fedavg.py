@@ -13,9 +13,7 @@ from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State, Sums
 from ...fl.streams import normal
-from ..accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
-from ..accounting.spending import sampled_spending
-from ..clipped.claims import BY_PLD, ClippedDefense, sampled_gaussian_claim
+from ..clipped.claims import ClippedDefense
 from ..defense import Prepared
 
 
@@ -70,15 +68,6 @@ class DPFedAvg(ClippedDefense):
     """
 
     def prepare(self, plan: Plan) -> Prepared:
-        rate = poisson_rate("cohort", plan.cohort)
-        mechanism = calibrate_sampled_gaussian(epsilon=self.epsilon, delta=self.delta, rate=rate, steps=plan.rounds)
+        mechanism = self.calibrated(plan, Unit.CLIENT)
         protection = DPFedAvgProtection(clip_norm=self.clip_norm, noise_multiplier=mechanism.sigma)
-        claim = sampled_gaussian_claim(
-            self,
-            mechanism,
-            unit=Unit.CLIENT,
-            rounds=plan.rounds,
-            source=f"McMahan et al. 2018, Algorithm 1; {BY_PLD}",
-            curve=mechanism.curve(self.epsilon),
-        )
-        return Prepared(protection=protection, claims=(claim,), spending=sampled_spending(claim, mechanism))
+        return self.stated(plan, mechanism, protection, Unit.CLIENT, source="McMahan et al. 2018, Algorithm 1")

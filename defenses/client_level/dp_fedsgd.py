@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from ...fl.algorithms import FedSGD
 from ...fl.plan import Plan
-from ..clipped.claims import ClippedDefense
+from ..clipped.claims import ClippedDefense, check_fedsgd
 from ..defense import Prepared, restated
 from .dp_fedavg import DPFedAvg
 
@@ -29,10 +28,7 @@ class DPFedSGD(ClippedDefense):
     """
 
     def prepare(self, plan: Plan) -> Prepared:
-        if not isinstance(plan.algorithm, FedSGD):
-            raise ValueError(
-                f"algorithm must be fedsgd, in which a client sends one gradient per round, got {plan.algorithm}"
-            )
+        check_fedsgd(plan)
         # The mechanism does not depend on what a row is: a clipped gradient is released as a clipped update is.
         prepared = DPFedAvg(epsilon=self.epsilon, delta=self.delta, clip_norm=self.clip_norm).prepare(plan)
         source = "McMahan et al. 2018, Algorithm 1 with UserUpdateFedSGD; composition by privacy-loss distributions"

@@ -14,9 +14,7 @@ from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
-from ..accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
-from ..accounting.spending import sampled_spending
-from ..clipped.claims import BY_PLD, ClippedDefense, sampled_gaussian_claim
+from ..clipped.claims import ClippedDefense
 from ..defense import Prepared, check_share
 
 # Limits of the clip norm: noise must not drive it to 0, where no update would pass and the norms could no longer be
@@ -100,8 +98,7 @@ class QuantileClipping(ClippedDefense):
             check_positive("count_noise", self.count_noise)
 
     def prepare(self, plan: Plan) -> Prepared:
-        rate = poisson_rate("cohort", plan.cohort)
-        mechanism = calibrate_sampled_gaussian(epsilon=self.epsilon, delta=self.delta, rate=rate, steps=plan.rounds)
+        mechanism = self.calibrated(plan, Unit.CLIENT)
         # A small cohort would make the twentieth so little noise that the count spent most of the budget.
         count_noise = self.count_noise or max(
             plan.expected_cohort / 20, mechanism.sigma / (2 * math.sqrt(_LARGEST_SHARE))
@@ -119,14 +116,12 @@ class QuantileClipping(ClippedDefense):
             quantile=self.quantile,
             learning_rate=self.learning_rate,
         )
-        claim = sampled_gaussian_claim(
-            self,
+        return self.stated(
+            plan,
             mechanism,
-            unit=Unit.CLIENT,
-            rounds=plan.rounds,
-            source=f"Andrew et al. 2021, Algorithm 1 and Theorem 1; {BY_PLD}",
+            protection,
+            Unit.CLIENT,
+            source="Andrew et al. 2021, Algorithm 1 and Theorem 1",
             words=", sum and count together",
             more={"sum_noise": protection.sum_noise, "count_noise": protection.count_noise},
-            curve=mechanism.curve(self.epsilon),
         )
-        return Prepared(protection=protection, claims=(claim,), spending=sampled_spending(claim, mechanism))

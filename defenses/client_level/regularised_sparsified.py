@@ -6,12 +6,11 @@ import numpy as np
 from torch import Tensor
 
 from ...audit.observer import Observer
-from ...fl.algorithms import BoundedUpdate
 from ...fl.laws import GaussianLaw, prune
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
-from ..clipped.claims import ClippedDefense
+from ..clipped.claims import ClippedDefense, check_bounded
 from ..defense import Prepared, check_share
 from .dp_fedavg import DPFedAvg
 
@@ -73,12 +72,7 @@ class RegularisedSparsified(ClippedDefense):
         check_share("dropped", self.dropped)
 
     def prepare(self, plan: Plan) -> Prepared:
-        algorithm = plan.algorithm
-        if not isinstance(algorithm, BoundedUpdate) or algorithm.radius != self.clip_norm:
-            raise ValueError(
-                f"algorithm must be bounded_update with radius {self.clip_norm:g}, which is the clip norm, got "
-                f"{algorithm}"
-            )
+        check_bounded(plan, self.clip_norm)
         prepared = DPFedAvg(epsilon=self.epsilon, delta=self.delta, clip_norm=self.clip_norm).prepare(plan)
         source = "Cheng et al. 2022 (BLUR and LUS) before McMahan et al. 2018, Algorithm 1; privacy-loss distributions"
         return Prepared(

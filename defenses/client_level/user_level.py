@@ -4,7 +4,7 @@ McMahan et al. 2018 (Algorithm 1) protect a user whose samples all lie with one 
 up to k clients, which do not know of each other: each clips what it holds of the user to 1/k of the bound.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -13,17 +13,15 @@ from torch import Tensor
 
 from ...audit.claim import Unit
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, Observer
-from ...fl.algorithms import FedSGD
 from ...fl.fields import check_count
 from ...fl.laws import GaussianLaw, clip
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State, Sums
 from ...fl.streams import normal
-from ..accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
-from ..accounting.spending import sampled_spending
-from ..clipped.claims import BY_PLD, ClippedDefense, sampled_gaussian_claim
-from ..defense import Prepared
+from ..accounting.gaussian import poisson_rate
+from ..clipped.claims import ClippedDefense, check_fedsgd
+from ..defense import Prepared, restated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,33 +114,25 @@ class UserLevel(ClippedDefense):
 
     def prepare(self, plan: Plan) -> Prepared:
         shares = self._shares(plan)
-        if not isinstance(plan.algorithm, FedSGD):
-            raise ValueError(
-                f"algorithm must be fedsgd, in which a client sends one gradient per round, got {plan.algorithm}"
-            )
+        check_fedsgd(plan)
         poisson_rate("lot", plan.lot)
-        rate = poisson_rate("cohort", plan.cohort)
-        mechanism = calibrate_sampled_gaussian(
-            epsilon=self.epsilon, delta=self.delta, rate=rate, steps=plan.rounds, parts=shares
-        )
+        mechanism = self.calibrated(plan, Unit.USER, parts=shares)
         protection = UserLevelProtection(
             clip_norm=self.clip_norm, noise_multiplier=mechanism.sigma, clients_per_user=shares
         )
-        claim = sampled_gaussian_claim(
-            self,
+        prepared = self.stated(
+            plan,
             mechanism,
-            unit=Unit.USER,
-            rounds=plan.rounds,
-            source=(
-                "McMahan et al. 2018, Algorithm 1, for users of several clients; Choquette-Choo et al. 2024, "
-                f"Corollary 4.7; {BY_PLD}"
-            ),
+            protection,
+            Unit.USER,
+            source="McMahan et al. 2018, Algorithm 1, for users of several clients; Choquette-Choo et al. 2024, "
+            "Corollary 4.7",
             more={"clients_per_user": shares},
-            curve=mechanism.curve(self.epsilon),
         )
-        if shares < plan.clients:
-            claim = replace(claim, trust=f"{claim.trust}; no user has samples at more than {_clients(shares)}")
-        return Prepared(protection=protection, claims=(claim,), spending=sampled_spending(claim, mechanism))
+        if shares == plan.clients:
+            return prepared
+        trust = f"{prepared.claims[0].trust}; no user has samples at more than {_clients(shares)}"
+        return restated(prepared, trust=trust)
 
     def _shares(self, plan: Plan) -> int:
         """Among how many clients a user's bound is divided."""

@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from ...audit.claim import Adjacency, Claim, Unit, Value
 from ...audit.curve import Curve
 from ...audit.observer import GLOBAL_MODELS, UPLOADS
+from ...fl.algorithms import BoundedUpdate, FedSGD
+from ...fl.plan import Plan
+from ...fl.protection import Protection
 from ..accounting.accountant import ACCOUNTANT
-from ..accounting.gaussian import SampledGaussian
-from ..defense import Defense, check_bound, check_budget
+from ..accounting.gaussian import SampledGaussian, calibrate_sampled_gaussian, poisson_rate
+from ..accounting.spending import sampled_spending
+from ..defense import Defense, Prepared, check_bound, check_budget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +31,53 @@ class ClippedDefense(Defense, ABC):
         check_budget(self.epsilon, self.delta)
         check_bound("clip_norm", self.clip_norm)
 
+    def calibrated(self, plan: Plan, unit: Unit, *, parts: int = 1) -> SampledGaussian:
+        """Find the noise on Poisson samples of the unit at which all releases of the plan satisfy the budget; ``parts``
+        as in ``SampledGaussian``.
+
+        Raises:
+            ValueError: for a plan that samples otherwise.
+        """
+        rate, steps = poisson_steps(plan, unit)
+        return calibrate_sampled_gaussian(epsilon=self.epsilon, delta=self.delta, rate=rate, steps=steps, parts=parts)
+
+    def stated(
+        self,
+        plan: Plan,
+        mechanism: SampledGaussian,
+        protection: Protection,
+        unit: Unit,
+        *,
+        source: str,
+        words: str = "",
+        more: Mapping[str, Value] | None = None,
+    ) -> Prepared:
+        """Return a protection with the claim that a calibrated ``mechanism`` satisfies the budget, by privacy-loss
+        distributions; arguments as for ``sampled_gaussian_claim``.
+        """
+        claim = sampled_gaussian_claim(
+            self,
+            mechanism,
+            unit=unit,
+            rounds=plan.rounds,
+            source=f"{source}; composition by privacy-loss distributions",
+            words=words,
+            more=more,
+            curve=mechanism.curve(self.epsilon),
+        )
+        return Prepared(protection=protection, claims=(claim,), spending=sampled_spending(claim, mechanism))
+
+
+def poisson_steps(plan: Plan, unit: Unit) -> tuple[float, int]:
+    """Return the rate at which a plan draws samples, or clients for any other unit, and the number of draws.
+
+    Raises:
+        ValueError: for a plan that samples otherwise than by Poisson or full sampling.
+    """
+    if unit is Unit.SAMPLE:
+        return poisson_rate("lot", plan.lot), plan.steps
+    return poisson_rate("cohort", plan.cohort), plan.rounds
+
 
 _OBSERVERS = {Unit.SAMPLE: UPLOADS, Unit.USER: GLOBAL_MODELS, Unit.CLIENT: GLOBAL_MODELS}
 _DRAWN = {
@@ -39,8 +90,6 @@ _TRUST = {
     Unit.USER: "the server sees every update and is trusted; clients clip, and know the owners of their samples",
     Unit.CLIENT: "the server sees every update and is trusted",
 }
-BY_PLD = "composition by privacy-loss distributions"
-"""The second half of a claim's ``source``."""
 
 
 def sampled_gaussian_claim(
@@ -88,3 +137,20 @@ def sampled_gaussian_claim(
         source=source,
         curve=curve,
     )
+
+
+def check_fedsgd(plan: Plan) -> None:
+    """Raise ValueError unless the plan's algorithm is FedSGD."""
+    if not isinstance(plan.algorithm, FedSGD):
+        raise ValueError(
+            f"algorithm must be fedsgd, in which a client sends one gradient per round, got {plan.algorithm}"
+        )
+
+
+def check_bounded(plan: Plan, clip_norm: float) -> None:
+    """Raise ValueError unless the plan's algorithm keeps updates as short as the clip norm."""
+    algorithm = plan.algorithm
+    if not isinstance(algorithm, BoundedUpdate) or algorithm.radius != clip_norm:
+        raise ValueError(
+            f"algorithm must be bounded_update with radius {clip_norm:g}, which is the clip norm, got {algorithm}"
+        )

@@ -27,8 +27,8 @@ from ..accounting.gaussian import (
     calibrate_sampled_gaussian,
     gaussian_curve,
     gaussian_noise,
-    poisson_rate,
 )
+from ..clipped.claims import poisson_steps
 from ..defense import Prepared
 
 
@@ -173,9 +173,8 @@ class SampledCase(ProtectionCase, ABC):
     @classmethod
     def needed(cls, plan: Plan) -> SampledGaussian:
         """Return the mechanism that satisfies the claim."""
-        what, drawn = ("lot", plan.lot) if cls.sampled is Unit.SAMPLE else ("cohort", plan.cohort)
-        steps = plan.steps if cls.sampled is Unit.SAMPLE else plan.rounds
-        rate = poisson_rate(what, drawn) * cls.thinning
+        rate, steps = poisson_steps(plan, cls.sampled)
+        rate *= cls.thinning
         return calibrate_sampled_gaussian(epsilon=cls.epsilon, delta=cls.delta, rate=rate, steps=steps)
 
     @classmethod

@@ -3,15 +3,15 @@
 import math
 from dataclasses import dataclass
 
-from ...fl.algorithms import BoundedUpdate
 from ...fl.plan import Plan
-from ..defense import Defense, Prepared, check_bound, check_budget, check_share
+from ..clipped.claims import ClippedDefense, check_bounded
+from ..defense import Prepared, check_share
 from .budget import JointBudget
 from .uniform_layers import even_layers
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlurLus(Defense):
+class BlurLus(ClippedDefense):
     """A defense that gives local DP for a client's reports over all rounds; clipping removes less of an update, because
     updates are bounded and sparse.
 
@@ -32,23 +32,15 @@ class BlurLus(Defense):
         ValueError: if the algorithm does not bound updates by the clip norm.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    clip_norm: float = 1.0
     dropped: float = 0.5
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_bound("clip_norm", self.clip_norm)
+        super().__post_init__()
         check_share("dropped", self.dropped)
 
     def prepare(self, plan: Plan) -> Prepared:
-        algorithm, layers = plan.algorithm, len(plan.layout.names)
-        if not isinstance(algorithm, BoundedUpdate) or algorithm.radius != self.clip_norm:
-            raise ValueError(
-                f"algorithm must be bounded_update with radius {self.clip_norm:g}, which is the clip norm, got "
-                f"{algorithm}"
-            )
+        check_bounded(plan, self.clip_norm)
+        layers = len(plan.layout.names)
         return even_layers(
             JointBudget(epsilon=self.epsilon, delta=self.delta, rounds=plan.rounds),
             (self.clip_norm / math.sqrt(layers),) * layers,

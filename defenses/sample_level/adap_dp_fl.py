@@ -12,7 +12,7 @@ from ..accounting.filter import CONVERSIONS, check_conversion, planned_filter
 from ..accounting.gaussian import SampledGaussian, gaussian_noise, poisson_rate
 from ..clipped.claims import ClippedDefense, sampled_gaussian_claim
 from ..clipped.noise_decay import FIRST_CLIPS, AdaptiveClipProtection, NoiseDecayProtection, NoiseSplit
-from ..defense import Prepared, check_share, check_variant, provable
+from ..defense import Prepared, check_flag, check_share, check_variant, provable
 
 # Smaller than any useful clip norm; without a floor the published rule would eventually divide by zero.
 _LEAST = 1e-12
@@ -103,8 +103,7 @@ class AdapDPFL(ClippedDefense):
         if self.decay > 1:
             raise ValueError(f"decay, the factor by which the noise shrinks, must be in (0, 1], got {self.decay!r}")
         check_share("query_share", self.query_share)
-        if not isinstance(self.adapt_clip, bool):
-            raise ValueError(f"adapt_clip must be true or false, got {self.adapt_clip!r}")
+        check_flag("adapt_clip", self.adapt_clip)
         if self.first_clip not in FIRST_CLIPS:
             raise ValueError(
                 f"first_clip must be one of {nearest(str(self.first_clip), FIRST_CLIPS)}, got {self.first_clip!r}"

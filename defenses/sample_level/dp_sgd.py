@@ -12,9 +12,7 @@ from ...fl.laws import GaussianLaw, clipped_sum
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
-from ..accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
-from ..accounting.spending import sampled_spending
-from ..clipped.claims import BY_PLD, ClippedDefense, sampled_gaussian_claim
+from ..clipped.claims import ClippedDefense
 from ..defense import Prepared
 
 
@@ -87,15 +85,6 @@ class DPSGD(ClippedDefense):
     """
 
     def prepare(self, plan: Plan) -> Prepared:
-        rate = poisson_rate("lot", plan.lot)
-        mechanism = calibrate_sampled_gaussian(epsilon=self.epsilon, delta=self.delta, rate=rate, steps=plan.steps)
+        mechanism = self.calibrated(plan, Unit.SAMPLE)
         protection = DPSGDProtection(clip_norm=self.clip_norm, noise_multiplier=mechanism.sigma)
-        claim = sampled_gaussian_claim(
-            self,
-            mechanism,
-            unit=Unit.SAMPLE,
-            rounds=plan.rounds,
-            source=f"Abadi et al. 2016, Algorithm 1; {BY_PLD}",
-            curve=mechanism.curve(self.epsilon),
-        )
-        return Prepared(protection=protection, claims=(claim,), spending=sampled_spending(claim, mechanism))
+        return self.stated(plan, mechanism, protection, Unit.SAMPLE, source="Abadi et al. 2016, Algorithm 1")

@@ -9,9 +9,8 @@ from ...audit.arrays import IntArray
 from ...audit.claim import Value
 from ...fl.plan import Plan
 from ...fl.protection import Sums
-from ..accounting.accountant import RENYI
 from ..accounting.integer_noise import binomial_noise, binomial_noise_epsilon, published_binomial_noise, whole_share
-from ..defense import Prepared, check_variant, provable
+from ..defense import Prepared, check_variant, provable, restated
 from .integer_draws import centred_binomial
 from .modular_sum import SizedGrid
 from .secure_sum import SecureSumDefense, SecureSumProtection
@@ -57,6 +56,9 @@ class Binomial(SecureSumDefense):
           divergences of all rounds; as_published takes equal parts.
     """
 
+    kind: ClassVar[type[SecureSumProtection]] = BinomialProtection
+    mechanism: ClassVar[str] = "sum of binomial shares"
+    source: ClassVar[str] = "mechanism: Agarwal et al. 2018; fair coins in a window: Hoeffding 1963"
     variant: str = "corrected"
 
     def __post_init__(self) -> None:
@@ -69,25 +71,23 @@ class Binomial(SecureSumDefense):
             )
 
     def prepare(self, plan: Plan) -> Prepared:
-        sized, published = self.sized(plan), self.variant == "as_published"
-        claim = self.stated_claim(
-            plan,
-            sized,
-            mechanism="sum of binomial shares",
-            accountant="closed form a round, basic composition" if published else RENYI,
-            source="Agarwal et al. 2018, Theorem 1 at p = 1/2, as published"
-            if published
-            else "mechanism: Agarwal et al. 2018; fair coins in a window: Hoeffding 1963",
-            more=self._provable(sized, plan) if published else {},
+        prepared = super().prepare(plan)
+        if self.variant == "corrected":
+            return prepared
+        return restated(
+            prepared,
+            accountant="closed form a round, basic composition",
+            source="Agarwal et al. 2018, Theorem 1 at p = 1/2, as published",
         )
-        return Prepared(protection=self.protected(BinomialProtection, sized), claims=(claim,))
 
     def sigma_of(self, norm: float, plan: Plan) -> float:
         # Only the noise differs between the variants; grid and shares are the same.
         noise = published_binomial_noise if self.variant == "as_published" else binomial_noise
         return noise(norm, shares=self.shares(plan), **self.budget(plan))
 
-    def _provable(self, sized: SizedGrid, plan: Plan) -> dict[str, Value]:
+    def more(self, plan: Plan, sized: SizedGrid) -> dict[str, Value]:
+        if self.variant == "corrected":
+            return {}
         return provable(
             binomial_noise_epsilon(
                 sized.norm_bound, sigma=sized.sigma, delta=self.delta, rounds=plan.rounds, dimension=plan.layout.dim

@@ -8,9 +8,7 @@ import numpy as np
 from ...audit.arrays import IntArray
 from ...fl.plan import Plan
 from ...fl.protection import Sums
-from ..accounting.accountant import RENYI
 from ..accounting.integer_noise import discrete_gaussian_noise, whole_share
-from ..defense import Prepared
 from .integer_draws import discrete_gaussian
 from .secure_sum import SecureSumDefense, SecureSumProtection
 
@@ -37,16 +35,9 @@ class DistributedDiscreteGaussian(SecureSumDefense):
     and does not affect privacy, is omitted: the grid is sized for the worst direction.
     """
 
-    def prepare(self, plan: Plan) -> Prepared:
-        sized = self.sized(plan)
-        claim = self.stated_claim(
-            plan,
-            sized,
-            mechanism="sum of discrete Gaussian shares",
-            accountant=RENYI,
-            source="Kairouz, Liu and Steinke 2021, Proposition 14; exact noise: defenses.secure.gaussian_table",
-        )
-        return Prepared(protection=self.protected(DistributedDiscreteGaussianProtection, sized), claims=(claim,))
+    kind: ClassVar[type[SecureSumProtection]] = DistributedDiscreteGaussianProtection
+    mechanism: ClassVar[str] = "sum of discrete Gaussian shares"
+    source: ClassVar[str] = "Kairouz, Liu and Steinke 2021, Proposition 14; exact noise: defenses.secure.gaussian_table"
 
     def sigma_of(self, norm: float, plan: Plan) -> float:
         # More shares are further from a discrete Gaussian; shares of clients that may drop out only add noise.

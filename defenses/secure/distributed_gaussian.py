@@ -10,13 +10,13 @@ from typing import ClassVar
 import numpy as np
 
 from ...audit.arrays import IntArray
+from ...audit.curve import Curve
 from ...fl.plan import Plan
 from ...fl.protection import Sums
 from ..accounting.accountant import ANALYTIC_GAUSSIAN
 from ..accounting.gaussian import gaussian_curve, gaussian_noise
-from ..accounting.spending import gaussian_spending
-from ..defense import Prepared
 from .integer_draws import rounded_gaussian
+from .modular_sum import SizedGrid
 from .secure_sum import SecureSumDefense, SecureSumProtection
 
 LEAST_SHARE = 2.0
@@ -49,33 +49,24 @@ class DistributedGaussian(SecureSumDefense):
             ``distributed_discrete_gaussian`` has no such limit.
     """
 
-    def prepare(self, plan: Plan) -> Prepared:
-        sized = self.sized(plan)
-        self._check_share(plan, sized.sigma)
-        claim = self.stated_claim(
-            plan,
-            sized,
-            mechanism="sum of Gaussian shares",
-            accountant=ANALYTIC_GAUSSIAN,
-            source="Balle and Wang 2018, Theorem 8; composition: Dong et al. 2022, Corollary 3.3",
-            curve=gaussian_curve(noise=sized.sigma / sized.norm_bound, releases=plan.rounds),
-        )
-        return Prepared(
-            protection=self.protected(DistributedGaussianProtection, sized),
-            claims=(claim,),
-            spending=gaussian_spending(claim),
-        )
+    kind: ClassVar[type[SecureSumProtection]] = DistributedGaussianProtection
+    mechanism: ClassVar[str] = "sum of Gaussian shares"
+    accountant: ClassVar[str] = ANALYTIC_GAUSSIAN
+    source: ClassVar[str] = "Balle and Wang 2018, Theorem 8; composition: Dong et al. 2022, Corollary 3.3"
+
+    def curve(self, plan: Plan, sized: SizedGrid) -> Curve:
+        return gaussian_curve(noise=sized.sigma / sized.norm_bound, releases=plan.rounds)
+
+    def sized(self, plan: Plan) -> SizedGrid:
+        sized, shares = super().sized(plan), self.shares(plan)
+        # The grid is already the finest that the bits allow, so no finer one could help.
+        if (std := sized.sigma / shares**0.5) < LEAST_SHARE:
+            raise ValueError(
+                f"bits must allow each of {shares} noise shares a standard deviation of at least {LEAST_SHARE:g} grid "
+                f"steps, got {self.bits} bits, which allow {std:.3g} steps; use more bits, a smaller epsilon, or "
+                "distributed_discrete_gaussian, which has no such limit"
+            )
+        return sized
 
     def sigma_of(self, norm: float, plan: Plan) -> float:
         return norm * gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=plan.rounds)
-
-    def _check_share(self, plan: Plan, sigma: float) -> None:
-        # The grid is already the finest that the bits allow, so no finer one could help.
-        shares = self.shares(plan)
-        if (std := sigma / shares**0.5) < LEAST_SHARE:
-            raise ValueError(
-                f"bits must allow each of {shares} noise shares a standard deviation of at least {LEAST_SHARE:g} "
-                "grid steps, "
-                f"got {self.bits} bits, which allow {std:.3g} steps; use more bits, a smaller epsilon, or "
-                "distributed_discrete_gaussian, which has no such limit"
-            )

@@ -7,14 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...audit.claim import Value
 from ...audit.observer import Observer
 from ...fl.laws import GaussianLaw, clip
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, State, Sums
-from ..accounting.accountant import RENYI
 from ..accounting.integer_noise import largest_bias
-from ..defense import Prepared
 from .modular_sum import Grid, SizedGrid
 from .secure_sum import (
     Budget,
@@ -87,9 +86,13 @@ class PoissonBinomial(SecureSumDefense):
     full length takes 4 theta^2 of its own share at most.
     """
 
-    def prepare(self, plan: Plan) -> Prepared:
-        sized = self.sized(plan)
-        protection = PoissonBinomialProtection(
+    mechanism: ClassVar[str] = "sum of binomial counts of biased coins"
+    source: ClassVar[str] = (
+        "mechanism: Chen, Ozgur and Kairouz 2022; bound: Hoeffding 1956, Bonami 1970 and sub-Gaussian coins"
+    )
+
+    def protected(self, plan: Plan, sized: SizedGrid) -> PoissonBinomialProtection:
+        return PoissonBinomialProtection(
             clip_norm=self.clip_norm,
             dropout=self.dropout,
             drops=self.drops,
@@ -97,15 +100,10 @@ class PoissonBinomial(SecureSumDefense):
             trials=self.trials(plan),
             budget=self.budget(plan),
         )
-        claim = self.stated_claim(
-            plan,
-            sized,
-            mechanism="sum of binomial counts of biased coins",
-            accountant=RENYI,
-            source="mechanism: Chen, Ozgur and Kairouz 2022; bound: Hoeffding 1956, Bonami 1970 and sub-Gaussian coins",
-            more={"trials": protection.trials, "theta": sized.norm_bound / protection.trials},
-        )
-        return Prepared(protection=protection, claims=(claim,))
+
+    def more(self, plan: Plan, sized: SizedGrid) -> dict[str, Value]:
+        trials = self.trials(plan)
+        return {"trials": trials, "theta": sized.norm_bound / trials}
 
     def trials(self, plan: Plan) -> int:
         """Return the number of coin tosses per client and coordinate: the largest even number at which the total number

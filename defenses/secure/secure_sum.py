@@ -22,8 +22,11 @@ from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State, Sums
 from ...fl.streams import row_generators, uniform
+from ..accounting.accountant import RENYI
 from ..accounting.gaussian import check_least_noise
+from ..accounting.spending import gaussian_spending
 from ..clipped.claims import ClippedDefense
+from ..defense import Prepared
 from .integer_draws import LARGEST_SCALE
 from .modular_sum import SizedGrid, check_bits, draw_masks, size_grid, to_integers
 
@@ -226,6 +229,10 @@ class SecureSumDefense(ClippedDefense, ABC):
             is so large that it needs almost no noise.
     """
 
+    kind: ClassVar[type[SecureSumProtection]]
+    mechanism: ClassVar[str]
+    accountant: ClassVar[str] = RENYI
+    source: ClassVar[str]
     bits: int = 20
     dropout: float = 0.5
     drops: str = "random"
@@ -243,9 +250,15 @@ class SecureSumDefense(ClippedDefense, ABC):
                 f"got {self.drops!r}"
             )
 
-    def protected(self, kind: type[SecureSumProtection], sized: SizedGrid) -> SecureSumProtection:
-        """Return a protection of the class ``kind`` with the configuration of this defense."""
-        return kind(clip_norm=self.clip_norm, dropout=self.dropout, drops=self.drops, sized=sized)
+    def prepare(self, plan: Plan) -> Prepared:
+        sized = self.sized(plan)
+        claim = self.stated_claim(plan, sized)
+        spending = {} if claim.curve is None else gaussian_spending(claim)
+        return Prepared(protection=self.protected(plan, sized), claims=(claim,), spending=spending)
+
+    def protected(self, plan: Plan, sized: SizedGrid) -> SecureSumProtection:
+        """Return the protection with the configuration of this defense."""
+        return self.kind(clip_norm=self.clip_norm, dropout=self.dropout, drops=self.drops, sized=sized)
 
     def sized(self, plan: Plan) -> SizedGrid:
         """Return the grid of numbers for this plan, with the noise that ``sigma_of`` computes. Raise ValueError as
@@ -278,17 +291,15 @@ class SecureSumDefense(ClippedDefense, ABC):
         """
         return survivors_of(most_clients(plan), self.dropout)
 
-    def stated_claim(
-        self,
-        plan: Plan,
-        sized: SizedGrid,
-        *,
-        mechanism: str,
-        accountant: str,
-        source: str,
-        curve: Curve | None = None,
-        more: Mapping[str, Value] | None = None,
-    ) -> Claim:
+    def curve(self, plan: Plan, sized: SizedGrid) -> Curve | None:
+        """Return the trade-off curve that the claim states; None if it states epsilon and delta alone."""
+        return None
+
+    def more(self, plan: Plan, sized: SizedGrid) -> Mapping[str, Value]:
+        """Return further public parameters of the claim."""
+        return {}
+
+    def stated_claim(self, plan: Plan, sized: SizedGrid) -> Claim:
         """Return the claim of a secure-sum defense; raise ValueError if its epsilon needs noise below 0.3 times the
         sensitivity.
         """
@@ -301,7 +312,7 @@ class SecureSumDefense(ClippedDefense, ABC):
             observer=SERVER,
             rounds=plan.rounds,
             dp_model="distributed",
-            mechanism=mechanism,
+            mechanism=self.mechanism,
             parameters={
                 "clip_norm": self.clip_norm,
                 "noise_multiplier": sized.sigma / sized.norm_bound,
@@ -310,13 +321,13 @@ class SecureSumDefense(ClippedDefense, ABC):
                 "bits": self.bits,
                 "dropout": self.dropout,
                 "survivors": expected_survivors(plan, self.dropout),
-                **(more or {}),
+                **self.more(plan, sized),
             },
-            accountant=accountant,
+            accountant=self.accountant,
             sampling="none assumed; who takes part does not depend on the data",
             trust="the server follows the protocol; survivors tell it neither their keys nor their noise",
-            source=source,
-            curve=curve,
+            source=self.source,
+            curve=self.curve(plan, sized),
         )
 
 

@@ -8,9 +8,7 @@ import numpy as np
 from ...audit.arrays import IntArray
 from ...fl.plan import Plan
 from ...fl.protection import Sums
-from ..accounting.accountant import RENYI
 from ..accounting.integer_noise import skellam_noise
-from ..defense import Prepared
 from .integer_draws import skellam
 from .secure_sum import SecureSumDefense, SecureSumProtection
 
@@ -36,16 +34,9 @@ class Skellam(SecureSumDefense):
     both); the L1 norm of an integer row is at most min(sqrt(d) L2, L2^2).
     """
 
-    def prepare(self, plan: Plan) -> Prepared:
-        sized = self.sized(plan)
-        claim = self.stated_claim(
-            plan,
-            sized,
-            mechanism="sum of Skellam shares",
-            accountant=RENYI,
-            source="Agarwal, Kairouz and Liu 2021, Theorem 3.5",
-        )
-        return Prepared(protection=self.protected(SkellamProtection, sized), claims=(claim,))
+    kind: ClassVar[type[SecureSumProtection]] = SkellamProtection
+    mechanism: ClassVar[str] = "sum of Skellam shares"
+    source: ClassVar[str] = "Agarwal, Kairouz and Liu 2021, Theorem 3.5"
 
     def sigma_of(self, norm: float, plan: Plan) -> float:
         return skellam_noise(norm, **self.budget(plan))

@@ -60,7 +60,7 @@ def updates(plan, replicas=1, *, scale=1.0, invited=None):
 
 def silent(plan, **fields):
     defense = DistributedGaussian(**({"dropout": 0.0} | fields))
-    return defense.protected(Silent, defense.sized(plan))
+    return Silent(**vars(defense.protected(plan, defense.sized(plan))))
 
 
 def noisy(part, plan, **fields):
