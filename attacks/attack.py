@@ -1,7 +1,7 @@
 """Base classes of attacks, which use an adversary's view and knowledge, never the true members, images or labels."""
 
 import dataclasses
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -195,11 +195,11 @@ class Attack(AttackPart, ABC):
         """
         return models
 
+    @abstractmethod
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Evidence:
         """Carry out the attack and return its evidence (scores, images or label counts); all its randomness comes from
         ``rng``.
         """
-        raise TypeError(f"every attack must define run(view, knowledge, rng), but {type(self).__name__} does not")
 
     @property
     def reconstructs(self) -> bool:

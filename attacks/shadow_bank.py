@@ -198,6 +198,13 @@ def of_true_class(logits: Tensor, labels: Tensor) -> Tensor:
     return own.squeeze(-1) - others.logsumexp(-1)
 
 
+def rank_among(values: FloatArray, others: FloatArray) -> FloatArray:
+    """Return for each of ``values`` the share of ``others (m,)`` below it; ties count half."""
+    ordered = np.sort(others)
+    below, up_to = (np.searchsorted(ordered, values, side=side) for side in ("left", "right"))
+    return np.asarray((below + up_to) / (2 * len(ordered)), dtype=np.float64)
+
+
 def _logits(name: str, values: FloatArray, *, dimensions: int) -> FloatArray:
     array = np.array(values, dtype=np.float64)
     if array.ndim != dimensions or not array.size:

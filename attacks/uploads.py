@@ -5,6 +5,7 @@ The sum of a round becomes one upload of one client whose lot is all clients' lo
 uploads with arbitrary numbers for senders: row i has sender i, which identifies no client.
 """
 
+from abc import ABC
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,7 +20,7 @@ from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.recorder import RoundView, View
 from ..fl.sampling import FixedSize, Sampling
-from .attack import Knowledge, Undefined, clustered_setting
+from .attack import Attack, Knowledge, Undefined, clustered_setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +104,14 @@ def check_unmasked(reports: Message) -> None:
         )
 
 
-def check_round(round: int) -> None:
-    """Raise ValueError unless ``round`` is a whole number >= 0."""
-    check_count("round", round, least=0)
+@dataclass(frozen=True, kw_only=True)
+class UploadAttack(Attack, ABC):
+    """A base class of attacks on the uploads of one ``round``."""
+
+    round: int = 0
+
+    def __post_init__(self) -> None:
+        check_count("round", self.round, least=0)
 
 
 def _round(view: View, round: int) -> RoundView:

@@ -21,8 +21,8 @@ from fedassay.attacks.membership.lira_offline import LiRAOffline
 from fedassay.attacks.membership.lira_online import LiRAOnline
 from fedassay.attacks.membership.quantile_regression import conditional_deviations
 from fedassay.attacks.membership.rmia import RMIA
-from fedassay.attacks.membership.shadow_attack import ShadowAttack, rank_among
-from fedassay.attacks.shadow_bank import ModelLogits, ShadowBank, of_true_class
+from fedassay.attacks.membership.shadow_attack import ShadowAttack
+from fedassay.attacks.shadow_bank import ModelLogits, ShadowBank, of_true_class, rank_among
 from fedassay.audit.arrays import FloatArray
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, MembershipScores, Setting

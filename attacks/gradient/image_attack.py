@@ -3,7 +3,7 @@ an upload: their number, labels and simulated updates.
 """
 
 import math
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -21,9 +21,10 @@ from ...fl.models.network import Network
 from ...fl.objective import OBJECTIVES
 from ...fl.plan import Plan
 from ...fl.recorder import View
-from ..attack import Attack, Knowledge, Undefined
+from ..attack import Knowledge, Undefined
 from ..labels.idlg import inferred_labels
-from ..uploads import Uploads, check_round, read_uploads, upload_senders, upload_setting
+from ..labels.label_attack import whole_counts
+from ..uploads import UploadAttack, Uploads, read_uploads, upload_senders, upload_setting
 from .search import Objective, Search, Slopes, best_restarts, upload_parts
 
 # Predictions or batch statistics are taken of at most so many public images.
@@ -86,7 +87,7 @@ def lot_labels(gradients: Tensor, model: Tensor, network: Network, k: int, publi
         )
     with torch.no_grad():
         mean = network.logits(model, public[:PUBLIC].to(model)).softmax(-1).mean(0)
-    counts = _whole(k * (mean - bias).clamp_min(0), k)
+    counts = torch.from_numpy(whole_counts((mean - bias).clamp_min(0).cpu(), [k] * len(bias))).to(bias.device)
     classes = torch.arange(network.classes, device=counts.device)
     return torch.stack([classes.repeat_interleave(row) for row in counts])
 
@@ -162,26 +163,9 @@ def _lot(plan: Plan, client: int) -> int:
     return max(1, round(plan.expected_lot(client)))
 
 
-def _whole(shares: Tensor, k: int) -> Tensor:
-    """Shares ``(n, classes)`` >= 0 -> whole numbers that sum to k in each row, by largest remainders."""
-    scaled = shares * (k / shares.sum(1, keepdim=True).clamp_min(1e-12))
-    counts = scaled.floor().long()
-    # A stable sort gives ties to the first class on every machine.
-    order = (scaled - counts).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
-    counts = counts + (order < (k - counts.sum(1, keepdim=True))).long()
-    # A row of zeros has no shares; without this its sum would fall short of k.
-    counts[:, 0] += k - counts.sum(1)
-    return counts
-
-
 @dataclass(frozen=True, kw_only=True)
-class ImageAttack(Attack, ABC):
+class ImageAttack(UploadAttack, ABC):
     """A base class of attacks that return images for the samples behind the clients' uploads of one round."""
-
-    round: int = 0
-
-    def __post_init__(self) -> None:
-        check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
         """Return the images and labels that `lots` finds, upload by upload. Raises ValueError for a zero or non-finite
@@ -217,11 +201,9 @@ class NullImageAttack(ImageAttack, ABC):
         named = None if labels is None else labels.numpy()
         return Reconstructions(images.numpy(), named, upload_setting(view), uploads)
 
+    @abstractmethod
     def guesses(self, knowledge: Knowledge, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor | None]:
         """Return guessed images ``(count, c, h, w)`` and their labels ``(count,)``, or None in place of labels."""
-        raise TypeError(
-            f"every null image attack must define guesses(knowledge, count, rng), but {type(self).__name__} does not"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ The number of samples in an upload is public where the plan fixes it: full lots 
 Poisson lot is not public; its expectation, which is, replaces it.
 """
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,8 +20,8 @@ from ...fl.laws import GaussianLaw, Law, LayeredGaussianLaw, ReportLaw, spread_l
 from ...fl.layout import Layout
 from ...fl.plan import Plan
 from ...fl.recorder import View
-from ..attack import Attack, Knowledge
-from ..uploads import check_round, count_uploads, read_uploads, upload_setting
+from ..attack import Knowledge
+from ..uploads import UploadAttack, count_uploads, read_uploads, upload_setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,17 +223,13 @@ def _drawn_stds(law: Law, plan: Plan, rng: np.random.Generator) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelAttack(Attack, ABC):
+class LabelAttack(UploadAttack, ABC):
     """A base class of attacks that infer how often each label occurs behind each client's upload of one round.
 
     ``linear``: whether the attack needs updates that are linear in the gradients of the client's steps.
     """
 
     linear: ClassVar[bool] = False
-    round: int = 0
-
-    def __post_init__(self) -> None:
-        check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
         """Return label counts ``(n, classes)``, one row per upload.
@@ -263,8 +259,6 @@ class NullLabelAttack(LabelAttack, ABC):
         sizes = public_sizes(view, knowledge, self.round)
         return counts_of_round(self.guesses(sizes, knowledge.network.classes, rng), view, self.round)
 
+    @abstractmethod
     def guesses(self, sizes: IntArray, classes: int, rng: np.random.Generator) -> ArrayLike:
         """Guess the label counts ``(n, classes)`` of uploads with so many labels ``(n,)``."""
-        raise TypeError(
-            f"every NullLabelAttack must define guesses(sizes, classes, rng), but {type(self).__name__} does not"
-        )

@@ -14,8 +14,9 @@ from ...audit.observer import FINAL_MODEL, Observer
 from ...fl.objective import CLASSIFICATION
 from ...fl.recorder import View
 from ..attack import Knowledge
+from ..shadow_bank import rank_among
 from .candidates import MembershipAttack
-from .shadow_attack import rank_among, target_logits
+from .shadow_attack import target_logits
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Attack that compares cosines of the candidate's gradient with all clients' uploads (FedMIA, Zhu et al. 2024)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,11 +21,10 @@ class FedMIACosine(RoundAttack):
     before training.
     """
 
+    averaged: ClassVar[bool] = True
+
     def least(self, view: View) -> int:
         return LEAST
 
     def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
         return compare_with_other_clients(align(rows, knowledge, shown).cosines.numpy())
-
-    def total(self, sums: np.ndarray, rounds: np.ndarray) -> np.ndarray:
-        return np.asarray(sums / rounds[:, None], dtype=np.float64)

@@ -1,6 +1,7 @@
 """Attack that compares the candidate's losses under the models of all clients (FedMIA, Zhu et al. 2024)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,11 +22,10 @@ class FedMIALoss(RoundAttack):
     A client's model is what the server would compute from the broadcast model and this upload alone.
     """
 
+    averaged: ClassVar[bool] = True
+
     def least(self, view: View) -> int:
         return LEAST
 
     def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
         return compare_with_other_clients(-client_model_losses(rows, view, knowledge, shown).numpy())
-
-    def total(self, sums: np.ndarray, rounds: np.ndarray) -> np.ndarray:
-        return np.asarray(sums / rounds[:, None], dtype=np.float64)

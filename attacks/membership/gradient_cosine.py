@@ -1,6 +1,7 @@
 """Attack that infers membership from the mean cosine between uploads and the candidate's gradient."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,8 +20,7 @@ class GradientCosine(RoundAttack):
     Unlike the gradient dot product, it gives every round and every candidate equal weight.
     """
 
+    averaged: ClassVar[bool] = True
+
     def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
         return align(rows, knowledge, shown).cosines.numpy()
-
-    def total(self, sums: np.ndarray, rounds: np.ndarray) -> np.ndarray:
-        return np.asarray(sums / rounds[:, None], dtype=np.float64)

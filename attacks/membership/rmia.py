@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...audit.arrays import FloatArray
-from ..shadow_bank import ModelLogits, ShadowBank
-from .shadow_attack import ShadowAttack, rank_among
+from ..shadow_bank import ModelLogits, ShadowBank, rank_among
+from .shadow_attack import ShadowAttack
 
 
 @dataclass(frozen=True, kw_only=True)

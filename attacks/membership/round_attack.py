@@ -3,7 +3,7 @@
 The target client's statistic may be compared with those of clients that did not train on the candidate.
 """
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,6 +30,8 @@ class RoundAttack(MembershipAttack, ABC):
 
     observer: ClassVar[Observer] = UPLOADS
     handles_reduced_views: ClassVar[bool] = True
+    averaged: ClassVar[bool] = False
+    """Whether a score is the mean over the rounds, in place of the sum."""
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
         shown = self.shown(knowledge)
@@ -49,11 +51,11 @@ class RoundAttack(MembershipAttack, ABC):
                 rounds += came
             # A curve starts once every client in question has a score.
             if rows.round + 1 in view.plan.marks and rounds.all():
-                history.append((rows.round + 1, self.total(sums.copy(), rounds.copy())))
+                history.append((rows.round + 1, self._total(sums, rounds)))
         if not rounds.all():
             others = f" together with {self.least(view) - 1} others" if self.least(view) > 1 else ""
             raise Undefined(f"the audited client took part in no round{others}, so there is nothing to score")
-        return self.evidence(self.total(sums, rounds), view, history)
+        return self.evidence(self._total(sums, rounds), view, history)
 
     def least(self, view: View) -> int:
         """Return the smallest number of uploads in a round with which the attack can score candidates."""
@@ -72,13 +74,11 @@ class RoundAttack(MembershipAttack, ABC):
             return table[[rows.senders.index(client) for client in shown.clients if client in rows.senders]]
         return self.of_multiset(table) if view.observer.rank == SHUFFLED.rank else table
 
+    @abstractmethod
     def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
         """Compute the statistic of m uploads and n candidates, shape ``(m, n)``; a higher value means that the upload's
         training data more likely contain the candidate.
         """
-        raise TypeError(
-            f"every RoundAttack must define table(rows, view, knowledge, shown), but {type(self).__name__} does not"
-        )
 
     def of_multiset(self, table: np.ndarray) -> np.ndarray:
         """Return the maximum ``(1, n)`` of the statistics ``(m, n)`` over uploads from unknown senders, because any
@@ -86,11 +86,9 @@ class RoundAttack(MembershipAttack, ABC):
         """
         return np.asarray(table.max(0, keepdims=True), dtype=np.float64)
 
-    def total(self, sums: np.ndarray, rounds: np.ndarray) -> np.ndarray:
-        """Compute the final scores of n candidates for c clients from the scores summed over rounds ``(c, n)`` and each
-        client's number of rounds ``(c,)``; by default return the sums.
-        """
-        return sums
+    def _total(self, sums: np.ndarray, rounds: np.ndarray) -> np.ndarray:
+        """The scores ``(c, n)`` from their sums over rounds and each client's number of rounds ``(c,)``."""
+        return np.asarray(sums / rounds[:, None], dtype=np.float64) if self.averaged else sums.copy()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,13 +111,11 @@ class SeriesAttack(MembershipAttack, ABC):
         history = [(rounds, np.mean(values[:rounds], axis=0)) for rounds in view.plan.marks]
         return self.evidence(np.mean(values, axis=0), view, history)
 
+    @abstractmethod
     def statistic(self, model: Tensor, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
         """Compute a statistic of all n candidates at one model ``(d,)``, shape ``(n,)``; a higher value means
         a member.
         """
-        raise TypeError(
-            f"every SeriesAttack must define statistic(model, knowledge, shown), but {type(self).__name__} does not"
-        )
 
 
 LEAST = 3

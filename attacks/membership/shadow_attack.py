@@ -1,6 +1,6 @@
 """Base class of attacks on a final model that compare it with reference models of known membership."""
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,15 +25,13 @@ class ShadowAttack(MembershipAttack, ABC):
     observer: ClassVar[Observer] = FINAL_MODEL
     tasks: ClassVar[tuple[str, ...]] = (CLASSIFICATION,)
 
+    @abstractmethod
     def scores(self, references: ShadowBank, target: ModelLogits) -> FloatArray:
         """Compute one score per candidate, ``(N,)``; a higher score means that the target model trained on it.
 
         Raises:
             ValueError: if there are too few references.
         """
-        raise TypeError(
-            f"every ShadowAttack must define scores(references, target), but {type(self).__name__} does not"
-        )
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
         if knowledge.shadows is None:
@@ -62,10 +60,3 @@ def target_logits(view: View, knowledge: Knowledge) -> ModelLogits:
         candidates=true_class_logits(knowledge.network, model, shown.images, shown.labels),
         population=true_class_logits(knowledge.network, model, knowledge.public_images, knowledge.public_labels),
     )
-
-
-def rank_among(values: FloatArray, others: FloatArray) -> FloatArray:
-    """Return for each of ``values`` the share of ``others (m,)`` below it; ties count half."""
-    ordered = np.sort(others)
-    below, up_to = (np.searchsorted(ordered, values, side=side) for side in ("left", "right"))
-    return np.asarray((below + up_to) / (2 * len(ordered)), dtype=np.float64)

@@ -1,6 +1,6 @@
 """Base class of attacks that infer which client trained on a sample that one of the clients used."""
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -43,8 +43,6 @@ class SourceAttack(Attack, ABC):
         setting = clustered_setting(view, Unit.SAMPLE, Adjacency.REPLACE_ONE)
         return SourceScores(self.scores(view, knowledge, knowledge.candidates, rng), setting)
 
+    @abstractmethod
     def scores(self, view: View, knowledge: Knowledge, shown: Candidates, rng: np.random.Generator) -> np.ndarray:
         """Compute scores ``(n, clients)``; a higher score means that the sample more likely belongs to the client."""
-        raise TypeError(
-            f"every SourceAttack must define scores(view, knowledge, shown, rng), but {type(self).__name__} does not"
-        )

@@ -23,19 +23,14 @@ from ...audit.evidence import TokenGuesses
 from ...fl.models.network import Network
 from ...fl.objective import NEXT_TOKEN
 from ...fl.recorder import View
-from ..attack import Attack
-from ..uploads import check_round, upload_setting
+from ..uploads import UploadAttack, upload_setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextAttack(Attack, ABC):
+class TextAttack(UploadAttack, ABC):
     """A base class of attacks that recover the tokens of the texts behind each client's upload of one round."""
 
     tasks: ClassVar[tuple[str, ...]] = (NEXT_TOKEN,)
-    round: int = 0
-
-    def __post_init__(self) -> None:
-        check_round(self.round)
 
 
 def guesses_of_round(

@@ -1,6 +1,6 @@
 """Base class of attacks that infer one teacher's votes from what an observer of a transfer is given."""
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -65,11 +65,11 @@ class VoteAttack(AttackPart, ABC):
     def __post_init__(self) -> None:
         check_count("teacher", self.teacher, least=0)
 
+    @abstractmethod
     def run(self, view: TransferView, knowledge: VoteKnowledge, rng: np.random.Generator) -> VoteScores:
         """Carry out the attack on the first run of the view and return one score per query and class; all its
         randomness comes from ``rng``.
         """
-        raise TypeError(f"every attack must define run(view, knowledge, rng), but {type(self).__name__} does not")
 
     def evidence(self, scores: FloatArray, view: TransferView) -> VoteScores:
         """Return the attack's result. The votes on all queries come from one run, so the scores share its teachers."""

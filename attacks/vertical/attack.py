@@ -5,7 +5,7 @@ for an adversary that knows all columns; those on columns may follow a passive p
 initial parameters, or predict columns by a ridge regression on features and random rectified features.
 """
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -79,11 +79,11 @@ class VerticalAttack(AttackPart, ABC):
         """
         return {}
 
+    @abstractmethod
     def run(self, view: VerticalView, knowledge: VerticalKnowledge, rng: np.random.Generator) -> VerticalEvidence:
         """Carry out the attack on the first replica (independent run) of a view; all its randomness comes from
         ``rng``.
         """
-        raise TypeError(f"every attack must define run(view, knowledge, rng), but {type(self).__name__} does not")
 
 
 def setting_of(view: VerticalView, unit: Unit = Unit.LABEL) -> Setting:
@@ -377,6 +377,29 @@ class ColumnRegression:
         weights = normal(rng, (rows.shape[1], self.random), dtype=torch.float64) / rows.shape[1] ** 0.5
         bias = normal(rng, (self.random,), dtype=torch.float64)
         return torch.cat([rows, torch.relu(rows @ weights + bias)], dim=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionAttack(PersonColumnAttack, ABC):
+    """A base class of attacks that predict columns by a regression learnt from public people.
+
+    Args:
+        random: rectified random combinations of the features, in addition to these.
+        samples: largest number of public people whose rows are used.
+    """
+
+    random: int = 100
+    samples: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("random", self.random, least=0)
+        check_count("samples", self.samples, least=2)
+
+    def drawn(self, knowledge: VerticalKnowledge, rng: np.random.Generator) -> tuple[Tensor, ColumnRegression]:
+        """Return the numbers of the public people that are used, and the regression."""
+        chosen = torch.from_numpy(rng.permutation(len(knowledge.public))[: self.samples])
+        return chosen, ColumnRegression(random=self.random, seed=int(rng.integers(2**31)))
 
 
 def held_features(view: VerticalView) -> Tensor:

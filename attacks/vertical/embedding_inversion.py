@@ -8,14 +8,12 @@ import torch
 from torch import Tensor
 
 from ...audit.evidence import PersonColumns
-from ...fl.fields import check_count
 from ...fl.streams import normal
 from ...fl.vertical.network import Layers
 from ...fl.vertical.protection import Noise, Noised, VerticalLaw
 from ...fl.vertical.view import VerticalView
 from .attack import (
-    ColumnRegression,
-    PersonColumnAttack,
+    RegressionAttack,
     VerticalKnowledge,
     clipped_rows,
     followed_rows,
@@ -25,7 +23,7 @@ from .attack import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingInversion(PersonColumnAttack):
+class EmbeddingInversion(RegressionAttack):
     """An attack that predicts a passive party's columns from the embedding, the active party's own columns and the
     label, by a regression learnt from public people.
 
@@ -36,19 +34,7 @@ class EmbeddingInversion(PersonColumnAttack):
     rows give the confidence scores that were seen; here the errors on public rows are minimised, in closed form.
 
     The attack is compared with ``imputed_columns``, which does without embeddings.
-
-    Args:
-        random: rectified random combinations of the features, in addition to these.
-        samples: largest number of public people whose rows are used.
     """
-
-    random: int = 100
-    samples: int = 1000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("random", self.random, least=0)
-        check_count("samples", self.samples, least=2)
 
     def run(self, view: VerticalView, knowledge: VerticalKnowledge, rng: np.random.Generator) -> PersonColumns:
         """Return rows ``(people, width)``.
@@ -56,10 +42,9 @@ class EmbeddingInversion(PersonColumnAttack):
         Raises ValueError for a party that the federation does not have, or a view without embeddings.
         """
         self.check_party(view)
-        chosen = torch.from_numpy(rng.permutation(len(knowledge.public))[: self.samples])
+        chosen, regression = self.drawn(knowledge, rng)
         public = knowledge.public.columns[self.party][chosen].double()
         held, own = public_features(knowledge)[chosen], held_features(view)
-        regression = ColumnRegression(random=self.random, seed=int(rng.integers(2**31)))
         bottom, law = view.plan.network.bottoms[self.party], knowledge.law
 
         def infer(layers: Layers, embeddings: Tensor, people: Tensor, times: int) -> Tensor:

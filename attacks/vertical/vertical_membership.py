@@ -13,6 +13,7 @@ from ...fl.vertical.network import VerticalModels
 from ...fl.vertical.protection import VerticalProtection
 from ...fl.vertical.task import People, predicted
 from ...fl.vertical.view import VerticalView
+from ..shadow_bank import rank_among
 from .attack import PeopleMembershipAttack, VerticalKnowledge
 
 
@@ -49,7 +50,7 @@ class VerticalMembership(PeopleMembershipAttack):
         scores = np.empty(len(losses))
         for label in np.unique(shown.labels.numpy()):
             mine, same = shown.labels.numpy() == label, labels == label
-            scores[mine] = _share_above(losses[mine], public[same] if same.any() else public)
+            scores[mine] = 1 - rank_among(losses[mine], public[same] if same.any() else public)
         return self.evidence(scores, view)
 
 
@@ -61,9 +62,3 @@ def _losses(models: VerticalModels, people: People, view: VerticalView) -> Float
     # No protection, so that no stream is drawn from.
     logits = predicted(first, people, view.plan, VerticalProtection(), Streams(0))[0]
     return np.asarray(cross_entropy(logits.double(), people.labels, reduction="none").numpy(), dtype=np.float64)
-
-
-def _share_above(losses: FloatArray, public: FloatArray) -> FloatArray:
-    ordered = np.sort(public)
-    places = np.searchsorted(ordered, losses, side="left") + np.searchsorted(ordered, losses, side="right")
-    return np.asarray(1 - places / (2 * len(ordered)), dtype=np.float64)

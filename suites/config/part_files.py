@@ -54,7 +54,7 @@ _FOLDERS: dict[Kind, tuple[str, ...]] = {
 _CONTROL = "Control"
 """How the names of classes of controls begin, of which a file may define several."""
 # The folders of attacks do not hold the file of these classes, so each of them is named.
-_BASES: dict[Kind, tuple[str, ...]] = {"defense": ("DefensePart",), "attack": ("AttackPart", "Attack")}
+_BASES: dict[Kind, tuple[str, ...]] = {"defense": ("DefensePart",), "attack": ("AttackPart", "Attack", "UploadAttack")}
 
 
 def own_parts(kind: Kind) -> dict[str, PartFile]:

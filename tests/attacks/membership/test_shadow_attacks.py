@@ -15,8 +15,7 @@ from fedassay.attacks.membership.lira_offline import LiRAOffline
 from fedassay.attacks.membership.lira_online import LiRAOnline
 from fedassay.attacks.membership.quantile_regression import QuantileRegression, conditional_deviations
 from fedassay.attacks.membership.rmia import RMIA
-from fedassay.attacks.membership.shadow_attack import rank_among
-from fedassay.attacks.shadow_bank import ModelLogits, ShadowBank
+from fedassay.attacks.shadow_bank import ModelLogits, ShadowBank, rank_among
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, MembershipScores, Setting
 from fedassay.audit.observer import FINAL_MODEL

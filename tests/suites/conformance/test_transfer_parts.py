@@ -66,7 +66,7 @@ BAD = {
         "attack",
         "from fedassay.attacks.transfer.vote_attack import VoteAttack\n"
         + ("@dataclass(frozen=True, kw_only=True)\nclass part(VoteAttack):\n    pass\n"),
-        "must define run",
+        "abstract .* run|abstract .*'run'",
     ),
     "prepares nothing": (
         "defense",
