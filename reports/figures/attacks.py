@@ -117,11 +117,11 @@ def _windows(top: float, head: float, lines: int, left: float) -> tuple[Window, 
 
 
 def _attack(sheet: Sheet, top: float, line: GridLine) -> None:
-    sheet.text(column(0), top + 7, shortened(line.attack, 12, COLUMN), size=12)
+    sheet.text(column(0), top + 7, shortened(line.first.attack, 12, COLUMN), size=12)
     sheet.text(
         column(0),
         top + 24,
-        shortened(f"null attack: {line.words}" if line.null else line.words, SMALL, COLUMN),
+        shortened(f"null attack: {line.first.words}" if line.first.null else line.first.words, SMALL, COLUMN),
         size=SMALL,
         color=MUTED,
     )
@@ -129,18 +129,18 @@ def _attack(sheet: Sheet, top: float, line: GridLine) -> None:
 
 def _scale(line: GridLine, lines: tuple[GridLine, ...]) -> tuple[float, float]:
     """Smallest and largest value of a row's colours, in the direction of more leakage."""
-    sign = -1.0 if line.direction == "lower_leaks" else 1.0
+    sign = -1.0 if line.first.direction == "lower_leaks" else 1.0
     values = [sign * cell.pooled.value for cell in line.cells if cell and cell.pooled]
     nulls = [
         sign * cell.pooled.value
         for other in lines
-        if other.null and other.metric == line.metric
+        if other.first.null and other.first.metric == line.first.metric
         for cell in other.cells
         if cell and cell.pooled
     ]
     # From chance and not from the smallest value, so that an unsuccessful attack stays light.
-    least = sign * CHANCE[line.metric] if line.metric in CHANCE else max(nulls, default=min(values))
-    return least, max(max(values), least + LEAST_SPAN.get(line.metric, 0.2))
+    least = sign * CHANCE[line.first.metric] if line.first.metric in CHANCE else max(nulls, default=min(values))
+    return least, max(max(values), least + LEAST_SPAN.get(line.first.metric, 0.2))
 
 
 def _paint(ax: Axes, place: int, line: GridLine, scale: tuple[float, float], columns: range) -> None:
@@ -168,12 +168,12 @@ def _hatched(ax: Axes, number: int, place: int, status: str) -> None:
 def _number(ax: Axes, number: int, place: int, line: GridLine, cell: AttackRow, scale: tuple[float, float]) -> None:
     if cell.pooled is None:
         return
-    sign = -1.0 if line.direction == "lower_leaks" else 1.0
+    sign = -1.0 if line.first.direction == "lower_leaks" else 1.0
     share = min(1.0, max(0.0, (sign * cell.pooled.value - scale[0]) / (scale[1] - scale[0])))
     ax.add_patch(Rectangle(_corner(number, place), 0.97, 0.93, facecolor=_SHADES(share), edgecolor="none"))
     # The darkest shades would hide dark numbers.
     style: dict[str, Any] = {"color": PAPER if share > 0.55 else INK, "ha": "center", "va": "center"}
-    words = numerals.metric_value(line.metric, cell.pooled.value)
+    words = numerals.metric_value(line.first.metric, cell.pooled.value)
     ax.text(number + 0.5, place + (0.34 if cell.beyond else 0.5), words, size=12, **style)
     if cell.beyond:
         ax.text(number + 0.5, place + 0.72, "out of scope", size=SMALL, **style)

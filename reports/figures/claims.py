@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from ...audit.wording import plain
 from ...suites.results.record import CORRECT
-from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim
+from ..reading.claims import ClaimRow, one_row_per_claim, stated_rows
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.pooled_rows import UtilityRow, pooled_utility, undefended
@@ -55,7 +55,7 @@ _DOTS = {"REFUTED": "X", "UNDERPOWERED": "o"}
 
 def claimed_measured(folder: RunFolder) -> Figure | None:
     """Draw claimed and measured epsilon; return None if no claim was measured."""
-    rows = [row for row in claim_rows(folder) if row.stated and row.epsilon_low is not None]
+    rows = [row for row in stated_rows(folder) if row.epsilon_low is not None]
     if not rows:
         return None
     panels = _panels(rows)
@@ -99,13 +99,13 @@ def _windows(top: float, place: int, count: int) -> tuple[Window, ...]:
 
 
 def _right_end(rows: Sequence[ClaimRow]) -> float:
-    shown = [value for row in rows for value in (row.epsilon_low, row.ceiling, _claimed(row)) if value is not None]
+    shown = [value for row in rows for value in (row.epsilon_low, row.ceiling, row.claim.epsilon) if value is not None]
     # Space for the arrow and the number at the right end of the longest band.
     return 1.12 * max(shown)
 
 
 def _row(ax: Axes, place: int, row: ClaimRow, right: float) -> None:
-    low, claimed = row.epsilon_low or 0.0, _claimed(row)
+    low, claimed = row.epsilon_low or 0.0, row.claim.epsilon
     colour = _COLOURS.get(row.verdict, BLUE)
     ax.plot([low, right], [place, place], color=colour, alpha=0.18, linewidth=9, solid_capstyle="butt")
     ax.plot([right], [place], marker=">", color=colour, alpha=0.35, markersize=9, clip_on=False, markeredgewidth=0)
@@ -123,7 +123,7 @@ def _row(ax: Axes, place: int, row: ClaimRow, right: float) -> None:
 
 
 def _numbers(ax: Axes, place: int, row: ClaimRow, right: float) -> None:
-    low, claimed = row.epsilon_low or 0.0, _claimed(row)
+    low, claimed = row.epsilon_low or 0.0, row.claim.epsilon
     # The number must not cross the tick or the left edge.
     close = abs(low - claimed) < right / 10
     side = "left" if low < right / 12 or (close and low >= claimed) else "right" if close else "center"
@@ -155,7 +155,11 @@ def _measured_words(sheet: Sheet, top: float, row: ClaimRow) -> None:
     size = SMALL if row.defense.endswith(CORRECT) else 12
     sheet.text(column(0), top + 10, shortened(row.defense, size, COLUMN), size=size)
     sheet.text(
-        column(0), top + 28, shortened(f"adversary: {_measured_observer(row)}", SMALL, COLUMN), size=SMALL, color=MUTED
+        column(0),
+        top + 28,
+        shortened(f"adversary: {row.claim.observer.phrase}", SMALL, COLUMN),
+        size=SMALL,
+        color=MUTED,
     )
     words = VERDICTS.get(row.verdict, row.verdict)
     below = (
@@ -175,14 +179,6 @@ def _measured_handles() -> list[Artist]:
         Line2D([], [], marker="|", color=INK, linestyle="", markersize=13, markeredgewidth=2.4, label="claimed"),
         Line2D([], [], marker="v", color=INK, markerfacecolor=PAPER, **dot, label="max certifiable"),
     ]
-
-
-def _measured_observer(row: ClaimRow) -> str:
-    return row.stated.claim.observer.phrase if row.stated else ""
-
-
-def _claimed(row: ClaimRow) -> float:
-    return row.stated.claim.epsilon if row.stated else 0.0
 
 
 UTILITY_KEY = "privacy-utility"
@@ -206,8 +202,8 @@ def privacy_utility(folder: RunFolder) -> Figure | None:
     utility = {(row.federation, row.defense): row for row in rows}
     points = [
         (row, utility[row.federation, row.defense])
-        for row in one_row_per_claim(claim_rows(folder))
-        if row.stated and (row.federation, row.defense) in utility
+        for row in one_row_per_claim(stated_rows(folder))
+        if (row.federation, row.defense) in utility
     ]
     if not points:
         return None
@@ -254,7 +250,7 @@ def _utility_panel(
 ) -> None:
     metric = points[0][1].metric
     ax.set(ylim=limits[metric], xlabel="ε", ylabel=numerals.metric(metric).name)
-    claimed = [row.stated.claim.epsilon for row, _ in points if row.stated]
+    claimed = [row.claim.epsilon for row, _ in points]
     shown = [row.epsilon_low for row, _ in points if row.epsilon_low is not None]
     right = 1.08 * max(claimed + shown)
     ax.set_xlim(0, right)
@@ -272,13 +268,13 @@ def _labels(points: Sequence[Point], baseline: UtilityRow | None, right: float) 
     """
     labels = [
         (
-            max(row.stated.claim.epsilon, row.epsilon_low or 0.0),
+            max(row.claim.epsilon, row.epsilon_low or 0.0),
             drawn(accuracy.metric, accuracy.pooled.value),
             row.defense,
             _colour(place, row),
         )
         for place, (row, accuracy) in enumerate(points)
-        if row.stated and accuracy.pooled
+        if accuracy.pooled
     ]
     if baseline and baseline.pooled:
         value = baseline.pooled.value
@@ -292,10 +288,10 @@ def _colour(place: int, row: ClaimRow) -> str:
 
 
 def _point(ax: Axes, place: int, row: ClaimRow, accuracy: UtilityRow) -> None:
-    if row.stated is None or accuracy.pooled is None:
+    if accuracy.pooled is None:
         return
     marker, colour = MARKERS[(place + 1) % len(MARKERS)], _colour(place, row)
-    claimed, height = row.stated.claim.epsilon, drawn(accuracy.metric, accuracy.pooled.value)
+    claimed, height = row.claim.epsilon, drawn(accuracy.metric, accuracy.pooled.value)
     look: dict[str, Any] = {"marker": marker, "color": colour, "markersize": 8, "linestyle": "", "clip_on": False}
     # An unaudited claim has no lower bound; a hollow marker at 0 would look like one.
     if row.epsilon_low is not None:

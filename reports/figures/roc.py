@@ -17,7 +17,7 @@ from ...audit.claim import Claim
 from ...audit.metrics import area, largest_tpr, roc_vertices
 from ...audit.wording import at_most, plain
 from ...suites.results.record import CORRECT
-from ..reading.claims import ClaimRow, claim_rows
+from ..reading.claims import ClaimRow, stated_rows
 from ..reading.membership import NOTHING_STATED, Membership, memberships
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
@@ -208,7 +208,7 @@ AUDIT_DESCRIPTION = (
 
 def roc(folder: RunFolder) -> Figure | None:
     """Draw the ROC curves of the audits; return None if no audit of a claim stored its scores."""
-    audits = [(row, _scores(folder, row)) for row in claim_rows(folder) if row.stated and not row.by_attacks]
+    audits = [(row, _scores(folder, row)) for row in stated_rows(folder) if not row.by_attacks]
     every = [(row, scores) for row, scores in audits if scores]
     if not every:
         return None
@@ -230,20 +230,18 @@ def _audit_panel(row: ClaimRow, scores: dict[str, FloatArray]) -> Panel:
     judged = VERDICTS.get(row.verdict, row.verdict) + (" (control)" if row.control else "")
     # The version of a mutant's correct version is printed below its name.
     version = "correct version, " if row.defense.endswith(CORRECT) else ""
-    epsilon = f"ε {plain(row.stated.claim.epsilon)}, " if row.stated else ""
     terms, _, observer = terms_words(row).partition(", adversary: ")
     return Panel(
         title=row.defense.removesuffix(CORRECT),
         verdict=(judged, RED if row.verdict == "REFUTED" else INK),
-        below=heading_lines(f"{version}{epsilon}{terms}\nadversary: {observer}"),
+        below=heading_lines(f"{version}ε {plain(row.claim.epsilon)}, {terms}\nadversary: {observer}"),
         draw=partial(_panel, row, scores),
     )
 
 
 def _weight(row: ClaimRow) -> float:
     """Infinite for rows that need attention, so that they are drawn first."""
-    share = (row.epsilon_low or 0.0) / row.stated.claim.epsilon if row.stated else 0.0
-    return math.inf if row.needs_attention else share
+    return math.inf if row.needs_attention else (row.epsilon_low or 0.0) / row.claim.epsilon
 
 
 def _scores(folder: RunFolder, row: ClaimRow) -> dict[str, FloatArray]:
@@ -254,12 +252,10 @@ def _scores(folder: RunFolder, row: ClaimRow) -> dict[str, FloatArray]:
 
 
 def _panel(row: ClaimRow, scores: dict[str, FloatArray], ax: Axes) -> None:
-    if row.stated is None:
-        return
     member, nonmember = scores["member"].ravel(), scores["nonmember"].ravel()
     # One run in n is the smallest rate that the data can show.
     lowest = (1 / len(nonmember), 1 / len(member))
-    open_panel(ax, [row.stated.claim], *lowest)
+    open_panel(ax, [row.claim], *lowest)
     fpr, tpr = drawable(*roc_vertices(member, nonmember), *lowest, width=PLOT)
     colour = RED if row.verdict == "REFUTED" else BLUE
     ax.plot(fpr, tpr, color=colour, linewidth=1.8, drawstyle="steps-post")

@@ -15,7 +15,7 @@ from ...audit.claim import Claim
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record
-from ..reading.claims import ClaimRow, claim_rows, left_unprotected, same_subject
+from ..reading.claims import ClaimRow, left_unprotected, same_subject, stated_rows
 from ..reading.run_folder import HORIZONTAL, VERTICAL, RunFolder
 from ..tables.several_runs import run_labels
 
@@ -76,9 +76,10 @@ def deployments(folders: Sequence[RunFolder]) -> str:
     """
     entries = []
     for label, folder in zip(run_labels(folders), folders, strict=True):
-        rows = [row for row in claim_rows(folder) if row.stated]
-        for key in dict.fromkeys(row.stated.key for row in rows if row.stated):
-            own = [row for row in rows if row.stated and row.stated.key == key]
+        claims: dict[tuple[str, str, str], list[ClaimRow]] = {}
+        for row in stated_rows(folder):
+            claims.setdefault((row.federation, row.defense, row.claim.claim_id), []).append(row)
+        for own in claims.values():
             # Every run of one plan has the same identifier; the digest of its results says which run it was.
             which = {"run": label, "run_id": folder.manifest.run_id, "results_sha256": results_sha256(folder)}
             entries.append(which | _entry(folder, own))

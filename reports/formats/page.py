@@ -14,7 +14,7 @@ from ..figures.roc import membership_roc, roc
 from ..figures.rounds import leakage_by_round, learning
 from ..figures.sheet import Figure
 from ..figures.spent import accuracy_spent, spending
-from ..reading.claims import claim_rows
+from ..reading.claims import claim_rows, stated_rows
 from ..reading.run_folder import RunFolder
 from ..tables import numerals, summary
 from ..tables.answers import answers, controls_sentence, headline, what_was_tested
@@ -180,7 +180,7 @@ def _environment() -> Environment:
 
 def notebook_html(folder: RunFolder) -> str:
     """Return the verdict of a run and its tables of claims, attacks (primary metrics) and utility as HTML."""
-    tables = [claim_table([row for row in claim_rows(folder) if row.stated])]
+    tables = [claim_table(stated_rows(folder))]
     tables += [attack_table(grid, grid.primary) for grid in attack_grids(pooled_attacks(folder))]
     tables += [utility_table(pooled_utility(folder))]
     return (

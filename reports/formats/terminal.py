@@ -1,7 +1,7 @@
 """Print one line per claim, and plain tables, without importing matplotlib, jinja2 or pandas."""
 
 from ...audit.wording import at_least, at_most, plain
-from ..reading.claims import ClaimRow, claim_rows
+from ..reading.claims import ClaimRow, claim_rows, stated_rows
 from ..reading.run_folder import RunFolder
 from ..tables.auditors import mutant_rows, mutant_table
 from ..tables.pooled_rows import attack_grids, omission_rows, pooled_attacks, pooled_utility
@@ -14,7 +14,7 @@ def claim_lines(folder: RunFolder) -> list[str]:
     """Return one line per claim with its defense, audit and verdict; defenses without a claim come first, one line
     each.
     """
-    rows = [row for row in claim_rows(folder) if row.stated]
+    rows = stated_rows(folder)
     name, claiming = namer(rows, controls=False), {row.defense for row in rows}
     without = dict.fromkeys(record.defense for record in folder.records if record.defense not in claiming)
     lines = [(label, "states no claim: NO CLAIM") for label in without]

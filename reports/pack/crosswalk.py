@@ -16,11 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...audit.claim import Claim
 from ...audit.wording import counted
 from ...suites.results.record import Record
 from ..formats.exports import results_sha256
-from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim
+from ..reading.claims import ClaimRow, claims_under_test
 from ..reading.membership import memberships
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
@@ -52,17 +51,17 @@ def verdict_phrase(row: ClaimRow) -> str:
     return f"{words} (weak test)" if weakness(row) else words
 
 
-def bound_phrase(row: ClaimRow, claim: Claim) -> str:
+def bound_phrase(row: ClaimRow) -> str:
     """Return for how many of 1,000 units the claim lets an attacker be right, and whether that bound can be used."""
-    most = allowed_words(claim)
+    most = allowed_words(row.claim)
     if row.verdict == "REFUTED":
         return f"claimed: {most}; this run refuted the claim, so that no bound holds"
     return f"if the claim holds (verdict: {verdict_phrase(row)}), {most}"
 
 
-def bound_number(row: ClaimRow, claim: Claim) -> str:
+def bound_number(row: ClaimRow) -> str:
     """Return the number of ``bound_phrase`` for the cell of a table."""
-    most = f"{allowed_of_thousand(claim):,}"
+    most = f"{allowed_of_thousand(row.claim):,}"
     return f"no bound (claimed: {most})" if row.verdict == "REFUTED" else most
 
 
@@ -102,15 +101,14 @@ class _Run:
         """Different words about the claims, with the defenses that they are about; empty if there are none at all."""
         name, found = namer(self.rows, controls=False), dict[str, list[str]]()
         for row in self.rows:
-            if row.stated:
-                found.setdefault(words(row) or EMPTY, []).append(name(row))
+            found.setdefault(words(row) or EMPTY, []).append(name(row))
         if set(found) <= {EMPTY}:
             return ""
         return "; ".join(f"{_few(list(dict.fromkeys(names)))}: {said}" for said, names in found.items())
 
     def measured(self, metrics: Sequence[str], *, null: bool = False) -> list[AttackRow]:
         """The attacks with a measured metric: those on defenses with a claim, where there are any."""
-        claimed = {row.defense for row in self.rows if row.stated}
+        claimed = {row.defense for row in self.rows}
         return [
             one
             for one in pooled_attacks(self.folder)
@@ -169,9 +167,9 @@ class _Run:
             parts = [f"looked at {_few(seen)}" if seen else "", f"{EMPTY}: {_few(unseen)}" if unseen else ""]
             return ", ".join(filter(None, parts))
 
-        if any(items(row)[0] for row in self.rows if row.stated):
+        if any(items(row)[0] for row in self.rows):
             return self.of_claims(of)
-        unseen = [item for row in self.rows if row.stated for item in items(row)[1]]
+        unseen = [item for row in self.rows for item in items(row)[1]]
         return f"{EMPTY}: {_few(list(dict.fromkeys(unseen)))}" if unseen else ""
 
 
@@ -186,7 +184,7 @@ class _Point(NamedTuple):
 
 def crosswalk(folder: RunFolder) -> list[Block]:
     """Return the crosswalk as a document; what the run does not hold says so."""
-    run = _Run(folder=folder, rows=[row for row in one_row_per_claim(claim_rows(folder)) if not row.control])
+    run = _Run(folder=folder, rows=claims_under_test(folder))
     return [
         Heading(text="Crosswalk to published frameworks", level=1),
         "Each row names a point of a framework, what this run holds about it, and the file of this pack to read. A row "
@@ -231,23 +229,19 @@ def _parameters(run: _Run) -> str:
 
 
 def _units(run: _Run) -> str:
-    return run.of_claims(
-        lambda row: f"one {row.stated.claim.unit} ({row.stated.claim.adjacency.phrase})" if row.stated else ""
-    )
+    return run.of_claims(lambda row: f"one {row.claim.unit} ({row.claim.adjacency.phrase})")
 
 
 def _composition(run: _Run) -> str:
     def of(row: ClaimRow) -> str:
-        if row.stated is None:
-            return ""
-        claimed = f"claimed over {counted(row.stated.claim.rounds, 'round')}"
+        claimed = f"claimed over {counted(row.claim.rounds, 'round')}"
         return claimed + (f" of {row.rounds_run}" if row.rounds_run else "")
 
     return run.of_claims(of)
 
 
 def _adversaries(run: _Run) -> str:
-    return run.of_claims(lambda row: row.stated.claim.observer.phrase if row.stated else "")
+    return run.of_claims(lambda row: row.claim.observer.phrase)
 
 
 def _capacity(run: _Run) -> str:
@@ -256,7 +250,7 @@ def _capacity(run: _Run) -> str:
 
 
 def _trust(run: _Run) -> str:
-    return run.of_claims(lambda row: row.stated.claim.trust if row.stated else "")
+    return run.of_claims(lambda row: row.claim.trust)
 
 
 def _checks(run: _Run) -> str:
@@ -296,7 +290,7 @@ def _quantified(run: _Run) -> str:
 
 
 def _maximum(run: _Run) -> str:
-    return run.of_claims(lambda row: bound_phrase(row, row.stated.claim) if row.stated else "")
+    return run.of_claims(bound_phrase)
 
 
 def _both_risks(run: _Run) -> str:

@@ -14,7 +14,7 @@ from ...audit.wording import at_least, counted
 from ..formats import page
 from ..formats.exports import deployments, results_sha256, spreadsheet
 from ..formats.write import check_targets, write_whole
-from ..reading.claims import ClaimRow, claims_under_test, left_unprotected, same_subject
+from ..reading.claims import ClaimRow, left_unprotected, same_subject
 from ..reading.run_folder import RunFolder
 from ..tables import numerals, summary
 from ..tables.answers import (
@@ -24,10 +24,9 @@ from ..tables.answers import (
     item_in_plain_words,
     what_was_tested,
 )
-from ..tables.covered import uncovered_attacks
+from ..tables.covered import outside_attacks, uncovered_attacks
 from ..tables.membership_table import membership_table
-from ..tables.numerals import ATTACK_HEADLINES
-from ..tables.pooled_rows import omission_rows, pooled_attacks
+from ..tables.pooled_rows import omission_rows
 from ..tables.printed import namer, omission_table
 from ..tables.reconstruction import reconstruction_rows, reconstruction_table
 from ..tables.stated import trust_table
@@ -56,8 +55,7 @@ _SIGNED = ("Name and role", "Residual risk accepted (yes / no)", "Review again b
 
 def statement(folder: RunFolder) -> list[Block]:
     """Return the statement as blocks of text; all of it comes from the run's records, claims and manifest."""
-    pairs = answered(folder)
-    rows = [row for row, _ in pairs]
+    found = answers(folder)
     return [
         Heading(text=f"Evidence pack: {folder.manifest.suite.get('name', folder.manifest.name)}", level=1),
         f"{headline(folder)}.",
@@ -66,7 +64,7 @@ def statement(folder: RunFolder) -> list[Block]:
         *what_was_tested(folder),
         f"Outcome: {summary.verdict_line(folder)} ({summary.exit_words(folder)}).",
         Heading(text="Answers, claim by claim"),
-        *_answers(pairs),
+        *_answers(found),
         Heading(text="Threat model"),
         "Each claim names an adversary by what it receives. Whoever receives more is trusted not to use it.",
         trust_table(folder),
@@ -74,14 +72,14 @@ def statement(folder: RunFolder) -> list[Block]:
         "The largest risk for any one unit, whatever its data are and whatever else the adversary knows: what each "
         "claim allows, and what the audit of the claim measured. An attacker who raises one false alarm in a hundred "
         "and only guesses is right for 10 of 1,000.",
-        maximum_risk(rows),
+        maximum_risk([one.row for one in found]),
         Heading(text="Average risk"),
         "What the attacks of this run reached on average over the candidates that they were tried on. Other people and "
         "other attacks can have a higher risk.",
         *_average(folder),
         Heading(text="Residual risk"),
         "Of these risks the run leaves the following to be accepted or mended:",
-        Points(items=tuple(residual_risks(folder, pairs))),
+        Points(items=tuple(residual_risks(folder, found))),
         Heading(text="When to test again"),
         Points(items=TRIGGERS),
         Heading(text="Signatures"),
@@ -102,13 +100,6 @@ def _signatures(folder: RunFolder) -> list[Block]:
     ]
 
 
-def answered(folder: RunFolder) -> list[tuple[ClaimRow, ClaimAnswer]]:
-    """Return each claim under test with its answer, claims that need attention first."""
-    rows = claims_under_test(folder)
-    # In the order of the answers.
-    return list(zip(sorted(rows, key=lambda row: not row.needs_attention), answers(folder), strict=True))
-
-
 def maximum_risk(rows: Sequence[ClaimRow]) -> Table:
     """Return a table of what each claim allows an attacker at most, and what its audit measured."""
     table = tabulate(
@@ -117,7 +108,7 @@ def maximum_risk(rows: Sequence[ClaimRow]) -> Table:
         {
             "defense": namer(rows, controls=False),
             "claim": lambda row: row.claim_text,
-            Right("right for at most, of 1,000"): lambda row: bound_number(row, row.stated.claim) if row.stated else "",
+            Right("right for at most, of 1,000"): bound_number,
             Right("measured ε"): lambda row: "" if row.epsilon_low is None else f"≥ {at_least(row.epsilon_low)}",
             Right("minimum detectable ε"): lambda row: "" if row.detectable is None else f"{row.detectable:.2f}",
             "verdict": verdict_phrase,
@@ -139,41 +130,37 @@ def _average(folder: RunFolder) -> list[Block]:
     return shown or ["Not measured: the run has no attack that finds members or rebuilds data."]
 
 
-def _answers(pairs: Sequence[tuple[ClaimRow, ClaimAnswer]]) -> list[Block]:
-    if not pairs:
+def _answers(answered: Sequence[ClaimAnswer]) -> list[Block]:
+    if not answered:
         return ["The run states no claim, so nothing was tested against one."]
     blocks: list[Block] = []
-    for row, one in pairs:
+    for one in answered:
         weak = one.weak and f"Weak test: {one.weak}."
         learnt = (one.people, one.reached, one.quality, one.outside)
         parts = (weak, one.promise, one.power, *learnt, one.uncovered, one.unseen)
         found = f"{one.found} (weak test)" if one.weak else one.found
         blocks += [Heading(text=f"{one.defense}: {found}", level=3), *filter(None, parts)]
         blocks += [f"Next: {one.next_step}"] if one.next_step else []
-        failed = "; ".join(map(check_phrase, row.failed_checks))
+        failed = "; ".join(map(check_phrase, one.row.failed_checks))
         blocks += [f"Failed implementation checks: {failed}."] if failed else []
     return blocks
 
 
-def residual_risks(folder: RunFolder, pairs: Sequence[tuple[ClaimRow, ClaimAnswer]]) -> list[str]:
+def residual_risks(folder: RunFolder, answered: Sequence[ClaimAnswer]) -> list[str]:
     """Return one sentence for each risk that the run leaves open, from its claims, audits, checks and omissions."""
-    names = [answer.defense for _, answer in pairs]
-    named = [(row, one, _name(row, one, names)) for row, one in pairs]
+    names = [answer.defense for answer in answered]
+    named = [(_name(answer, names), answer) for answer in answered]
     said = []
-    for row, answer, name in named:
-        if row.verdict != "NOT_REFUTED" or row.failed_checks:
+    for name, answer in named:
+        if answer.verdict != "NOT_REFUTED" or answer.row.failed_checks:
             said.append(f"{name}: {answer.found.lower()}.")
         elif answer.weak:
             said.append(f"{name}: {answer.weak}.")
-    for row, _, name in named:
-        if row.stated:
-            left = left_unprotected(row.stated.claim, row.rounds_run, same_subject(folder, row.stated))
-            said.append(f"{name}: the claim does not protect {'; '.join(left)}.")
-        if shown := _uncovered(folder, row):
-            said.append(
-                f"{row.defense}: against adversaries that no claim of it covers, attacks of this run reached: {shown}."
-            )
-        said += _out_of_scope(folder, row)
+    for name, answer in named:
+        row = answer.row
+        left = left_unprotected(row.claim, row.rounds_run, same_subject(folder, row))
+        said.append(f"{name}: the claim does not protect {'; '.join(left)}.")
+        said += _beyond(folder, row.defense)
         if row.not_looked_at:
             items = ", ".join(dict.fromkeys(map(item_in_plain_words, row.not_looked_at)))
             said.append(f"{name}: the implementation checks did not look at {items}.")
@@ -190,34 +177,19 @@ def residual_risks(folder: RunFolder, pairs: Sequence[tuple[ClaimRow, ClaimAnswe
     return list(dict.fromkeys(said))
 
 
-def _uncovered(folder: RunFolder, row: ClaimRow) -> str:
-    """What attacks reached by receiving more than any claim of the defense covers."""
-    return "; ".join(
-        f"{one.attack} on {one.federation} {outcome_phrase(folder, one)}"
-        for one in uncovered_attacks(folder, row.defense)
-    )
+def _beyond(folder: RunFolder, defense: str) -> list[str]:
+    """What attacks reached that no claim of the defense covers, by the reason."""
+    more = {"against adversaries that no claim of it covers": uncovered_attacks(folder, defense)}
+    found = {
+        reason: "; ".join(f"{one.attack} on {one.federation} {outcome_phrase(folder, one)}" for one in rows)
+        for reason, rows in (more | outside_attacks(folder, defense)).items()
+    }
+    return [f"{defense}: {reason}, attacks of this run reached: {said}." for reason, said in found.items() if said]
 
 
-def _out_of_scope(folder: RunFolder, row: ClaimRow) -> list[str]:
-    """What attacks reached that no claim of the defense covers although one covers their adversary, by the reason."""
-    shown = uncovered_attacks(folder, row.defense)
-    federations = {one.federation for one in folder.claims if one.defense == row.defense}
-    found: dict[str, list[str]] = {}
-    for one in pooled_attacks(folder):
-        if one.defense == row.defense and one.beyond and one.pooled and one.metric in ATTACK_HEADLINES:
-            reason = (
-                f"no claim covers this unit, relation or number of rounds on federation {one.federation}"
-                if one.federation in federations
-                else f"no claim is stated on federation {one.federation}"
-            )
-            if one not in shown:
-                found.setdefault(reason, []).append(f"{one.attack} {outcome_phrase(folder, one)}")
-    return [f"{row.defense}: {why}; attacks of this run reached: {'; '.join(said)}." for why, said in found.items()]
-
-
-def _name(row: ClaimRow, answer: ClaimAnswer, names: Sequence[str]) -> str:
+def _name(answer: ClaimAnswer, names: Sequence[str]) -> str:
     """The defense, with its claim where it states several."""
-    return answer.defense if names.count(answer.defense) == 1 else f"{answer.defense} ({row.claim_text})"
+    return answer.defense if names.count(answer.defense) == 1 else f"{answer.defense} ({answer.row.claim_text})"
 
 
 HASHES = "hashes.txt"

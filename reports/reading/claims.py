@@ -69,6 +69,13 @@ class ClaimRow:
         return variant == AS_PUBLISHED
 
     @property
+    def claim(self) -> Claim:
+        """The claim; raises ValueError for an audit of a defense that states none."""
+        if self.stated is None:
+            raise ValueError(f"the row of {self.defense} must have a claim, got none")
+        return self.stated.claim
+
+    @property
     def claim_text(self) -> str:
         """The claim in words, with its unit, adjacency, observer and delta."""
         if self.stated is None:
@@ -160,9 +167,14 @@ def one_row_per_claim(rows: Sequence[ClaimRow]) -> list[ClaimRow]:
     return list(best.values())
 
 
+def stated_rows(folder: RunFolder) -> list[ClaimRow]:
+    """Return the rows of a run that have a claim."""
+    return [row for row in claim_rows(folder) if row.stated]
+
+
 def claims_under_test(folder: RunFolder) -> list[ClaimRow]:
     """Return one row per claim of a run, without those of controls."""
-    return [row for row in one_row_per_claim(claim_rows(folder)) if row.stated and not row.control]
+    return [row for row in one_row_per_claim(stated_rows(folder)) if not row.control]
 
 
 def _claim_row(folder: RunFolder, stated: StatedClaim | None, record: Record | None) -> ClaimRow:
@@ -261,15 +273,15 @@ def adversaries(claim: Claim) -> tuple[Observer, ...]:
     return (FINAL_MODEL, ANSWERS, UPLOADS) if claim.observer == ANSWERS else LADDER
 
 
-def same_subject(folder: RunFolder, stated: StatedClaim) -> tuple[Claim, ...]:
+def same_subject(folder: RunFolder, row: ClaimRow | StatedClaim) -> tuple[Claim, ...]:
     """Return the other claims of the same defense on the same federation about the same unit, relation, part and
     subjects, over as many rounds at least: they may cover adversaries that this one does not.
     """
-    own = stated.claim
+    own = row.claim
     about = (own.unit, own.adjacency, own.part, own.subjects)
     return tuple(
         other.claim
-        for other in folder.claims_on(stated.federation, stated.defense)
+        for other in folder.claims_on(row.federation, row.defense)
         if other.claim.claim_id != own.claim_id
         and (other.claim.unit, other.claim.adjacency, other.claim.part, other.claim.subjects) == about
         and other.claim.rounds >= own.rounds

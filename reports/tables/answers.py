@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from ...audit.check import CHECKS
 from ...audit.claim import Adjacency, Claim, Unit
@@ -100,37 +100,186 @@ _DECIDE = "Decide whether the attacks below matter: this claim does not protect 
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimAnswer:
-    """What a report answers about one claim, each field in whole sentences; empty where there is nothing to say.
+    """What a report answers about one claim, in whole sentences; empty where there is nothing to say.
 
     Args:
+        folder: the run.
+        row: the claim with its audit.
         defense: its label, with the federation where the run has several.
-        verdict: of the claim's row.
-        found: two or three words, such as No violation found.
-        weak: why the test counts as weak.
-        promise: the claim in plain words.
-        power: what the test could have shown.
-        quality: how good the model is under the defense, and without one.
-        people: what the claim allows an attacker to learn about people.
-        reached: what the best attack of this run that the claim covers learnt.
-        outside: what attacks did that no claim covers, unless they did no better than guessing.
-        uncovered: the adversaries that the claim does not cover, and the attacks that showed nothing to them.
-        unseen: what was not tested.
-        next_step: what to do.
     """
 
+    folder: RunFolder
+    row: ClaimRow
     defense: str
-    verdict: str
-    found: str
-    weak: str
-    promise: str
-    power: str
-    quality: str
-    people: str
-    reached: str
-    outside: str
-    uncovered: str
-    unseen: str
-    next_step: str
+
+    @property
+    def verdict(self) -> str:
+        return self.row.verdict
+
+    @property
+    def found(self) -> str:
+        """Two or three words, such as No violation found."""
+        words = ANSWERS.get(self.verdict, self.verdict)
+        if self.row.failed_checks and self.verdict != "REFUTED":
+            return f"{words}, but {len(self.row.failed_checks)} implementation {_checks(self.row)} failed"
+        return words
+
+    @property
+    def weak(self) -> str:
+        """Why the test counts as weak."""
+        return weakness(self.row)
+
+    @property
+    def promise(self) -> str:
+        """The claim in plain words."""
+        claim = self.row.claim
+        kind, _ = self.folder.federations.get(self.row.federation, (HORIZONTAL, {}))
+        return (
+            f"Claim: what {claim.observer.phrase} can learn about any one {claim.unit}, which is "
+            f"{_UNITS[claim.unit]}, is limited to ε = {plain(claim.epsilon)} (δ = {plain(claim.delta)}, "
+            f"{claim.adjacency.phrase}, {kind.span(claim.rounds)})."
+        )
+
+    @property
+    def power(self) -> str:
+        """What the test could have shown."""
+        row, claimed = self.row, plain(self.row.claim.epsilon)
+        if self.verdict in ("NOT_AUDITED", "OUT_OF_SCOPE", "NO_CLAIM", "FAILED"):
+            return ""
+        if self.verdict == "REFUTED":
+            return " ".join(filter(None, (_violation(row, row.claim), _false_alarm(row))))
+        undecided = _undecided(row) if self.verdict == "UNDERPOWERED" else ""
+        if row.detectable is None:
+            return undecided or "How large a violation this test would find is not known."
+        found = numerals.epsilon(row.detectable)
+        between = f"; between ε {claimed} and {found} it may miss it" if row.detectable > row.claim.epsilon else ""
+        shown = (
+            f"If the noise is so small that the true ε is {found} (claimed: {claimed}), this test finds it in 9 of 10 "
+            f"cases{between}."
+        )
+        return " ".join(filter(None, (undecided, shown)))
+
+    @cached_property
+    def _utility(self) -> tuple[UtilityRow | None, UtilityRow | None]:
+        """The first metric of utility of the defense in the claim's federation, and the same without a defense."""
+        rows = [
+            one
+            for one in pooled_utility(self.folder)
+            if one.federation == self.row.federation and numerals.is_quality(one.metric)
+        ]
+        own = next((one for one in rows if one.defense == self.row.defense and one.pooled), None)
+        label = undefended(one.defense for one in rows)
+        return own, next((one for one in rows if own and (one.defense, one.metric) == (label, own.metric)), None)
+
+    @property
+    def quality(self) -> str:
+        """How good the model is under the defense, and without one."""
+        own, without = self._utility
+        if own is None or own.pooled is None:
+            return ""
+        name, value = numerals.metric(own.metric).label, numerals.metric_value(own.metric, own.pooled.value)
+        compared = (
+            f", and {numerals.metric_value(own.metric, without.pooled.value)} without a defense"
+            if without and without.pooled
+            else ""
+        )
+        useless = f" It is of no use: {own.useless}." if own.useless else ""
+        return f"The model under this defense: {name} {value}{compared}.{useless}"
+
+    @property
+    def people(self) -> str:
+        """What the claim allows an attacker to learn about people."""
+        limit = allowed_words(self.row.claim)
+        if self.verdict == "REFUTED":
+            return f"The claim says that {limit}. The claim does not hold, so do not count on this limit."
+        return f"If the claim holds, {limit}."
+
+    @property
+    def reached(self) -> str:
+        """What the best attack of this run that the claim covers learnt."""
+        place, claim = (self.row.federation, self.row.defense), self.row.claim
+        own = [
+            one
+            for one in memberships(self.folder)
+            if (one.federation, one.defense) == place and not one.null and claim in one.claims
+        ]
+        if not own:
+            return ""
+        best = max(own, key=lambda one: one.area)
+        worst = best.adversary == "worst_case"
+        knows = " (which knows everything else, as differential privacy assumes)" if worst else ""
+        reached = _reached(best, claim, len(own))
+        return f"The best attack of this run that the claim covers, {best.attack}{knows}, {reached}."
+
+    @cached_property
+    def _beyond(self) -> list[tuple[str, list[AttackRow]]]:
+        """The attacks on the defense that no claim covers, by the reason."""
+        more = ("by adversaries who receive more", uncovered_attacks(self.folder, self.row.defense))
+        return [more, *outside_attacks(self.folder, self.row.defense).items()]
+
+    @cached_property
+    def outside(self) -> str:
+        """What the attacks that no claim covers did, where guessing does less or is not known."""
+        said = []
+        for reason, rows in self._beyond:
+            shown = [did_words(self.folder, one) for one in rows if better_than_guessing(self.folder, one) is not False]
+            said += [f"{reason[0].upper()}{reason[1:]}: {'; '.join(shown)}."] if shown else []
+        return f"Attacks outside this claim. {' '.join(said)}" if said else ""
+
+    @property
+    def uncovered(self) -> str:
+        """The adversaries that the claim does not cover, and the attacks beyond it that showed nothing."""
+        row, others = self.row, same_subject(self.folder, self.row)
+        left = [words.removeprefix("against ") for words in left_unprotected(row.claim, row.rounds_run, others)]
+        elsewhere = [observer.phrase for observer in covered_elsewhere(row.claim, others)]
+        failed = [
+            did_words(self.folder, one)
+            for _, rows in self._beyond
+            for one in rows
+            if better_than_guessing(self.folder, one) is False
+        ]
+        said = {
+            "Not covered by this claim": ", ".join(left),
+            "Covered by another claim of this defense": ", ".join(elsewhere),
+            "Attacks outside this claim that could not be distinguished from guessing": "; ".join(failed),
+        }
+        return " ".join(f"{name}: {words}." for name, words in said.items() if words)
+
+    @property
+    def unseen(self) -> str:
+        """What was not tested."""
+        if self.verdict == "NOT_AUDITED":
+            return "Not looked at: whether the claim holds, because this run has no result of an audit of it."
+        names = list(dict.fromkeys(map(item_in_plain_words, self.row.not_looked_at)))
+        return f"Not looked at: {', '.join(names)}." if names else ""
+
+    @property
+    def next_step(self) -> str:
+        """What to do; where no violation of the claim was found, what to do first."""
+        undecided, (own, _) = self.verdict in ("NOT_REFUTED", "UNDERPOWERED"), self._utility
+        change = _CHANGE_FIRST if undecided and own and own.useless else ""
+        decide = _DECIDE if undecided and self.outside else ""
+        return " ".join(filter(None, (change, decide, self._step)))
+
+    @property
+    def _step(self) -> str:
+        row = self.row
+        if self.folder.gate is None and self.verdict == "NOT_AUDITED":
+            return f"Finish the run: fedassay resume {self.folder.path}."
+        if row.failed_checks and self.verdict == "REFUTED":
+            named = "; ".join(plain_names(check.reason.partition(" (")[0]) for check in row.failed_checks[:_NAMED])
+            return (
+                f"Do not rely on this claim. Mend what the failed {_checks(row)} found ({named}), and run the suite "
+                "again."
+            )
+        if row.failed_checks:
+            return (
+                f"Read which implementation {_checks(row)} failed: each names a difference from what the claim assumes."
+            )
+        if self.weak and self.verdict == "NOT_REFUTED":
+            most = plain(WEAK * row.claim.epsilon)
+            return _POWER_UNKNOWN_NEXT if row.detectable is None else _WEAK_NEXT.format(most=most)
+        return _NEXT.get(self.verdict, "")
 
 
 def answers(folder: RunFolder) -> list[ClaimAnswer]:
@@ -138,112 +287,16 @@ def answers(folder: RunFolder) -> list[ClaimAnswer]:
     rows = claims_under_test(folder)
     name = namer(rows, controls=False)
     ordered = sorted(rows, key=lambda row: not row.needs_attention)
-    return [_answer(folder, row, row.stated.claim, name(row)) for row in ordered if row.stated]
-
-
-def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, name: str) -> ClaimAnswer:
-    weak, outside = weakness(row), _outside(folder, row)
-    step = _NEXT.get(row.verdict, "")
-    if row.failed_checks and row.verdict == "REFUTED":
-        named = "; ".join(plain_names(check.reason.partition(" (")[0]) for check in row.failed_checks[:_NAMED])
-        step = (
-            f"Do not rely on this claim. Mend what the failed {_checks(row)} found ({named}), and run the suite again."
-        )
-    elif row.failed_checks:
-        step = f"Read which implementation {_checks(row)} failed: each names a difference from what the claim assumes."
-    elif weak and row.verdict == "NOT_REFUTED":
-        step = _POWER_UNKNOWN_NEXT if row.detectable is None else _WEAK_NEXT.format(most=plain(WEAK * claim.epsilon))
-    if folder.gate is None and row.verdict == "NOT_AUDITED":
-        step = f"Finish the run: fedassay resume {folder.path}."
-    return ClaimAnswer(
-        defense=name,
-        verdict=row.verdict,
-        found=_found(row),
-        weak=weak,
-        promise=_promise(folder, row, claim),
-        power=_power(row, claim),
-        quality=_quality_words(folder, row),
-        people=_people(row, claim),
-        reached=_best_attack(folder, row, claim),
-        outside=outside,
-        uncovered=_uncovered(folder, row, claim),
-        unseen=_unseen(row),
-        next_step=" ".join(filter(None, (_first(folder, row, outside), step))),
-    )
-
-
-def _first(folder: RunFolder, row: ClaimRow, outside: str) -> str:
-    """What to do before the next step that the verdict asks for, where no violation of the claim was found."""
-    if row.verdict not in ("NOT_REFUTED", "UNDERPOWERED"):
-        return ""
-    own, _ = _quality(folder, row)
-    return " ".join(filter(None, (_CHANGE_FIRST if own and own.useless else "", _DECIDE if outside else "")))
-
-
-def _found(row: ClaimRow) -> str:
-    words = ANSWERS.get(row.verdict, row.verdict)
-    if row.failed_checks and row.verdict != "REFUTED":
-        return f"{words}, but {len(row.failed_checks)} implementation {_checks(row)} failed"
-    return words
+    return [ClaimAnswer(folder=folder, row=row, defense=name(row)) for row in ordered]
 
 
 def _checks(row: ClaimRow) -> str:
     return "check" if len(row.failed_checks) == 1 else "checks"
 
 
-def _quality(folder: RunFolder, row: ClaimRow) -> tuple[UtilityRow | None, UtilityRow | None]:
-    """The first metric of utility of the defense in the claim's federation, and the same without a defense."""
-    rows = [
-        one for one in pooled_utility(folder) if one.federation == row.federation and numerals.is_quality(one.metric)
-    ]
-    own = next((one for one in rows if one.defense == row.defense and one.pooled), None)
-    label = undefended(one.defense for one in rows)
-    return own, next((one for one in rows if own and (one.defense, one.metric) == (label, own.metric)), None)
-
-
-def _quality_words(folder: RunFolder, row: ClaimRow) -> str:
-    own, without = _quality(folder, row)
-    if own is None or own.pooled is None:
-        return ""
-    name, value = numerals.metric(own.metric).label, numerals.metric_value(own.metric, own.pooled.value)
-    compared = (
-        f", and {numerals.metric_value(own.metric, without.pooled.value)} without a defense"
-        if without and without.pooled
-        else ""
-    )
-    useless = f" It is of no use: {own.useless}." if own.useless else ""
-    return f"The model under this defense: {name} {value}{compared}.{useless}"
-
-
-def _promise(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
-    kind, _ = folder.federations.get(row.federation, (HORIZONTAL, {}))
-    return (
-        f"Claim: what {claim.observer.phrase} can learn about any one {claim.unit}, which is {_UNITS[claim.unit]}, is "
-        f"limited to ε = {plain(claim.epsilon)} (δ = {plain(claim.delta)}, {claim.adjacency.phrase}, "
-        f"{kind.span(claim.rounds)})."
-    )
-
-
 def weakness(row: ClaimRow) -> str:
     """Return why the test that did not refute a claim counts as weak; empty if it does not, or has another verdict."""
-    return weak_because(row.verdict, row.detectable, row.stated.claim.epsilon) if row.stated else ""
-
-
-def _power(row: ClaimRow, claim: Claim) -> str:
-    if row.verdict in ("NOT_AUDITED", "OUT_OF_SCOPE", "NO_CLAIM", "FAILED"):
-        return ""
-    if row.verdict == "REFUTED":
-        return " ".join(filter(None, (_violation(row, claim), _false_alarm(row))))
-    undecided = _undecided(row) if row.verdict == "UNDERPOWERED" else ""
-    if row.detectable is None:
-        return undecided or "How large a violation this test would find is not known."
-    found = numerals.epsilon(row.detectable)
-    between = f"; between ε {plain(claim.epsilon)} and {found} it may miss it" if row.detectable > claim.epsilon else ""
-    shown = (
-        f"If the noise is so small that the true ε is {found} (claimed: {plain(claim.epsilon)}), this test finds it in "
-        f"9 of 10 cases{between}."
-    )
-    return " ".join(filter(None, (undecided, shown)))
+    return weak_because(row.verdict, row.detectable, row.claim.epsilon) if row.stated else ""
 
 
 def _undecided(row: ClaimRow) -> str:
@@ -316,28 +369,6 @@ def _most_found(claim: Claim, rate: float) -> float:
     return success_bound(rate, epsilon=claim.epsilon, delta=claim.delta, curve=claim.curve)
 
 
-def _people(row: ClaimRow, claim: Claim) -> str:
-    limit = allowed_words(claim)
-    refuted = row.verdict == "REFUTED"
-    if refuted:
-        return f"The claim says that {limit}. The claim does not hold, so do not count on this limit."
-    return f"If the claim holds, {limit}."
-
-
-def _best_attack(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
-    own = [
-        one
-        for one in memberships(folder)
-        if (one.federation, one.defense) == (row.federation, row.defense) and not one.null and claim in one.claims
-    ]
-    if not own:
-        return ""
-    best = max(own, key=lambda one: one.area)
-    knows = " (which knows everything else, as differential privacy assumes)" if best.adversary == "worst_case" else ""
-    reached = _reached(best, claim, len(own))
-    return f"The best attack of this run that the claim covers, {best.attack}{knows}, {reached}."
-
-
 def _reached(best: Membership, claim: Claim, of: int) -> str:
     """What the best of ``of`` attacks reached; its interval holds for all of them jointly."""
     ends, allowed = best.interval(1 - (1 - LEVEL) / of), _allowed_area(claim)
@@ -374,41 +405,6 @@ def _area(epsilon: float, delta: float, curve: Curve | None) -> float:
     rates = (step / _STEPS for step in range(1, _STEPS + 1))
     most = sum(success_bound(rate, epsilon=epsilon, delta=delta, curve=curve) for rate in rates) / _STEPS
     return math.ceil(round(1000 * most, 6)) / 1000
-
-
-def _uncovered(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
-    """What the claim leaves unprotected, with the attacks that no claim covers and that did no better than guessing."""
-    others = same_subject(folder, row.stated) if row.stated else ()
-    left = [words.removeprefix("against ") for words in left_unprotected(claim, row.rounds_run, others)]
-    said = [f"Not covered by this claim: {', '.join(left)}."] if left else []
-    elsewhere = [observer.phrase for observer in covered_elsewhere(claim, others)]
-    said += [f"Covered by another claim of this defense: {', '.join(elsewhere)}."] if elsewhere else []
-    failed = [one for _, rows in _beyond(folder, row) for one in rows if better_than_guessing(folder, one) is False]
-    shown = "; ".join(did_words(folder, one) for one in failed)
-    said += [f"Attacks outside this claim that could not be distinguished from guessing: {shown}."] if failed else []
-    return " ".join(said)
-
-
-def _outside(folder: RunFolder, row: ClaimRow) -> str:
-    """What the attacks that no claim covers did, where guessing does less or is not known."""
-    said = []
-    for reason, rows in _beyond(folder, row):
-        shown = [did_words(folder, one) for one in rows if better_than_guessing(folder, one) is not False]
-        said += [f"{reason}: {'; '.join(shown)}."] if shown else []
-    return f"Attacks outside this claim. {' '.join(said)}" if said else ""
-
-
-def _beyond(folder: RunFolder, row: ClaimRow) -> list[tuple[str, list[AttackRow]]]:
-    """The attacks on a claim's defense that no claim covers, by the reason."""
-    more = ("By adversaries who receive more", uncovered_attacks(folder, row.defense))
-    return [more, *outside_attacks(folder, row.defense).items()]
-
-
-def _unseen(row: ClaimRow) -> str:
-    if row.verdict == "NOT_AUDITED":
-        return "Not looked at: whether the claim holds, because this run has no result of an audit of it."
-    names = list(dict.fromkeys(map(item_in_plain_words, row.not_looked_at)))
-    return f"Not looked at: {', '.join(names)}." if names else ""
 
 
 def headline(folder: RunFolder) -> str:
@@ -503,7 +499,7 @@ def _audit_size(folder: RunFolder) -> str:
     if not isinstance(clients, int) or not isinstance(samples, int):
         return ""
     number = f"{min(runs):,}" if min(runs) == max(runs) else f"{min(runs):,} to {max(runs):,}"
-    units = sorted({str(row.stated.claim.unit) for row in rows if row.stated})
+    units = sorted({str(row.claim.unit) for row in rows if row.stated})
     unit = " or ".join(filter(None, (", ".join(units[:-1]), *units[-1:])))
     return (
         f" Each claim was audited in {number} small trainings with one planted "

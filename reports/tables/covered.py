@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
@@ -11,16 +10,16 @@ from ...audit.observer import Observer
 from ..reading.claims import (
     ClaimRow,
     adversaries,
-    claim_rows,
     covered_elsewhere,
     covers,
     one_row_per_claim,
     same_subject,
+    stated_rows,
 )
 from ..reading.pooling import LEVEL
 from ..reading.run_folder import RunFolder, once_per_run
 from . import numerals
-from .pooled_rows import AttackRow, GridLine, attack_grids, pooled_attacks
+from .pooled_rows import AttackRow, pooled_attacks, primary_results
 from .printed import namer, verdict_words
 from .reconstruction import SUCCESS, Success, prior_success, rebuilt_counts
 from .table import Table, tabulate
@@ -30,14 +29,14 @@ def covered_table(folder: RunFolder) -> Table:
     """Return a table with one row per claim and one column per adversary: the verdict below the claim's own adversary,
     and below those that the claim does not cover the results of attacks, which no claim of this defense bounds.
     """
-    rows = [row for row in one_row_per_claim(claim_rows(folder)) if row.stated and row.stated.claim.part == "joint"]
-    observers = dict.fromkeys(one for row in rows if row.stated for one in adversaries(row.stated.claim))
+    rows = [row for row in one_row_per_claim(stated_rows(folder)) if row.claim.part == "joint"]
+    observers = dict.fromkeys(one for row in rows for one in adversaries(row.claim))
     return tabulate(
         "Claims by adversary",
         rows,
         {
             "defense": namer(rows),
-            "unit": lambda row: str(row.stated.claim.unit) if row.stated else "",
+            "unit": lambda row: str(row.claim.unit),
             **{observer.phrase: partial(_cell, folder, observer) for observer in observers},
         },
         note="Adversaries from the weakest to the strongest. The verdict stands below the claim's adversary; the claim "
@@ -49,14 +48,13 @@ def covered_table(folder: RunFolder) -> Table:
 
 
 def _cell(folder: RunFolder, observer: Observer, row: ClaimRow) -> str:
-    claimed = row.stated.claim.observer if row.stated else None
-    if row.stated and observer not in adversaries(row.stated.claim):
+    if observer not in adversaries(row.claim):
         return ""
-    if claimed is not None and claimed.name == observer.name:
+    if row.claim.observer.name == observer.name:
         return verdict_words(row)
-    if row.stated and observer in covered_elsewhere(row.stated.claim, same_subject(folder, row.stated)):
+    if observer in covered_elsewhere(row.claim, same_subject(folder, row)):
         return "another claim"
-    if claimed is not None and claimed.covers(observer):
+    if row.claim.observer.covers(observer):
         # What refutes a claim may need all that its adversary receives.
         return "covered by a refuted claim" if row.verdict == "REFUTED" else "covered"
     shown = [
@@ -67,35 +65,13 @@ def _cell(folder: RunFolder, observer: Observer, row: ClaimRow) -> str:
     return "; ".join(("not covered", *shown))
 
 
-@dataclass(frozen=True, kw_only=True)
-class PrimaryResult:
-    """What one attack reached on one defense, by the attack's primary metric."""
-
-    federation: str
-    line: GridLine
-    cell: AttackRow
-
-
-@once_per_run
-def primary_results(folder: RunFolder) -> dict[str, list[PrimaryResult]]:
-    """Return the measured primary results of each defense, in the order of the tables of attacks."""
-    found: dict[str, list[PrimaryResult]] = {}
-    for grid in attack_grids(pooled_attacks(folder)):
-        for line in grid.primary:
-            for cell in filter(None, line.cells):
-                if cell.pooled:
-                    one = PrimaryResult(federation=grid.federation, line=line, cell=cell)
-                    found.setdefault(cell.defense, []).append(one)
-    return found
-
-
 def uncovered_attacks(folder: RunFolder, defense: str) -> list[AttackRow]:
     """Return the primary result of each attack on a defense whose adversary no claim of the defense covers."""
     claims = [one.claim for one in folder.claims if one.defense == defense]
     return [
-        one.cell
+        one
         for one in primary_results(folder).get(defense, [])
-        if not one.line.null and not any(covers(claim.observer, one.line.observer) for claim in claims)
+        if not one.null and not any(covers(claim.observer, one.observer) for claim in claims)
     ]
 
 
@@ -108,12 +84,12 @@ def outside_attacks(folder: RunFolder, defense: str) -> dict[str, list[AttackRow
     found: dict[str, list[AttackRow]] = {}
     for result in primary_results(folder).get(defense, []):
         reason = (
-            "For another unit, relation or number of rounds than the claim's"
+            "for another unit, relation or number of rounds than the claim's"
             if result.federation in federations
-            else f"On {result.federation}, for which no claim is stated"
+            else f"on {result.federation}, for which no claim is stated"
         )
-        if result.cell.beyond and any(covers(one.claim.observer, result.line.observer) for one in claims):
-            found.setdefault(reason, []).append(result.cell)
+        if result.beyond and any(covers(one.claim.observer, result.observer) for one in claims):
+            found.setdefault(reason, []).append(result)
     return found
 
 

@@ -106,6 +106,21 @@ class AttackRow:
     reason: str
     count: Count | None = None
 
+    @property
+    def name(self) -> str:
+        """The attack, with a mark of a null attack, which ignores what it observes."""
+        return f"{self.attack} (null attack)" if self.null else self.attack
+
+    @property
+    def words(self) -> str:
+        """The metric with its unit and what a higher value means."""
+        return metric_words(self.metric, self.direction)
+
+    @property
+    def primary(self) -> bool:
+        """Whether this is the measured value of the metric that represents its attack."""
+        return self.pooled is not None and self.metric in ATTACK_HEADLINES
+
 
 @dataclass(frozen=True, kw_only=True)
 class UtilityRow:
@@ -181,6 +196,16 @@ def pooled_attacks(folder: RunFolder) -> list[AttackRow]:
             row.defense_place,
         ),
     )
+
+
+@once_per_run
+def primary_results(folder: RunFolder) -> dict[str, list[AttackRow]]:
+    """Return the measured primary results of each defense, in the order of the tables of attacks."""
+    found: dict[str, list[AttackRow]] = {}
+    for row in pooled_attacks(folder):
+        if row.primary:
+            found.setdefault(row.defense, []).append(row)
+    return found
 
 
 def _target(record: Record) -> tuple[str, str, str]:
@@ -351,14 +376,11 @@ def _value(record: Record) -> float:
 class GridLine:
     """A line of the table of attacks: one attack and metric against every defense.
 
-    A cell is None where no row exists. Where the attack failed or was skipped, the cell holds the row with that status.
+    ``first``: one of its rows, which all name the same attack, metric, direction and observer. A cell is None where no
+    row exists. Where the attack failed or was skipped, the cell holds the row with that status.
     """
 
-    attack: str
-    metric: str
-    direction: str
-    observer: str
-    null: bool
+    first: AttackRow
     cells: tuple[AttackRow | None, ...]
 
     @property
@@ -376,16 +398,6 @@ class GridLine:
         """What the intervals of the line are over, such as ``over 3 seeds``; empty without intervals."""
         kinds = dict.fromkeys(cell.pooled.over for cell in self.cells if cell and cell.pooled and cell.pooled.over)
         return " or ".join(f"over {kind}" for kind in kinds)
-
-    @property
-    def name(self) -> str:
-        """The attack, with a mark of a null attack, which ignores what it observes."""
-        return f"{self.attack} (null attack)" if self.null else self.attack
-
-    @property
-    def words(self) -> str:
-        """The metric with its unit and what a higher value means."""
-        return metric_words(self.metric, self.direction)
 
     @property
     def measured(self) -> bool:
@@ -411,7 +423,7 @@ class AttackGrid:
     @property
     def primary(self) -> tuple[GridLine, ...]:
         """The lines with the primary metric of each attack, one per attack."""
-        return tuple(line for line in self.lines if line.metric in ATTACK_HEADLINES)
+        return tuple(line for line in self.lines if line.first.metric in ATTACK_HEADLINES)
 
 
 def attack_grids(rows: Sequence[AttackRow]) -> tuple[AttackGrid, ...]:
@@ -427,24 +439,14 @@ def _grid(federation: str, rows: Sequence[AttackRow]) -> AttackGrid:
     for row in rows:
         found.setdefault((row.attack, row.observer, row.metric), {})[row.defense] = row
     # An attack may skip a defense, so no single line lists all of them.
-    defenses = _in_common_order(rows)
+    defenses = tuple(dict.fromkeys(row.defense for row in sorted(rows, key=lambda row: row.defense_place)))
     omitted = {(row.attack, row.observer, row.defense): row for row in rows if row.metric == WHOLE_CELL}
-    lines = []
-    for (attack, observer, key), line in found.items():
-        first = next(iter(line.values()))
-        lines.append(
-            GridLine(
-                attack=attack,
-                metric=key,
-                direction=first.direction,
-                observer=observer,
-                null=first.null,
-                # A cell that failed as a whole has no row of this metric, so its only row stands in for it.
-                cells=tuple(line.get(defense) or omitted.get((attack, observer, defense)) for defense in defenses),
-            )
+    lines = (
+        GridLine(
+            first=next(iter(line.values())),
+            # A cell that failed as a whole has no row of this metric, so its only row stands in for it.
+            cells=tuple(line.get(defense) or omitted.get((attack, observer, defense)) for defense in defenses),
         )
+        for (attack, observer, _), line in found.items()
+    )
     return AttackGrid(federation=federation, defenses=defenses, lines=tuple(line for line in lines if line.measured))
-
-
-def _in_common_order(rows: Sequence[AttackRow]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(row.defense for row in sorted(rows, key=lambda row: row.defense_place)))

@@ -123,7 +123,7 @@ def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = 
         title=f"Attacks on federation {grid.federation}",
         headers=("attack", "metric", *grid.titles, "n"),
         rows=tuple(
-            (line.name, line.words, *(_attack_cell(cell, intervals) for cell in line.cells), line.sizes)
+            (line.first.name, line.first.words, *(_attack_cell(cell, intervals) for cell in line.cells), line.sizes)
             for line in lines
         ),
         numeric=frozenset(range(2, len(grid.defenses) + 3)),
@@ -205,9 +205,7 @@ def pooled_words(key: str, pooled: Pooled | None, intervals: bool = True, signed
 
 def neighbours_words(row: ClaimRow) -> str:
     """Format the unit, adjacency and delta of a table row's epsilon; only rows that agree in them may share an axis."""
-    if row.stated is None:
-        raise ValueError(f"the row of {row.defense} must have a claim, which states the unit of its epsilon, got none")
-    return neighbours_of(row.stated.claim)
+    return neighbours_of(row.claim)
 
 
 def neighbours_of(claim: Claim) -> str:
@@ -217,8 +215,7 @@ def neighbours_of(claim: Claim) -> str:
 
 def terms_words(row: ClaimRow) -> str:
     """Format the unit, adjacency, delta and adversary to which a table row's epsilon applies."""
-    adversary = f", adversary: {row.stated.claim.observer.phrase}" if row.stated else ""
-    return neighbours_words(row) + adversary
+    return f"{neighbours_of(row.claim)}, adversary: {row.claim.observer.phrase}"
 
 
 def observer_words(observer: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ...audit.claim import Unit
 from ...audit.observer import Observer
 from ...audit.wording import at_least, plain
-from ..reading.claims import ClaimRow, claim_rows, covers, one_row_per_claim
+from ..reading.claims import ClaimRow, covers, one_row_per_claim, stated_rows
 from ..reading.membership import BestAttack, Question, best_attacks, in_order, memberships
 from ..reading.run_folder import RunFolder
 from . import numerals
@@ -72,7 +72,7 @@ def same_epsilon_table(folder: RunFolder) -> Table:
         best=best_attacks([one for one in memberships(folder) if not one.null]),
         named=source_inferences(folder),
         images=gains(folder),
-        claims=one_row_per_claim(claim_rows(folder)),
+        claims=one_row_per_claim(stated_rows(folder)),
         reasons=_Reasons(),
     )
     # The table compares trust models: with a single unit and observer there is nothing to compare.
@@ -146,7 +146,7 @@ def _utility(found: _Found, defense: str) -> str:
 
 
 def _measured(found: _Found, defense: str) -> str:
-    own = [row for row in found.claims if row.defense == defense and row.stated]
+    own = [row for row in found.claims if row.defense == defense]
     if not own:
         return VERDICTS["NO_CLAIM"]
     return "; ".join(_verdict(row, alone=len(own) == 1) for row in own)
@@ -154,9 +154,8 @@ def _measured(found: _Found, defense: str) -> str:
 
 def _verdict(row: ClaimRow, *, alone: bool) -> str:
     verdict, of = VERDICTS.get(row.verdict, row.verdict), ""
-    if row.stated is not None and not alone:
-        claim = row.stated.claim
-        of = f"one {claim.unit}: " if claim.part == "joint" else f"{claim.part}: "
+    if not alone:
+        of = f"one {row.claim.unit}: " if row.claim.part == "joint" else f"{row.claim.part}: "
     if row.epsilon_low is None:
         return f"{of}{verdict}"
     most = "" if row.ceiling is None else f" of {numerals.epsilon(row.ceiling)}"

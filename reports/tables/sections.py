@@ -1,14 +1,15 @@
 """Fix the order of the tables of a report, the sections of each defense, and how to read them."""
 
 from dataclasses import dataclass
+from functools import partial
 
-from ..reading.claims import claim_rows, covered
+from ..reading.claims import claim_rows, covered, stated_rows
 from ..reading.run_folder import RunFolder
 from . import numerals, summary
 from .auditors import mutant_rows, mutant_table
-from .covered import covered_table, primary_results, value_words
+from .covered import covered_table, value_words
 from .membership_table import membership_table
-from .pooled_rows import AttackRow, attack_grids, omission_rows, pooled_attacks, pooled_utility
+from .pooled_rows import AttackRow, attack_grids, omission_rows, pooled_attacks, pooled_utility, primary_results
 from .printed import (
     ANSWERS,
     VERDICTS,
@@ -74,7 +75,7 @@ def by_defense(folder: RunFolder) -> list[DefenseSection]:
 def _claims(folder: RunFolder, defense: str) -> Table:
     return tabulate(
         "Claims",
-        [row for row in claim_rows(folder) if row.defense == defense and row.stated],
+        [row for row in stated_rows(folder) if row.defense == defense],
         {
             "federation": lambda row: row.federation,
             "claim": lambda row: row.claim_text,
@@ -93,10 +94,10 @@ def _attacks(folder: RunFolder, defense: str) -> Table:
         primary_results(folder).get(defense, []),
         {
             "federation": lambda one: one.federation,
-            "attack": lambda one: one.line.name,
-            "adversary": lambda one: observer_words(one.line.observer),
-            "result": lambda one: value_words(one.cell),
-            "covered by a claim": lambda one: _scope(folder, one.cell),
+            "attack": lambda one: one.name,
+            "adversary": lambda one: observer_words(one.observer),
+            "result": value_words,
+            "covered by a claim": partial(_scope, folder),
         },
         about=3,
     )

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from ...audit.claim import Claim
 from ...audit.wording import nearest, plain
 from ...suites.results.outcome import WEAK
-from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim
+from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim, stated_rows
 from ..reading.run_folder import RunFolder
 from . import numerals, summary
 from .answers import headline, weakness
 from .covered import short_words, successes
-from .pooled_rows import AttackRow, UtilityRow, attack_grids, pooled_attacks, pooled_utility
+from .pooled_rows import AttackRow, UtilityRow, pooled_attacks, pooled_utility
 from .printed import (
     OF_NO_USE,
     VERDICTS,
@@ -89,8 +89,7 @@ def _claims(folder: RunFolder, names: Mapping[str, str]) -> Cells:
         (names.get(row.federation, row.federation), defense_words(row.defense, row.control), row.claim_text): _found(
             row
         )
-        for row in one_row_per_claim(claim_rows(folder))
-        if row.stated
+        for row in one_row_per_claim(stated_rows(folder))
     }
 
 
@@ -108,15 +107,13 @@ def _found(row: ClaimRow) -> str:
 def _attacks(folder: RunFolder, names: Mapping[str, str]) -> Cells:
     return {
         (
-            names.get(grid.federation, grid.federation),
-            defense_words(cell.defense, cell.control),
-            f"{line.name}: {line.words}",
-            observer_words(line.observer),
-        ): attack_words(cell)
-        for grid in attack_grids(pooled_attacks(folder))
-        for line in grid.primary
-        for cell in line.cells
-        if cell and cell.pooled
+            names.get(row.federation, row.federation),
+            defense_words(row.defense, row.control),
+            f"{row.name}: {row.words}",
+            observer_words(row.observer),
+        ): attack_words(row)
+        for row in pooled_attacks(folder)
+        if row.primary
     }
 
 
@@ -253,10 +250,10 @@ def _columns(table: Table) -> list[Column]:
 
 
 _CLAIM_COLUMNS: dict[str, tuple[str, Callable[[ClaimRow], str]]] = {
-    "epsilon": ("claimed ε", lambda row: plain(row.stated.claim.epsilon) if row.stated else numerals.NOTHING),
-    "delta": ("δ", lambda row: plain(row.stated.claim.delta) if row.stated else numerals.NOTHING),
-    "unit": ("unit", lambda row: row.stated.claim.unit.value if row.stated else numerals.NOTHING),
-    "observer": ("adversary", lambda row: str(row.stated.claim.observer) if row.stated else numerals.NOTHING),
+    "epsilon": ("claimed ε", lambda row: plain(row.claim.epsilon)),
+    "delta": ("δ", lambda row: plain(row.claim.delta)),
+    "unit": ("unit", lambda row: row.claim.unit.value),
+    "observer": ("adversary", lambda row: str(row.claim.observer)),
     "verdict": ("verdict", lambda row: VERDICTS.get(row.verdict, row.verdict)),
     "epsilon_low": ("measured ε ≥", lambda row: numerals.epsilon(row.epsilon_low)),
     "detectable": ("min. detectable ε", lambda row: numerals.epsilon(row.detectable)),

@@ -9,7 +9,7 @@ from ...audit.claim import NOT_PROVABLE, PROVABLE, Claim
 from ...audit.posterior import group_privacy, posterior_bounds, right_guesses
 from ...audit.wording import at_least, at_most, counted, plain
 from ...suites.results.claims_file import StatedClaim
-from ..reading.claims import ClaimRow, claim_rows, left_unprotected, same_subject
+from ..reading.claims import ClaimRow, left_unprotected, same_subject, stated_rows
 from ..reading.pooling import Pooled
 from ..reading.run_folder import RunFolder
 from . import numerals
@@ -120,8 +120,8 @@ def coverage_table(rows: Sequence[ClaimRow]) -> Table:
 def coverage_lines(folder: RunFolder) -> list[str]:
     """Return one line for each statement of what the checks of claims did not look at, with the claims' defenses."""
     found: dict[str, list[str]] = {}
-    for row in claim_rows(folder):
-        if row.stated and (words := _words(row)):
+    for row in stated_rows(folder):
+        if words := _words(row):
             found.setdefault(words, []).append(row.defense)
     return [f"checks {', '.join(dict.fromkeys(labels))}: {words}" for words, labels in found.items()]
 
@@ -145,7 +145,7 @@ def paper_table(rows: Sequence[ClaimRow]) -> Table:
         {
             "defense": lambda row: row.defense,
             "claim": lambda row: row.claim_text,
-            Right("published ε"): lambda row: numerals.significant(row.stated.claim.epsilon if row.stated else None),
+            Right("published ε"): lambda row: numerals.significant(row.claim.epsilon),
             Right("provable ε"): _provable,
             Right("measured ε ≥"): lambda row: numerals.optional(row.epsilon_low, at_least),
             "verdict": lambda row: VERDICTS.get(row.verdict, row.verdict),
@@ -158,8 +158,7 @@ def paper_table(rows: Sequence[ClaimRow]) -> Table:
 
 
 def _provable(row: ClaimRow) -> str:
-    parameters = row.stated.claim.parameters if row.stated else {}
-    value, words = parameters.get(PROVABLE), str(parameters.get(NOT_PROVABLE, ""))
+    value, words = row.claim.parameters.get(PROVABLE), str(row.claim.parameters.get(NOT_PROVABLE, ""))
     return words.partition(":")[0] or numerals.significant(float(value) if isinstance(value, int | float) else None)
 
 

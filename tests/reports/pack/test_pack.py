@@ -12,7 +12,6 @@ from fedassay.reports.pack.crosswalk import EDPB, ISO, NIST, bound_phrase, cross
 from fedassay.reports.pack.document import EMPTY, Heading, Points, Signature, markdown_of, pdf_of
 from fedassay.reports.pack.statement import (
     LIMITS,
-    answered,
     maximum_risk,
     residual_risks,
     statement,
@@ -21,7 +20,7 @@ from fedassay.reports.pack.statement import (
 from fedassay.reports.reading.claims import claim_rows, left_unprotected, one_row_per_claim
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.tables import numerals
-from fedassay.reports.tables.answers import allowed_of_thousand
+from fedassay.reports.tables.answers import allowed_of_thousand, answers
 from fedassay.reports.tables.pooled_rows import omission_rows
 from fedassay.reports.tables.table import Table
 
@@ -107,7 +106,7 @@ def test_each_risk_that_is_left_is_named(quick_folder, run_maker, make_claim):
     run_maker.verdict_row(claim, defense="dp", attack="canary", verdict="REFUTED", value=9.0)
     run_maker.gate = {"verdict_line": "FAIL", "exit_code": 10}
     folder = run_maker.write()
-    assert residual_risks(folder, answered(folder))[0] == "dp: violated."
+    assert residual_risks(folder, answers(folder))[0] == "dp: violated."
     assert "dp: violated." in next(block.items for block in statement(folder) if isinstance(block, Points))
 
 
@@ -182,13 +181,13 @@ def test_federations_and_claims_of_one_defense_are_told_apart(run_maker, make_cl
     run_maker.verdict_row(other, defense="dp", federation="B", attack="canary", verdict="UNDERPOWERED", value=1.0)
     run_maker.gate = {"verdict_line": "FAIL", "exit_code": 10}
     folder = run_maker.write()
-    said = residual_risks(folder, answered(folder))
+    said = residual_risks(folder, answers(folder))
     assert "A/dp: violated." in said
     assert [line for line in said if "not decided" in line] == [
-        f"B/dp ({row.claim_text}): not decided." for row, _ in answered(folder) if row.stated.claim.unit is Unit.SAMPLE
+        f"B/dp ({one.row.claim_text}): not decided." for one in answers(folder) if one.row.claim.unit is Unit.SAMPLE
     ]
     assert not any("no violation" in line for line in said)
-    assert {row[0] for row in maximum_risk([row for row, _ in answered(folder)]).rows} == {"A/dp", "B/dp"}
+    assert {row[0] for row in maximum_risk([one.row for one in answers(folder)]).rows} == {"A/dp", "B/dp"}
 
 
 @pytest.mark.simulations
@@ -250,7 +249,7 @@ def test_a_refuted_claim_is_never_printed_without_its_verdict_and_gives_no_bound
     )
     assert point_of(folder, ISO, "7.3.2") == f"maximum: {no_bound}"
     assert point_of(folder, EDPB, "resistance") == no_bound
-    ((_, text, found, _, _, verdict),) = maximum_risk([row for row, _ in answered(folder)]).rows
+    ((_, text, found, _, _, verdict),) = maximum_risk([one.row for one in answers(folder)]).rows
     assert (found, verdict) == (f"no bound (claimed: {most})", "REFUTED")
     for framework, word in ((NIST, "privacy parameters"), (ISO, "7.3.4"), (EDPB, "choices in training")):
         assert point_of(folder, framework, word) == f"dp: {text} (verdict: REFUTED)"
@@ -271,11 +270,11 @@ def test_what_attacks_showed_to_adversaries_without_a_claim_is_a_residual_risk(r
             run_maker.row(**one, cell_id=f"i_{defense}", metric="psnr", value=value)
         run_maker.row(**common, attack="idlg", metric="label_accuracy", value=1.0)
     folder = run_maker.write()
-    said = [line for line in residual_risks(folder, answered(folder)) if "reached" in line]
+    said = [line for line in residual_risks(folder, answers(folder)) if "reached" in line]
     # Adversaries who receive uploads are covered by the claim of the other defense, but it is stated elsewhere.
     assert said[1:] == [
-        "local: no claim is stated on federation one; attacks of this run reached: idlg label accuracy 1.000; "
-        "inversion 0 of 3 images reconstructed with a PSNR of 20 dB or more."
+        "local: on one, for which no claim is stated, attacks of this run reached: idlg on one label accuracy 1.000; "
+        "inversion on one 0 of 3 images reconstructed with a PSNR of 20 dB or more."
     ]
     assert said[0].startswith("dp: against adversaries that no claim of it covers")
     assert "inversion on one 2 of 3 images reconstructed" in said[0]
@@ -293,7 +292,7 @@ def test_claims_without_an_audit_are_not_measured(run_maker, make_claim, add_mem
     assert point_of(folder, ISO, "8.2.3") == EMPTY
     assert point_of(folder, NIST, "algorithms") == EMPTY
     assert "if the claim holds (verdict: NOT TESTED), an attacker who" in point_of(folder, ISO, "7.3.2")
-    (cells,) = maximum_risk([row for row, _ in answered(folder)]).rows
+    (cells,) = maximum_risk([one.row for one in answers(folder)]).rows
     assert cells[3:] == (EMPTY, EMPTY, "NOT TESTED")
     add_membership(run_maker, "dp")
     other = run_maker.sign("other", make_claim())
@@ -304,7 +303,7 @@ def test_claims_without_an_audit_are_not_measured(run_maker, make_claim, add_mem
         "membership: loss: 0.500 under dp (OUT OF SCOPE) (AUC); labels: not measured; reconstruction: not measured; "
         "audits of claims: dp: NOT TESTED; other: FAILED"
     )
-    text = markdown_of([*crosswalk(folder), maximum_risk([row for row, _ in answered(folder)])])
+    text = markdown_of([*crosswalk(folder), maximum_risk([one.row for one in answers(folder)])])
     assert "AUDITED" not in text
 
 
@@ -321,8 +320,8 @@ def test_a_replace_one_claim_bounds_guesses_of_content_and_not_of_participation(
     run_maker, make_claim, adjacency, unit, start
 ):
     claim = run_maker.sign("dp", make_claim(unit=unit, adjacency=adjacency))
-    ((row, _),) = answered(run_maker.write())
-    said = bound_phrase(row, claim)
+    (answer,) = answers(run_maker.write())
+    said = bound_phrase(answer.row)
     assert start in said
     assert f"at most {allowed_of_thousand(claim):,} of 1,000" in said
     assert ("took part" in said) == (adjacency is not Adjacency.REPLACE_ONE)
@@ -336,7 +335,7 @@ def test_an_unfinished_run_is_not_signed_and_its_open_cells_are_counted(run_make
     blocks = statement(unfinished)
     assert not any(isinstance(block, Signature) for block in blocks)
     assert blocks[-1] == "Not to be signed: the run is unfinished."
-    assert "3 of 4 planned cells have no result." in residual_risks(unfinished, answered(unfinished))
+    assert "3 of 4 planned cells have no result." in residual_risks(unfinished, answers(unfinished))
     assert "started 2026-01-05T09:14:02Z, not finished (1 of 4 cells); by whom: not to be signed" in point_of(
         unfinished, EDPB, "by whom"
     )
@@ -345,5 +344,5 @@ def test_an_unfinished_run_is_not_signed_and_its_open_cells_are_counted(run_make
     run_maker.gate = {"verdict_line": "PASS", "exit_code": 0}
     finished = run_maker.write()
     assert sum(isinstance(block, Signature) for block in statement(finished)) == 3
-    assert not any("planned cells" in line for line in residual_risks(finished, answered(finished)))
+    assert not any("planned cells" in line for line in residual_risks(finished, answers(finished)))
     assert "2026-01-05T09:14:50Z; by whom: to be signed" in point_of(finished, EDPB, "by whom")

@@ -118,7 +118,7 @@ def test_a_cell_that_failed_is_missing_from_every_metric_of_its_attack(run_maker
     run_maker.row(seed=0, metric="balanced_accuracy", value=0.7)
     run_maker.row(seed=1, metric="none", status="failed", reason="diverged")
     (grid,) = attack_grids(pooled_attacks(run_maker.write()))
-    assert [(line.metric, line.cells[0].missing, line.cells[0].status) for line in grid.lines] == [
+    assert [(line.first.metric, line.cells[0].missing, line.cells[0].status) for line in grid.lines] == [
         ("auc", 1, "failed"),
         ("balanced_accuracy", 1, "failed"),
     ]
@@ -130,7 +130,7 @@ def test_a_grid_cell_without_a_value_keeps_the_row_that_states_why(run_maker):
     run_maker.row(defense="dp_sgd", attack="alignment", value=0.6)
     (grid,) = attack_grids(pooled_attacks(run_maker.write()))
     assert grid.defenses == ("none", "dp_fedavg", "dp_sgd")
-    loss = next(line for line in grid.lines if line.attack == "loss")
+    loss = next(line for line in grid.lines if line.first.attack == "loss")
     assert [cell and cell.status for cell in loss.cells] == ["", "skipped", None]
 
 

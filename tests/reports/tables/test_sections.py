@@ -9,7 +9,7 @@ from fedassay.reports.reading.claims import claim_rows
 from fedassay.reports.tables import numerals
 from fedassay.reports.tables.answers import answers
 from fedassay.reports.tables.covered import covered_table
-from fedassay.reports.tables.pooled_rows import attack_grids, pooled_attacks
+from fedassay.reports.tables.pooled_rows import pooled_attacks
 from fedassay.reports.tables.sections import by_defense
 from fedassay.reports.tables.several_runs import by_run
 from fedassay.reports.tables.stated import trust_table
@@ -31,13 +31,7 @@ def test_each_defense_has_its_claims_attacks_and_utility(quick_folder):
         claims = [row for row in claim_rows(quick_folder) if row.defense == one.defense and row.stated]
         assert [row[1] for row in shown.get("Claims", ())] == [row.claim_text for row in claims]
         assert [row[3] for row in shown.get("Claims", ())] == [numerals.lower_bound(row.epsilon_low) for row in claims]
-        results = [
-            cell
-            for grid in attack_grids(pooled_attacks(quick_folder))
-            for line in grid.primary
-            for cell in line.cells
-            if cell and cell.defense == one.defense and cell.pooled
-        ]
+        results = [row for row in pooled_attacks(quick_folder) if row.defense == one.defense and row.primary]
         assert len(shown.get("Attacks", ())) == len(results)
         assert [row[1] for row in shown["Utility"]] == ["accuracy (↑ better)"]
 
