@@ -1,100 +1,21 @@
-"""Turn the vertical federations and the transfers of a suite into tasks, plans and calibrated defenses."""
+"""Turn the vertical federations and the transfers of a suite into tasks and plans."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain
-from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ...attacks.attack import Attack, AttackPart
 from ...attacks.transfer.shadow_students import ShadowTeachers, shadow_teachers
-from ...attacks.transfer.vote_attack import VoteAttack
-from ...attacks.vertical.attack import VerticalAttack
-from ...audit.parts import name_and_options
-from ...defenses.defense import DefensePart
-from ...defenses.transfer.defense import PreparedTransfer, TransferDefense
-from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from ...fl.data.datasets import load_dataset
-from ...fl.data.files.lookup import names_a_file
 from ...fl.partitions import partition_from
 from ...fl.streams import Streams
 from ...fl.task import build_task
 from ...fl.transfer.engine import teacher_logits
-from ...fl.transfer.protection import TransferProtection
 from ...fl.transfer.task import TrainingRule, TransferPlan, TransferTask, transfer_task
-from ...fl.vertical.protection import VerticalLaw, VerticalPlan, VerticalProtection
+from ...fl.vertical.protection import VerticalPlan
 from ...fl.vertical.task import VerticalTask, build_vertical_task
 from .catalogue import outside_versions
-from .resolve import AttackEntry, DefenseEntry, Prepares, ResolvedSuite, calibrated_for, set_up
-from .source import ConfigError
 from .tables.other_federations import TrainingSpec, TransferSpec, VerticalSpec
-from .tables.suite import PlanChange
-
-
-class OtherKind(ABC):
-    """A kind of federations that are none of clients: which parts run on them, and how a defense is calibrated.
-
-    ``table``: of the suite file. ``defense``, ``attacks``: the base classes of its parts. ``returns``: what a defense
-    of this kind prepares.
-    """
-
-    table: ClassVar[str]
-    defense: ClassVar[type[DefensePart]]
-    attacks: ClassVar[tuple[type[AttackPart], ...]]
-    returns: ClassVar[Prepares]
-
-    @abstractmethod
-    def plan(self, spec: Any, seed: int) -> Any:
-        """Return the public plan of a federation. Raises ValueError if it cannot be set up."""
-
-    @abstractmethod
-    def check(self, suite: ResolvedSuite, federation: str, plan: Any) -> None:
-        """Raise ConfigError for settings of a federation, or of attacks on it, that its plan does not fit."""
-
-    def prepare(self, suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: int) -> tuple[Any, Any]:
-        """Return a federation's plan, and a defense calibrated for it.
-
-        Raises:
-            ConfigError: if the federation cannot be set up, its plan breaks an assumption of the defense, or the
-                defense returns no valid claims.
-        """
-        spec = getattr(suite.spec, self.table)[federation]
-        plan = set_up(suite, self.table, federation, lambda: self.plan(spec, seed))
-        self.check(suite, federation, plan)
-        return plan, calibrated_for(suite, entry, federation, plan, self.returns)
-
-    def defenses_on(self, suite: ResolvedSuite, federation: str) -> list[DefenseEntry]:
-        """Return the defenses that run on a federation: those whose settings name it; if there are none, those whose
-        settings name no federation.
-        """
-        entries = [entry for entry in suite.defenses if isinstance(entry.part.instance, self.defense)]
-        for entry in entries:
-            _check_settings(suite, entry)
-        chosen = [entry for entry in entries if entry.federation == federation]
-        return chosen or [entry for entry in entries if entry.federation is None]
-
-    def attacks_on(self, suite: ResolvedSuite, federation: str) -> list[AttackEntry]:
-        """Return the attacks that run on a federation, in the order of their base classes."""
-        found = [entry for entry in suite.attacks if federation in entry.federations]
-        return [entry for base in self.attacks for entry in found if isinstance(entry.part.instance, base)]
-
-
-def _check_settings(suite: ResolvedSuite, entry: DefenseEntry) -> None:
-    """Raise ConfigError for settings that only federations of clients have."""
-    given = {"plan": entry.change != PlanChange(), "replicas": entry.replicas is not None}
-    for key in [key for key, is_given in given.items() if is_given]:
-        place = suite.source.where(("defenses", entry.label, key))
-        raise ConfigError(
-            f"{place}: defenses.{entry.label}.{key} changes federations of clients, and this defense runs on another "
-            "kind, whose own table holds such settings"
-        )
-
-
-_LEAST_PEOPLE = 4
-"""Of a federation whose labels are guessed in one run: at least two guesses are planned."""
 
 
 def vertical_task_of(spec: VerticalSpec, seed: int) -> VerticalTask:
@@ -143,47 +64,6 @@ def small_plan(plan: VerticalPlan, people: int, batch: int) -> VerticalPlan:
     if plan.people % plan.batch and not fewer % each:
         fewer, each = (fewer - each // 2, each) if fewer > each else (fewer, fewer // 2 + 1)
     return replace(plan, people=fewer, batch=each)
-
-
-class VerticalKind(OtherKind):
-    """Vertical federations: parties with different columns of the same people."""
-
-    table = "vertical"
-    defense = VerticalDefense
-    attacks = (VerticalAttack,)
-    returns = Prepares(
-        prepared=VerticalPrepared, protection=VerticalProtection, mappings={"laws": VerticalLaw, "spending": Callable}
-    )
-
-    def plan(self, spec: VerticalSpec, seed: int) -> VerticalPlan:
-        _check_label(spec)
-        return vertical_plan_of(spec, vertical_task_of(spec, seed))
-
-    def check(self, suite: ResolvedSuite, federation: str, plan: VerticalPlan) -> None:
-        spec = suite.spec.vertical[federation]
-        prior = spec.audit.prior if spec.audit else None
-        wrong: dict[tuple[str, ...], str] = {}
-        if spec.known >= plan.people:
-            wrong["known",] = f"known must be below people = {plan.people}, got {spec.known}"
-        if spec.audit and spec.audit.design != "independent" and plan.people < _LEAST_PEOPLE:
-            wrong["people",] = (
-                f"people must be >= {_LEAST_PEOPLE} for design = {spec.audit.design!r}, which guesses about one half "
-                f"of them from the other, got {plan.people}"
-            )
-        if prior is not None and len(prior) != plan.network.classes:
-            classes = plan.network.classes
-            wrong["audit", "prior"] = f"prior must have one probability per label, {classes}, got {len(prior)}"
-        for key, words in wrong.items():
-            raise ConfigError(f"{suite.source.where(('vertical', federation, *key))}: {words}")
-
-
-def _check_label(spec: VerticalSpec) -> None:
-    """Raise ValueError if the column of a file's labels is listed among the columns of a party."""
-    name, options = name_and_options("dataset", spec.dataset)
-    listed = () if isinstance(spec.columns, int) else chain(*spec.columns)
-    label = options.get("label", "label")
-    if names_a_file(name) and label in listed:
-        raise ValueError(f"columns must not list {label!r}, which is the label: the active party holds it")
 
 
 _Key = tuple[str, int, str, str, str]
@@ -258,24 +138,3 @@ def transfer_plan_of(spec: TransferSpec, task: TransferTask) -> TransferPlan:
 
 def _rule(spec: TrainingSpec) -> TrainingRule:
     return TrainingRule(**spec.model_dump())
-
-
-class TransferKind(OtherKind):
-    """Transfers by answers, with attacks on votes, and membership attacks on shadow students."""
-
-    table = "transfer"
-    defense = TransferDefense
-    attacks = (VoteAttack, Attack)
-    returns = Prepares(prepared=PreparedTransfer, protection=TransferProtection)
-
-    def plan(self, spec: TransferSpec, seed: int) -> TransferPlan:
-        return transfer_plan_of(spec, transfer_task_of(spec, seed))
-
-    def check(self, suite: ResolvedSuite, federation: str, plan: TransferPlan) -> None:
-        for attack in self.attacks_on(suite, federation):
-            teacher = getattr(attack.part.instance, "teacher", 0)
-            if isinstance(attack.part.instance, VoteAttack) and teacher >= plan.teachers:
-                place = suite.source.where(("attacks", attack.label, "teacher"))
-                raise ConfigError(
-                    f"{place}: attack {attack.label}: teacher must be below teachers = {plan.teachers}, got {teacher}"
-                )

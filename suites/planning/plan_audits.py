@@ -18,12 +18,12 @@ from ..audits.audit_method import (
     chosen_method,
 )
 from ..audits.case import Case
-from ..config.resolve import DefenseEntry, ResolvedSuite, audited, task_of
+from ..config.resolve import DefenseEntry, audited, task_of
 from ..config.source import ConfigError
 from ..config.tables.suite import AuditSpec
 from ..results.cell import Cell
 from ..results.claims_file import PlannedClaim
-from .plan_cells import ClientCells, PreparedDefenses, change_of
+from .plan_cells import ClientKind, change_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +44,12 @@ class AuditPlanner:
     results of the suite's membership attacks on shadow federations.
     """
 
-    suite: ResolvedSuite
-    defenses: PreparedDefenses
-    cells: ClientCells
+    clients: ClientKind
 
     def plan(self, shadows: tuple[ShadowJob, ...]) -> tuple[PlannedAudit, ...]:
         """Plan all audits. They share alpha equally, and two audits of one claim count as separate tests."""
-        claims = self.defenses.stated()
-        entries = {entry.label: entry for entry in self.suite.defenses}
+        claims = self.clients.stated()
+        entries = {entry.label: entry for entry in self.clients.suite.defenses}
         chosen = self._chosen(claims, entries)
         attacked = [
             (item, method, found)
@@ -61,7 +59,7 @@ class AuditPlanner:
         ]
         # A claim out of scope is not tested, and takes no share of alpha from the others.
         tested = sum(not one.out_of_scope for one in chosen) + len(attacked)
-        alpha = self.suite.spec.alpha_of_kind / max(1, tested)
+        alpha = self.clients.suite.spec.alpha_of_kind / max(1, tested)
         enough = (replace(one, audit=one.method.enough(one.claim, one.audit, alpha)) for one in chosen)
         own = [self._by_runs(one, alpha) for one in enough]
         by_attacks = [
@@ -71,7 +69,7 @@ class AuditPlanner:
 
     def _chosen(self, claims: list[PlannedClaim], entries: dict[str, DefenseEntry]) -> list[_Chosen]:
         """Choose a method for each claim about the federation that the audit table, or the defense, names."""
-        if (audit := self.suite.spec.audit) is None:
+        if (audit := self.clients.suite.spec.audit) is None:
             return []
         # Each defense may name a federation and a number of replicas of its own.
         specs = {label: _audit_of(entry, audit) for label, entry in entries.items()}
@@ -84,8 +82,8 @@ class AuditPlanner:
     def _choose(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec) -> _Chosen:
         seeds = tuple(
             seed
-            for seed in self.defenses.seeds(entry)
-            if claim.claim_id in {other.claim_id for other in self.defenses.of(entry, audit.federation, seed).claims}
+            for seed in self.clients.seeds(entry)
+            if claim.claim_id in {other.claim_id for other in self.clients.of(entry, audit.federation, seed).claims}
         )
         # One method audits all seeds of a claim: that of the first seed that states it.
         try:
@@ -97,12 +95,12 @@ class AuditPlanner:
         return one if reason else replace(one, out_of_scope=method.unfit(self._block(one, seeds[0])))
 
     def _request(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec, seed: int) -> Case:
-        spec = self.suite.spec.federations[audit.federation]
+        spec = self.clients.suite.spec.federations[audit.federation]
         return Case(
             federation=spec,
             change=change_of(entry, spec),
             audit=audit,
-            protection=self.defenses.of(entry, audit.federation, seed).protection,
+            protection=self.clients.of(entry, audit.federation, seed).protection,
             claim=claim,
             seed=seed,
             defense=entry.defense,
@@ -111,8 +109,8 @@ class AuditPlanner:
     def _by_runs(self, one: _Chosen, alpha: float) -> PlannedAudit:
         looks = _looks(one, alpha)
         blocks = () if one.out_of_scope else tuple(self._blocks(one, looks))
-        spec = self.suite.spec.federations[one.audit.federation]
-        cell = self.cells.cell(
+        spec = self.clients.suite.spec.federations[one.audit.federation]
+        cell = self.clients.cell(
             one.entry,
             one.audit.federation,
             None,
@@ -152,11 +150,11 @@ class AuditPlanner:
         """The runs of one seed, without their number."""
         request = self._request(one.entry, one.claim, one.audit, seed)
         own = {field.name: getattr(request, field.name) for field in fields(request)}
-        own |= {"inert": one.method.inert(one.audit), "device": self.suite.spec.device}
+        own |= {"inert": one.method.inert(one.audit), "device": self.clients.suite.spec.device}
         return BlockJob(**own, method=one.method, replicas=0, runs=0, cell=self._block_cell(one, seed, 0, 0))
 
     def _block_cell(self, one: _Chosen, seed: int, replicas: int, stage: int) -> Cell:
-        return self.cells.cell(
+        return self.clients.cell(
             one.entry,
             one.audit.federation,
             seed,
@@ -168,13 +166,13 @@ class AuditPlanner:
             claim_id=one.claim.claim_id,
             # Without looks there is one stage, whose blocks keep the identity of those that were stored before.
             configuration=[one.audit.model_dump(mode="json"), replicas, *([stage] if stage else [])],
-            measured_on=audited(self.suite.spec.federations[one.audit.federation], one.audit),
+            measured_on=audited(self.clients.suite.spec.federations[one.audit.federation], one.audit),
         )
 
     def _by_attacks(
         self, entry: DefenseEntry, item: PlannedClaim, method: AttackMethod, found: AttackedFederation, alpha: float
     ) -> PlannedAudit:
-        cell = self.cells.cell(
+        cell = self.clients.cell(
             entry,
             item.federation,
             found.seed,

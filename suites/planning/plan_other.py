@@ -4,31 +4,42 @@ An estimate of memory counts the arrays that a run certainly holds at once, as 3
 rather than too high. What exceeds the memory of this machine would end without a message, after everything before it.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar
 
-from ...audit.claim import Claim
+from ...attacks.attack import Attack
+from ...attacks.transfer.vote_attack import VoteAttack
+from ...attacks.vertical.attack import VerticalAttack
 from ...audit.observer import ACTIVE_PARTY, PASSIVE_PARTY, Observer
-from ...audit.parts import label
-from ...defenses.defense import variant_of
-from ...fl.plan import marks
+from ...audit.parts import label, name_and_options
+from ...defenses.transfer.defense import PreparedTransfer, TransferDefense
+from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
+from ...fl.data.files.lookup import names_a_file
+from ...fl.transfer.protection import TransferProtection
 from ...fl.transfer.task import TransferPlan
-from ...fl.vertical.protection import VerticalPlan
+from ...fl.vertical.protection import VerticalLaw, VerticalPlan, VerticalProtection
 from ..attacking.other_jobs import OtherAuditJob, OtherTrialJob
-from ..config.other_federations import OtherKind, TransferKind, VerticalKind, small_plan
-from ..config.resolve import DefenseEntry, ResolvedSuite, identity
+from ..config.other_federations import (
+    small_plan,
+    transfer_plan_of,
+    transfer_task_of,
+    vertical_plan_of,
+    vertical_task_of,
+)
+from ..config.resolve import DefenseEntry, Prepares, ResolvedSuite, calibrated_for, set_up
 from ..config.source import ConfigError, Source
 from ..config.tables.other_federations import TransferSpec, VerticalSpec
-from ..results.cell import Cell
+from ..config.tables.suite import PlanChange
 from ..results.claims_file import PlannedClaim
 from ..results.environment import hardware
 from ..transfer import TransferAuditJob, TransferTrialJob
 from ..vertical.audit import VerticalAuditJob
 from ..vertical.runs import BLOCK
 from ..vertical.trial import VerticalTrialJob
-from .plan_cells import CellMaker, outside_facts, part_facts
+from .plan_cells import FederationKind, outside_facts
 
 _COPIES = 2
 """Of parameters that are trained: they and their gradients."""
@@ -141,191 +152,197 @@ def of_transfer(spec: TransferSpec, plan: TransferPlan, shadows: int) -> list[He
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class OtherWork:
-    """All work on a suite's federations of one kind, and the claims that are stated about them."""
+class OtherKind(FederationKind):
+    """A kind of federations that are none of clients, and all work on them.
 
-    trials: tuple[OtherTrialJob, ...]
-    audits: tuple[OtherAuditJob, ...]
-    claims: tuple[PlannedClaim, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OtherCells(CellMaker):
-    """The cells of federations of one kind; ``models``: the name of each federation's model."""
-
-    table: str
-    models: dict[str, str]
-
-    def cell(
-        self, entry: DefenseEntry, federation: str, seed: int | None, *, configuration: Any = None, **facts: Any
-    ) -> Cell:
-        spec = getattr(self.suite.spec, self.table)[federation]
-        data = label("dataset", spec.dataset)
-        cell_id = identity(
-            names=[federation, entry.label],
-            data=self.suite.digests[data],
-            defense=part_facts(entry),
-            seed=seed,
-            configuration=configuration,
-            executor="sequential",
-            **{self.table: spec.model_dump(mode="json")},
-            **outside_facts(spec),
-            **facts,
-        )
-        shared = self.shared(entry, federation, seed, dataset=data, model=self.models[federation])
-        return Cell(cell_id=cell_id, facts=shared | facts)
-
-
-class OtherPlanner(ABC):
-    """Plans the work on one suite's federations of one kind.
-
-    ``kind``: its tables and parts. ``trial_job``, ``audit_job``: the classes of its jobs. ``audit_name``: of its audit
-    in result rows.
+    ``returns``: what a defense of this kind prepares.
+    ``trial_job``, ``audit_job``: the classes of its jobs. ``audit_name``: of its audit in result rows.
     """
 
-    kind: ClassVar[OtherKind]
-    audit_name: ClassVar[str]
+    returns: ClassVar[Prepares]
     trial_job: ClassVar[type[OtherTrialJob]]
     audit_job: ClassVar[type[OtherAuditJob]]
+    audit_name: ClassVar[str]
 
     def __init__(self, suite: ResolvedSuite, run_id: str) -> None:
-        self.suite = suite
-        self.specs: dict[str, Any] = getattr(suite.spec, self.kind.table)
-        models = {name: self.model_words(spec) for name, spec in self.specs.items()}
-        self.cells = OtherCells(suite=suite, run_id=run_id, table=self.kind.table, models=models)
-        self._prepared: dict[tuple[str, str, int], Any] = {}
+        super().__init__(suite, run_id)
+        for entry in suite.defenses:
+            if isinstance(entry.part.instance, self.defense):
+                _check_settings(suite, entry)
 
     @abstractmethod
-    def held(self, name: str, plan: Any) -> list[HeldArrays]:
+    def plan_of(self, spec: Any, seed: int) -> Any:
+        """Return the public plan of a federation. Raises ValueError if it cannot be set up."""
+
+    @abstractmethod
+    def check(self, federation: str, plan: Any) -> None:
+        """Raise ConfigError for settings of a federation, or of attacks on it, that its plan does not fit."""
+
+    @abstractmethod
+    def held(self, federation: str, plan: Any) -> list[HeldArrays]:
         """Return the largest arrays that the work on a federation holds in memory at once, given its plan."""
 
-    @abstractmethod
-    def model_words(self, spec: Any) -> str:
-        """Return the name of a federation's model, for its result rows."""
+    def prepare(self, entry: DefenseEntry, federation: str, seed: int) -> Any:
+        spec = self.specs[federation]
+        plan = set_up(self.suite, self.table, federation, lambda: self.plan_of(spec, seed))
+        self.check(federation, plan)
+        prepared = calibrated_for(self.suite, entry, federation, plan, self.returns)
+        check_memory(self.held(federation, plan), (self.table, federation), spec, self.suite.source)
+        return prepared
 
-    def rounds(self, plan: Any) -> int:
-        """Return the number of rounds (epochs) that the claims about a plan count."""
-        return int(plan.rounds)
+    def settings(self, entry: DefenseEntry, federation: str, measured_on: Any) -> dict[str, Any]:
+        spec = self.specs[federation]
+        return {
+            "data": self.suite.digests[label("dataset", spec.dataset)],
+            "executor": "sequential",
+            self.table: spec.model_dump(mode="json"),
+            **outside_facts(spec),
+        }
 
-    def plan(self) -> OtherWork:
-        """Calibrate every defense for each federation of this kind, and plan all work.
+    def trials(self) -> list[OtherTrialJob]:
+        """Plan the training of every case, with the attacks on it."""
+        return [self._trial(*case) for case in self.cases()]
 
-        Raises:
-            ConfigError: for a federation that cannot be set up or does not fit into memory, or a defense that does
-                not fit it.
-        """
-        cases = [(entry, name) for name in self.specs for entry in self.kind.defenses_on(self.suite, name)]
-        seeds = self.suite.seeds
-        audited = [
-            (entry, name, claim)
-            for entry, name in cases
-            if self.specs[name].audit is not None
-            for claim in self._claims(entry, name)
-        ]
+    def audits(self) -> list[OtherAuditJob]:
+        """Plan the audit of every claim about a federation with an ``audit`` table."""
+        audited = [item for item in self.stated() if self.specs[item.federation].audit is not None]
         alpha = self.suite.spec.alpha_of_kind / max(1, len(audited))
-        return OtherWork(
-            trials=tuple(self._trial(entry, name, seed) for entry, name in cases for seed in seeds[: entry.seeds]),
-            audits=tuple(self._audit(*one, alpha) for one in audited),
-            claims=tuple(
-                self._stated(entry, name, claim) for entry, name in cases for claim in self._claims(entry, name)
-            ),
-        )
-
-    def _of(self, entry: DefenseEntry, name: str, seed: int) -> Any:
-        key = (entry.label, name, seed)
-        if key not in self._prepared:
-            self._prepared[key] = plan, _ = self.kind.prepare(self.suite, entry, name, seed)
-            check_memory(self.held(name, plan), (self.kind.table, name), self.specs[name], self.suite.source)
-        return self._prepared[key]
-
-    def _claims(self, entry: DefenseEntry, name: str) -> tuple[Claim, ...]:
-        # What claims depend on follows from the settings and the data set's shape, so it is that of all seeds.
-        return tuple(self._of(entry, name, self.suite.seeds[0])[1].claims)
-
-    def _stated(self, entry: DefenseEntry, name: str, claim: Claim) -> PlannedClaim:
-        plan, prepared = self._of(entry, name, self.suite.seeds[0])
-        return PlannedClaim(
-            defense=entry.label,
-            federation=name,
-            control=entry.part.instance.control,
-            claim=claim,
-            variant=variant_of(entry.part.instance),
-            marks=marks(self.rounds(plan)),
-            spending=prepared.spending.get(claim.claim_id),
-        )
+        return [self._audit(item, alpha) for item in audited]
 
     def _trial(self, entry: DefenseEntry, name: str, seed: int) -> OtherTrialJob:
-        _, prepared = self._of(entry, name, seed)
         return self.trial_job(
             federation=self.specs[name],
-            prepared=prepared,
+            prepared=self.of(entry, name, seed),
             seed=seed,
-            training=self.cells.training(entry, name, seed),
-            attacks=tuple(self.cells.attack(entry, name, seed, one) for one in self.kind.attacks_on(self.suite, name)),
+            training=self.training(entry, name, seed),
+            attacks=tuple(self.attack(entry, name, seed, one) for one in self.attacks_on(name)),
         )
 
-    def _audit(self, entry: DefenseEntry, name: str, claim: Claim, alpha: float) -> OtherAuditJob:
-        cell = self.cells.cell(
+    def _audit(self, item: PlannedClaim, alpha: float) -> OtherAuditJob:
+        entry = next(entry for entry in self.suite.defenses if entry.label == item.defense)
+        cell = self.cell(
             entry,
-            name,
+            item.federation,
             None,
             role="audit",
             attack=self.audit_name,
             attack_version="1",
-            observer=str(claim.observer),
-            claim_id=claim.claim_id,
+            observer=str(item.claim.observer),
+            claim_id=item.claim.claim_id,
             configuration=[alpha, list(self.suite.seeds[:1])],
         )
         return self.audit_job(
-            federation=self.specs[name],
+            federation=self.specs[item.federation],
             defense=entry.part.instance,
-            claim=claim,
+            claim=item.claim,
             seed=self.suite.seeds[0],
             alpha=alpha,
             cell=cell,
         )
 
 
-class VerticalPlanner(OtherPlanner):
-    """Plans the work on one suite's vertical federations."""
+def _check_settings(suite: ResolvedSuite, entry: DefenseEntry) -> None:
+    """Raise ConfigError for settings that only federations of clients have."""
+    given = {"plan": entry.change != PlanChange(), "replicas": entry.replicas is not None}
+    for key in [key for key, is_given in given.items() if is_given]:
+        place = suite.source.where(("defenses", entry.label, key))
+        raise ConfigError(
+            f"{place}: defenses.{entry.label}.{key} changes federations of clients, and this defense runs on another "
+            "kind, whose own table holds such settings"
+        )
 
-    kind = VerticalKind()
-    audit_name = "vertical_runs"
+
+_LEAST_PEOPLE = 4
+"""Of a federation whose labels are guessed in one run: at least two guesses are planned."""
+
+
+class VerticalKind(OtherKind):
+    """Vertical federations: parties with different columns of the same people."""
+
+    table = "vertical"
+    defense = VerticalDefense
+    attacks = (VerticalAttack,)
+    returns = Prepares(
+        prepared=VerticalPrepared, protection=VerticalProtection, mappings={"laws": VerticalLaw, "spending": Callable}
+    )
     trial_job = VerticalTrialJob
     audit_job = VerticalAuditJob
+    audit_name = "vertical_runs"
 
-    def held(self, name: str, plan: VerticalPlan) -> list[HeldArrays]:
-        spec: VerticalSpec = self.specs[name]
+    def plan_of(self, spec: VerticalSpec, seed: int) -> VerticalPlan:
+        _check_label(spec)
+        return vertical_plan_of(spec, vertical_task_of(spec, seed))
+
+    def check(self, federation: str, plan: VerticalPlan) -> None:
+        spec: VerticalSpec = self.specs[federation]
+        prior = spec.audit.prior if spec.audit else None
+        wrong: dict[tuple[str, ...], str] = {}
+        if spec.known >= plan.people:
+            wrong["known",] = f"known must be below people = {plan.people}, got {spec.known}"
+        if spec.audit and spec.audit.design != "independent" and plan.people < _LEAST_PEOPLE:
+            wrong["people",] = (
+                f"people must be >= {_LEAST_PEOPLE} for design = {spec.audit.design!r}, which guesses about one half "
+                f"of them from the other, got {plan.people}"
+            )
+        if prior is not None and len(prior) != plan.network.classes:
+            classes = plan.network.classes
+            wrong["audit", "prior"] = f"prior must have one probability per label, {classes}, got {len(prior)}"
+        for key, words in wrong.items():
+            raise ConfigError(f"{self.suite.source.where((self.table, federation, *key))}: {words}")
+
+    def held(self, federation: str, plan: VerticalPlan) -> list[HeldArrays]:
+        spec: VerticalSpec = self.specs[federation]
         # An audit by one run keeps what a passive party receives.
         audited = {PASSIVE_PARTY} if spec.audit is not None and spec.audit.design != "independent" else set()
-        attacks = {attack.part.instance.observer for attack in self.kind.attacks_on(self.suite, name)}
+        attacks = {attack.part.instance.observer for attack in self.attacks_on(federation)}
         return of_vertical(spec, plan, audited | attacks)
 
-    def model_words(self, spec: Any) -> str:
+    def model_words(self, spec: VerticalSpec) -> str:
         if spec.summed and not spec.hidden:
             return "vertical logistic"
         sizes = "-".join(str(size) for size in spec.hidden) or "linear"
         top = "sum" if spec.summed else "-".join(str(size) for size in spec.top_hidden) or "linear"
         return f"split {sizes}/{top}"
 
-    def rounds(self, plan: VerticalPlan) -> int:
-        return plan.epochs
+    def rounds(self, federation: str) -> int:
+        return int(self.specs[federation].epochs)
 
 
-class TransferPlanner(OtherPlanner):
-    """Plans the work on one suite's transfers."""
+def _check_label(spec: VerticalSpec) -> None:
+    """Raise ValueError if the column of a file's labels is listed among the columns of a party."""
+    name, options = name_and_options("dataset", spec.dataset)
+    listed = () if isinstance(spec.columns, int) else chain(*spec.columns)
+    label = options.get("label", "label")
+    if names_a_file(name) and label in listed:
+        raise ValueError(f"columns must not list {label!r}, which is the label: the active party holds it")
 
-    kind = TransferKind()
-    audit_name = "vote_mechanism"
+
+class TransferKind(OtherKind):
+    """Transfers by answers, with attacks on votes, and membership attacks on shadow students."""
+
+    table = "transfer"
+    defense = TransferDefense
+    attacks = (VoteAttack, Attack)
+    returns = Prepares(prepared=PreparedTransfer, protection=TransferProtection)
     trial_job = TransferTrialJob
     audit_job = TransferAuditJob
+    audit_name = "vote_mechanism"
 
-    def held(self, name: str, plan: TransferPlan) -> list[HeldArrays]:
-        spec: TransferSpec = self.specs[name]
-        return of_transfer(
-            spec, plan, max((attack.shadows or 0 for attack in self.kind.attacks_on(self.suite, name)), default=0)
-        )
+    def plan_of(self, spec: TransferSpec, seed: int) -> TransferPlan:
+        return transfer_plan_of(spec, transfer_task_of(spec, seed))
 
-    def model_words(self, spec: Any) -> str:
-        return label("model", spec.model)
+    def check(self, federation: str, plan: TransferPlan) -> None:
+        for attack in self.attacks_on(federation):
+            teacher = getattr(attack.part.instance, "teacher", 0)
+            if isinstance(attack.part.instance, VoteAttack) and teacher >= plan.teachers:
+                place = self.suite.source.where(("attacks", attack.label, "teacher"))
+                raise ConfigError(
+                    f"{place}: attack {attack.label}: teacher must be below teachers = {plan.teachers}, got {teacher}"
+                )
+
+    def held(self, federation: str, plan: TransferPlan) -> list[HeldArrays]:
+        shadows = max((attack.shadows or 0 for attack in self.attacks_on(federation)), default=0)
+        return of_transfer(self.specs[federation], plan, shadows)
+
+    def rounds(self, federation: str) -> int:
+        return 1

@@ -1,6 +1,7 @@
 """List all work of a suite, and calibrate every defense before anything runs."""
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ..attacking.finished_cells import Job
@@ -9,14 +10,14 @@ from ..attacking.shadows import ShadowJob
 from ..attacking.trial import TrialJob
 from ..audits.audit_method import BlockJob, PlannedAudit
 from ..config.compatibility import check_candidates
-from ..config.resolve import DefenseEntry, ResolvedSuite, audited, check_executor, identity, task_of
+from ..config.resolve import ResolvedSuite, audited, check_executor, identity, task_of
 from ..mutation.mutants import MutantJob
 from ..results.cell import Cell
 from ..results.claims_file import PlannedClaim
 from .plan_audits import AuditPlanner, own_part, shadow_jobs
-from .plan_cells import ClientCells, PreparedDefenses, change_of, outside_facts, part_facts
+from .plan_cells import ClientKind, outside_facts, part_facts
 from .plan_mutants import mutant_versions, plan_mutants
-from .plan_other import TransferPlanner, VerticalPlanner
+from .plan_other import TransferKind, VerticalKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +63,6 @@ class _Planner:
 
     def __init__(self, suite: ResolvedSuite) -> None:
         self.suite = suite
-        self.defenses = PreparedDefenses(suite=suite)
         settings: dict[str, Any] = {
             # The margins by which a run is judged later do not change its rows.
             "suite": suite.spec.model_dump(mode="json", exclude={"gate"}),
@@ -81,25 +81,20 @@ class _Planner:
                 suite.spec.audit,
             ),
         )
-        self.cells = ClientCells(suite=suite, run_id=self.run_id)
+        self.clients = ClientKind(suite, self.run_id)
 
     def plan(self) -> RunPlan:
         self._check_federations()
-        cases = [
-            (entry, name, seed)
-            for name in self.suite.spec.federations
-            for entry in self.defenses.on(name)
-            for seed in self.defenses.seeds(entry)
-        ]
-        trials = tuple(self._trial(*one) for one in cases)
+        cases = self.clients.cases()
+        trials = tuple(self.clients.trial(*one) for one in cases)
         shadows = tuple(
             job
             for trial, one in zip(trials, cases, strict=True)
-            for job in shadow_jobs(trial, self.defenses.claims(*one))
+            for job in shadow_jobs(trial, self.clients.claims(*one))
         )
-        audits = AuditPlanner(suite=self.suite, defenses=self.defenses, cells=self.cells).plan(shadows)
+        audits = AuditPlanner(clients=self.clients).plan(shadows)
         mutants = plan_mutants(self.suite, self.run_id)
-        others = [planner(self.suite, self.run_id).plan() for planner in (VerticalPlanner, TransferPlanner)]
+        others = [kind(self.suite, self.run_id) for kind in (VerticalKind, TransferKind)]
         return RunPlan(
             run_id=self.run_id,
             settings_id=self.settings_id,
@@ -107,12 +102,14 @@ class _Planner:
             shadows=shadows,
             blocks=tuple(block for audit in audits for block in audit.blocks),
             mutants=tuple(job for job, _ in mutants),
-            others=(*(job for kind in others for job in kind.audits), *(job for kind in others for job in kind.trials)),
+            others=tuple(chain(*(kind.audits() for kind in others), *(kind.trials() for kind in others))),
             audits=audits,
-            claims=(
-                *self.defenses.stated(),
-                *(stated for kind in others for stated in kind.claims),
-                *(stated for _, both in mutants for stated in both),
+            claims=tuple(
+                chain(
+                    self.clients.stated(),
+                    *(kind.stated() for kind in others),
+                    *(both for _, both in mutants),
+                )
             ),
         )
 
@@ -133,25 +130,6 @@ class _Planner:
                 if name in entry.federations and entry.shadows is None:
                     place = self.suite.source.where(("attacks", entry.label, "count"))
                     check_candidates(entry.attack, task, seed, f"{place}: attack {entry.label} on federation {name}")
-
-    def _trial(self, entry: DefenseEntry, name: str, seed: int) -> TrialJob:
-        spec = self.suite.spec.federations[name]
-        attacks = tuple(
-            self.cells.attack(entry, name, seed, attack) for attack in self.suite.attacks if name in attack.federations
-        )
-        # With a borrowed calibration the federation is only attacked; utility is that of the one it borrows from.
-        training = None
-        if spec.calibrated_on is None:
-            training = self.cells.training(entry, name, seed)
-        return TrialJob(
-            federation=spec,
-            change=change_of(entry, spec),
-            protection=self.defenses.of(entry, name, seed).protection,
-            seed=seed,
-            training=training,
-            attacks=attacks,
-            device=self.suite.spec.device,
-        )
 
 
 def plan_run(suite: ResolvedSuite) -> RunPlan:
