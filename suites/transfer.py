@@ -35,11 +35,12 @@ from ..fl.transfer.engine import run_transfer
 from ..fl.transfer.protection import LabelLaw, counts_of, votes_of
 from ..fl.transfer.recorder import AnswerRecorder, TransferEvent
 from ..fl.transfer.task import TransferPlan, TransferTask
-from .attacking.finished_cells import AttackCell
-from .attacking.other_jobs import OtherAuditJob, OtherTrialJob
+from .attacking.finished_cells import AttackCell, Clock
+from .attacking.other_jobs import OtherAuditJob, TrainingJob
 from .attacking.shadows import rows_of_attack
 from .config.other_federations import shadow_teachers_of, teachers_of, transfer_plan_of, transfer_task_of
 from .config.tables.other_federations import TransferSpec
+from .results.cell import Cell
 from .results.record import Record
 from .results.store import Store
 from .scoring.label_rows import score_votes
@@ -67,7 +68,7 @@ class Transferred:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransferTrialJob(OtherTrialJob):
+class TransferTrialJob(TrainingJob):
     """A job that trains the teachers and students of one transfer once and runs all attacks on it."""
 
     federation: TransferSpec
@@ -81,7 +82,7 @@ class TransferTrialJob(OtherTrialJob):
             f"{counted(spec.teachers, 'teacher')}, {spec.queries} {asked}, {counted(spec.students, 'student')} a seed"
         )
 
-    def trained(self) -> Transferred:
+    def trained(self, store: Store, clock: Clock) -> Transferred:
         spec, streams, recorder = self.federation, Streams(self.seed), _Event()
         task, logits = transfer_task_of(spec, self.seed), teachers_of(spec, self.seed)
         plan = transfer_plan_of(spec, task)
@@ -94,8 +95,8 @@ class TransferTrialJob(OtherTrialJob):
             raise FloatingPointError("training diverged: a student holds NaN or infinity")
         return Transferred(task=task, plan=plan, streams=streams, logits=logits, event=recorder.event)
 
-    def utility(self, trained: Transferred) -> list[Record]:
-        return transfer_rows(self.training, trained.task, trained.event, self.prepared.claims)
+    def utility(self, cell: Cell, trained: Transferred, store: Store) -> list[Record]:
+        return transfer_rows(cell, trained.task, trained.event, self.prepared.claims)
 
     def attacked(self, item: AttackCell, trained: Transferred, store: Store) -> list[Record]:
         attack = item.entry.part.instance

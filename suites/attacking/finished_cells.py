@@ -68,14 +68,12 @@ def finish_job(
     cells: Sequence[Cell],
     store: Store,
     finished: frozenset[str],
-    train: Callable[[], _Trained],
+    train: Callable[[Clock], _Trained],
     works: Callable[[_Trained], Works],
-    *,
-    clock: Clock | None = None,
 ) -> list[str]:
     """Train once, then compute and store the rows of each cell that is not in ``finished``; nothing if all are.
 
-    The time of the training, by ``clock``, counts to the first cell.
+    The time of the training, by the clock that it gets, counts to the first cell.
 
     Returns the titles of failed cells with their reasons.
 
@@ -87,10 +85,10 @@ def finish_job(
         return []
     # One thread per process: processes of several threads each would compete for the same cores.
     torch.set_num_threads(1)
-    clock = clock or Clock()
+    clock = Clock()
     trained: _Trained | None = None
     with failures_as_rows(wanted, store, clock) as failed:
-        trained = train()
+        trained = train(clock)
     return failed if trained is None else _finish_cells(works(trained), wanted, store, clock)
 
 

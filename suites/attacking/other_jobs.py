@@ -1,4 +1,4 @@
-"""Define what the jobs on vertical federations and on transfers have in common: one training, and one claim's audit."""
+"""What jobs on federations of all kinds have in common: one training with all attacks on it, or one claim's audit."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -13,52 +13,53 @@ from ..config.tables.key_types import WithData
 from ..results.cell import Cell, verdict_rows
 from ..results.record import Record
 from ..results.store import Store
-from .finished_cells import AttackCell, Works, finish_cell, finish_job
+from .finished_cells import AttackCell, Clock, Works, finish_cell, finish_job
 
 
 @dataclass(frozen=True, kw_only=True)
-class OtherTrialJob(ABC):
-    """A job that trains one federation once and runs all attacks on it; subclasses name its kind.
+class TrainingJob(ABC):
+    """A job that trains once and runs all attacks on what was trained; subclasses name the kind of federation.
 
     Args:
-        prepared: the calibrated protection with its claims.
-        training: the cell that measures utility.
+        training: the cell that measures utility; None where none is measured.
     """
 
     federation: WithData
-    prepared: Any
     seed: int
-    training: Cell
+    training: Cell | None = None
     attacks: tuple[AttackCell, ...]
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """All units of work of this job; the first one is the training, which measures the models' utility."""
-        return (self.training, *(attack.cell for attack in self.attacks))
+        """All units of work of this job; the first one is the training, if it measures the models' utility."""
+        training = () if self.training is None else (self.training,)
+        return (*training, *(attack.cell for attack in self.attacks))
+
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """Who takes part, and how they are trained, for the text of a plan."""
 
     @abstractmethod
-    def trained(self) -> Any:
-        """Train the federation, for all attacks on it."""
+    def trained(self, store: Store, clock: Clock) -> Any:
+        """Train the federation, for all attacks on it; ``clock`` measures the training."""
 
-    @abstractmethod
-    def utility(self, trained: Any) -> list[Record]:
-        """Return the rows about how good the trained models are."""
+    def utility(self, cell: Cell, trained: Any, store: Store) -> list[Record]:
+        """Return the rows about how good the trained models are; by default none."""
+        return []
 
     @abstractmethod
     def attacked(self, item: AttackCell, trained: Any, store: Store) -> list[Record]:
         """Run one attack and return its rows."""
 
     def run(self, store: Store, finished: frozenset[str]) -> list[str]:
-        return finish_job(self.cells, store, finished, self.trained, partial(self._works, store))
+        return finish_job(self.cells, store, finished, partial(self.trained, store), partial(self.works, store))
 
-    def _works(self, store: Store, trained: Any) -> Works:
-        yield self.training, partial(self.utility, trained)
+    def works(self, store: Store, trained: Any) -> Works:
+        """Yield each cell with the function that computes its rows."""
+        if self.training is not None:
+            yield self.training, partial(self.utility, self.training, trained, store)
         yield from ((item.cell, partial(self.attacked, item, trained, store)) for item in self.attacks)
-
-    @property
-    @abstractmethod
-    def words(self) -> str:
-        """Who takes part, and how they are trained, for the text of a plan."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,6 @@
 """Train shadow federations, each on a random half of the samples, and attack the final model of each in turn."""
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,6 +11,7 @@ from ...attacks.shadow_bank import ShadowBank
 from ...attacks.shadow_models import ShadowModels
 from ...audit.claim import Claim
 from ...audit.evidence import CandidateScores, MembershipScores
+from ...audit.wording import counted
 from ...fl.engine import run_federation
 from ...fl.plan import Plan
 from ...fl.protection import Protection
@@ -20,15 +20,15 @@ from ...fl.task import Task
 from ...fl.training.local import Batch, LocalTrainer
 from ..config.resolve import executor_of, plan_of, task_of
 from ..config.tables.suite import FederationSpec, PlanChange
-from ..results.cell import Cell
 from ..results.record import Record
 from ..results.store import Store
 from ..scoring.membership_rows import groups, score_shadows
-from .finished_cells import AttackCell, Works, finish_job
+from .finished_cells import AttackCell, Clock
+from .other_jobs import TrainingJob
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShadowJob:
+class ShadowJob(TrainingJob):
     """A job that trains shadow federations on random halves of the samples and attacks each of them in turn.
 
     Args:
@@ -43,25 +43,27 @@ class ShadowJob:
     change: PlanChange
     protection: Protection
     claims: tuple[Claim, ...]
-    seed: int
     count: int
-    attacks: tuple[AttackCell, ...]
     device: str = "cpu"
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
-        """All units of work of this job, one per attack."""
-        return tuple(attack.cell for attack in self.attacks)
+    def words(self) -> str:
+        return counted(self.count, "shadow")
 
-    def run(self, store: Store, finished: frozenset[str]) -> list[str]:
-        """Train the shadow federations, run the attacks on each of them, and write the results that are not yet stored.
+    def trained(self, store: Store, clock: Clock) -> ShadowModels:
+        task = task_of(self.federation, self.seed)
+        return train_shadows(
+            task,
+            plan_of(self.federation, self.change, task),
+            self.protection,
+            Streams(self.seed),
+            count=self.count,
+            executor=executor_of(self.federation),
+            device=self.device,
+        )
 
-        Returns the titles of failed cells with their reasons.
-
-        Raises:
-            UnwritableRunFolder: the cells written before stay.
-        """
-        return finish_job(self.cells, store, finished, partial(_train, self), partial(_works, self, store))
+    def attacked(self, item: AttackCell, trained: ShadowModels, store: Store) -> list[Record]:
+        return rows_of_attack(item, self.seed, trained, store)
 
 
 _FIRST_BLOCK = 2**29
@@ -70,18 +72,6 @@ _BATCH_BYTES = 2**25
 """Largest size of the gradients of one client's lot in all federations of a batch; larger batches take four times as
 long, because of page faults.
 """
-
-
-def _train(job: ShadowJob) -> ShadowModels:
-    task = task_of(job.federation, job.seed)
-    plan = plan_of(job.federation, job.change, task)
-    executor = executor_of(job.federation)
-    streams = Streams(job.seed)
-    return train_shadows(task, plan, job.protection, streams, count=job.count, executor=executor, device=job.device)
-
-
-def _works(job: ShadowJob, store: Store, shadows: ShadowModels) -> Works:
-    return ((item.cell, partial(rows_of_attack, item, job.seed, shadows, store)) for item in job.attacks)
 
 
 def train_shadows(

@@ -15,6 +15,7 @@ from ...attacks.attack import Knowledge, Level
 from ...attacks.uploads import reduce_view
 from ...audit.evidence import CandidateScores, Exposures, LabelCounts, Reconstructions, SourceScores, TokenGuesses
 from ...audit.observer import UPLOADS
+from ...audit.wording import counted
 from ...fl.engine import ResumeState, run_federation
 from ...fl.hooks import Recorder
 from ...fl.plan import Plan
@@ -41,12 +42,13 @@ from ..scoring.membership_rows import all_scores, counted_scores, score_exposure
 from ..scoring.reconstruction_rows import score_reconstructions
 from ..scoring.utility_rows import utility_rows
 from .checkpoint import Checkpoint
-from .finished_cells import AttackCell, Clock, Works, finish_job, run_attack
+from .finished_cells import AttackCell, Clock, Works, run_attack
+from .other_jobs import TrainingJob
 from .worst_case import worst_case_hypotheses
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialJob:
+class TrialJob(TrainingJob):
     """A job that trains one federation once and runs all attacks on it.
 
     Args:
@@ -57,34 +59,31 @@ class TrialJob:
     federation: FederationSpec
     change: PlanChange
     protection: Protection
-    seed: int
-    training: Cell | None
-    attacks: tuple[AttackCell, ...]
     device: str = "cpu"
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
-        """All units of work of this job; the first one is the training, which measures the model's utility."""
-        training = () if self.training is None else (self.training,)
-        return (*training, *(attack.cell for attack in self.attacks))
+    def words(self) -> str:
+        return f"{counted(self.federation.clients, 'client')}, {counted(self.federation.rounds, 'round')}"
 
-    def run(self, store: Store, finished: frozenset[str]) -> list[str]:
-        """Train one federation, run and score the attacks on it, and write the results that are not yet stored.
+    def trained(self, store: Store, clock: Clock) -> "TrainedTrial":
+        return _train(self, clock, self._checkpoint(store))
 
-        Returns the titles of failed cells with their reasons.
+    def utility(self, cell: Cell, trained: "TrainedTrial", store: Store) -> list[Record]:
+        recorded = trained.utility, trained.numbers, trained.traffic
+        return utility_rows(cell, trained.task, trained.final[0], *recorded, store)
 
-        Raises:
-            UnwritableRunFolder: the cells written before stay.
-        """
-        checkpoint, clock = _checkpoint(self, store), Clock()
+    def attacked(self, item: AttackCell, trained: "TrainedTrial", store: Store) -> list[Record]:
+        return _attack(item, self, trained, store)
 
-        def works(trained: TrainedTrial) -> Works:
-            yield from _works(self, trained, store)
-            # Reached when the rows of all cells are stored.
-            if checkpoint is not None:
-                checkpoint.discard()
+    def works(self, store: Store, trained: "TrainedTrial") -> Works:
+        yield from super().works(store, trained)
+        # Reached when the rows of all cells are stored.
+        if (checkpoint := self._checkpoint(store)) is not None:
+            checkpoint.discard()
 
-        return finish_job(self.cells, store, finished, partial(_train, self, clock, checkpoint), works, clock=clock)
+    def _checkpoint(self, store: Store) -> Checkpoint | None:
+        """That of a trial without attacks; with attacks there is none, because it does not hold their views."""
+        return None if self.training is None or self.attacks else Checkpoint(store=store, cell_id=self.training.cell_id)
 
 
 Probe = CandidateProbe | OwnerProbe
@@ -110,11 +109,6 @@ class TrainedTrial:
     utility: UtilityRecorder
     numbers: NumbersRecorder
     traffic: TrafficRecorder
-
-
-def _checkpoint(job: TrialJob, store: Store) -> Checkpoint | None:
-    """The checkpoint of a trial without attacks; with attacks there is none, because it does not hold their views."""
-    return None if job.training is None or job.attacks else Checkpoint(store=store, cell_id=job.training.cell_id)
 
 
 def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> TrainedTrial:
@@ -206,13 +200,6 @@ def _candidates(item: AttackCell, task: Task, streams: Streams) -> Probe | Excep
         return item.entry.attack.plant(task, streams.generator("candidates"))
     except Exception as error:
         return error
-
-
-def _works(job: TrialJob, trained: TrainedTrial, store: Store) -> Works:
-    if job.training is not None:
-        recorded = trained.utility, trained.numbers, trained.traffic
-        yield job.training, partial(utility_rows, job.training, trained.task, trained.final[0], *recorded, store)
-    yield from ((item.cell, partial(_attack, item, job, trained, store)) for item in job.attacks)
 
 
 def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store) -> list[Record]:

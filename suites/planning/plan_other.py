@@ -21,7 +21,7 @@ from ...fl.data.files.lookup import names_a_file
 from ...fl.transfer.protection import TransferProtection
 from ...fl.transfer.task import TransferPlan
 from ...fl.vertical.protection import VerticalLaw, VerticalPlan, VerticalProtection
-from ..attacking.other_jobs import OtherAuditJob, OtherTrialJob
+from ..attacking.other_jobs import OtherAuditJob, TrainingJob
 from ..config.other_federations import (
     small_plan,
     transfer_plan_of,
@@ -160,7 +160,7 @@ class OtherKind(FederationKind):
     """
 
     returns: ClassVar[Prepares]
-    trial_job: ClassVar[type[OtherTrialJob]]
+    trial_job: ClassVar[type[Any]]
     audit_job: ClassVar[type[OtherAuditJob]]
     audit_name: ClassVar[str]
 
@@ -199,7 +199,7 @@ class OtherKind(FederationKind):
             **outside_facts(spec),
         }
 
-    def trials(self) -> list[OtherTrialJob]:
+    def trials(self) -> list[TrainingJob]:
         """Plan the training of every case, with the attacks on it."""
         return [self._trial(*case) for case in self.cases()]
 
@@ -209,14 +209,15 @@ class OtherKind(FederationKind):
         alpha = self.suite.spec.alpha_of_kind / max(1, len(audited))
         return [self._audit(item, alpha) for item in audited]
 
-    def _trial(self, entry: DefenseEntry, name: str, seed: int) -> OtherTrialJob:
-        return self.trial_job(
+    def _trial(self, entry: DefenseEntry, name: str, seed: int) -> TrainingJob:
+        job: TrainingJob = self.trial_job(
             federation=self.specs[name],
             prepared=self.of(entry, name, seed),
             seed=seed,
             training=self.training(entry, name, seed),
             attacks=tuple(self.attack(entry, name, seed, one) for one in self.attacks_on(name)),
         )
+        return job
 
     def _audit(self, item: PlannedClaim, alpha: float) -> OtherAuditJob:
         entry = next(entry for entry in self.suite.defenses if entry.label == item.defense)

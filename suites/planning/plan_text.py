@@ -5,16 +5,14 @@ from typing import Any
 
 from ...audit.binomial import largest_certifiable_epsilon
 from ...audit.observer import FINAL_MODEL
-from ...audit.parts import label
 from ...audit.wording import counted
 from ...fl.data.datasets import load_dataset
 from ...fl.models.network import WORDS, returns_probabilities
 from ...fl.task import network_of
-from ..attacking.other_jobs import OtherAuditJob, OtherTrialJob
-from ..attacking.shadows import ShadowJob
-from ..attacking.trial import TrialJob
+from ..attacking.other_jobs import OtherAuditJob, TrainingJob
 from ..audits.audit_method import PlannedAudit
 from ..config.other_federations import vertical_task_of
+from ..config.tables.suite import FederationSpec
 from ..results.outcome import Trained, other_training
 from ..vertical.audit import VerticalAuditJob, why_not
 from ..vertical.label_coins import most_in_one_run
@@ -30,12 +28,10 @@ def headline(plan: RunPlan) -> str:
     if plan.mutants and not plan.trials and not plan.others:
         versions = f"{counted(len(plan.mutants), 'mutant')} with the correct version of each"
         return f"{versions}, {counted(len(plan.mutants[0].seeds), 'seed')}; {counted(len(plan.cells), 'cell')}"
-    others = [job for job in plan.others if isinstance(job, OtherTrialJob)]
-    trainings: list[TrialJob | OtherTrialJob] = [*plan.trials, *others]
+    trainings = _trainings(plan)
     facts = [trial.cells[0].facts for trial in trainings]
     defenses = len(dict.fromkeys(fact["defense"] for fact in facts))
-    jobs: tuple[TrialJob | ShadowJob | OtherTrialJob, ...] = (*trainings, *plan.shadows)
-    observing = [cell.facts for job in jobs for cell in job.cells]
+    observing = [cell.facts for job in (*trainings, *plan.shadows) for cell in job.cells]
     attacks = {fact["attack"] for fact in observing if fact["role"] != "utility"}
     shadows = sum(job.count for job in plan.shadows)
     seeds = len({trial.seed for trial in trainings})
@@ -51,41 +47,37 @@ def headline(plan: RunPlan) -> str:
     )
 
 
+def _trainings(plan: RunPlan) -> list[TrainingJob]:
+    return [*plan.trials, *(job for job in plan.others if isinstance(job, TrainingJob))]
+
+
 def plan_lines(plan: RunPlan) -> list[str]:
     """Return lines that state what is trained on each federation and what the audit of each claim can show."""
-    lines = []
-    federations = {trial.cells[0].facts["federation"]: trial for trial in plan.trials}
-    for name, trial in federations.items():
-        spec, count = trial.federation, sum(t.cells[0].facts["federation"] == name for t in plan.trials)
-        data, model = label("dataset", spec.dataset), label("model", spec.model)
-        lines.append(
-            f"train  {name}: {data}, {model}, {counted(spec.clients, 'client')}, "
-            f"{counted(spec.rounds, 'round')}, {counted(count, 'federation')}"
-        )
-        lines += [f"data   {data}: {note}" for note in load_dataset(spec.data).notes]
-        if returns_probabilities(network_of(load_dataset(spec.data), spec.model, None)):
-            lines.append(f"model  {model}: {WORDS}")
-    lines += _other_lines(plan)
-    lines += [f"mutant {job.name}: {job.correct.facts['federation']}" for job in plan.mutants]
-    own = {name: _trained(trial.cells[0].facts) for name, trial in federations.items()}
-    lines += [line for audit in plan.audits[:_MOST_AUDITS] for line in _audit_lines(audit, own)]
-    more = len(plan.audits) - _MOST_AUDITS
-    return [*lines, f"audit  and {more} more, which --only shows by their defenses"] if more > 0 else lines
-
-
-def _other_lines(plan: RunPlan) -> list[str]:
-    """Lines on the federations that are none of clients, and on what the audit of each claim about them can show."""
-    trials = {job.training.facts["federation"]: job for job in plan.others if isinstance(job, OtherTrialJob)}
-    lines = []
-    for name, job in trials.items():
-        facts = job.training.facts
-        lines.append(f"train  {name}: {facts['dataset']}, {facts['model']}, {job.words}")
+    lines, own = [], dict[str, Trained]()
+    for name, jobs in _by_federation(plan).items():
+        own[name] = _trained(jobs[0].cells[0].facts)
+        lines.append(f"train  {name}: {', '.join(own[name])}, {jobs[0].words}, {counted(len(jobs), 'federation')}")
+        if isinstance(spec := jobs[0].federation, FederationSpec):
+            data = load_dataset(spec.data)
+            lines += [f"data   {own[name][0]}: {note}" for note in data.notes]
+            if returns_probabilities(network_of(data, spec.model, None)):
+                lines.append(f"model  {own[name][1]}: {WORDS}")
     for audit in plan.others:
         if isinstance(audit, OtherAuditJob):
             words = f"audit  {audit.cell.facts['defense']}: {audit.claim.describe()}"
             power = _vertical_power(audit) if isinstance(audit, VerticalAuditJob) else _power(audit)
             lines.append(f"{words}: {power}")
-    return lines
+    lines += [f"mutant {job.name}: {job.correct.facts['federation']}" for job in plan.mutants]
+    lines += [line for audit in plan.audits[:_MOST_AUDITS] for line in _audit_lines(audit, own)]
+    more = len(plan.audits) - _MOST_AUDITS
+    return [*lines, f"audit  and {more} more, which --only shows by their defenses"] if more > 0 else lines
+
+
+def _by_federation(plan: RunPlan) -> dict[str, list[TrainingJob]]:
+    found: dict[str, list[TrainingJob]] = {}
+    for job in _trainings(plan):
+        found.setdefault(job.cells[0].facts["federation"], []).append(job)
+    return found
 
 
 def _power(audit: OtherAuditJob) -> str:

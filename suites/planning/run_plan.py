@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any
 
 from ..attacking.finished_cells import Job
-from ..attacking.other_jobs import OtherAuditJob, OtherTrialJob
+from ..attacking.other_jobs import OtherAuditJob, TrainingJob
 from ..attacking.shadows import ShadowJob
 from ..attacking.trial import TrialJob
 from ..audits.audit_method import BlockJob, PlannedAudit
@@ -34,7 +34,7 @@ class RunPlan:
     shadows: tuple[ShadowJob, ...]
     blocks: tuple[BlockJob, ...]
     mutants: tuple[MutantJob, ...]
-    others: tuple[OtherTrialJob | OtherAuditJob, ...]
+    others: tuple[TrainingJob | OtherAuditJob, ...]
     audits: tuple[PlannedAudit, ...]
     claims: tuple[PlannedClaim, ...]
 

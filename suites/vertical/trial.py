@@ -1,5 +1,6 @@
 """Train one vertical federation and run every attack of the suite on it; a failure is stored as a result row."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +17,11 @@ from ...fl.vertical.network import VerticalModels
 from ...fl.vertical.protection import VerticalLaw, VerticalPlan
 from ...fl.vertical.task import People, VerticalTask, predicted, utility_of
 from ...fl.vertical.view import VerticalRecorder
-from ..attacking.finished_cells import AttackCell
-from ..attacking.other_jobs import OtherTrialJob
+from ..attacking.finished_cells import AttackCell, Clock
+from ..attacking.other_jobs import TrainingJob
 from ..config.other_federations import vertical_plan_of, vertical_task_of
 from ..config.tables.other_federations import VerticalSpec
+from ..results.cell import Cell
 from ..results.record import Record
 from ..results.store import Store
 from ..scoring.label_rows import score_person_columns, score_person_labels
@@ -41,7 +43,7 @@ class TrainedVertical:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerticalTrialJob(OtherTrialJob):
+class VerticalTrialJob(TrainingJob):
     """A job that trains one vertical federation once and runs all attacks on it."""
 
     federation: VerticalSpec
@@ -54,11 +56,13 @@ class VerticalTrialJob(OtherTrialJob):
         parties = f"columns at {holders} of {holders + (not spec.active)} parties"
         return f"{parties}, {counted(spec.epochs, 'epoch')}"
 
-    def trained(self, attacker: VerticalAttack | None = None) -> TrainedVertical:
-        """Train the federation for all observers of its attacks, or again for one active attacker."""
+    def trained(self, store: Store, clock: Clock) -> TrainedVertical:
+        return self._trained([item.entry.part.instance for item in self.attacks])
+
+    def _trained(self, attacks: Sequence[VerticalAttack], attacker: VerticalAttack | None = None) -> TrainedVertical:
+        """Train the federation for the observers of some attacks, or again for one active attacker."""
         task, streams = vertical_task_of(self.federation, self.seed), Streams(self.seed)
         plan = vertical_plan_of(self.federation, task)
-        attacks = [item.entry.part.instance for item in self.attacks] if attacker is None else [attacker]
         observers = {str(attack.observer): attack.observer for attack in attacks}
         recorders = {name: VerticalRecorder(observer=observer) for name, observer in observers.items()}
         speeds = {} if attacker is None else attacker.speeds(0)  # The first passive party attacks.
@@ -69,7 +73,7 @@ class VerticalTrialJob(OtherTrialJob):
             raise FloatingPointError("training diverged: the final models hold NaN or infinity")
         return TrainedVertical(task=task, plan=plan, streams=streams, final=final, recorders=recorders)
 
-    def utility(self, trained: TrainedVertical) -> list[Record]:
+    def utility(self, cell: Cell, trained: TrainedVertical, store: Store) -> list[Record]:
         """Accuracy on the test people, and, of two classes, the area under the ROC curve."""
         task, protection = trained.task, self.prepared.protection
         logits = predicted(trained.final, task.test, trained.plan, protection, trained.streams)[0]
@@ -79,7 +83,7 @@ class VerticalTrialJob(OtherTrialJob):
         if found.auc is not None:
             values["test_auc"] = (found.auc, "probability", "higher_better")
         return [
-            self.training.record(metric=metric, value=value, n=n, unit=unit, direction=direction)
+            cell.record(metric=metric, value=value, n=n, unit=unit, direction=direction)
             for metric, (value, unit, direction) in values.items()
         ]
 
@@ -87,7 +91,7 @@ class VerticalTrialJob(OtherTrialJob):
         attack: VerticalAttack = item.entry.part.instance
         # An active party changes the training, so its view comes from a federation of its own.
         if attack.active:
-            trained = self.trained(attack)
+            trained = self._trained([attack], attack)
         recorder, people = trained.recorders[str(attack.observer)], trained.task.people
         view = recorder.view(trained.plan, trained.final, columns=people.columns, labels=people.labels)
         chosen = _candidates(trained) if attack.infers == "membership" else None

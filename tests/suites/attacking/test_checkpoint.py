@@ -121,7 +121,7 @@ def test_a_training_that_attacks_watch_has_none(planned, tmp_path, monkeypatch):
     trials = planned().trials
     monkeypatch.setattr(Store, "save_arrays", lambda *given: pytest.fail(f"wrote {given[2]}"))
     for one in trials:
-        assert trial_module._checkpoint(one, Store(tmp_path)) is None
+        assert one._checkpoint(Store(tmp_path)) is None
 
 
 def test_every_kind_of_plain_data_comes_back_as_it_was_and_nothing_else_is_written(tmp_path):

@@ -1,6 +1,6 @@
 """The cells of a job: what is finished is not computed again, and a failure leaves the other cells."""
 
-from fedassay.suites.attacking.finished_cells import Clock, finish_job
+from fedassay.suites.attacking.finished_cells import finish_job
 from fedassay.suites.results.cell import Cell
 from fedassay.suites.results.store import Store
 from toy_cell import FACTS
@@ -8,7 +8,7 @@ from toy_cell import FACTS
 CELLS = tuple(Cell(cell_id=name, facts=dict(FACTS)) for name in "abc")
 
 
-def failing():
+def failing(clock=None):
     raise ValueError("it fails")
 
 
@@ -25,7 +25,7 @@ def statuses(store):
 
 def test_only_cells_that_are_not_finished_are_stored(tmp_path):
     store = Store(tmp_path)
-    assert finish_job(CELLS, store, frozenset("b"), lambda: 2.0, works_of) == []
+    assert finish_job(CELLS, store, frozenset("b"), lambda clock: 2.0, works_of) == []
     assert statuses(store) == {"a": ["ok"], "b": [], "c": ["ok"]}
     assert store.cell_records("c")[0].value == 2.0
 
@@ -43,14 +43,17 @@ def test_a_training_that_fails_fails_the_cells_that_are_not_finished(tmp_path):
 
 def test_a_cell_that_fails_leaves_the_others(tmp_path):
     store = Store(tmp_path)
-    (failed,) = finish_job(CELLS, store, frozenset(), lambda: 1.0, lambda trained: works_of(trained, failed="b"))
+    (failed,) = finish_job(CELLS, store, frozenset(), lambda clock: 1.0, lambda trained: works_of(trained, failed="b"))
     assert "it fails" in failed
     assert statuses(store) == {"a": ["ok"], "b": ["failed"], "c": ["ok"]}
 
 
 def test_the_time_of_the_training_counts_to_the_first_cell_that_is_stored(tmp_path):
-    store, clock = Store(tmp_path), Clock()
-    clock.wall -= 1000.0
-    finish_job(CELLS, store, frozenset("a"), lambda: 1.0, works_of, clock=clock)
+    def slow(clock):
+        clock.wall -= 1000.0
+        return 1.0
+
+    store = Store(tmp_path)
+    finish_job(CELLS, store, frozenset("a"), slow, works_of)
     assert store.cell_records("b")[0].wall_s >= 1000.0
     assert store.cell_records("c")[0].wall_s < 1000.0

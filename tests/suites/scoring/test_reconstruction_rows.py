@@ -239,7 +239,7 @@ def test_another_truth_changes_the_scores_of_an_attack_and_not_a_bit_of_what_it_
     job = trial_of(name)
     (item,) = job.attacks
     assert item.entry.attack.level is Level.REALISTIC
-    trained, said = trial_module._train(job, trial_module.Clock(), None), []
+    trained, said = job.trained(Store(tmp_path), trial_module.Clock()), []
     real = trial_module.score
     monkeypatch.setattr(
         trial_module,
