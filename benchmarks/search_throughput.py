@@ -1,12 +1,10 @@
 """Restarts per CPU second of gradient search, compared with the published loops of two public attacks, on one thread.
 
-    python benchmarks/search_throughput.py [--models lenet:3x32x32] [--restarts 1 8 32] [--steps 10] [--compiled]
+    python benchmarks/search_throughput.py [--models lenet:3x32x32] [--restarts 1 8 32] [--steps 10]
 
 One upload of one image, cosine distance and total variation, signed Adam in [0, 1] from the same starting images.
 
 - ``ours``: ``Search`` on the ``Cosine`` of all restarts in one batch, as a suite runs it.
-- ``compiled``: the same with the slopes of ``compiled_slopes``, an option of the attack; with ``--compiled``. The CPU
-  seconds to compile, of all processes, are printed after each table.
 - ``inverting``: the loop of invertinggradients (Geiping et al. 2020, section 3 and its documentation): one restart
   after the other; each step a double backward pass, the gradient's sign, Adam, a schedule, a clamp.
 - ``breaching``: the loop of its successor: total variation by a convolution, and in each step the least objective so
@@ -19,7 +17,6 @@ and the ratio of a loop's time to ours in the same turn, with its range.
 """
 
 import argparse
-import resource
 import time
 from collections.abc import Callable
 from copy import deepcopy
@@ -27,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from fedassay.attacks.gradient.search import Cosine, Search, Slopes, compiled_slopes, slopes
+from fedassay.attacks.gradient.search import Cosine, Search, slopes
 from fedassay.fl.models.network import Network
 from fedassay.fl.streams import uniform
 from fedassay.suites.execution.backend import keep_freed_memory
@@ -36,7 +33,6 @@ from torch.nn.functional import conv2d, cross_entropy
 
 MODELS = ("lenet:1x28x28", "lenet:3x32x32", "cnn26k:1x28x28", "mlp:1x28x28", "logistic:1x28x28")
 WEIGHT, LABEL, LEARNING_RATE = 1e-4, 3, 0.1
-WHO = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 LOOPED = 4
 """Restarts that a loop runs at most."""
 Way = Callable[[int], Tensor]
@@ -78,19 +74,11 @@ class Case:
 
 
 def ours(case: Case) -> Way:
-    return batched(case, None)
-
-
-def compiled(case: Case) -> Way:
-    return batched(case, compiled_slopes(case.cosine))
-
-
-def batched(case: Case, slopes_of: Slopes | None) -> Way:
     values = case.cosine.values
 
     def search(steps: int) -> Tensor:
         adam = Search(iterations=steps, learning_rate=LEARNING_RATE, signed=True)
-        return adam.run(values, case.images.unsqueeze(1), slopes_of)[:, 0]
+        return adam.run(values, case.images.unsqueeze(1))[:, 0]
 
     return search
 
@@ -203,33 +191,21 @@ def measured(ways: dict[str, Way], *, steps: int, repeats: int) -> dict[str, np.
     return {name: np.array(times) for name, times in taken.items()}
 
 
-def cpu_seconds() -> float:
-    """Of this process and of the processes that it has waited for, such as a C++ compiler."""
-    return sum(sum(getattr(used, part) for part in ("ru_utime", "ru_stime")) for used in map(resource.getrusage, WHO))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=MODELS, help="name:shape")
     parser.add_argument("--restarts", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--compiled", action="store_true", help="measure compiled search too")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()  # As a run's workers do.
     print("| model | restarts | way | CPU ms per restart and step | restarts per CPU second | times ours (range) |")
     print("|---|---|---|---|---|---|")
-    compiling = list[str]()
     for model in arguments.models:
         for restarts in arguments.restarts:
             case = Case.of(model, restarts)
             ways = {name: way(case) for name, way in WAYS.items()}
-            if arguments.compiled:
-                ways["compiled"] = compiled(case)
-                started = cpu_seconds()
-                ways["compiled"](1)
-                compiling.append(f"{model}, {restarts} restarts: {cpu_seconds() - started:.0f}")
             check_equal(case, ways)
             times = measured(ways, steps=arguments.steps, repeats=arguments.repeats)
             for name, taken in times.items():
@@ -239,8 +215,6 @@ def main() -> None:
                     f"{np.median(ratio):.2f} ({ratio.min():.2f} to {ratio.max():.2f}) |",
                     flush=True,
                 )
-    if compiling:
-        print(f"\nCPU seconds to compile: {'; '.join(compiling)}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ an upload: their number, labels and simulated updates.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,7 +25,7 @@ from ..attack import Knowledge, Undefined
 from ..labels.idlg import inferred_labels
 from ..labels.label_attack import whole_counts
 from ..uploads import UploadAttack, Uploads, read_uploads, upload_senders, upload_setting
-from .search import Objective, Search, Slopes, best_restarts, upload_parts
+from .search import Objective, Search, best_restarts, upload_parts
 
 # Predictions or batch statistics are taken of at most so many public images.
 PUBLIC = 1000
@@ -231,9 +231,7 @@ class SearchAttack(ImageAttack, ABC):
         check_count("restarts", self.restarts)
         check_positive("learning_rate", self.learning_rate)
 
-    def search(
-        self, objective: Objective, start: ImageLots, dim: int, slopes: Callable[[slice], Slopes] | None = None
-    ) -> ImageLots:
+    def search(self, objective: Objective, start: ImageLots, dim: int) -> ImageLots:
         """Optimise all candidate batches from ``start``, and return the best of the ``restarts`` candidates of each
         upload.
 
@@ -241,14 +239,13 @@ class SearchAttack(ImageAttack, ABC):
 
         Args:
             dim: size of one gradient; each image may have its own.
-            slopes: gradients of the objectives of some candidates; by default those that PyTorch derives.
         """
         search = Search(iterations=self.iterations, learning_rate=self.learning_rate, signed=self.signed)
         images, labels = list[Tensor](), list[Tensor]()
         # Batch by batch: all candidates at once would not fit in memory.
         for part in self.parts(start, dim):
             values = objective(part)
-            candidates = search.run(values, start.images[part], None if slopes is None else slopes(part))
+            candidates = search.run(values, start.images[part])
             best = best_restarts(values, candidates, self.restarts)
             images.append(candidates[best])
             labels.append(start.labels[part][best])

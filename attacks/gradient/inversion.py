@@ -10,12 +10,11 @@ from torch.nn.functional import one_hot
 from ...audit.evidence import Reconstructions
 from ...fl.recorder import View
 from ...fl.streams import uniform
-from ...fl.task import Task
 from ..attack import Knowledge
 from ..labels.idlg import inferred_labels
 from ..uploads import read_uploads
 from .image_attack import ImageLots, SearchAttack, check_weight, lots_evidence, shown_dropout
-from .search import Cosine, check_compiled, compiled_slopes
+from .search import Cosine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,25 +32,16 @@ class GradientInversion(SearchAttack):
         total_variation: weight of the mean absolute difference of neighbouring pixels. The paper's 1e-6 is for natural
             images of 32x32 and 224x224 pixels under LeNet and ResNet.
         labels: how the label is inferred first; ``idlg`` is the only rule.
-        compiled: whether ``torch.compile`` turns the search into machine code: a model of the catalogue without batch
-            norm, on the CPU, with a C++ compiler. It takes some ten seconds or more, for each model and process, and
-            pays in long searches. Images differ by rounding, so that it is part of a run's identity.
     """
 
     total_variation: float = 1e-4
     labels: Literal["idlg"] = "idlg"
-    compiled: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_weight("total_variation", self.total_variation)
         if self.labels != "idlg":
             raise ValueError(f"labels (the method that infers the label) must be 'idlg', got {self.labels!r}")
-
-    def plant(self, task: Task, rng: np.random.Generator) -> None:
-        """Raise ValueError, before any training, if the search is to be compiled and cannot be."""
-        if self.compiled:
-            check_compiled(task.network)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
         """Return one image and label per upload, shapes ``(n, c, h, w)`` and ``(n,)``. Raises ValueError for a zero or
@@ -72,6 +62,5 @@ class GradientInversion(SearchAttack):
         # All restarts' images in one draw, so the number of batches does not change them.
         start = uniform(rng, (len(labels), 1, *network.shape)).to(uploads.model.device)
         lots = ImageLots(images=start, labels=labels)
-        slopes = (lambda part: compiled_slopes(cosine.of(part))) if self.compiled else None
-        found = self.search(lambda part: cosine.of(part).values, lots, network.layout.dim, slopes)
+        found = self.search(lambda part: cosine.of(part).values, lots, network.layout.dim)
         return lots_evidence([(torch.arange(len(uploads.gradients)), found)], view)

@@ -1,4 +1,4 @@
-"""Mechanisms of other libraries: global generators, generators of their own, sources without a seed, processes."""
+"""Mechanisms of other libraries: global generators, generators of their own, sources without a seed."""
 
 import random
 
@@ -86,37 +86,6 @@ def test_a_batched_mechanism_makes_many_trials_in_a_call():
     assert audited(Function(call=call, batched=True), trials=20_000).verdict.value == "REFUTED"
 
 
-@pytest.mark.simulations
-def test_finished_batches_are_not_made_again(tmp_path):
-    calls = []
-
-    def call(x):
-        calls.append(x)
-        if len(calls) == 450:
-            raise RuntimeError("killed")
-        return from_numpy(x)
-
-    with pytest.raises(RuntimeError, match="killed"):
-        audited(Function(call=call), trials=600, checkpoint=tmp_path)
-    made = len(calls)
-    done = []
-    found = audited(
-        Function(call=call), trials=600, checkpoint=tmp_path, progress=lambda count, total: done.append(count)
-    )
-    assert len(calls) - made == 1200 - 400
-    assert done[-1] == 600
-    assert found == audited(Function(call=from_numpy), trials=600, checkpoint=tmp_path / "other")
-
-
-@pytest.mark.processes
-def test_processes_make_the_same_trials():
-    def call(x):  # A local function is sent by value; this file cannot be imported elsewhere.
-        return x + np.random.laplace()  # noqa: NPY002
-
-    function = Function(call=call)
-    assert np.array_equal(function.outputs(1.0, 900, jobs=2), function.outputs(1.0, 900))
-
-
 def test_a_batched_mechanism_without_a_seed_that_repeats_its_noise_is_refused():
     def call(rows):
         return rows + np.random.default_rng(0).laplace(size=rows.shape)
@@ -130,9 +99,9 @@ def test_a_batched_mechanism_without_a_seed_that_repeats_its_noise_is_refused():
 def test_equal_batches_of_few_values_are_no_repeated_noise():
     rng = np.random.default_rng(0)
     rare = Function(call=lambda rows: rng.random(rows.shape) < 1e-4, batched=True, seedable=False)
-    assert rare.outputs(0.0, 2000).shape == (2000,)
+    assert rare.unseeded_outputs(0.0, 2000).shape == (2000,)
     missing = Function(call=lambda rows: np.full(rows.shape, np.nan), batched=True, seedable=False)
-    assert missing.outputs(0.0, 2000).shape == (2000,)
+    assert missing.unseeded_outputs(0.0, 2000).shape == (2000,)
 
 
 def test_noise_that_does_not_repeat_under_a_seed_names_what_to_do():
