@@ -4,6 +4,7 @@ The versions of parts from outside enter the identity of cells. A suite's own mo
 folder, whatever the current folder is.
 """
 
+import inspect
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -115,13 +116,22 @@ def part_from_instance(instance: Any, kind: Kind) -> Part:
 
 
 def _check_fields(part: type[Any], name: str, kind: Kind, place: str = "") -> None:
-    """Raise ConfigError for a field named like a reserved key of a suite's table, which would take its value."""
+    """Raise ConfigError for a field named like a reserved key of a suite's table, which would take its value, and for
+    one that a class sets without being a dataclass itself, so that its parts have the value of the class before.
+    """
     reserved = _TABLES[kind].model_fields
     if taken := [field.name for field in fields(part) if field.name in reserved]:
         keys = ", ".join(reserved)
         raise ConfigError(
             f"{place}{name}: rename its field {taken[0]!r}, because a suite file reserves the keys {keys} of {kind}s"
         )
+    for field in fields(part):
+        owner = next(one for one in part.__mro__ if field.name in {*vars(one), *inspect.get_annotations(one)})
+        if "__dataclass_fields__" not in vars(owner) or field.name not in inspect.get_annotations(owner):
+            raise ConfigError(
+                f"{place}{name}: {field.name!r} has no effect as class {owner.__name__} states it: decorate the class "
+                f"with @dataclass(frozen=True, kw_only=True) and annotate the field, as in {field.name}: float = 1.0"
+            )
 
 
 KEYS = {
