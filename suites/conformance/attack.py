@@ -1,25 +1,36 @@
-"""Conformance checks of attacks."""
+"""Conformance checks of attacks on every kind of federation."""
 
 import copy
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from sklearn.metrics import roc_auc_score
 
-from ...attacks.attack import Attack, Evidence, Knowledge, Level
+from ...attacks.attack import Attack, Evidence, Knowledge, Level, Undefined
 from ...attacks.membership.shadow_attack import ShadowAttack
 from ...attacks.shadow_bank import ShadowBank
-from ...audit.evidence import LabelCounts, Reconstructions, TokenGuesses
+from ...attacks.transfer.vote_attack import VoteAttack, VoteKnowledge
+from ...attacks.vertical.attack import VerticalAttack, VerticalEvidence, VerticalKnowledge
+from ...audit.evidence import LabelCounts, Reconstructions, TokenGuesses, VoteScores
 from ...audit.parts import Spec
 from ...defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
+from ...defenses.transfer.gnmax import GNMax
 from ...fl.engine import run_federation
 from ...fl.probe import CandidateProbe, OwnerProbe
 from ...fl.protection import Protection
 from ...fl.recorder import LotRecorder, View, ViewRecorder
 from ...fl.streams import Streams
 from ...fl.task import Task
+from ...fl.transfer.engine import run_transfer
+from ...fl.transfer.protection import counts_of, votes_of
+from ...fl.transfer.recorder import AnswerRecorder
+from ...fl.vertical.engine import run_vertical
+from ...fl.vertical.protection import VerticalProtection
+from ...fl.vertical.view import VerticalRecorder
 from ..attacking.worst_case import worst_case_hypotheses
 from .check import (
     CheckedPart,
@@ -30,9 +41,10 @@ from .check import (
     equal,
     no_global_randomness,
     require,
-    toy_plan,
-    toy_task,
 )
+from .toys import toy_plan, toy_task, toy_transfer, vertical_plans
+
+_Found = TypeVar("_Found")
 
 _SURROUNDINGS: tuple[tuple[Spec, Protection], ...] = (
     ("logistic", Protection()),
@@ -231,6 +243,91 @@ def _auc(scores: np.ndarray, member: np.ndarray) -> tuple[float, float]:
     return float(roc_auc_score(member, values)), ((len(values) + 1) / (12 * pairs)) ** 0.5
 
 
+def _vertical_evidence(attack: VerticalAttack) -> VerticalEvidence | None:
+    """What the attack returns on a federation without a defense; None where it is not defined there."""
+    task, plan = next(vertical_plans())
+    streams, people = Streams(1), task.people
+    recorder = VerticalRecorder(observer=attack.observer)
+    final = run_vertical(task, plan, VerticalProtection(), streams, recorders=[recorder], speeds=attack.speeds(0))
+    worst = attack.level is Level.WORST_CASE
+    knowledge = VerticalKnowledge(
+        level=attack.level,
+        plan=plan,
+        public=task.public,
+        prior=torch.full((2,), 0.5, dtype=torch.float64),
+        known=torch.arange(6),
+        known_labels=people.labels[:6],
+        initial=task.network.initial(streams),
+        candidates=people.chosen(torch.arange(10)) if attack.infers == "membership" else None,
+        final=final if worst else None,
+        columns=people.columns if worst else None,
+    )
+    view = recorder.view(plan, final, columns=people.columns, labels=people.labels)
+    return _defined(lambda: attack.run(view, knowledge, np.random.default_rng(5)))
+
+
+def vertical_runs(subject: CheckedPart) -> str | None:
+    """It runs on a small vertical federation, and returns evidence in the setting of its observer."""
+    attack: VerticalAttack = subject.make()
+    evidence = _vertical_evidence(attack)
+    if evidence is None:
+        return "not defined on a federation without a defense"
+    seen = evidence.setting.observer
+    require(seen == attack.observer, f"its evidence names {seen}, not {attack.observer}")
+    wanted = {"labels": "PersonLabels", "columns": "PersonColumns", "membership": "CandidateScores"}[attack.infers]
+    require(type(evidence).__name__ == wanted, f"it infers {attack.infers} and must return {wanted}")
+    return wanted
+
+
+def _transfer_evidence(attack: VoteAttack) -> VoteScores | None:
+    """What the attack returns on a transfer under GNMax, which publishes a law; None where it is not defined there."""
+    data, plan = toy_transfer()
+    protection = GNMax().prepare(plan).protection
+    require(attack.teacher < plan.teachers, f"teacher must be below {plan.teachers} here, got {attack.teacher}")
+    recorder = AnswerRecorder(observer=attack.observer)
+    logits = torch.from_numpy(np.random.default_rng(4).normal(size=(1, plan.teachers, plan.queries, plan.classes)))
+    run_transfer(data, plan, protection, Streams(1), logits=logits.float(), recorders=[recorder])
+    others = counts_of(votes_of(logits))[0] - votes_of(logits)[0, attack.teacher]
+    known = others.double().numpy() if attack.level is Level.WORST_CASE else None
+    knowledge = VoteKnowledge.of(plan, protection, others=known)
+    return _defined(lambda: attack.run(recorder.view, knowledge, np.random.default_rng(5)))
+
+
+def transfer_runs(subject: CheckedPart) -> str | None:
+    """It runs on a small transfer under GNMax, and returns scores of all queries in the setting of its observer."""
+    attack: VoteAttack = subject.make()
+    evidence = _transfer_evidence(attack)
+    if evidence is None:
+        return "not defined on a transfer under GNMax"
+    require(isinstance(evidence, VoteScores), f"it must return VoteScores, got {type(evidence).__name__}")
+    seen, plan = evidence.setting.observer, toy_transfer()[1]
+    require(seen == attack.observer, f"its evidence names {seen}, not {attack.observer}")
+    wanted = (plan.queries, plan.classes)
+    require(evidence.values.shape == wanted, f"its scores have shape {evidence.values.shape}, not {wanted}")
+    return None
+
+
+def _defined(run: Callable[[], _Found]) -> _Found | None:
+    """What an attack returns; None where it is not defined in the federation of the check."""
+    try:
+        found = run()
+    except Undefined:
+        return None
+    require(found is not None, "run(view, knowledge, rng) must return evidence, got None")
+    return found
+
+
+def repeats(subject: CheckedPart) -> str | None:
+    """Equal generators give equal evidence, and no global generator is used."""
+    attack = subject.make()
+    evidence = _vertical_evidence if isinstance(attack, VerticalAttack) else _transfer_evidence
+    with no_global_randomness():
+        first, again = (evidence(attack) for _ in range(2))
+    require((first is None) == (again is None), "it is defined at one time and not at another")
+    require(first is None or again is None or equal(vars(first), vars(again)), "equal generators give other evidence")
+    return None
+
+
 ATTACK_CHECKS: tuple[ConformanceCheck, ...] = (
     built,
     runs,
@@ -242,3 +339,5 @@ ATTACK_CHECKS: tuple[ConformanceCheck, ...] = (
     less_is_refused,
     can_be_sent,
 )
+VERTICAL_ATTACK_CHECKS: tuple[ConformanceCheck, ...] = (built, vertical_runs, repeats, can_be_sent)
+TRANSFER_ATTACK_CHECKS: tuple[ConformanceCheck, ...] = (built, transfer_runs, repeats, can_be_sent)

@@ -13,7 +13,8 @@ from ...fl.engine import run_federation
 from ...fl.protection import Protection
 from ...fl.streams import Streams
 from ...fl.training.local import Batch
-from .check import CheckedPart, ConformanceCheck, built, equal, no_global_randomness, require, toy_plan, toy_task
+from .check import CheckedPart, ConformanceCheck, built, equal, no_global_randomness, require
+from .toys import toy_plan, toy_task
 
 _LENGTH = 10.0
 

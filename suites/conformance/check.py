@@ -1,6 +1,5 @@
 """Run the conformance checks of a part, each within a time limit, in small federations of random images or texts."""
 
-import json
 import pickle
 import signal
 import threading
@@ -16,19 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...attacks.attack import Undefined
-from ...audit.claim import Claim
-from ...audit.parts import Spec, described, name_and_options
-from ...fl.algorithms import FedSGD
-from ...fl.data.dataset import Dataset
-from ...fl.data.shakespeare import ALPHABET, CODES, LETTERS, PREFIX, tokens_of
+from ...audit.parts import described
 from ...fl.models.gradients import SlowGradients
-from ...fl.objective import NEXT_TOKEN
-from ...fl.partitions import IID
-from ...fl.plan import Plan
-from ...fl.sampling import Full
-from ...fl.streams import Streams, global_states, uniform
-from ...fl.task import Task, build_task
+from ...fl.streams import global_states
 
 _Found = TypeVar("_Found")
 LIMIT = 120.0
@@ -175,36 +164,6 @@ def require(condition: object, fault: str) -> None:
         raise NotConforming(fault)
 
 
-def check_repeated_claims(first: Sequence[Claim], again: Sequence[Claim]) -> None:
-    """Raise Fault unless two preparations for one plan state the same claims, which survive being written and read."""
-    require(first == again, "a second preparation for the same plan states other claims")
-    for claim in first:
-        read = Claim.from_dict(json.loads(json.dumps(claim.to_dict())))
-        require(read.claim_id == claim.claim_id, "a claim changes when it is written and read")
-        require(claim.curve_shortfall() <= 1e-3, "its trade-off curve is weaker than its epsilon and delta")
-
-
-def defined(run: Callable[[], _Found]) -> _Found | None:
-    """Return what an attack returns; None where it is not defined in the federation of the check.
-
-    Raises Fault for an attack that returns None itself.
-    """
-    try:
-        found = run()
-    except Undefined:
-        return None
-    require(found is not None, "run(view, knowledge, rng) must return evidence, got None")
-    return found
-
-
-def check_repeated_evidence(run: Callable[[], Any]) -> None:
-    """Raise Fault unless an attack returns equal evidence, or none, at two calls, and uses no global generator."""
-    with no_global_randomness():
-        first, again = (run() for _ in range(2))
-    require((first is None) == (again is None), "it is defined at one time and not at another")
-    require(first is None or equal(vars(first), vars(again)), "equal generators give other evidence")
-
-
 def built(subject: CheckedPart) -> str | None:
     """It is found and can be built."""
     subject.make()  # Once before: the first import of a library may draw the name of a temporary file.
@@ -220,58 +179,3 @@ def can_be_sent(subject: CheckedPart) -> str | None:
     except Exception as error:
         raise NotConforming(f"it cannot be pickled: {described(error)}") from error
     return None
-
-
-def toy_dataset(count: int = 200, *, side: int = 3, classes: int = 3, seed: int = 0) -> Dataset:
-    """Return random images ``(1, side, side)`` with random labels; two images of each owner."""
-    rng = Streams(seed).generator("conformance data")
-    images = uniform(rng, (count + 30, 1, side, side))
-    labels = torch.from_numpy(rng.integers(classes, size=count + 30))
-    return Dataset(
-        name=f"toy{seed}",
-        train_images=images[:count],
-        train_labels=labels[:count],
-        test_images=images[count:],
-        test_labels=labels[count:],
-        classes=classes,
-        train_owners=torch.arange(count) // 2,
-    )
-
-
-def toy_texts(count: int = 8, *, seed: int = 0) -> Dataset:
-    """Return texts that each hold a secret of its own; two texts of each owner."""
-    rng = Streams(seed).generator("conformance texts")
-    words = tokens_of(CODES)[rng.integers(len(CODES), size=(count + 60, LETTERS))]
-    drawn = torch.from_numpy(np.hstack([np.tile(tokens_of(PREFIX), (len(words), 1)), words]))
-    images, labels = drawn[:, None, None, :-1].float(), drawn[:, 1:].contiguous()
-    return Dataset(
-        name=f"toy texts {seed}",
-        train_images=images[:count],
-        train_labels=labels[:count],
-        test_images=images[count:],
-        test_labels=labels[count:],
-        classes=len(ALPHABET),
-        train_owners=torch.arange(count) // 2,
-        rows=True,
-        task=NEXT_TOKEN,
-    )
-
-
-def toy_task(*, clients: int = 4, model: Spec = "logistic", seed: int = 0, held_out: int = 0, **data: Any) -> Task:
-    """Return a task on such images, or on such texts for a model of texts, dealt evenly."""
-    of_texts = name_and_options("model", model)[0] in ("text_transformer", "text_lora")
-    return build_task(
-        toy_texts(seed=seed) if of_texts else toy_dataset(seed=seed, **data),
-        model=model,
-        partition=IID(),
-        clients=clients,
-        held_out=held_out,
-        streams=Streams(seed),
-    )
-
-
-def toy_plan(task: Task, **changes: Any) -> Plan:
-    """Return the task's plan: by default two rounds of FedSGD with all clients and all samples."""
-    fields: dict[str, Any] = {"rounds": 2, "cohort": Full(), "lot": Full(), "algorithm": FedSGD(learning_rate=0.5)}
-    fields |= {"sizes": task.sizes, "layout": task.network.layout, "clients_per_user": task.clients_per_user}
-    return Plan(**(fields | changes))

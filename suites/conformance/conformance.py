@@ -25,17 +25,11 @@ from ..config.catalogue import build as build_class
 from ..config.catalogue import find as find_class
 from ..config.part_files import own_parts
 from ..config.source import ConfigError
-from .attack import ATTACK_CHECKS
+from .attack import ATTACK_CHECKS, TRANSFER_ATTACK_CHECKS, VERTICAL_ATTACK_CHECKS
 from .audit_parts import CANARY_CHECKS, ESTIMATOR_CHECKS
 from .check import LIMIT, CheckedPart, CheckOutcome, ConformanceCheck, run_checks
-from .defense import DEFENSE_CHECKS
+from .defense import DEFENSE_CHECKS, TRANSFER_DEFENSE_CHECKS, VERTICAL_DEFENSE_CHECKS
 from .federation_parts import ALGORITHM_CHECKS, DATASET_CHECKS, MODEL_CHECKS, PARTITION_CHECKS, SAMPLING_CHECKS
-from .other_federations import (
-    TRANSFER_ATTACK_CHECKS,
-    TRANSFER_DEFENSE_CHECKS,
-    VERTICAL_ATTACK_CHECKS,
-    VERTICAL_DEFENSE_CHECKS,
-)
 
 SAMPLING: dict[str, Any] = {
     "full": "full",
@@ -207,14 +201,10 @@ def _make(kind: str, name: str, options: dict[str, Any]) -> Any:
     if kind == "dataset" and name not in KNOWN_DATASETS and not names_a_file(name):
         # Not cached: every call has to build it anew.
         return dataset_from(build("dataset", {"part": name, **options}, {}), name)
-    own = KNOWN_ALGORITHMS.get(name) or KNOWN_PARTITIONS.get(name)
-    if own is not None:
-        known = {one for one in inspect.signature(own).parameters if one in _USUAL}
-        options = {**{one: _USUAL[one] for one in known if not (one == "local_steps" and name == "fedsgd")}, **options}
-    spec = {"part": name, **options}
+    spec = {"part": name, **_usual(kind, name), **options}
     makers: dict[str, Callable[[Any], Any]] = {
         "dataset": load_dataset,
-        "algorithm": lambda given: algorithm_from(_with_usual(name, given)),
+        "algorithm": algorithm_from,
         "partition": partition_from,
         "sampling": lambda given: cohort_from(given, 12),
         "canary": canary_kind,
@@ -222,15 +212,14 @@ def _make(kind: str, name: str, options: dict[str, Any]) -> Any:
     return makers[kind](spec)
 
 
-def _with_usual(name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    """A table of an algorithm from outside, with usual values of the fields that have no default."""
-    if name in KNOWN_ALGORITHMS:
-        return spec
-    part = find_outside("algorithm", name)
+def _usual(kind: str, name: str) -> dict[str, Any]:
+    """Usual values of the fields of an algorithm or partition that have no default."""
+    known: dict[str, Any] = {**KNOWN_ALGORITHMS, **KNOWN_PARTITIONS}
+    part = known.get(name) or (find_outside(kind, name) if kind == "algorithm" else None)
     if not callable(part):
-        return spec
+        return {}
     needed = [one.name for one in inspect.signature(part).parameters.values() if one.default is one.empty]
-    return {**{one: _USUAL[one] for one in needed if one in _USUAL}, **spec}
+    return {one: _USUAL[one] for one in needed if one in _USUAL}
 
 
 def _estimator(name: str) -> Estimator:

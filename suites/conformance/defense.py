@@ -1,75 +1,143 @@
-"""Conformance checks of defenses."""
+"""Conformance checks of defenses of every kind of federation."""
 
 import copy
 import dataclasses
-from dataclasses import replace
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ...audit.claim import Claim
 from ...defenses.defense import Defense, Prepared
-from ...fl.algorithms import BoundedUpdate, FedAvg, FedSGD, Scaffold
+from ...defenses.transfer.defense import PreparedTransfer, TransferDefense
+from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from ...fl.engine import run_federation
 from ...fl.hooks import overrides
 from ...fl.plan import Plan
 from ...fl.protection import Protection
 from ...fl.rounds import Rounds, given_rows, sums_reports
-from ...fl.sampling import FixedSize, Full, Poisson
-from ...fl.streams import Streams, normal
+from ...fl.streams import Runs, Streams, normal
 from ...fl.task import Task
 from ...fl.training.local import Batch
+from ...fl.transfer.engine import run_transfer
+from ...fl.transfer.protection import TransferProtection
+from ...fl.vertical.engine import Planted, StepEvent, run_vertical
+from ...fl.vertical.protection import VerticalProtection
 from ..mutation.versions import FederatedVersions
+from ..vertical.case import all_numbers
+from ..vertical.runs import dependent
 from .check import (
     CheckedPart,
     ConformanceCheck,
     NotConforming,
     built,
     can_be_sent,
-    check_repeated_claims,
     equal,
     no_global_randomness,
     require,
-    toy_plan,
-    toy_task,
 )
+from .toys import client_plans, toy_transfer, vertical_plans
 
 _REPLICAS = 3
 _ROUNDING = 1e-3
 """Largest difference of two aggregates, in the largest number, that rounding in single precision explains."""
-_ALGORITHMS = (
-    FedSGD(learning_rate=0.5),
-    FedAvg(learning_rate=0.2, local_steps=2),
-    BoundedUpdate(learning_rate=0.2, local_steps=2, mu=0.1, radius=1.0),
-    Scaffold(learning_rate=0.2, local_steps=2),
+_SUMS = 8
+"""Random sums of all messages and parameters by which runs are compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of federations, and what its defenses prepare.
+
+    Args:
+        plans: tasks and plans that are tried in turn, until the defense accepts one.
+        looked_at: of how many of these plans the claims are checked.
+        covered: the rounds of a plan that a claim may cover.
+        trained: (task, plan, protection, runs) -> the final models, ``(runs, numbers)``.
+        keeps: whether a protection may keep what it drew from one call to the next.
+    """
+
+    prepared: type[Any]
+    protection: type[Any]
+    plans: Callable[..., Iterator[tuple[Any, Any]]]
+    looked_at: int = 1
+    covered: Callable[[Any], int]
+    trained: Callable[[Any, Any, Any, Runs], Tensor]
+    keeps: bool = False
+
+
+CLIENTS = Kind(
+    prepared=Prepared,
+    protection=Protection,
+    plans=client_plans,
+    covered=lambda plan: plan.rounds,
+    trained=lambda task, plan, protection, runs: run_federation(
+        task, plan, protection, Streams(1), batch=Batch(replicas=runs.replicas, block=runs.block)
+    ),
 )
-_LOTS = (Full(), Poisson(0.3), FixedSize(1))
-"""Algorithms and lots that are tried in turn, until the defense accepts a plan."""
+VERTICAL = Kind(
+    prepared=VerticalPrepared,
+    protection=VerticalProtection,
+    plans=vertical_plans,
+    looked_at=4,
+    covered=lambda plan: plan.epochs,
+    trained=lambda task, plan, protection, runs: all_numbers(
+        run_vertical(task, plan, protection, Streams(1), runs=runs)
+    ),
+    keeps=True,
+)
+TRANSFERS = Kind(
+    prepared=PreparedTransfer,
+    protection=TransferProtection,
+    plans=lambda: iter([toy_transfer()]),
+    covered=lambda plan: 1,
+    trained=lambda task, plan, protection, runs: run_transfer(
+        task, plan, protection, Streams(1), replicas=runs.replicas
+    ),
+)
+
+
+def _kind_of(defense: Any) -> Kind:
+    if isinstance(defense, VerticalDefense):
+        return VERTICAL
+    return TRANSFERS if isinstance(defense, TransferDefense) else CLIENTS
 
 
 def prepares(subject: CheckedPart) -> str | None:
     """It prepares a protection and claims for a plan, or refuses the plan with a ValueError."""
-    defense: Defense = subject.make()
-    _, plan, prepared = _prepared(defense)
-    words = "; ".join(claim.describe() for claim in prepared.claims) or "states no claim"
-    require(
-        all(claim.rounds <= plan.rounds for claim in prepared.claims), f"a claim covers more than {plan.rounds} rounds"
-    )
-    return f"under {type(plan.algorithm).__name__}: {words}"
+    defense = subject.make()
+    kind, first = _kind_of(defense), _prepared(defense)
+    for _, plan, prepared in islice(_accepted(defense), kind.looked_at):
+        covered = kind.covered(plan)
+        require(all(claim.rounds <= covered for claim in prepared.claims), f"a claim covers more than {covered} rounds")
+        laws = set(getattr(prepared, "laws", {})) <= {claim.claim_id for claim in prepared.claims}
+        require(laws, "a law has no claim: laws are filed under the id of their claim")
+    words = "; ".join(claim.describe() for claim in first[2].claims) or "states no claim"
+    return f"under {type(first[1].algorithm).__name__}: {words}" if kind is CLIENTS else words
 
 
 def claims_repeat(subject: CheckedPart) -> str | None:
     """Its claims are the same at every preparation and survive being written and read."""
-    check_repeated_claims(*(_prepared(subject.make())[2].claims for _ in range(2)))
+    claims, again = (_prepared(subject.make())[2].claims for _ in range(2))
+    require(claims == again, "a second preparation for the same plan states other claims")
+    for claim in claims:
+        read = Claim.from_dict(json.loads(json.dumps(claim.to_dict())))
+        require(read.claim_id == claim.claim_id, "a claim changes when it is written and read")
+        require(claim.curve_shortfall() <= 1e-3, "its trade-off curve is weaker than its epsilon and delta")
     return None
 
 
 def trains(subject: CheckedPart) -> str | None:
     """A small federation trains under it, with finite numbers of the right shape."""
-    task, plan, prepared = _prepared(subject.make())
-    final = _trained(task, plan, prepared, seed=1)
-    shape = (_REPLICAS, task.network.layout.dim)
-    require(tuple(final.shape) == shape, f"the models have shape {tuple(final.shape)}, not {shape}")
+    defense = subject.make()
+    task, plan, prepared = _prepared(defense)
+    final = _trained(defense, task, plan, prepared)
+    require(len(final) == _REPLICAS, f"the models have shape {tuple(final.shape)}, and replicas are {_REPLICAS}")
     require(final.dtype == torch.float32, f"the models are {final.dtype}, not torch.float32")
     require(bool(final.isfinite().all()), "a model holds NaN or infinity")
     return None
@@ -77,20 +145,23 @@ def trains(subject: CheckedPart) -> str | None:
 
 def deterministic(subject: CheckedPart) -> str | None:
     """Equal streams give equal runs, no global generator is used, and it keeps nothing between runs."""
-    task, plan, prepared = _prepared(subject.make())
+    defense = subject.make()
+    task, plan, prepared = _prepared(defense)
     before = copy.deepcopy(vars(prepared.protection))
     with no_global_randomness():
-        first, again = (_trained(task, plan, prepared, seed=1) for _ in range(2))
+        first, again = (_trained(defense, task, plan, prepared) for _ in range(2))
     require(equal(first, again), "equal streams give another run: it keeps state or draws elsewhere")
-    require(equal(before, vars(prepared.protection)), "its protection changed during the run")
+    kept = _kind_of(defense).keeps or equal(before, vars(prepared.protection))
+    require(kept, "its protection changed during the run")
     return None
 
 
 def replicas_first(subject: CheckedPart) -> str | None:
     """Replicas come first in every tensor, and each has noise of its own."""
-    task, plan, prepared = _prepared(subject.make())
+    defense = subject.make()
+    task, plan, prepared = _prepared(defense)
     noisy = any(claim.epsilon < float("inf") for claim in prepared.claims)
-    final = _trained(task, plan, prepared, seed=1)
+    final = _trained(defense, task, plan, prepared)
     require(
         not noisy or len(np.unique(final.numpy(), axis=0)) == _REPLICAS,
         "two replicas have equal models: they share their noise",
@@ -158,30 +229,81 @@ def fields_checked(subject: CheckedPart) -> str | None:
     return ", ".join(numbers) or "not checked: it has none of these fields"
 
 
-def _prepared(defense: Defense, *, inert: int = 0, count: int = 24) -> tuple[Task, Plan, Prepared]:
+def vertical_draws_from_streams(subject: CheckedPart) -> str | None:
+    """A defense that publishes its noise draws it from the generator that it receives."""
+    defense = subject.make()
+    task, plan, prepared = _prepared(defense)
+    if not prepared.laws:
+        return "publishes no law"
+    first, other = (_trained(defense, task, plan, prepared, block=block) for block in (0, 1))
+    require(not equal(first, other), "other generators give equal models: its noise is drawn elsewhere, or not")
+    return None
+
+
+def vertical_replicas_are_apart(subject: CheckedPart) -> str | None:
+    """No run of a batch depends on the data, or on the noise, of another run of it."""
+    task, plan, prepared = _prepared(subject.make())
+    labels = task.people.labels.repeat(_REPLICAS, 1)
+    changed = labels.clone()
+    changed[-1] = 1 - changed[-1]
+    runs = Runs(replicas=_REPLICAS)
+    first, other = (
+        all_numbers(run_vertical(task, plan, prepared.protection, Streams(1), runs=runs, planted=Planted(labels=one)))
+        for one in (labels, changed)
+    )
+    same = equal(first[:-1], other[:-1])
+    require(same, "a run depends on the labels of another run of its batch: it mixes replicas, or draws by the data")
+    words = dependent(lambda block, runs: _sums(task, plan, prepared, Runs(replicas=runs, block=block)))
+    require(not words, words)
+    return None
+
+
+class _Messages:
+    """A recorder of all messages."""
+
+    def __init__(self) -> None:
+        self.found: list[Tensor] = []
+
+    def watch(self, event: StepEvent) -> None:
+        """Record a finished step."""
+        self.found += [values.flatten(1) for values in (*event.embeddings, *event.gradients)]
+
+
+def _sums(task: Any, plan: Any, prepared: VerticalPrepared, runs: Runs) -> np.ndarray:
+    """Random sums of all that is sent and published in some runs, (runs, sums)."""
+    sent = _Messages()
+    final = run_vertical(task, plan, prepared.protection, Streams(1), runs=runs, recorders=[sent])
+    numbers = torch.cat([all_numbers(final), *sent.found], dim=1).numpy()
+    weights = np.random.default_rng(0).standard_normal((numbers.shape[1], _SUMS))
+    return np.asarray(np.nan_to_num(numbers).astype(np.float64) @ weights)
+
+
+def _prepared(defense: Any, **size: int) -> tuple[Any, Any, Any]:
     """The task, the first plan that the defense accepts, and what it prepares for it."""
-    task = toy_task(clients=4, count=count).with_inert(inert)
-    first: ValueError | None = None
-    for algorithm in _ALGORITHMS:
-        for lot in _LOTS:
-            plan = toy_plan(task, algorithm=algorithm, lot=lot, rounds=3)
-            try:
-                prepared = defense.prepare(plan)
-            except ValueError as error:
-                first = first or error
-                continue
-            if not isinstance(prepared, Prepared) or not isinstance(prepared.protection, Protection):
-                raise NotConforming(
-                    f"prepare(plan) must return Prepared(protection, claims), got {type(prepared).__name__}"
-                )
-            if not all(isinstance(claim, Claim) for claim in prepared.claims):
-                raise NotConforming("the claims that prepare(plan) returns must be a tuple of Claim")
-            return task, plan, prepared
-    raise NotConforming(f"it accepted none of {len(_ALGORITHMS) * len(_LOTS)} plans: {first}")
+    return next(_accepted(defense, **size))
 
 
-def _trained(task: Task, plan: Plan, prepared: Prepared, *, seed: int) -> torch.Tensor:
-    return run_federation(task, plan, prepared.protection, Streams(seed), batch=Batch(replicas=_REPLICAS))
+def _accepted(defense: Any, **size: int) -> Iterator[tuple[Any, Any, Any]]:
+    """All tasks and plans that the defense accepts, and what it prepares for them."""
+    kind, refusals, accepted = _kind_of(defense), list[ValueError](), False
+    for task, plan in kind.plans(**size):
+        try:
+            prepared = defense.prepare(plan)
+        except ValueError as error:
+            refusals.append(error)
+            continue
+        sound = isinstance(prepared, kind.prepared) and isinstance(prepared.protection, kind.protection)
+        name, got = kind.prepared.__name__, type(prepared).__name__
+        require(sound, f"prepare(plan) must return {name}(protection, claims), got {got}")
+        claims = all(isinstance(claim, Claim) for claim in prepared.claims)
+        require(claims, "the claims that prepare(plan) returns must be a tuple of Claim")
+        accepted = True
+        yield task, plan, prepared
+    require(accepted, f"it accepted none of {len(refusals)} plans: {refusals and refusals[0]}")
+
+
+def _trained(defense: Any, task: Any, plan: Any, prepared: Any, *, block: int = 0) -> Tensor:
+    return _kind_of(defense).trained(task, plan, prepared.protection, Runs(replicas=_REPLICAS, block=block))
 
 
 DEFENSE_CHECKS: tuple[ConformanceCheck, ...] = (
@@ -194,5 +316,23 @@ DEFENSE_CHECKS: tuple[ConformanceCheck, ...] = (
     sums_as_stated,
     claims_hold,
     fields_checked,
+    can_be_sent,
+)
+VERTICAL_DEFENSE_CHECKS: tuple[ConformanceCheck, ...] = (
+    built,
+    prepares,
+    claims_repeat,
+    trains,
+    deterministic,
+    vertical_draws_from_streams,
+    vertical_replicas_are_apart,
+    can_be_sent,
+)
+TRANSFER_DEFENSE_CHECKS: tuple[ConformanceCheck, ...] = (
+    built,
+    prepares,
+    claims_repeat,
+    trains,
+    deterministic,
     can_be_sent,
 )

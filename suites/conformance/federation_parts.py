@@ -33,9 +33,8 @@ from .check import (
     equal,
     no_global_randomness,
     require,
-    toy_plan,
-    toy_task,
 )
+from .toys import toy_plan, toy_task
 
 _LABELS = {
     CLASSIFICATION: "classes",

@@ -17,7 +17,7 @@ from fedassay.checks.replay import check_claim
 from fedassay.checks.shuffled import report_checks
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.fl.algorithms import FedSGD
-from fedassay.suites.conformance.check import toy_plan
+from fedassay.suites.conformance.toys import toy_plan
 from hidden_law import without_law
 from toy_federation import toy_task
 

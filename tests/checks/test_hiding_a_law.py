@@ -10,7 +10,7 @@ from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussia
 from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.laws import clip
 from fedassay.fl.streams import normal
-from fedassay.suites.conformance.check import toy_plan
+from fedassay.suites.conformance.toys import toy_plan
 from hidden_law import without_law
 from toy_federation import toy_task
 

@@ -12,7 +12,7 @@ from fedassay.checks.pure import pure_checks
 from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.protection import Protection
 from fedassay.fl.sampling import Full
-from fedassay.suites.conformance.check import toy_plan
+from fedassay.suites.conformance.toys import toy_plan
 from toy_federation import toy_task
 
 ROUNDS, EPSILON = 8, 4.0

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fedassay.defenses.vertical.labels.label_gradient_noise import LabelGradientNoise, ResidualNoiseProtection
 from fedassay.fl.streams import normal
-from fedassay.suites.conformance import other_federations
+from fedassay.suites.conformance import defense
 from fedassay.suites.conformance.check import CheckedPart, NotConforming
 
 
@@ -55,11 +55,11 @@ def subject(protection=None):
 @pytest.mark.parametrize(
     ("check", "protection", "words"),
     [
-        (other_federations.vertical_draws_from_streams, Elsewhere, "drawn elsewhere"),
-        (other_federations.vertical_replicas_are_apart, Mixed, "labels of another run"),
-        (other_federations.vertical_replicas_are_apart, Shared, "noise for all replicas"),
-        (other_federations.vertical_replicas_are_apart, Elsewhere, "all blocks of runs"),
-        (other_federations.vertical_prepares, None, "a law has no claim"),
+        (defense.vertical_draws_from_streams, Elsewhere, "drawn elsewhere"),
+        (defense.vertical_replicas_are_apart, Mixed, "labels of another run"),
+        (defense.vertical_replicas_are_apart, Shared, "noise for all replicas"),
+        (defense.vertical_replicas_are_apart, Elsewhere, "all blocks of runs"),
+        (defense.prepares, None, "a law has no claim"),
     ],
 )
 def test_a_broken_defense_fails_the_check_of_its_fault(check, protection, words):
@@ -70,9 +70,9 @@ def test_a_broken_defense_fails_the_check_of_its_fault(check, protection, words)
 @pytest.mark.parametrize(
     "check",
     [
-        other_federations.vertical_draws_from_streams,
-        other_federations.vertical_replicas_are_apart,
-        other_federations.vertical_prepares,
+        defense.vertical_draws_from_streams,
+        defense.vertical_replicas_are_apart,
+        defense.prepares,
     ],
 )
 def test_the_correct_defense_passes(check):
