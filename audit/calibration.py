@@ -24,14 +24,13 @@ from scipy.stats import binom
 from .arrays import FloatArray
 from .claim import Adjacency, Unit
 from .curve import GaussianCurve, epsilon_from_mu
-from .estimators.catalogue import Estimator, estimators
-from .estimators.hockey_stick import MechanismOutputs
+from .estimators.catalogue import INPUTS, Estimator, estimators
 from .estimators.one_run import guess
-from .estimators.pairwise_event import EventCounts
 from .estimators.release_tests import BrokenRelease, GaussianRelease, design_test
-from .evidence import CandidateScores, Design, Guesses, MembershipScores, Projections, Setting
+from .evidence import CandidateScores, Design, Guesses, Projections, Setting
 from .measurement import FINITE, NEEDS_GAUSSIAN_CURVE, Kind, Measurement
 from .observer import UPLOADS
+from .supplied.chosen import evidence_of_runs
 from .threshold import FixedThreshold
 from .wording import nearest
 
@@ -105,23 +104,19 @@ def evidence_of(
 
     Raises TypeError for an unknown type of evidence.
     """
-    makers: dict[type[Any], Callable[[], tuple[Any, ...]]] = {
-        MembershipScores: lambda: (MembershipScores(member, nonmember, setting(trials)),),
-        MechanismOutputs: lambda: (MechanismOutputs(_column(member), _column(nonmember), setting(trials)),),
-        EventCounts: lambda: (_counts(member, nonmember, law, setting(trials)),),
-        Projections: lambda: (_projections(member, trials), _projections(nonmember, trials)),
-        Guesses: lambda: (_guesses(member, nonmember, rng, setting(trials)),),
-        CandidateScores: lambda: (
-            CandidateScores(np.asarray(member, dtype=np.float64) / math.sqrt(DIMENSION), setting(trials)),
-        ),
-    }
-    if estimator.evidence not in makers:
-        known = nearest(estimator.evidence.__name__, [kind.__name__ for kind in makers])
+    where = setting(trials)
+    if estimator.evidence is Guesses:
+        return (_guesses(member, nonmember, rng, where),)
+    if estimator.evidence is CandidateScores:
+        return (CandidateScores(np.asarray(member, dtype=np.float64) / math.sqrt(DIMENSION), where),)
+    if estimator.evidence not in INPUTS:
+        known = nearest(estimator.evidence.__name__, [kind.__name__ for kind in INPUTS])
         raise TypeError(
             f"estimator {estimator.name} takes evidence of type {estimator.evidence.__name__}, which the "
             f"calibration cannot simulate; known types: {known}"
         )
-    return makers[estimator.evidence]()
+    fixed = FixedThreshold(law.threshold)
+    return evidence_of_runs(estimator, member, nonmember, where, policy=fixed, delta=law.delta, alpha=LEVEL)
 
 
 def levels_of(
@@ -166,24 +161,6 @@ def _test_of_half_the_noise(law: KnownMechanism) -> Any:
     return design_test(
         _release(), broken, n=500, delta=law.delta, curve=GaussianCurve(MU), epsilon=law.epsilon, rng=rng
     )
-
-
-def _column(values: Any) -> FloatArray:
-    return np.asarray(values, dtype=np.float64)[:, np.newaxis]
-
-
-def _projections(scores: Any, trials: Design) -> Projections:
-    values = _column(scores) / MU
-    return Projections(values, np.ones(values.shape, dtype=np.bool_), setting(trials))
-
-
-def _counts(member: Any, nonmember: Any, law: KnownMechanism, of: Setting) -> EventCounts:
-    # A NaN is never above a threshold: counted, it would be a miss instead of an error.
-    hits = [
-        int(np.count_nonzero(side > law.threshold)) if np.isfinite(side).all() else math.nan
-        for side in (np.asarray(member), np.asarray(nonmember))
-    ]
-    return EventCounts(hits_in=hits[0], n1=len(member), hits_out=hits[1], n0=len(nonmember), setting=of)  # type: ignore[arg-type]
 
 
 def _guesses(member: Any, nonmember: Any, rng: np.random.Generator, of: Setting) -> Guesses:

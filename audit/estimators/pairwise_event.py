@@ -44,6 +44,12 @@ class EventCounts:
         for name in ("hits_in", "n1", "hits_out", "n0"):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
 
+    @classmethod
+    def of_errors(cls, errors: ErrorCounts, setting: Setting) -> "EventCounts":
+        """Count the event of a guess "member" by its errors at a threshold."""
+        hits = {"hits_in": errors.n1 - errors.false_negatives, "hits_out": errors.false_positives}
+        return cls(**hits, n1=errors.n1, n0=errors.n0, setting=setting)
+
     def errors(self, threshold: float | None, alpha: float) -> ErrorCounts:
         """Return the counts as errors of the guess "the first input" wherever the event did not occur."""
         return ErrorCounts(

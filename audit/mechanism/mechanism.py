@@ -26,7 +26,7 @@ from ..estimators.counted import GuessCounts, event_ratio_of_counts, guess_odds_
 from ..estimators.hockey_stick import MechanismOutputs
 from ..estimators.pairwise_event import EventCounts
 from ..evidence import Design, Projections, Setting
-from ..finding import Finding, judge
+from ..finding import Finding
 from ..measurement import Measurement
 from ..supplied.chosen import (
     Choice,
@@ -38,10 +38,10 @@ from ..supplied.chosen import (
     uses_threshold,
 )
 from ..supplied.given import check_alpha, check_copies, check_whole, detached
-from ..supplied.power import weakness_of, with_power
+from ..supplied.power import judged_with_power
 from ..threshold import CountingPlan
 from ..wording import shortened
-from .search import Found, find_event
+from .search import Event, Found, find_event
 from .trial_stream import Mechanism, TrialPurpose, coins
 from .trials import Counted, Trials, pilot_events
 
@@ -132,9 +132,12 @@ def audit_mechanism(
         low_bits=low_bits,
         coins=not found,
     )
-    measured = _measured_by(found, best, plan, claim, stated) if found else _measured(best, plan, claim, seed)
-    measured = with_power(measured, claim)
-    return judge(claim, measured, weakness=weakness_of(measured))
+    if not found:
+        return judged_with_power(claim, _measured(best, plan, claim, seed))
+    outputs = [list(side.draw(TrialPurpose.COUNTED, plan.trials)) for side in best.streams]
+    return judged_with_power(
+        claim, _measured_by(found, best.event, outputs, claim, alpha=alpha, options=stated, witness=_witness(best))
+    )
 
 
 def _measured(best: Found, plan: CountingPlan, claim: Claim, seed: int) -> Measurement:
@@ -171,28 +174,27 @@ def _bound(best: Found, counted: Counted, claim: Claim, seed: int) -> Measuremen
 
 
 def _measured_by(
-    found: Sequence[Estimator], best: Found, plan: CountingPlan, claim: Claim, options: EstimatorOptions
+    found: Sequence[Estimator],
+    event: Event,
+    outputs: Sequence[Sequence[NDArray[Any]]],
+    claim: Claim,
+    *,
+    alpha: float,
+    options: EstimatorOptions,
+    witness: str,
 ) -> Measurement:
-    outputs = [list(side.draw(TrialPurpose.COUNTED, plan.trials)) for side in best.streams]
-    scores = [np.concatenate([best.event.score.score(chunk) for chunk in side]) for side in outputs]
+    """The bound that named estimators find in the chunks of counted outputs of the first and of the second input."""
 
     def measure(one: Estimator, share: float) -> Measurement:
-        sides = scores
         if one.evidence in (MechanismOutputs, Projections):
-            sides = [np.concatenate(side).reshape(plan.trials, -1) for side in outputs]
-        fixed = replace(options, threshold=best.event.cut.threshold if uses_threshold(one) else None)
-        return measure_runs(
-            one,
-            sides[1],
-            sides[0],
-            Setting.claimed(claim),
-            claim,
-            alpha=share,
-            options=fixed,
-            witness=_witness(best),
-        )
+            out, within = (np.concatenate(side).reshape(sum(map(len, side)), -1) for side in outputs)
+        else:
+            out, within = (np.concatenate([event.score.score(chunk) for chunk in side]) for side in outputs)
+        fixed = replace(options, threshold=event.cut.threshold if uses_threshold(one) else None)
+        setting = Setting.claimed(claim)
+        return measure_runs(one, within, out, setting, claim, alpha=share, options=fixed, witness=witness)
 
-    return measured_by(found, measure, claim, plan.alpha)
+    return measured_by(found, measure, claim, alpha)
 
 
 def _witness(found: Found) -> str:
@@ -315,22 +317,13 @@ def audit_outputs(
             f"and {sides[1].dtype} of {sides[1].shape[1:]}"
         )
     check_copies(*sides, design=Design.INDEPENDENT)
-    pilots, counted = [side[::2] for side in sides], [side[1::2] for side in sides]
-    plan = CountingPlan(trials=min(map(len, counted)), delta=claim.delta, alpha=alpha, curve=claim.curve)
+    pilots, counted = [side[::2] for side in sides], [[side[1::2]] for side in sides]
+    plan = CountingPlan(trials=min(len(side) // 2 for side in sides), delta=claim.delta, alpha=alpha, curve=claim.curve)
     event = max(pilot_events(pilots[0], pilots[1], plan, inputs), key=lambda event: event.cut.promise)
-    setting = Setting.claimed(claim)
-
-    def measure(one: Estimator, share: float) -> Measurement:
-        if one.evidence in (MechanismOutputs, Projections):
-            out, within = (side.reshape(len(side), -1) for side in counted)
-        else:
-            out, within = (event.score.score(side) for side in counted)
-        fixed = replace(given, threshold=event.cut.threshold if uses_threshold(one) else None)
-        words = f"every second output; event {event}"
-        return measure_runs(one, within, out, setting, claim, alpha=share, options=fixed, witness=words)
-
-    measured = with_power(measured_by(found, measure, claim, alpha), claim)
-    return judge(claim, measured, weakness=weakness_of(measured))
+    words = f"every second output; event {event}"
+    return judged_with_power(
+        claim, _measured_by(found, event, counted, claim, alpha=alpha, options=given, witness=words)
+    )
 
 
 def _outputs(name: str, values: ArrayLike) -> NDArray[Any]:

@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Any, get_type_hints
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..arrays import BoolArray, FloatArray
 from ..binomial import check_number
@@ -34,9 +35,6 @@ from .given import check_whole
 Choice = Spec | Callable[..., Measurement]
 """An estimator's name, a table of its name and options, or a function of evidence that returns a ``Measurement``."""
 _DIRECTED = (MembershipScores, EventCounts)
-_DETERMINED = {"alpha", "curve", "delta", "deviation", "dimension", "epsilon", "rate"}
-_DETERMINED |= {"release", "rounds", "seed", "sigma", "steps", "tests", "threshold"}
-"""The arguments of estimators that follow from the evidence, the claim and the audit."""
 _LAW = ("sigma", "rate", "steps")
 """The options that state the claimed Gaussian law."""
 _SHARES = (0.8, 0.5, 0.1)
@@ -81,6 +79,11 @@ class EstimatorOptions:
         return SplitThreshold(0.5, self.seed, curve=claim.curve)
 
 
+_STATED = frozenset(field.name for field in fields(EstimatorOptions))
+_DETERMINED = _STATED | {"alpha", "curve", "delta", "epsilon", "release", "rounds", "tests"}
+"""The arguments of estimators that follow from the evidence, the claim and the audit."""
+
+
 def chosen(estimator: Choice | Sequence[Choice] | None, design: Design, default: Sequence[str]) -> list[Estimator]:
     """Return the estimators of these names, or the ``default`` ones where ``estimator`` is None.
 
@@ -116,7 +119,7 @@ def options_of(found: Iterable[Estimator]) -> frozenset[str]:
     used = {name for one in found for name in one.required | one.optional}
     used |= {"threshold"} if any(map(uses_threshold, found)) else set()
     used |= set(_LAW) if any(one.evidence is Projections for one in found) else set()
-    return frozenset(used & {field.name for field in fields(EstimatorOptions)})
+    return _STATED & used
 
 
 def check_used(found: Sequence[Estimator], options: EstimatorOptions) -> None:
@@ -124,12 +127,10 @@ def check_used(found: Sequence[Estimator], options: EstimatorOptions) -> None:
 
     ``seed`` has a default, and audits that use no threshold refuse one themselves.
     """
-    for field in fields(options):
-        if field.name in ("threshold", "seed") or getattr(options, field.name) is None:
-            continue
-        if field.name not in options_of(found):
-            names = ", ".join(one.name for one in found) or "the default estimator"
-            raise ValueError(f"{names} uses no {field.name}: leave it out")
+    stated = {name for name in _STATED - {"threshold", "seed"} if getattr(options, name) is not None}
+    if unused := sorted(stated - options_of(found)):
+        names = ", ".join(one.name for one in found) or "the default estimator"
+        raise ValueError(f"{names} uses no {unused[0]}: leave it out")
 
 
 def options_of_runs(options: EstimatorOptions | None, found: Sequence[Estimator], *, seed: int = 0) -> EstimatorOptions:
@@ -202,18 +203,36 @@ def measure_runs(
 
     ``member``: (n1,) scores or (n1, d) rows with the canary, ``nonmember``: (n0,) or (n0, d) without it.
     """
-    evidence: tuple[Any, ...]
-    if estimator.evidence is MechanismOutputs:
-        evidence = (MechanismOutputs(_rows(member), _rows(nonmember), setting),)
-    elif estimator.evidence is Projections:
-        evidence = (_projections(member, setting), _projections(nonmember, setting))
-    elif estimator.evidence is EventCounts:
-        evidence = (_counts(MembershipScores(member, nonmember, setting), claim, alpha, options),)
-    else:
-        evidence = (MembershipScores(member, nonmember, setting),)
+    policy = options.policy(claim)
+    evidence = evidence_of_runs(estimator, member, nonmember, setting, policy=policy, delta=claim.delta, alpha=alpha)
     arguments = _arguments(estimator, setting, claim, alpha, options, len(nonmember), witness)
     # Release tests count errors by another estimator's rule, and would carry its name.
     return replace(estimator.measure(*evidence, **arguments), estimator=estimator.name)
+
+
+def evidence_of_runs(
+    estimator: Estimator,
+    member: Any,
+    nonmember: Any,
+    setting: Setting,
+    *,
+    policy: ThresholdPolicy,
+    delta: float,
+    alpha: float,
+) -> tuple[Any, ...]:
+    """Return the evidence of independent runs that an estimator takes, from scores (n,) or rows (n, d) of both arms.
+
+    ``policy``: of estimators that count one event, with the ``delta`` and ``alpha`` by which it chooses a threshold.
+    """
+    if estimator.evidence is MechanismOutputs:
+        return (MechanismOutputs(_rows(member), _rows(nonmember), setting),)
+    if estimator.evidence is Projections:
+        return _projections(member, setting), _projections(nonmember, setting)
+    scores = MembershipScores(member, nonmember, setting)
+    if estimator.evidence is EventCounts:
+        (point,) = policy.counts(scores.member, scores.nonmember, delta=delta, alpha=alpha)
+        return (EventCounts.of_errors(point, setting),)
+    return (scores,)
 
 
 def measure_canaries(
@@ -295,24 +314,14 @@ def _arguments(
     estimator: Estimator, setting: Setting, claim: Claim, alpha: float, options: EstimatorOptions, n: int, witness: str
 ) -> dict[str, Any]:
     wanted = estimator.required | estimator.optional
-    known: dict[str, Any] = {
-        "delta": claim.delta,
-        "alpha": alpha,
-        "curve": claim.curve,
-        "epsilon": claim.epsilon,
-        "rounds": setting.rounds,
-        "seed": options.seed,
-        "deviation": options.deviation,
-        "dimension": options.dimension,
-        "sigma": options.sigma,
-        "rate": options.rate,
-        "steps": options.steps,
-    }
+    known: dict[str, Any] = {name: getattr(options, name) for name in _STATED}
+    known |= {"delta": claim.delta, "alpha": alpha, "curve": claim.curve, "epsilon": claim.epsilon}
+    known["rounds"] = setting.rounds
     if "threshold" in wanted:
         known["threshold"] = _policy(estimator, claim, options)
     elif options.threshold is not None and estimator.evidence is not EventCounts:
         raise ValueError(f"{estimator.name} uses no threshold: leave out --threshold")
-    if estimator.evidence is Projections and options.sigma is not None:
+    if estimator.evidence is Projections:
         known |= _release(setting, claim, options, n)
     missing = sorted(name for name in estimator.required if known.get(name) is None)
     if missing:
@@ -363,26 +372,16 @@ def _release(setting: Setting, claim: Claim, options: EstimatorOptions, n: int) 
     return {"release": release, "tests": tests}
 
 
-def _rows(values: FloatArray) -> FloatArray:
-    return values[:, np.newaxis] if values.ndim == 1 else values
+def _rows(values: ArrayLike) -> FloatArray:
+    array = np.asarray(values, dtype=np.float64)
+    return array[:, np.newaxis] if array.ndim == 1 else array
 
 
-def _projections(values: FloatArray, setting: Setting) -> Projections:
-    rows = _rows(np.asarray(values, dtype=np.float64))
+def _projections(values: ArrayLike, setting: Setting) -> Projections:
+    rows = _rows(values)
     if rows.shape[1] != setting.rounds:
         raise ValueError(
             f"each row must hold one projection per round of the claim (--rounds), {setting.rounds}, "
             f"got {rows.shape[1]}"
         )
     return Projections(rows, np.ones(rows.shape, dtype=np.bool_), setting)
-
-
-def _counts(scores: MembershipScores, claim: Claim, alpha: float, options: EstimatorOptions) -> EventCounts:
-    (point,) = options.policy(claim).counts(scores.member, scores.nonmember, delta=claim.delta, alpha=alpha)
-    return EventCounts(
-        hits_in=point.n1 - point.false_negatives,
-        n1=point.n1,
-        hits_out=point.false_positives,
-        n0=point.n0,
-        setting=scores.setting,
-    )

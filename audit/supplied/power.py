@@ -87,18 +87,27 @@ class Assignment:
     threshold: float | None = None
 
 
-def judged_with_power(
-    claim: Claim, measured: Measurement, shown: Assignment, measure: Callable[[Assignment], Measurement], *, seed: int
-) -> Finding:
-    """Judge the claim by what was measured of the scores ``shown``, UNDERPOWERED where these could refute nothing.
+def judged_with_power(claim: Claim, measured: Measurement, *, unseen: str = "") -> Finding:
+    """Judge the claim by a measurement, with the power of the two inputs in exchanged roles where it has none.
 
-    ``measure`` measures another assignment of the same scores.
+    ``unseen``: why these scores could refute nothing, empty where they could.
     """
-    weakness = weakness_of(measured)
-    finding = judge(claim, measured, weakness=weakness)
+    known = with_power(measured, claim)
+    return judge(claim, known, weakness=replace(weakness_of(known), unseen=unseen))
+
+
+def judged_by_assignments(
+    claim: Claim, shown: Assignment, measure: Callable[[Assignment], Measurement], *, seed: int
+) -> Finding:
+    """Judge the claim by what ``measure`` finds in the scores ``shown``, UNDERPOWERED where these could refute nothing.
+
+    ``measure`` also measures other assignments of the same scores.
+    """
+    measured = measure(shown)
+    finding = judged_with_power(claim, measured)
     if finding.verdict is not Verdict.NOT_REFUTED or not (unseen := _powerless(claim, shown, measure, seed)):
         return finding
-    return judge(claim, measured, weakness=replace(weakness, unseen=unseen))
+    return judged_with_power(claim, measured, unseen=unseen)
 
 
 def _powerless(claim: Claim, shown: Assignment, measure: Callable[[Assignment], Measurement], seed: int) -> str:

@@ -4,6 +4,7 @@ many canaries of one run, each of which a fair coin included (Steinke et al. 202
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -41,7 +42,7 @@ from .given import (
     remark,
     scores_or_rows,
 )
-from .power import Assignment, judged_with_power, too_few_scores, with_power
+from .power import Assignment, judged_by_assignments, too_few_scores
 
 DEFAULT_ESTIMATORS = ("clopper_pearson",)
 
@@ -156,9 +157,9 @@ def _judged(
             sides = given.member, given.nonmember
             return measure_runs(one, *sides, setting, claim, alpha=share, options=used, witness=witness)
 
-        return with_power(measured_by(found, measure, claim, alpha), claim)
+        return measured_by(found, measure, claim, alpha)
 
-    return judged_with_power(claim, measured(shown), shown, measured, seed=options.seed)
+    return judged_by_assignments(claim, shown, measured, seed=options.seed)
 
 
 def _design(design: Design | str | None) -> Design:
@@ -263,27 +264,21 @@ def audit_one_run(
     if higher_is_member is False:
         candidates = CandidateScores(-candidates.values, setting)
 
-    def measured(shown: CandidateScores, truth: BoolArray) -> Measurement:
+    own = Assignment(member=candidates.values[coins], nonmember=candidates.values[~coins])
+
+    def measured(given: Assignment) -> Measurement:
+        shown, truth = candidates, coins
+        if given is not own:
+            shown = CandidateScores(np.concatenate([given.member, given.nonmember]), setting)
+            truth = np.arange(len(coins)) < len(given.member)
+        used: dict[str, Any] = {"options": options, "guesses": guesses, "witness": witness}
+
         def measure(one: Estimator, share: float) -> Measurement:
-            return measure_canaries(
-                one,
-                shown,
-                truth,
-                claim,
-                alpha=share,
-                options=options,
-                guesses=guesses,
-                witness=witness,
-            )
+            return measure_canaries(one, shown, truth, claim, alpha=share, **used)
 
         return measured_by(found, measure, claim, alpha)
 
-    def assigned(shown: Assignment) -> Measurement:
-        values = CandidateScores(np.concatenate([shown.member, shown.nonmember]), setting)
-        return measured(values, np.arange(len(coins)) < len(shown.member))
-
-    own = Assignment(member=candidates.values[coins], nonmember=candidates.values[~coins])
-    return judged_with_power(claim, measured(candidates, coins), own, assigned, seed=seed)
+    return judged_by_assignments(claim, own, measured, seed=seed)
 
 
 def _checked(scores: FloatArray, coins: BoolArray, higher_is_member: bool | None, seed: int) -> str:
