@@ -221,7 +221,7 @@ class SourceScores:
     setting: Setting
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", _frozen("values", self.values, dimensions=2))
+        object.__setattr__(self, "values", finite_array("values", self.values, dimensions=2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +235,7 @@ class VoteScores:
     setting: Setting
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", _frozen("values", self.values, dimensions=2))
+        object.__setattr__(self, "values", finite_array("values", self.values, dimensions=2))
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ class Reconstructions:
     uploads: IntArray | None = None
 
     def __post_init__(self) -> None:
-        images = _frozen("images", self.images, dimensions=4)
+        images = finite_array("images", self.images, dimensions=4)
         if images.min() < 0 or images.max() > 1:
             raise ValueError(f"images must lie in [0, 1], got {images.min()} to {images.max()}")
         object.__setattr__(self, "images", images)
@@ -293,7 +293,7 @@ class LabelCounts:
     round: int = 0
 
     def __post_init__(self) -> None:
-        counts = _frozen("counts", self.counts, dimensions=2)
+        counts = finite_array("counts", self.counts, dimensions=2)
         if counts.min() < 0:
             raise ValueError(f"label counts must be >= 0, got {counts.min()}")
         object.__setattr__(self, "counts", counts)
@@ -314,7 +314,7 @@ class TokenGuesses:
     round: int = 0
 
     def __post_init__(self) -> None:
-        counts = _frozen("counts", self.counts, dimensions=2)
+        counts = finite_array("counts", self.counts, dimensions=2)
         if counts.min() < 0:
             raise ValueError(f"token counts must be >= 0, got {counts.min()}")
         object.__setattr__(self, "counts", counts)
@@ -354,7 +354,7 @@ class PersonLabels:
     setting: Setting
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scores", _frozen("scores", self.scores, dimensions=2))
+        object.__setattr__(self, "scores", finite_array("scores", self.scores, dimensions=2))
         object.__setattr__(self, "people", _people(self.people, len(self.scores)))
 
 
@@ -371,7 +371,7 @@ class PersonColumns:
     setting: Setting
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", _frozen("rows", self.rows, dimensions=2))
+        object.__setattr__(self, "rows", finite_array("rows", self.rows, dimensions=2))
         object.__setattr__(self, "people", _people(self.people, len(self.rows)))
 
 
@@ -391,7 +391,7 @@ class Projections:
     setting: Setting
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", _frozen("values", self.values, dimensions=2))
+        object.__setattr__(self, "values", finite_array("values", self.values, dimensions=2))
         seen = np.array(self.seen)
         if seen.dtype != np.bool_ or seen.shape != self.values.shape:
             raise ValueError(
@@ -456,15 +456,18 @@ def checked_scores(name: str, values: ArrayLike) -> FloatArray:
 
     Raises ValueError for anything else.
     """
-    return _frozen(name, values, dimensions=1)
+    return finite_array(name, values, dimensions=1)
 
 
 def _runs(name: str, runs: ArrayLike | None, scores: FloatArray) -> IntArray | None:
     return None if runs is None else whole_numbers(name, runs, len(scores))
 
 
-def _frozen(name: str, values: ArrayLike, dimensions: int) -> FloatArray:
-    """A read-only copy, because evidence must not change after it was collected."""
+def finite_array(name: str, values: ArrayLike, dimensions: int) -> FloatArray:
+    """Return a read-only copy as finite numbers, because evidence must not change after it was collected.
+
+    Raises ValueError for another number of ``dimensions``, an empty array, and anything else than finite numbers.
+    """
     array = as_floats(name, values)
     if array.ndim != dimensions:
         raise ValueError(f"{name} must have {dimensions} dimension(s), got shape {array.shape}")

@@ -188,7 +188,7 @@ class SplitThreshold:
     def halves(
         self, member: FloatArray, nonmember: FloatArray
     ) -> tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]:
-        """Return the scores (with, without the canary) that choose the threshold, and those that are counted."""
+        """Return the scores, or rows (n, d), with and without the canary that choose, and those that are counted."""
         rng = np.random.default_rng(self.seed)
         chosen_in, counted_in = self._parts("member", member, rng)
         chosen_out, counted_out = self._parts("nonmember", nonmember, rng)

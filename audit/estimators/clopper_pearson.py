@@ -4,12 +4,14 @@
 and false-negative rate, each at alpha / 2.
 """
 
+from typing import Any
+
 from ..binomial import ErrorCounts, privacy_loss
 from ..curve import Curve
 from ..evidence import MembershipScores, Setting
 from ..measurement import INDEPENDENT_TRIALS, Measurement
 from ..threshold import ThresholdPolicy
-from .joint_point import JointPointRule, measure_counts, measure_scores
+from .joint_point import JointPointRule
 
 
 def clopper_pearson(
@@ -30,16 +32,8 @@ def clopper_pearson(
     the same joint point tests it. ``epsilon``: the claimed one, from which ``detectable`` is computed where no curve is
     stated. Raises ValueError for trials that are not independent: with shared noise 61 to 75 % of the bounds are wrong.
     """
-    return measure_scores(
-        scores,
-        _reading(delta),
-        delta=delta,
-        alpha=alpha,
-        threshold=threshold,
-        curve=curve,
-        epsilon=epsilon,
-        witness=witness,
-    )
+    rule = _rule(delta=delta, alpha=alpha, curve=curve, epsilon=epsilon, witness=witness)
+    return rule.of_scores(scores, threshold)
 
 
 def clopper_pearson_of_counts(
@@ -59,23 +53,16 @@ def clopper_pearson_of_counts(
     ``threshold_policy`` states how the event was fixed before the trials were drawn. Raises
     ValueError as ``clopper_pearson``.
     """
-    return measure_counts(
-        [counts],
-        _reading(delta),
-        setting=setting,
-        delta=delta,
-        alpha=counts.alpha,
-        threshold_policy=threshold_policy,
-        curve=curve,
-        epsilon=epsilon,
-        witness=witness,
-    )
+    rule = _rule(delta=delta, alpha=counts.alpha, curve=curve, epsilon=epsilon, witness=witness)
+    return rule.of_counts([counts], setting=setting, threshold_policy=threshold_policy)
 
 
-def _reading(delta: float) -> JointPointRule:
+def _rule(*, delta: float, **stated: Any) -> JointPointRule:
     return JointPointRule(
         estimator="clopper_pearson",
         assumption=INDEPENDENT_TRIALS,
         # Clipped at 0, because a negative bound holds for every mechanism and proves nothing.
-        epsilon=lambda fpr, fnr: max(0.0, float(privacy_loss(fpr, fnr, delta))),
+        implied=lambda fpr, fnr: max(0.0, float(privacy_loss(fpr, fnr, delta))),
+        delta=delta,
+        **stated,
     )

@@ -13,7 +13,7 @@ from ..curve import Curve, GaussianCurve, epsilon_from_mu, mu_from_epsilon
 from ..evidence import MembershipScores
 from ..measurement import GAUSSIAN_MECHANISM, Measurement
 from ..threshold import ThresholdPolicy
-from .joint_point import JointPointRule, measure_scores
+from .joint_point import JointPointRule
 
 
 def mu_from_rates(fpr: float, fnr: float) -> float:
@@ -47,15 +47,18 @@ def gaussian_dp(
         raise ValueError(
             "delta must be > 0 for the Gaussian-DP bound, got 0: mu-GDP implies no finite epsilon at delta 0"
         )
-    reading = JointPointRule(
+    rule = JointPointRule(
         estimator="gaussian_dp",
         assumption=GAUSSIAN_MECHANISM,
-        epsilon=lambda fpr, fnr: _epsilon(mu_from_rates(fpr, fnr), delta),
+        implied=lambda fpr, fnr: _epsilon(mu_from_rates(fpr, fnr), delta),
         refuted=None if epsilon is None else GaussianCurve(mu_from_epsilon(epsilon, delta)),
+        delta=delta,
+        alpha=alpha,
+        curve=curve,
+        epsilon=epsilon,
+        witness=witness,
     )
-    return measure_scores(
-        scores, reading, delta=delta, alpha=alpha, threshold=threshold, curve=curve, epsilon=epsilon, witness=witness
-    )
+    return rule.of_scores(scores, threshold)
 
 
 def _epsilon(mu: float, delta: float) -> float:

@@ -15,9 +15,9 @@ from scipy.special import expit
 
 from ..arrays import FloatArray
 from ..curve import Curve
-from ..evidence import MembershipScores, Setting
+from ..evidence import MembershipScores, Setting, finite_array
 from ..measurement import Measurement
-from ..threshold import FixedThreshold, best_bound_threshold
+from ..threshold import FixedThreshold, SplitThreshold, best_bound_threshold
 from .clopper_pearson import clopper_pearson
 from .joint_point import check_independent_trials
 
@@ -39,19 +39,11 @@ class MechanismOutputs:
 
     def __post_init__(self) -> None:
         for side in ("member", "nonmember"):
-            array = np.array(getattr(self, side), dtype=np.float64)
-            if array.ndim != 2 or array.size == 0:
-                raise ValueError(
-                    f"the outputs in {side} must have shape (n, d) and not be empty, got shape {array.shape}"
-                )
-            bad = int(np.count_nonzero(~np.isfinite(array)))
-            if bad:
-                raise ValueError(f"the outputs in {side} must be finite, got {bad} of {array.size} NaN or infinite")
+            array = finite_array(f"the outputs in {side}", getattr(self, side), dimensions=2)
             if np.abs(array).max() > _LARGEST:
                 raise ValueError(
                     f"the outputs in {side} must be at most {_LARGEST:g} in absolute value, got {np.abs(array).max():g}"
                 )
-            array.flags.writeable = False
             object.__setattr__(self, side, array)
         if self.member.shape[1] != self.nonmember.shape[1]:
             raise ValueError(
@@ -112,7 +104,6 @@ def hockey_stick(
     *,
     delta: float,
     alpha: float,
-    fraction: float = 0.5,
     seed: int = 0,
     curve: Curve | None = None,
     epsilon: float | None = None,
@@ -122,17 +113,16 @@ def hockey_stick(
 
     ``delta`` lies in [0, 1); the bound holds with probability 1 - ``alpha``.
 
-    A random ``fraction`` in (0, 1) of each side trains and sets the threshold, the rest is counted: ``n0``, ``n1``.
+    A random half of each side trains and sets the threshold, the rest is counted: ``n0``, ``n1``.
     ``curve``, ``epsilon``: the claimed ones, as in ``clopper_pearson``. Raises ValueError for a split that leaves a
     part empty and for trials that are not independent.
     """
     check_independent_trials(outputs.setting, "hockey_stick", delta, alpha)
-    rng = np.random.default_rng(seed)
-    learnt_in, counted_in = _parts("member", outputs.member, fraction, rng)
-    learnt_out, counted_out = _parts("nonmember", outputs.nonmember, fraction, rng)
-    classifier = fit(learnt_in, learnt_out)
-    threshold = best_bound_threshold(classifier.score(learnt_in), classifier.score(learnt_out), delta, alpha)
-    counted = MembershipScores(classifier.score(counted_in), classifier.score(counted_out), outputs.setting)
+    learnt, rest = SplitThreshold(0.5, seed).halves(outputs.member, outputs.nonmember)
+    classifier = fit(*learnt)
+    (learnt_in, learnt_out), (rest_in, rest_out) = (tuple(map(classifier.score, half)) for half in (learnt, rest))
+    threshold = best_bound_threshold(learnt_in, learnt_out, delta, alpha)
+    counted = MembershipScores(rest_in, rest_out, outputs.setting)
     measured = clopper_pearson(
         counted,
         delta=delta,
@@ -142,7 +132,7 @@ def hockey_stick(
         epsilon=epsilon,
         witness=witness,
     )
-    policy = f"classifier and threshold from a split of {fraction:g}, seed {seed}"
+    policy = f"classifier and threshold from a split of 0.5, seed {seed}"
     return dataclasses.replace(measured, estimator="hockey_stick", threshold_policy=policy)
 
 
@@ -151,16 +141,3 @@ def _features(outputs: ArrayLike, centre: FloatArray, spread: FloatArray, square
     standard = np.clip((np.asarray(outputs, dtype=np.float64) - centre) / spread, -10, 10)
     ones = np.ones((len(standard), 1))
     return np.concatenate([ones, standard, standard**2 - 1] if squares else [ones, standard], axis=1)
-
-
-def _parts(side: str, values: FloatArray, fraction: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    if not 0 < fraction < 1:
-        raise ValueError(
-            f"fraction (share of the outputs that trains the classifier) must lie in (0, 1), got {fraction}"
-        )
-    learnt = round(fraction * len(values))
-    if not 0 < learnt < len(values):
-        raise ValueError(f"splitting {len(values)} {side} outputs by fraction {fraction:g} leaves one part empty")
-    # Shuffled, because a split by position would follow any trend in the order of the trials.
-    shuffled = rng.permutation(values)
-    return shuffled[:learnt], shuffled[learnt:]

@@ -5,7 +5,7 @@ best of several such bounds.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ..binomial import ErrorCounts, check_delta, check_level, upper_bound
 from ..curve import Curve
@@ -19,85 +19,63 @@ from ..threshold import ThresholdPolicy
 class JointPointRule:
     """The rule by which one estimator converts a false-positive rate and a false-negative rate to an epsilon.
 
-    ``epsilon``: (fpr, fnr) -> the epsilon that they imply, possibly infinite, NaN where they imply none; ``refuted``:
+    ``implied``: (fpr, fnr) -> the epsilon that they imply, possibly infinite, NaN where they imply none; ``refuted``:
     the curve under which a point lies when its epsilon exceeds the claimed one, None for the curve of (epsilon, delta).
+    ``curve``, ``epsilon``: the claimed ones, where there are any; ``alpha``: of all thresholds together.
     """
 
     estimator: str
     assumption: str
-    epsilon: Callable[[float, float], float]
+    implied: Callable[[float, float], float]
     refuted: Curve | None = None
+    delta: float
+    alpha: float
+    curve: Curve | None
+    epsilon: float | None
+    witness: str
 
+    def of_scores(self, scores: MembershipScores, threshold: ThresholdPolicy) -> Measurement:
+        """Count the errors of membership scores at one or more thresholds, and measure them as ``of_counts``."""
+        check_independent_trials(scores.setting, self.estimator, self.delta, self.alpha)
+        points = threshold.counts(scores.member, scores.nonmember, delta=self.delta, alpha=self.alpha)
+        return self.of_counts(points, setting=scores.setting, threshold_policy=str(threshold))
 
-def measure_scores(
-    scores: MembershipScores,
-    reading: JointPointRule,
-    *,
-    delta: float,
-    alpha: float,
-    threshold: ThresholdPolicy,
-    curve: Curve | None,
-    epsilon: float | None,
-    witness: str,
-) -> Measurement:
-    """Count the errors of membership scores at one or more thresholds, and convert them to a lower bound on epsilon.
+    def of_counts(self, points: Sequence[ErrorCounts], *, setting: Setting, threshold_policy: str) -> Measurement:
+        """Convert an attack's error counts at one or more thresholds to a lower bound on epsilon.
 
-    A threshold whose error rates lie under the stated trade-off curve is reported if there is one, else the one with
-    the largest lower bound on epsilon.
-    """
-    check_independent_trials(scores.setting, reading.estimator, delta, alpha)
-    points = threshold.counts(scores.member, scores.nonmember, delta=delta, alpha=alpha)
-    return measure_counts(
-        points,
-        reading,
-        setting=scores.setting,
-        delta=delta,
-        alpha=alpha,
-        threshold_policy=str(threshold),
-        curve=curve,
-        epsilon=epsilon,
-        witness=witness,
-    )
+        The thresholds were fixed before counting, and their alphas sum to ``alpha``. One whose error rates lie under
+        the stated trade-off curve is reported if there is one, else the one with the largest lower bound on epsilon.
+        """
+        check_independent_trials(setting, self.estimator, self.delta, self.alpha)
+        # A point under the curve comes first: it refutes the claim, however small its epsilon is.
+        best = max(points, key=lambda point: (bool(self._below(point)), self.implied(point.fpr_high, point.fnr_high)))
+        # A rate of zero errors implies an infinite epsilon, which is no estimate.
+        shown = self.implied(best.false_positives / best.n0, best.false_negatives / best.n1)
+        # At the share of alpha of this threshold: with several thresholds the limit is lower than for a single one.
+        fewest_fpr, fewest_fnr = upper_bound(0, [best.n0, best.n1], best.alpha / 2)
+        return measured_counts(
+            best,
+            delta=self.delta,
+            refuted=self.curve or self.refuted,
+            epsilon=self.epsilon,
+            estimator=self.estimator,
+            assumption=self.assumption,
+            alpha=self.alpha,
+            threshold_policy=threshold_policy,
+            fpr_high=best.fpr_high,
+            fnr_high=best.fnr_high,
+            epsilon_low=self.implied(best.fpr_high, best.fnr_high),
+            estimate=shown if math.isfinite(shown) else None,
+            ceiling=self.implied(float(fewest_fpr), float(fewest_fnr)),
+            witness=self.witness,
+            setting=setting,
+            below_curve=self._below(best),
+            comparisons=len(points),
+        )
 
-
-def measure_counts(
-    points: Sequence[ErrorCounts],
-    reading: JointPointRule,
-    *,
-    setting: Setting,
-    delta: float,
-    alpha: float,
-    threshold_policy: str,
-    curve: Curve | None,
-    epsilon: float | None,
-    witness: str,
-) -> Measurement:
-    """Convert an attack's error counts at one or more thresholds to a lower bound on epsilon.
-
-    The thresholds were fixed before counting, and their alphas sum to ``alpha``.
-    """
-    check_independent_trials(setting, reading.estimator, delta, alpha)
-    # A point under the curve comes first: it refutes the claim, however small its epsilon is.
-    best = max(points, key=lambda point: (bool(_below(curve, point)), reading.epsilon(point.fpr_high, point.fnr_high)))
-    return measured_counts(
-        best,
-        delta=delta,
-        refuted=curve or reading.refuted,
-        epsilon=epsilon,
-        estimator=reading.estimator,
-        assumption=reading.assumption,
-        alpha=alpha,
-        threshold_policy=threshold_policy,
-        fpr_high=best.fpr_high,
-        fnr_high=best.fnr_high,
-        epsilon_low=reading.epsilon(best.fpr_high, best.fnr_high),
-        estimate=_estimate(reading, best),
-        ceiling=_ceiling(reading, best),
-        witness=witness,
-        setting=setting,
-        below_curve=_below(curve, best),
-        comparisons=len(points),
-    )
+    def _below(self, point: ErrorCounts) -> bool | None:
+        """Sound by the union bound: the true rates lie below the joint point, and f is decreasing."""
+        return None if self.curve is None else bool(point.fnr_high < self.curve.fnr(point.fpr_high))
 
 
 def measured_counts(
@@ -117,23 +95,6 @@ def measured_counts(
     return Measurement(**(counts | {"delta": delta, "detectable": detectable} | own))
 
 
-def _below(curve: Curve | None, point: ErrorCounts) -> bool | None:
-    """Sound by the union bound: the true rates lie below the joint point, and f is decreasing."""
-    return None if curve is None else bool(point.fnr_high < curve.fnr(point.fpr_high))
-
-
-def _estimate(reading: JointPointRule, point: ErrorCounts) -> float | None:
-    # A rate of zero errors implies an infinite epsilon, which is no estimate.
-    shown = reading.epsilon(point.false_positives / point.n0, point.false_negatives / point.n1)
-    return shown if math.isfinite(shown) else None
-
-
-def _ceiling(reading: JointPointRule, point: ErrorCounts) -> float:
-    # At the share of alpha of this threshold: with several thresholds the limit is lower than for a single one.
-    fpr_high, fnr_high = upper_bound(0, [point.n0, point.n1], point.alpha / 2)
-    return reading.epsilon(float(fpr_high), float(fnr_high))
-
-
 def check_independent_trials(setting: Setting, estimator: str, delta: float, alpha: float) -> None:
     """Raise ValueError unless the audit's trials are independent, ``delta`` lies in [0, 1) and ``alpha`` in (0, 1)."""
     check_level("alpha", alpha)
@@ -144,6 +105,14 @@ def check_independent_trials(setting: Setting, estimator: str, delta: float, alp
             f"dependence type (design) {setting.design.value}: give one score of each of many runs "
             "(MembershipScores.one_per_run)"
         )
+
+
+Test = TypeVar("Test")
+
+
+def best_of(tests: Sequence[Test], alpha: float, measure: Callable[[Test, float], Measurement]) -> Measurement:
+    """Return the best bound of several tests, of which ``measure(test, share)`` gives each an equal share of alpha."""
+    return best_bound([measure(test, alpha / len(tests)) for test in tests])
 
 
 def best_bound(measurements: Sequence[Measurement]) -> Measurement:

@@ -20,7 +20,7 @@ from ..claim import Claim
 from ..curve import GaussianCurve, epsilon_from_mu, mu_from_epsilon
 from ..evidence import CandidateScores, Design, Guesses, Setting
 from ..measurement import Measurement
-from .joint_point import best_bound
+from .joint_point import best_of
 from .one_run import epsilon_from_guesses, guess, one_run
 from .one_run_fdp import detectable_gaussian, mu_from_guesses, one_run_fdp, share_right
 
@@ -133,10 +133,10 @@ def read_guesses(claim: Claim, guesses: Mapping[str, Guesses], *, alpha: float, 
     """Return the largest lower bound on epsilon over all estimators, at a joint error rate ``alpha``; ``guesses`` maps
     each estimator to its guesses about the canaries.
     """
-    # Alpha is divided by the number of estimators because the best of several bounds is reported.
-    share = alpha / len(guesses)
-    return best_bound(
-        [measured_guesses(made, name, claim, alpha=share, witness=witness) for name, made in guesses.items()]
+    return best_of(
+        list(guesses),
+        alpha,
+        lambda name, share: measured_guesses(guesses[name], name, claim, alpha=share, witness=witness),
     )
 
 

@@ -16,7 +16,7 @@ from ..binomial import ErrorCounts, upper_bound
 from ..curve import Curve
 from ..evidence import Setting, whole
 from ..measurement import Measurement
-from .joint_point import JointPointRule, measure_counts
+from .joint_point import JointPointRule
 
 FIXED_EVENT = "independent reports, event fixed from the mechanism's density before they were counted"
 
@@ -80,19 +80,16 @@ def pairwise_event(
     """
     # In one direction only, because the event was registered together with the input that it favours.
     rule = JointPointRule(
-        estimator="pairwise_event", assumption=FIXED_EVENT, epsilon=lambda fpr, fnr: _loss(1 - fnr, fpr, delta)
-    )
-    seen = measure_counts(
-        [counts.errors(None, alpha)],
-        rule,
-        setting=counts.setting,
+        estimator="pairwise_event",
+        assumption=FIXED_EVENT,
+        implied=lambda fpr, fnr: _loss(1 - fnr, fpr, delta),
         delta=delta,
         alpha=alpha,
-        threshold_policy="event",
         curve=curve,
         epsilon=epsilon,
         witness=witness,
     )
+    seen = rule.of_counts([counts.errors(None, alpha)], setting=counts.setting, threshold_policy="event")
     estimate = _loss(counts.hits_in / counts.n1, counts.hits_out / counts.n0, delta) if counts.hits_out else None
     return replace(seen, estimate=estimate)
 

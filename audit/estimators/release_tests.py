@@ -21,7 +21,7 @@ from ..measurement import Measurement
 from ..power import OperatingPoints, forbidden_curve, most_refuting_point, power_at, simulated_points
 from ..threshold import FixedThreshold
 from .clopper_pearson import clopper_pearson
-from .joint_point import best_bound
+from .joint_point import best_of
 from .likelihood_ratio import subsampled_gaussian
 
 RUNS = 10_000
@@ -288,23 +288,22 @@ def audit_release_tests(
             f"member and nonmember must have the same setting and the release's {release.rounds} rounds, "
             f"got {member.setting} and {nonmember.setting}, with {member.values.shape[1]} rounds"
         )
-    measured = [
-        clopper_pearson(
-            MembershipScores(
-                release_scores(member.values, release, test.broken, seen=member.seen),
-                release_scores(nonmember.values, release, test.broken, seen=nonmember.seen),
-                member.setting,
-            ),
+
+    def measure(test: ReleaseTest, share: float) -> Measurement:
+        within, out = (
+            release_scores(side.values, release, test.broken, seen=side.seen) for side in (member, nonmember)
+        )
+        return clopper_pearson(
+            MembershipScores(within, out, member.setting),
             delta=delta,
-            alpha=alpha / len(tests),
+            alpha=share,
             threshold=FixedThreshold(test.threshold),
             curve=curve,
             epsilon=epsilon,
             witness=f"{witness}; score: {test.broken.score_words}",
         )
-        for test in tests
-    ]
-    return best_bound(measured)
+
+    return best_of(tests, alpha, measure)
 
 
 def _rates(counts: ArrayLike, runs: int = RUNS) -> FloatArray:

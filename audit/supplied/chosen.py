@@ -19,7 +19,7 @@ from ..claim import Claim
 from ..curve import GaussianCurve
 from ..estimators.catalogue import Estimator, describe, estimators
 from ..estimators.hockey_stick import MechanismOutputs
-from ..estimators.joint_point import best_bound
+from ..estimators.joint_point import best_of
 from ..estimators.one_run import guess, one_run
 from ..estimators.one_run_claim import measured_guesses, planned_guesses
 from ..estimators.one_run_fdp import one_run_fdp
@@ -176,8 +176,9 @@ def measured_by(
     """
     if len(found) == 1:
         return measure(found[0], alpha)
-    measurements = [measure(one, alpha / len(found)) for one in found]
-    for one in measurements:
+
+    def checked(estimator: Estimator, share: float) -> Measurement:
+        one = measure(estimator, share)
         if one.kind is not Kind.BOUND:
             raise ValueError(f"{one.estimator} gives no bound ({one.kind.value}) and must be the only estimator")
         if one.assumption in NEEDS_GAUSSIAN_CURVE and not isinstance(claim.curve, GaussianCurve):
@@ -185,7 +186,9 @@ def measured_by(
                 f"{one.estimator} assumes the {one.assumption}, which the claim does not state: leave it out, or state "
                 "mu (--mu)"
             )
-    return best_bound(measurements)
+        return one
+
+    return best_of(found, alpha, checked)
 
 
 def measure_runs(

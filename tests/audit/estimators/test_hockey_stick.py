@@ -7,7 +7,6 @@ import pytest
 from fedassay.audit.curve import GaussianCurve, mu_from_epsilon
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.hockey_stick import MechanismOutputs, fit, hockey_stick
-from fedassay.audit.evidence import Design
 from fedassay.audit.threshold import FixedThreshold
 from scipy.optimize import minimize
 
@@ -109,8 +108,8 @@ def test_separated_constant_and_huge_outputs_give_finite_numbers(outputs_of):
 def test_outputs_that_cannot_be_learnt_from_are_refused(outputs_of):
     some = np.zeros((4, 2))
     for member, words in [
-        (np.zeros(4), r"member must have shape \(n, d\) and not be empty, got shape \(4,\)"),
-        (np.zeros((0, 2)), r"member must have shape \(n, d\) and not be empty, got shape \(0, 2\)"),
+        (np.zeros(4), r"member must have 2 dimension.s., got shape \(4,\)"),
+        (np.zeros((0, 2)), r"member must not be empty, got shape \(0, 2\)"),
         (np.full((1, 2), np.nan), "member must be finite, got 2 of 2"),
         (np.zeros((4, 3)), "member and nonmember must have the same number of columns, got 3 and 2"),
     ]:
@@ -118,11 +117,3 @@ def test_outputs_that_cannot_be_learnt_from_are_refused(outputs_of):
             outputs_of(member, some)
     with pytest.raises(ValueError, match=r"splitting 1 member outputs by fraction 0\.5 leaves one part empty"):
         hockey_stick(outputs_of(some[:1], some), **LEVELS)
-    with pytest.raises(ValueError, match=r"fraction .*must lie in \(0, 1\), got 1"):
-        hockey_stick(outputs_of(some, some), **LEVELS, fraction=1.0)
-    with pytest.raises(
-        ValueError, match=r"hockey_stick .*independent trials, .* got trials of dependence type \(design\) one_run"
-    ):
-        hockey_stick(outputs_of(some, some, design=Design.ONE_RUN), **LEVELS)
-    with pytest.raises(ValueError, match="alpha must lie in"):
-        hockey_stick(outputs_of(some, some), delta=1e-5, alpha=0.0)
