@@ -53,7 +53,7 @@ class APES(PersonalBudgets):
     """
 
     noise: ClassVar[CoordinateNoise] = CoordinateNoise.CLIP_LAPLACE
-    mechanism: ClassVar[str] = "clip-Laplace"
+    mechanism: ClassVar[str] = "clip-Laplace on each coordinate at the client's own budget"
     source: ClassVar[str] = "Liu et al. 2023, Lemma 4; clones of the client's own mechanism, Poisson-binomial"
     published_source: ClassVar[str] = "Liu et al. 2023, Theorem 4 and Lemma 2, as published"
 

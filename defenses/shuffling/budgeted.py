@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...audit.observer import SHUFFLED, UPLOADS, Observer
 from ...audit.wording import nearest
-from ...fl.laws import Mixing
+from ...fl.laws import Law, Mixing
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State, Sums
@@ -109,15 +109,19 @@ class BudgetedReports(Protection):
 
     radius: float
     budgets: tuple[float, ...]
-    shuffled: bool
+    shuffled: bool = True
     noise: str = CoordinateNoise.CLIP_LAPLACE
     sums: ClassVar[Sums] = "unweighted mean"
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         budgets = budgets_of(context.senders, self.budgets).expand(updates.present.shape)
-        noised = laplace_rows if self.noise == CoordinateNoise.LAPLACE else randomised_rows
-        reports = updates.with_values(noised(updates.values, budgets, self.radius, rng))
+        reports = updates.with_values(self.drawn(updates.values, budgets, rng))
         return replace(reports, side={**updates.side, "budget": budgets.masked_fill(~updates.present, 0)})
+
+    def drawn(self, values: Tensor, budgets: Tensor, rng: np.random.Generator) -> Tensor:
+        """Draw the reports of client vectors at their budgets; see ``noised_rows``."""
+        noised = laplace_rows if self.noise == CoordinateNoise.LAPLACE else randomised_rows
+        return noised(values, budgets, self.radius, rng)
 
     def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         return shuffle_coordinates(reports, rng) if self.shuffled else reports
@@ -128,7 +132,7 @@ class BudgetedReports(Protection):
             return received.values.sum(1) / received.present.sum(1, keepdim=True).clamp_min(1)
         return calibrated_mean(received, self.radius)
 
-    def law(self, observer: Observer, plan: Plan, client: int) -> ClipLaplaceLaw | LaplaceLaw | None:
+    def law(self, observer: Observer, plan: Plan, client: int) -> Law | None:
         """Return the distribution of what the observer receives of one client: its report or, behind a shuffler, one of
         all shuffled reports.
         """
@@ -136,7 +140,7 @@ class BudgetedReports(Protection):
         if mixing is None:
             return None
         (budget,) = budgets_of((client,), self.budgets).tolist()
-        of = LaplaceLaw if self.noise == CoordinateNoise.LAPLACE else ClipLaplaceLaw
+        of: type[LaplaceLaw | ClipLaplaceLaw] = LaplaceLaw if self.noise == CoordinateNoise.LAPLACE else ClipLaplaceLaw
         return of(radius=self.radius, budget=budget, mixing=mixing)
 
 

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from scipy.optimize import brentq
@@ -448,6 +448,21 @@ class Terms:
         """
         return (self.spending or self.plan.layout.dim) * self.plan.participations
 
+    def total(self, release: Profile, *, delta: float, failure: float = 0.0) -> float:
+        """Compute the epsilon of all coordinates of all rounds together; ``release`` is one of them."""
+        return many_epsilon(release, releases=self.releases, delta=delta - failure)
+
+    def of_clients(
+        self, pair_of: Callable[[float], Profile], budgets: tuple[float, ...], *, delta: float, **parameters: Any
+    ) -> tuple[Claim, ...]:
+        """Return the joint claims of clients that represent the range of ``budgets``; ``pair_of``: the release of one
+        coordinate at a budget.
+        """
+        return tuple(
+            self.joint(pair_of(budgets[client]), delta=delta, **of_budget(client, budgets), **parameters)
+            for client in representative_clients(budgets)
+        )
+
     def joint(
         self,
         release: Profile,
@@ -462,8 +477,7 @@ class Terms:
         smallest valid one if none is given.
         """
         # A calibrated claim states its target and not the slightly smaller value that the search reached.
-        spent = epsilon or many_epsilon(release, releases=self.releases, delta=delta - failure)
-        found = max(spent, LEAST_EPSILON)
+        found = max(epsilon or self.total(release, delta=delta, failure=failure), LEAST_EPSILON)
         curve = None
         # A curve over very large epsilons would only contain points that no audit can reach.
         if found <= _DRAWN:
@@ -550,6 +564,12 @@ class Terms:
             part="one coordinate" if single else "joint",
             curve=curve,
         )
+
+
+def of_budget(client: int, budgets: tuple[float, ...]) -> dict[str, Any]:
+    """Return what a claim states about the clients whose budget is that of ``client``."""
+    own = budgets[client]
+    return {"subjects": f"clients of budget {own:.4g}", "client": client, "local_epsilon": own}
 
 
 def _assumed(cohort: Sampling) -> str:

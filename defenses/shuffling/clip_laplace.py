@@ -12,7 +12,8 @@ The baselines of Liu et al. 2023 (APES) run it instead of clip-Laplace. The law 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,25 +39,29 @@ def randomised_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.rand
     and rounded to a grid of 2^22 steps per radius: all values reach the same reports, so that no low bit reveals a
     value.
     """
-    reports = torch.empty_like(values)
-    for raw, rows, scales in row_blocks(values, reports, 2 * radius / budgets.double().numpy()):
-        centres = clip_entries(raw.double(), radius).numpy()
-        rows.copy_(torch.from_numpy(draw_clip_laplace(centres, scales, radius, rng)))
-    return reports
+
+    def draw(centres: FloatArray, scales: FloatArray) -> FloatArray:
+        return draw_clip_laplace(centres, scales, radius, rng)
+
+    return noised_rows(values, budgets, radius, draw)
 
 
-def row_blocks(values: Tensor, reports: Tensor, scales: FloatArray) -> Iterator[tuple[Tensor, Tensor, FloatArray]]:
-    """Yield a few client vectors of ``values``, shape ``(..., d)``, at a time, with the rows of ``reports`` into which
-    the caller writes their reports, and with their noise scales; little memory is then in use at once.
-
-    Small blocks stay in the cache.
+def noised_rows(
+    values: Tensor, budgets: Tensor, radius: float, draw: Callable[[FloatArray, FloatArray], FloatArray]
+) -> Tensor:
+    """Return reports of client vectors ``values``, shape ``(..., d)``, with one epsilon per vector (``budgets``, shape
+    ``(...,)``). ``draw`` gets a few clipped vectors at a time with their noise scales ``(..., 1)``: little memory is
+    then in use at once, and small blocks stay in the cache.
     """
-    dim = max(1, values.shape[-1])
-    raw, rows, each = values.reshape(-1, dim), reports.view(-1, dim), scales.reshape(-1, 1)
+    reports, dim = torch.empty_like(values), max(1, values.shape[-1])
+    raw, rows = values.reshape(-1, dim), reports.view(-1, dim)
+    scales = (2 * radius / budgets.double().numpy()).reshape(-1, 1)
     step = max(1, _CHUNK // dim)
     for start in range(0, len(raw), step):
         block = slice(start, start + step)
-        yield raw[block], rows[block], each[block]
+        centres = clip_entries(raw[block].double(), radius).numpy()
+        rows[block] = torch.from_numpy(draw(centres, scales[block]))
+    return reports
 
 
 def draw_clip_laplace(centres: FloatArray, scales: FloatArray, radius: float, rng: np.random.Generator) -> FloatArray:
@@ -104,25 +109,45 @@ def log_clip_laplace(reports: Tensor, centres: Tensor, scale: float, radius: flo
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClipLaplaceLaw:
+class BudgetLaw(ABC):
+    """A base class of distributions of a report of numbers that are clipped to [-radius, radius] and then noised, with
+    the epsilon ``budget`` per coordinate.
+    """
+
+    radius: float
+    budget: float
+    mixing: Mixing = Mixing.NONE
+
+    @property
+    def scale(self) -> float:
+        """Return the scale of the Laplace noise, before it is conditioned on an output range where it is."""
+        return 2 * self.radius / self.budget
+
+    def contribution(self, rows: Tensor) -> Tensor:
+        return clip_entries(rows, self.radius)
+
+    def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
+        return self.log_densities(release, contribution).sum(-1)
+
+    @abstractmethod
+    def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
+        """Return the log density of each number of a report; ValueError where they are not independent."""
+
+    def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
+        """Return two vectors, one with all entries at the lower and one with all at the upper end of the range."""
+        ends = torch.full((dim,), self.radius)
+        return -ends, ends
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipLaplaceLaw(BudgetLaw):
     """A distribution of a report with independent coordinates. Each is clipped to [-radius, radius] and then perturbed
     by Laplace noise conditioned on that range (clip-Laplace), with the epsilon ``budget`` per coordinate.
 
     With ``rate`` below 1 a coordinate is reported only with that probability, else a report of 0 takes its place.
     """
 
-    radius: float
-    budget: float
-    mixing: Mixing
     rate: float = 1.0
-
-    @property
-    def scale(self) -> float:
-        """Return the scale of the Laplace noise before it is conditioned on the output range."""
-        return 2 * self.radius / self.budget
-
-    def contribution(self, rows: Tensor) -> Tensor:
-        return clip_entries(rows, self.radius)
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
         centres = contribution.double().numpy()
@@ -133,9 +158,6 @@ class ClipLaplaceLaw:
             contribution.dtype
         )
 
-    def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
-        return self.log_densities(release, contribution).sum(-1)
-
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
         seen, centres = release.double(), contribution.double()
         reported = log_clip_laplace(seen, centres, self.scale, self.radius)
@@ -143,10 +165,6 @@ class ClipLaplaceLaw:
             return reported
         dummy = log_clip_laplace(seen, torch.zeros_like(centres), self.scale, self.radius)
         return torch.logaddexp(reported + math.log(self.rate), dummy + math.log1p(-self.rate))
-
-    def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        ends = torch.full((dim,), self.radius)
-        return -ends, ends
 
 
 def mean_and_variance(centres: FloatArray, budgets: FloatArray, radius: float) -> tuple[FloatArray, FloatArray]:
@@ -240,11 +258,11 @@ def laplace_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.random.
 
     report = value + Lap(2 radius / budget), on the grid of ``clip_laplace.randomised_rows``.
     """
-    reports = torch.empty_like(values)
-    for raw, rows, scales in row_blocks(values, reports, 2 * radius / budgets.double().numpy()):
-        centres = clip_entries(raw.double(), radius).numpy()
-        rows.copy_(torch.from_numpy(on_grid(centres + _noise(centres.shape, scales, rng), radius)))
-    return reports
+
+    def draw(centres: FloatArray, scales: FloatArray) -> FloatArray:
+        return on_grid(centres + _noise(centres.shape, scales, rng), radius)
+
+    return noised_rows(values, budgets, radius, draw)
 
 
 def _noise(shape: tuple[int, ...], scales: FloatArray, rng: np.random.Generator) -> FloatArray:
@@ -287,34 +305,15 @@ def laplace_clones(neighbour: FloatArray, epsilon: float) -> FloatArray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaplaceLaw:
+class LaplaceLaw(BudgetLaw):
     """A distribution of a report with independent coordinates. Each is clipped to [-radius, radius] and then perturbed
     by Laplace noise, with the epsilon ``budget`` per coordinate.
     """
-
-    radius: float
-    budget: float
-    mixing: Mixing
-
-    @property
-    def scale(self) -> float:
-        """Return the scale of the noise, in units of the value."""
-        return 2 * self.radius / self.budget
-
-    def contribution(self, rows: Tensor) -> Tensor:
-        return clip_entries(rows, self.radius)
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
         centres = contribution.double().numpy()
         drawn = on_grid(centres + _noise(centres.shape, np.asarray(self.scale), rng), self.radius)
         return torch.from_numpy(drawn).to(contribution.dtype)
 
-    def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
-        return self.log_densities(release, contribution).sum(-1)
-
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
         return -(release.double() - contribution.double()).abs() / self.scale - math.log(2 * self.scale)
-
-    def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        ends = torch.full((dim,), self.radius)
-        return -ends, ends

@@ -4,6 +4,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,22 +17,12 @@ from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import uniform
-from ..accounting.pld import Profile, many_epsilon
+from ..accounting.pld import Profile
 from ..accounting.shuffled import shuffled
-from ..defense import Defense, Prepared, check_bound, check_budget
 from .budgeted import shuffle_coordinates
-from .claims import (
-    AssuredCohort,
-    LocalPair,
-    SampledRelease,
-    Terms,
-    check_clients,
-    check_coordinate_delta,
-    check_local,
-    largest_scale,
-    tighter,
-)
+from .claims import AssuredCohort, LocalPair, SampledRelease, tighter
 from .clip_laplace import ClipLaplaceLaw, calibrated_mean, randomised_rows
+from .personal import OneBudget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +72,7 @@ class FLAMEProtection(Protection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FLAME(Defense):
+class FLAME(OneBudget):
     """A defense in which clients send sampled coordinates to a shuffler, which adds dummy reports. It is the FLAME
     paper's SS-Double or, if ``rate`` is 1, its SS-Simple.
 
@@ -103,70 +94,35 @@ class FLAME(Defense):
         radius: clip bound of each coordinate of an update.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    coordinate_delta: float = 1e-8
-    local_epsilon: float | None = None
+    mechanism: ClassVar[str] = "clip-Laplace on drawn coordinates, dummies elsewhere"
+    source: ClassVar[str] = "Feldman, McMillan, Talwar 2021, Section 3, of the randomiser with its dummies"
+    trust: ClassVar[str] = "the shuffler, which adds the dummies"
+
     rate: float = 0.1
-    radius: float = 0.1
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_coordinate_delta(self.coordinate_delta)
-        check_bound("radius", self.radius)
+        super().__post_init__()
         check_positive("rate", self.rate)
         if self.rate > 1:
             raise ValueError(
                 f"rate, the probability that a client reports a coordinate, must be in (0, 1], got {self.rate}"
             )
-        check_local(self.local_epsilon)
 
-    def prepare(self, plan: Plan) -> Prepared:
-        check_clients(plan.clients)
-        terms = self._terms(plan)
-        all_rounds = AssuredCohort.of(plan, self.delta, rounds=plan.rounds)
-        one_round = AssuredCohort.of(plan, self.coordinate_delta, rounds=1)
+    @property
+    def _else_too_large(self) -> str:
+        return f" at rate {self.rate:g}, which may be larger"
 
-        def cost(epsilon0: float) -> float:
-            release = self._release(epsilon0, all_rounds.others)
-            return many_epsilon(release, releases=terms.releases, delta=self.delta - all_rounds.failure)
+    def _protection(self, budgets: tuple[float, ...]) -> FLAMEProtection:
+        return FLAMEProtection(radius=self.radius, local_epsilon=budgets[0], rate=self.rate)
 
-        local = self.local_epsilon or largest_scale(
-            cost, self.epsilon, else_too_large=f" at rate {self.rate:g}, which may be larger"
-        )
-        # A calibrated claim states the target; with a given local budget its cost is computed.
-        joint = terms.joint(
-            self._release(local, all_rounds.others),
-            delta=self.delta,
-            failure=all_rounds.failure,
-            epsilon=None if self.local_epsilon else self.epsilon,
-            local_epsilon=local,
-            rate=self.rate,
-        )
-        coordinate = terms.coordinate(
-            self._release(local, one_round.others),
-            delta=self.coordinate_delta,
-            failure=one_round.failure,
-            local_epsilon=local,
-            rate=self.rate,
-        )
-        protection = FLAMEProtection(radius=self.radius, local_epsilon=local, rate=self.rate)
-        return Prepared(protection=protection, claims=(joint, coordinate))
+    def _stated(self, budgets: tuple[float, ...]) -> dict[int, dict[str, Any]]:
+        return {0: {"local_epsilon": budgets[0], "rate": self.rate}}
 
-    def _release(self, epsilon0: float, others: int) -> Profile:
-        clones = shuffled(clients=others + 1, epsilon0=drawn_epsilon(epsilon0, self.rate))
+    def _hidden(self, client: int, budgets: tuple[float, ...], cohort: AssuredCohort) -> Profile:
+        epsilon0 = budgets[client]
+        clones = shuffled(clients=cohort.others + 1, epsilon0=drawn_epsilon(epsilon0, self.rate))
         # At a small rate or with few others the bound without clones is the better one.
         return tighter(SampledRelease(LocalPair(epsilon0), self.rate), clones)
-
-    def _terms(self, plan: Plan) -> Terms:
-        return Terms(
-            plan=plan,
-            observer=SHUFFLED,
-            mechanism="clip-Laplace on drawn coordinates, dummies elsewhere, each coordinate shuffled",
-            radius=self.radius,
-            trust="the shuffler, which adds the dummies",
-            source="Feldman, McMillan, Talwar 2021, Section 3, of the randomiser with its dummies",
-        )
 
 
 def drawn_epsilon(epsilon0: float, rate: float) -> float:

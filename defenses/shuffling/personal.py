@@ -1,19 +1,19 @@
-"""Define the base class of APES and of UniS, a baseline in the APES paper; both use a shuffler.
-
-Define the base class of LDP-Min and PLDP, which give local DP to every coordinate without a shuffler.
+"""Define the base classes of defenses that noise each coordinate at local budgets: behind a shuffler (UniS, APES and
+FLAME), and with budgets dealt to clients without one (LDP-Min and PLDP).
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from ...audit.claim import Claim, Unit
+from ...audit.claim import AS_PUBLISHED, Claim, Unit
 from ...audit.observer import SHUFFLED
 from ...fl.plan import Plan
+from ...fl.protection import Protection
 from ..accounting.counts import least_epsilon
-from ..accounting.pld import Profile, many_epsilon
-from ..defense import Defense, Prepared, check_bound, check_budget, check_variant
+from ..accounting.pld import Profile
+from ..defense import Defense, Prepared, check_bound, check_budget, check_variant, variant_of
 from .budgeted import BudgetedReports, CoordinateNoise, check_coordinate_noise
 from .claims import (
     AssuredCohort,
@@ -21,16 +21,186 @@ from .claims import (
     check_budget_scale,
     check_clients,
     check_coordinate_delta,
+    check_local,
     deal,
     largest_scale,
     local_pair,
+    of_budget,
     published_total,
     representative_clients,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class PersonalBudgets(Defense, ABC):
+class ShuffledCoordinates(Defense, ABC):
+    """A base class of defenses whose clients noise every coordinate at a local budget, and whose shuffler mixes each
+    coordinate separately.
+
+    Claims, replace-one: the whole report over all rounds, and one coordinate of one round. The adversary is the
+    analyser behind the shuffler. A subclass defines the local budgets, what hides a client, and the paper's figures.
+
+    Args:
+        epsilon, delta: the budget of all coordinates of all rounds, to which the local ones are calibrated.
+        coordinate_delta: delta of the claims about one coordinate.
+        radius: clip bound of each coordinate of an update.
+    """
+
+    mechanism: ClassVar[str]
+    source: ClassVar[str]
+    published_source: ClassVar[str] = ""
+    trust: ClassVar[str] = "the shuffler"
+    unequal: ClassVar[bool] = False
+    """Whether it matters which clients take part, because their budgets differ."""
+
+    epsilon: float = 4.0
+    delta: float = 1e-5
+    coordinate_delta: float = 1e-8
+    radius: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_coordinate_delta(self.coordinate_delta)
+        check_bound("radius", self.radius)
+
+    def prepare(self, plan: Plan) -> Prepared:
+        check_clients(plan.clients)
+        published = variant_of(self) == AS_PUBLISHED
+        factor, claims = self._published(plan) if published else self._corrected(plan)
+        return Prepared(protection=self._protection(self._budgets(plan, factor)), claims=claims)
+
+    @abstractmethod
+    def _budgets(self, plan: Plan, factor: float) -> tuple[float, ...]:
+        """The local budget of each client, which grows with a factor that is calibrated."""
+
+    @property
+    @abstractmethod
+    def _given(self) -> float | None:
+        """The factor, where it is not calibrated."""
+
+    @abstractmethod
+    def _protection(self, budgets: tuple[float, ...]) -> Protection:
+        """The protection at these local budgets."""
+
+    @abstractmethod
+    def _hidden(self, client: int, budgets: tuple[float, ...], cohort: AssuredCohort) -> Profile:
+        """One coordinate of ``client`` among the others of a ``cohort``, shuffled."""
+
+    def _averaged(self, budgets: tuple[float, ...]) -> Callable[[float], float]:
+        """The paper's epsilon of one coordinate, the same for all clients, as a function of delta."""
+        raise NotImplementedError
+
+    def _costliest(self, budgets: tuple[float, ...]) -> tuple[int, ...]:
+        """Clients of which one spends more than any other client."""
+        return representative_clients(budgets)[-1:]
+
+    @property
+    def _else_too_large(self) -> str:
+        """What an error adds where no local budget costs epsilon."""
+        return ""
+
+    def _stated(self, budgets: tuple[float, ...]) -> dict[int, dict[str, Any]]:
+        """What the claims about the representative clients state about them."""
+        return {0: {"local_epsilon": budgets[0]}}
+
+    def _target(self) -> float | None:
+        """The epsilon of the joint claim; None: that of the client, computed."""
+        # A calibrated claim states the target; with a given local budget its cost is computed.
+        return None if self._given else self.epsilon
+
+    def _cohorts(self, plan: Plan) -> tuple[AssuredCohort, AssuredCohort]:
+        """What is assured in all rounds, and in one."""
+        return (
+            AssuredCohort.of(plan, self.delta, rounds=plan.rounds, unequal=self.unequal),
+            AssuredCohort.of(plan, self.coordinate_delta, rounds=1, unequal=self.unequal),
+        )
+
+    def _corrected(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
+        terms, (all_rounds, one_round) = self._terms(plan, self.source), self._cohorts(plan)
+        whole: dict[str, Any] = {"delta": self.delta, "failure": all_rounds.failure}
+        single: dict[str, Any] = {"delta": self.coordinate_delta, "failure": one_round.failure}
+
+        def cost(factor: float) -> float:
+            budgets = self._budgets(plan, factor)
+            costs = (self._hidden(client, budgets, all_rounds) for client in self._costliest(budgets))
+            return max(terms.total(one, **whole) for one in costs)
+
+        factor = self._given or largest_scale(cost, self.epsilon, else_too_large=self._else_too_large)
+        budgets, claims = self._budgets(plan, factor), list[Claim]()
+        # A claim per client would be thousands of claims; a few clients represent the range of budgets.
+        for client, stated in self._stated(budgets).items():
+            joint = self._hidden(client, budgets, all_rounds)
+            claims.append(terms.joint(joint, epsilon=self._target(), **whole, **stated))
+            claims.append(terms.coordinate(self._hidden(client, budgets, one_round), **single, **stated))
+        return factor, tuple(claims)
+
+    def _published(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
+        terms = self._terms(plan, self.published_source)
+
+        def cost(factor: float) -> float:
+            budgets = self._budgets(plan, factor)
+            return published_total(
+                self._averaged(budgets),
+                coordinates=terms.releases,
+                releases=terms.releases,
+                largest=max(budgets),
+                delta=self.delta,
+            )
+
+        factor = self._given or largest_scale(cost, self.epsilon)
+        budgets = self._budgets(plan, factor)
+        # The paper's claims assume that all clients take part; what is provable counts those that do.
+        all_rounds, one_round = self._cohorts(plan)
+        # They name one client, the one with the largest budget, for which the provable figure is computed.
+        most, stated = list(self._stated(budgets).items())[-1]
+        stated.pop("subjects", None)
+        whole = terms.total(self._hidden(most, budgets, all_rounds), delta=self.delta, failure=all_rounds.failure)
+        single = self._single(most, budgets, one_round)
+        return factor, terms.published(
+            (Unit.CLIENT, cost(factor), self.delta, whole),
+            (Unit.COORDINATE, self._averaged(budgets)(self.coordinate_delta), self.coordinate_delta, single),
+            parameters=stated,
+        )
+
+    def _single(self, client: int, budgets: tuple[float, ...], cohort: AssuredCohort) -> float:
+        """The epsilon of one coordinate of ``client`` in one round that is provable beside the paper's."""
+        hidden = self._hidden(client, budgets, cohort)
+        return least_epsilon(hidden.delta, self.coordinate_delta - cohort.failure)
+
+    def _terms(self, plan: Plan, source: str) -> Terms:
+        return Terms(
+            plan=plan,
+            observer=SHUFFLED,
+            mechanism=f"{self.mechanism}, each coordinate shuffled",
+            radius=self.radius,
+            trust=self.trust,
+            source=source,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneBudget(ShuffledCoordinates, ABC):
+    """A base class of defenses in which all clients have the same local budget.
+
+    Args:
+        local_epsilon: that budget, at most 50; where it is given nothing is calibrated, and the claims state its cost.
+    """
+
+    local_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_local(self.local_epsilon)
+
+    @property
+    def _given(self) -> float | None:
+        return self.local_epsilon
+
+    def _budgets(self, plan: Plan, factor: float) -> tuple[float, ...]:
+        return (factor,) * plan.clients
+
+
+@dataclass(frozen=True, kw_only=True)
+class PersonalBudgets(ShuffledCoordinates, ABC):
     """A base class of defenses in which every client has its own budget. A shuffler mixes each coordinate separately,
     and also the budgets.
 
@@ -48,129 +218,38 @@ class PersonalBudgets(Defense, ABC):
     """
 
     noise: ClassVar[CoordinateNoise]
-    mechanism: ClassVar[str]
-    source: ClassVar[str]
-    published_source: ClassVar[str]
+    unequal: ClassVar[bool] = True
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    coordinate_delta: float = 1e-8
     budgets: str = "uniform2"
     budget_scale: float | None = None
-    radius: float = 0.1
     variant: str = "corrected"
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_coordinate_delta(self.coordinate_delta)
-        check_bound("radius", self.radius)
+        super().__post_init__()
         check_budget_scale(self.budgets, self.budget_scale)
         check_variant(self.variant)
 
-    def prepare(self, plan: Plan) -> Prepared:
-        check_clients(plan.clients)
-        published = self.variant == "as_published"
-        scale, claims = self._published(plan) if published else self._corrected(plan)
-        budgets = deal(self.budgets, plan.clients, scale)
-        protection = BudgetedReports(radius=self.radius, budgets=budgets, shuffled=True, noise=self.noise)
-        return Prepared(protection=protection, claims=claims)
+    @property
+    def _given(self) -> float | None:
+        return self.budget_scale
 
-    @abstractmethod
-    def _hidden(self, client: int, budgets: tuple[float, ...], cohort: AssuredCohort) -> Profile:
-        """One coordinate of ``client`` among the others of a ``cohort``, shuffled."""
+    def _budgets(self, plan: Plan, factor: float) -> tuple[float, ...]:
+        return deal(self.budgets, plan.clients, factor)
 
-    def _costliest(self, budgets: tuple[float, ...]) -> tuple[int, ...]:
-        """Clients of which one spends more than any other client."""
-        return representative_clients(budgets)[-1:]
+    def _protection(self, budgets: tuple[float, ...]) -> Protection:
+        return BudgetedReports(radius=self.radius, budgets=budgets, noise=self.noise)
 
-    @abstractmethod
-    def _averaged(self, budgets: tuple[float, ...]) -> Callable[[float], float]:
-        """The paper's epsilon of one coordinate, the same for all clients, as a function of delta."""
+    def _stated(self, budgets: tuple[float, ...]) -> dict[int, dict[str, Any]]:
+        return {client: of_budget(client, budgets) for client in representative_clients(budgets)}
 
-    def _corrected(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
-        terms = self._terms(plan, self.source)
-        all_rounds = AssuredCohort.of(plan, self.delta, rounds=plan.rounds, unequal=True)
-        one_round = AssuredCohort.of(plan, self.coordinate_delta, rounds=1, unequal=True)
-
-        def cost(scale: float) -> float:
-            budgets = deal(self.budgets, plan.clients, scale)
-            return max(
-                many_epsilon(
-                    self._hidden(client, budgets, all_rounds),
-                    releases=terms.releases,
-                    delta=self.delta - all_rounds.failure,
-                )
-                for client in self._costliest(budgets)
-            )
-
-        scale = self.budget_scale or largest_scale(cost, self.epsilon)
-        budgets, claims = deal(self.budgets, plan.clients, scale), list[Claim]()
-        # A claim per client would be thousands of claims; three clients represent the range of budgets.
-        for client in representative_clients(budgets):
-            for cohort, delta, stated in (
-                (all_rounds, self.delta, terms.joint),
-                (one_round, self.coordinate_delta, terms.coordinate),
-            ):
-                claims.append(
-                    stated(
-                        self._hidden(client, budgets, cohort),
-                        delta=delta,
-                        failure=cohort.failure,
-                        subjects=f"clients of budget {budgets[client]:.4g}",
-                        client=client,
-                        local_epsilon=budgets[client],
-                    )
-                )
-        return scale, tuple(claims)
-
-    def _published(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
-        terms = self._terms(plan, self.published_source)
-
-        def cost(scale: float) -> float:
-            budgets = deal(self.budgets, plan.clients, scale)
-            return published_total(
-                self._averaged(budgets),
-                coordinates=terms.releases,
-                releases=terms.releases,
-                largest=max(budgets),
-                delta=self.delta,
-            )
-
-        scale = self.budget_scale or largest_scale(cost, self.epsilon)
-        budgets = deal(self.budgets, plan.clients, scale)
-        # The published claims name one client, the one with the largest budget, for which the provable figure is
-        # computed.
-        one, most = self._averaged(budgets)(self.coordinate_delta), representative_clients(budgets)[-1]
-        all_rounds = AssuredCohort.of(plan, self.delta, rounds=plan.rounds, unequal=True)
-        one_round = AssuredCohort.of(plan, self.coordinate_delta, rounds=1, unequal=True)
-        whole = many_epsilon(
-            self._hidden(most, budgets, all_rounds),
-            releases=terms.releases,
-            delta=self.delta - all_rounds.failure,
-        )
-        hidden = self._hidden(most, budgets, one_round)
-        single = least_epsilon(hidden.delta, self.coordinate_delta - one_round.failure)
-        return scale, terms.published(
-            (Unit.CLIENT, cost(scale), self.delta, whole),
-            (Unit.COORDINATE, one, self.coordinate_delta, single),
-            parameters={"client": most, "local_epsilon": budgets[most]},
-        )
-
-    def _terms(self, plan: Plan, source: str) -> Terms:
-        return Terms(
-            plan=plan,
-            observer=SHUFFLED,
-            mechanism=f"{self.mechanism} on each coordinate at the client's own budget, each coordinate shuffled",
-            radius=self.radius,
-            trust="the shuffler",
-            source=source,
-        )
+    def _target(self) -> None:
+        """None: each client's own epsilon is computed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnshuffledBudgets(Defense, ABC):
-    """A base class of LDP-Min and PLDP, two baselines without a shuffler; it computes the epsilon that can be proved
-    for their reports.
+class DealtBudgets(Defense, ABC):
+    """A base class of defenses that deal the budgets of a public distribution to the clients, and calibrate a factor of
+    them.
     """
 
     epsilon: float = 4.0
@@ -178,16 +257,32 @@ class UnshuffledBudgets(Defense, ABC):
     budgets: str = "uniform2"
     budget_scale: float | None = None
     radius: float = 0.1
-    noise: str = CoordinateNoise.CLIP_LAPLACE
     variant: str = "corrected"
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
         check_bound("radius", self.radius)
-        check_budget_scale(self.budgets, self.budget_scale)
-        check_coordinate_noise(self.noise)
+        check_budget_scale(self.budgets, self.budget_scale, noise=self.noise_scale)
         check_variant(self.variant)
+
+    @property
+    def noise_scale(self) -> float:
+        """The noise of a report, in units of that of its budget."""
+        return 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnshuffledBudgets(DealtBudgets, ABC):
+    """A base class of LDP-Min and PLDP, two baselines without a shuffler; it computes the epsilon that can be proved
+    for their reports.
+    """
+
+    noise: str = CoordinateNoise.CLIP_LAPLACE
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_coordinate_noise(self.noise)
 
     def _provable(self, terms: Terms, budget: float) -> float:
         """The epsilon of all coordinates of all rounds, each at this local ``budget``."""
-        return many_epsilon(local_pair(self.noise, budget), releases=terms.releases, delta=self.delta)
+        return terms.total(local_pair(self.noise, budget), delta=self.delta)

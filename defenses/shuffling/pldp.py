@@ -1,12 +1,13 @@
 """PLDP perturbs each coordinate at its client's own budget (local DP), without a shuffler (Liu et al. 2023)."""
 
 from dataclasses import dataclass
+from functools import partial
 
-from ...audit.claim import AS_PUBLISHED, Claim, Unit
+from ...audit.claim import AS_PUBLISHED, Unit
 from ...fl.plan import Plan
 from ..defense import Prepared
 from .budgeted import BudgetedReports
-from .claims import Terms, deal, largest_scale, local_pair, local_terms, representative_clients
+from .claims import deal, largest_scale, local_pair, local_terms
 from .personal import UnshuffledBudgets
 
 SUMMED = "sum over coordinates and rounds"
@@ -48,15 +49,6 @@ class PLDP(UnshuffledBudgets):
             number = Unit.REPORT, cost(scale), self.delta, self._provable(terms, scale * largest)
             claims = terms.published(number, parameters={"local_epsilon": scale * largest}, accountant=SUMMED)
         else:
-            claims = tuple(self._claim(terms, budgets[client], client) for client in representative_clients(budgets))
+            claims = terms.of_clients(partial(local_pair, self.noise), budgets, delta=self.delta)
         protection = BudgetedReports(radius=self.radius, budgets=budgets, shuffled=False, noise=self.noise)
         return Prepared(protection=protection, claims=claims)
-
-    def _claim(self, terms: Terms, budget: float, client: int) -> Claim:
-        return terms.joint(
-            local_pair(self.noise, budget),
-            delta=self.delta,
-            subjects=f"clients of budget {budget:.4g}",
-            client=client,
-            local_epsilon=budget,
-        )

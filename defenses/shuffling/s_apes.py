@@ -1,6 +1,7 @@
 """S-APES is APES in which clients send only their largest noisy numbers, padded with dummies (Liu et al. 2023)."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -10,19 +11,17 @@ from ...audit.claim import Claim, Unit
 from ...audit.observer import SHUFFLED, UPLOADS, Observer
 from ...audit.wording import nearest
 from ...fl.fields import check_positive
-from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, Protection, State, Sums
+from ...fl.protection import Sums
 from ..accounting.counts import least_epsilon
 from ..accounting.pld import many_epsilon
 from ..accounting.shuffled import published_bound
-from ..defense import Defense, Prepared, check_bound, check_budget, check_share, check_variant
-from .budgeted import budgets_of, shuffle_coordinates
+from ..defense import Prepared, check_share
+from .budgeted import BudgetedReports, budgets_of
 from .claims import (
     LargestPair,
     LocalPair,
     Terms,
-    check_budget_scale,
     check_clients,
     check_coordinate_delta,
     deal,
@@ -31,12 +30,12 @@ from .claims import (
     published_total,
     representative_clients,
 )
-from .clip_laplace import calibrated_mean
+from .personal import DealtBudgets
 from .top_reports import RandomReportsLaw, Selection, TopReportsLaw, sparse_rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class SAPESProtection(Protection):
+class SAPESProtection(BudgetedReports):
     """A protection in which a client sends only ``kept`` numbers of its clip-Laplace report, either the largest or
     random ones, and sends dummies in place of the others.
 
@@ -44,23 +43,12 @@ class SAPESProtection(Protection):
     is too small.
     """
 
-    radius: float
-    budgets: tuple[float, ...]
     kept: int
     selection: str = Selection.LARGEST
     sums: ClassVar[Sums] = "unweighted mean"
 
-    def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
-        budgets = budgets_of(context.senders, self.budgets).expand(updates.present.shape)
-        rows = sparse_rows(updates.values, budgets, self.radius, self.kept, rng, selection=self.selection)
-        reports = updates.with_values(rows)
-        return replace(reports, side={**updates.side, "budget": budgets.masked_fill(~updates.present, 0)})
-
-    def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
-        return shuffle_coordinates(reports, rng)
-
-    def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        return calibrated_mean(received, self.radius)
+    def drawn(self, values: Tensor, budgets: Tensor, rng: np.random.Generator) -> Tensor:
+        return sparse_rows(values, budgets, self.radius, self.kept, rng, selection=self.selection)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> TopReportsLaw | None:
         """Return the distribution of one client's report as the client sends it; return None behind the shuffler, where
@@ -74,7 +62,7 @@ class SAPESProtection(Protection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SAPES(Defense):
+class SAPES(DealtBudgets):
     """A defense in which every client has its own budget; clients add noise to a report, keep only some of its numbers,
     and send it to a shuffler.
 
@@ -118,19 +106,14 @@ class SAPES(Defense):
           which at Uniform2 and b/d .2 makes its step .40 times as long; a learning rate divided by this undoes it.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
     coordinate_delta: float = 1e-8
     share: float = 0.2
     selection: str = Selection.LARGEST
-    budgets: str = "uniform2"
-    budget_scale: float | None = None
-    radius: float = 0.1
     scale: float = 1.0
-    variant: str = "corrected"
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
+        check_positive("scale", self.scale)
+        super().__post_init__()
         check_coordinate_delta(self.coordinate_delta)
         check_share("share", self.share)
         if self.selection not in tuple(Selection):
@@ -138,10 +121,10 @@ class SAPES(Defense):
                 "selection, the rule by which numbers are sent, must be one of: "
                 f"{nearest(str(self.selection), tuple(Selection))}; got {self.selection!r}"
             )
-        check_bound("radius", self.radius)
-        check_positive("scale", self.scale)
-        check_budget_scale(self.budgets, self.budget_scale, noise=self.scale)
-        check_variant(self.variant)
+
+    @property
+    def noise_scale(self) -> float:
+        return self.scale
 
     def prepare(self, plan: Plan) -> Prepared:
         check_clients(plan.clients)
@@ -178,22 +161,12 @@ class SAPES(Defense):
         largest = max(deal(self.budgets, plan.clients)) / self.scale
 
         def cost(factor: float) -> float:
-            pair = self._pair(plan, factor * largest)
-            return many_epsilon(pair, releases=terms.releases, delta=self.delta)
+            return terms.total(self._pair(plan, factor * largest), delta=self.delta)
 
         factor = self.budget_scale or largest_scale(cost, self.epsilon, largest=largest)
         budgets = deal(self.budgets, plan.clients, factor / self.scale)
-        return factor, tuple(
-            terms.joint(
-                self._pair(plan, budgets[client]),
-                delta=self.delta,
-                subjects=f"clients of budget {budgets[client]:.4g}",
-                client=client,
-                local_epsilon=budgets[client],
-                kept=self._kept(plan),
-            )
-            for client in representative_clients(budgets)
-        )
+        claims = terms.of_clients(partial(self._pair, plan), budgets, delta=self.delta, kept=self._kept(plan))
+        return factor, claims
 
     def _published(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
         kept, terms = self._kept(plan), self._terms(plan)

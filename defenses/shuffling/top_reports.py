@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...audit.arrays import BoolArray, FloatArray
-from ...fl.laws import Mixing, clip_entries
-from .clip_laplace import clip_laplace_at, log_clip_laplace, row_blocks
+from .clip_laplace import BudgetLaw, clip_laplace_at, log_clip_laplace, noised_rows
 
 
 class Selection(StrEnum):
@@ -40,11 +39,11 @@ def sparse_rows(
     shape ``(...,)``): noise is added to all values, but a client sends only ``kept`` of them; zeros with fresh noise
     replace the others.
     """
-    reports = torch.empty_like(values)
-    for raw, rows, scales in row_blocks(values, reports, 2 * radius / budgets.double().numpy()):
-        centres = clip_entries(raw.double(), radius).numpy()
-        rows.copy_(torch.from_numpy(_padded(centres, scales, radius, kept, rng, selection)))
-    return reports
+
+    def draw(centres: FloatArray, scales: FloatArray) -> FloatArray:
+        return _padded(centres, scales, radius, kept, rng, selection)
+
+    return noised_rows(values, budgets, radius, draw)
 
 
 def _padded(
@@ -77,7 +76,7 @@ def _largest(sizes: NDArray[np.float32], kept: int) -> BoolArray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopReportsLaw:
+class TopReportsLaw(BudgetLaw):
     """A distribution of a report of d numbers: noise is added to all d values, the ``kept`` largest are sent, and zeros
     with fresh noise replace the others.
 
@@ -88,18 +87,7 @@ class TopReportsLaw:
 
     selection: ClassVar[Selection] = Selection.LARGEST
 
-    radius: float
-    budget: float
     kept: int
-    mixing: Mixing = Mixing.NONE
-
-    @property
-    def scale(self) -> float:
-        """Return the scale of the Laplace noise before it is conditioned on the output range."""
-        return 2 * self.radius / self.budget
-
-    def contribution(self, rows: Tensor) -> Tensor:
-        return clip_entries(rows, self.radius)
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
         centres, scale = contribution.double().numpy(), np.asarray(self.scale)
@@ -223,6 +211,4 @@ class RandomReportsLaw(TopReportsLaw):
         return dummies.sum(-1) + polynomial[..., -1] - math.log(math.comb(dim, kept))
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """Return two vectors, one with all entries at the lower and one with all at the upper end of the range."""
-        ends = torch.full((dim,), self.radius)
-        return -ends, ends
+        return BudgetLaw.worst_pair(self, dim)

@@ -1,28 +1,19 @@
 """UniS shuffles each coordinate, noised by clip-Laplace at one budget for all clients (Liu et al. 2023, baseline)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
-from ...audit.claim import Claim, Unit
-from ...audit.observer import SHUFFLED
-from ...fl.plan import Plan
-from ..accounting.pld import many_epsilon
+from ..accounting.pld import Profile
 from ..accounting.shuffled import shuffled
-from ..defense import Defense, Prepared, check_bound, check_budget, check_variant
+from ..defense import check_variant
 from .budgeted import BudgetedReports
-from .claims import (
-    AssuredCohort,
-    Terms,
-    among_equals,
-    check_clients,
-    check_coordinate_delta,
-    check_local,
-    largest_scale,
-    published_total,
-)
+from .claims import AssuredCohort, among_equals
+from .personal import OneBudget
 
 
 @dataclass(frozen=True, kw_only=True)
-class UniS(Defense):
+class UniS(OneBudget):
     """A defense with a shuffler in which all clients have the same budget.
 
     Claims, replace-one: a client's whole report over all rounds, and one coordinate of one round. The adversary is the
@@ -48,88 +39,25 @@ class UniS(Defense):
           the paper runs.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    coordinate_delta: float = 1e-8
-    local_epsilon: float | None = None
-    radius: float = 0.1
+    mechanism: ClassVar[str] = "clip-Laplace on each coordinate"
+    source: ClassVar[str] = "Feldman, McMillan, Talwar 2021, Section 3; Zhu, Dong, Wang 2022, Theorem 10"
+    published_source: ClassVar[str] = "Liu et al. 2023, equation 2 and Lemma 2, as published"
+
     variant: str = "corrected"
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_coordinate_delta(self.coordinate_delta)
-        check_bound("radius", self.radius)
+        super().__post_init__()
         check_variant(self.variant)
-        check_local(self.local_epsilon)
 
-    def prepare(self, plan: Plan) -> Prepared:
-        check_clients(plan.clients)
-        published = self.variant == "as_published"
-        local, claims = self._published(plan) if published else self._corrected(plan)
-        protection = BudgetedReports(radius=self.radius, budgets=(local,) * plan.clients, shuffled=True)
-        return Prepared(protection=protection, claims=claims)
+    def _protection(self, budgets: tuple[float, ...]) -> BudgetedReports:
+        return BudgetedReports(radius=self.radius, budgets=budgets)
 
-    def _corrected(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
-        terms = self._terms(plan, "Feldman, McMillan, Talwar 2021, Section 3; Zhu, Dong, Wang 2022, Theorem 10")
-        all_rounds, one_round = (
-            AssuredCohort.of(plan, delta, rounds=rounds)
-            for delta, rounds in ((self.delta, plan.rounds), (self.coordinate_delta, 1))
-        )
+    def _hidden(self, client: int, budgets: tuple[float, ...], cohort: AssuredCohort) -> Profile:
+        return among_equals(others=cohort.others, epsilon0=budgets[client])
 
-        def cost(epsilon0: float) -> float:
-            release = among_equals(others=all_rounds.others, epsilon0=epsilon0)
-            return many_epsilon(release, releases=terms.releases, delta=self.delta - all_rounds.failure)
+    def _single(self, client: int, budgets: tuple[float, ...], cohort: AssuredCohort) -> float:
+        clones = shuffled(clients=cohort.others + 1, epsilon0=budgets[client])
+        return clones.epsilon(self.coordinate_delta - cohort.failure)
 
-        local = self.local_epsilon or largest_scale(cost, self.epsilon)
-        return local, (
-            terms.joint(
-                among_equals(others=all_rounds.others, epsilon0=local),
-                delta=self.delta,
-                failure=all_rounds.failure,
-                epsilon=None if self.local_epsilon else self.epsilon,
-                local_epsilon=local,
-            ),
-            terms.coordinate(
-                among_equals(others=one_round.others, epsilon0=local),
-                delta=self.coordinate_delta,
-                failure=one_round.failure,
-                local_epsilon=local,
-            ),
-        )
-
-    def _published(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
-        terms = self._terms(plan, "Liu et al. 2023, equation 2 and Lemma 2, as published")
-
-        def cost(epsilon0: float) -> float:
-            return published_total(
-                shuffled(clients=plan.clients, epsilon0=epsilon0).epsilon,
-                coordinates=terms.releases,
-                releases=terms.releases,
-                largest=epsilon0,
-                delta=self.delta,
-            )
-
-        local = self.local_epsilon or largest_scale(cost, self.epsilon)
-        one = shuffled(clients=plan.clients, epsilon0=local).epsilon(self.coordinate_delta)
-        # The paper's claims assume that all clients take part; what is provable counts those that do.
-        all_rounds = AssuredCohort.of(plan, self.delta, rounds=plan.rounds)
-        one_round = AssuredCohort.of(plan, self.coordinate_delta, rounds=1)
-        release = among_equals(others=all_rounds.others, epsilon0=local)
-        whole = many_epsilon(release, releases=terms.releases, delta=self.delta - all_rounds.failure)
-        clones = shuffled(clients=one_round.others + 1, epsilon0=local)
-        single = clones.epsilon(self.coordinate_delta - one_round.failure)
-        return local, terms.published(
-            (Unit.CLIENT, cost(local), self.delta, whole),
-            (Unit.COORDINATE, one, self.coordinate_delta, single),
-            parameters={"local_epsilon": local},
-        )
-
-    def _terms(self, plan: Plan, source: str) -> Terms:
-        return Terms(
-            plan=plan,
-            observer=SHUFFLED,
-            mechanism="clip-Laplace on each coordinate, each coordinate shuffled",
-            radius=self.radius,
-            trust="the shuffler",
-            source=source,
-        )
+    def _averaged(self, budgets: tuple[float, ...]) -> Callable[[float], float]:
+        return shuffled(clients=len(budgets), epsilon0=budgets[0]).epsilon

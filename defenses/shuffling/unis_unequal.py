@@ -50,7 +50,7 @@ class UniSUnequal(PersonalBudgets):
     """
 
     noise: ClassVar[CoordinateNoise] = CoordinateNoise.LAPLACE
-    mechanism: ClassVar[str] = "Laplace noise"
+    mechanism: ClassVar[str] = "Laplace noise on each coordinate at the client's own budget"
     source: ClassVar[str] = "clones of the client's own mechanism by reports with more noise, Poisson-binomial"
     published_source: ClassVar[str] = "Liu et al. 2023, equation 2 and Lemma 2, as published"
 

@@ -51,11 +51,11 @@ class Spy(Protection):
 def run(make_task, make_plan, make_tape):
     """(protection, canary, arm, plan changes) -> final models, events and the plan."""
 
-    def go(protection, planted, *, arm, replicas=1, sizes=(3, 5), **changes):
-        task, tape = make_task(sizes, inert=1), make_tape()
+    def go(protection, planted, *, arm=1, replicas=1, inert=1, stop_after=None, **changes):
+        task, tape = make_task((3, 5), inert=inert), make_tape()
         plan = make_plan(task, **({"algorithm": FedSGD(learning_rate=0.5)} | changes))
-        batch = Batch(replicas=replicas, arm=arm)
-        final = run_federation(task, plan, protection, Streams(9), batch=batch, canary=planted, recorders=[tape])
+        batch, given = Batch(replicas=replicas, arm=arm), {"canary": planted, "stop_after": stop_after}
+        final = run_federation(task, plan, protection, Streams(9), batch=batch, recorders=[tape], **given)
         return final, tape.events, plan
 
     return go
@@ -112,12 +112,6 @@ def test_a_canary_shorter_than_the_clip_norm_enters_whole(run):
     assert events[0].reports.values[0, 1, -1].item() == pytest.approx(-0.1 / 5)
 
 
-def test_a_missing_clip_shows_at_ten_times_the_size(run):
-    broken = NoClipProtection(clip_norm=CLIP, noise_multiplier=0.0)
-    _, events, _ = run(broken, canary(client=1), arm=1)
-    assert events[0].reports.values[0, 1, -1].item() == pytest.approx(-10 * CLIP / 5)
-
-
 def test_without_a_defense_a_sample_canary_is_one_sample_in_the_mean(run):
     _, events, _ = run(Protection(), canary(client=1), arm=1)
     assert events[0].reports.values[0, 1, -1].item() == pytest.approx(-10 * CLIP / 6)
@@ -160,11 +154,6 @@ def test_a_replaced_canary_shows_its_other_row_in_arm_0(run):
         for event in events:
             assert event.reports.senders == (0, 1, 2)
             assert torch.equal(event.reports.values[0, 2], row)
-
-
-def test_a_report_canary_that_is_only_added_has_no_row_in_arm_0(run):
-    _, events, _ = run(Protection(), canary(Unit.REPORT), arm=0)
-    assert [event.reports.senders for event in events] == [(0, 1)] * 3
 
 
 def test_the_canary_changes_only_its_own_weight(run):
@@ -268,32 +257,19 @@ def test_a_row_that_changes_from_round_to_round_starts_again_after_its_last_one(
     assert sent == pytest.approx([-0.1 / 5, 0.1 / 5, -0.1 / 5])
 
 
-def test_rows_of_rounds_are_checked_as_one_row_is():
-    with pytest.raises(ValueError, match=r"shape \(d,\) or \(T, d\)"):
-        replace(canary(), present=torch.zeros(2, 3, DIM))
-    with pytest.raises(ValueError, match=r"shape \(d,\) or \(T, d\)"):
-        replace(canary(), present=torch.zeros(0, DIM))
+@pytest.fixture
+def trained(run, make_task):
+    """As ``run``, without inert weights: events, and the task."""
+
+    def go(protection, planted, *, inert=0, **changes):
+        return run(protection, planted, inert=inert, **changes)[1], make_task((3, 5), inert=inert)
+
+    return go
 
 
 IMAGE = torch.linspace(0, 1, 16).reshape(1, 1, 4, 4)
 WRONG, RIGHT = torch.tensor([2]), torch.tensor([0])
 NOISY = DPSGDProtection(clip_norm=0.5, noise_multiplier=0.7)
-
-
-@pytest.fixture
-def trained(make_task, make_plan, make_tape):
-    """(protection, canary, arm, plan changes) -> events, task."""
-
-    def go(protection, planted, *, arm=1, replicas=1, inert=0, stop_after=None, **changes):
-        task, tape = make_task((3, 5), inert=inert), make_tape()
-        plan = make_plan(task, **({"algorithm": FedSGD(learning_rate=0.5)} | changes))
-        batch = Batch(replicas=replicas, arm=arm)
-        run_federation(
-            task, plan, protection, Streams(9), batch=batch, canary=planted, recorders=[tape], stop_after=stop_after
-        )
-        return tape.events, task
-
-    return go
 
 
 def one_gradient(task, model, label):
@@ -331,17 +307,6 @@ def test_a_sample_of_data_has_the_gradient_of_each_rounds_model(trained):
     for row, event in zip(rows, events, strict=True):
         torch.testing.assert_close(row, one_gradient(task, event.broadcast, WRONG))
     assert not torch.allclose(rows[0], rows[2])
-
-
-def test_undefended_a_sample_of_data_is_one_of_six_in_its_clients_mean(trained):
-    (event,), task = trained(
-        Protection(), DataCanary(unit=Unit.SAMPLE, images=IMAGE, present=WRONG, client=1), rounds=1
-    )
-    part = task.parts[1]
-    own = task.network.sample_gradients(event.broadcast, task.images[part][None], task.labels[part][None])[0].sum(0)
-    mean = (own + one_gradient(task, event.broadcast, WRONG)) / 6
-    torch.testing.assert_close(event.reports.values[0, 1], -mean)
-    assert [tuple(masks[0].shape) for masks in event.lots.values()] == [(1, 3), (1, 5)]
 
 
 def test_a_client_of_data_trains_its_local_steps_like_any_client(trained):
@@ -420,28 +385,37 @@ def test_fewer_rounds_are_the_first_of_the_same_run(trained):
             trained(NOISY, None, stop_after=rounds)
 
 
+def row_canary(unit, row=None, **fields):
+    return lambda: Canary(unit=unit, present=torch.ones(51) if row is None else row, **fields)
+
+
+def image_canary(unit, images=IMAGE, present=WRONG, **fields):
+    return lambda: DataCanary(unit=unit, images=images, present=present, **fields)
+
+
+def coin_canary(*, inert, **fields):
+    given = {"unit": Unit.CLIENT, "length": 1.0, "dim": 51 + inert, "coins": torch.ones(inert, dtype=torch.bool)}
+    return lambda: CanarySet(**(given | fields))
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: DataCanary(unit=Unit.LABEL, images=IMAGE, present=WRONG), "a user, a client or a report, got label"),
-        (
-            lambda: DataCanary(unit=Unit.CLIENT, images=IMAGE[0], present=WRONG),
-            r"images must have shape \(n, c, h, w\)",
-        ),
-        (
-            lambda: DataCanary(unit=Unit.SAMPLE, images=IMAGE.expand(2, 1, 4, 4), present=WRONG.expand(2)),
-            "n = 1 for a sample",
-        ),
-        (
-            lambda: DataCanary(unit=Unit.CLIENT, images=IMAGE, present=torch.ones(1)),
-            r"present labels must be int64 of shape \(1,\)",
-        ),
-        (lambda: DataCanary(unit=Unit.REPORT, images=IMAGE, present=WRONG, absent=torch.ones(2)), "absent labels"),
-        (lambda: CanarySet(unit=Unit.CLIENT, length=0.0, dim=3, coins=torch.tensor([True])), "length .*must be > 0"),
-        (
-            lambda: CanarySet(unit=Unit.CLIENT, length=1.0, dim=3, coins=torch.ones(2)),
-            r"coins .*must be booleans of shape \(m,\)",
-        ),
+        (row_canary(Unit.LABEL), "a user, a client or a report, got label"),
+        (row_canary(Unit.CLIENT, torch.ones(2, 3, 51)), r"present vector must have shape \(d,\) or \(T, d\)"),
+        (row_canary(Unit.CLIENT, torch.ones(0, 51)), r"present vector must have shape \(d,\) or \(T, d\)"),
+        (row_canary(Unit.REPORT, absent=torch.tensor(1.0)), r"absent vector must have shape \(d,\) or"),
+        (row_canary(Unit.CLIENT, torch.full((51,), torch.inf)), "finite"),
+        (row_canary(Unit.USER, copies=0), "copies of a canary's row must be >= 1"),
+        (row_canary(Unit.SAMPLE, copies=2), "and 1 for one sample, got 2"),
+        (image_canary(Unit.LABEL), "a user, a client or a report, got label"),
+        (image_canary(Unit.CLIENT, IMAGE[0]), r"images must have shape \(n, c, h, w\)"),
+        (image_canary(Unit.SAMPLE, IMAGE.expand(2, 1, 4, 4), WRONG.expand(2)), "n = 1 for a sample"),
+        (image_canary(Unit.CLIENT, present=torch.ones(1)), r"present labels must be int64 of shape \(1,\)"),
+        (image_canary(Unit.REPORT, absent=torch.ones(2)), "absent labels"),
+        (coin_canary(inert=1, length=0.0), "length .*must be > 0"),
+        (coin_canary(inert=2, coins=torch.ones(2)), r"coins .*must be booleans of shape \(m,\)"),
+        (coin_canary(inert=1, unit=Unit.USER), "must be samples, clients or reports, got users"),
     ],
 )
 def test_what_no_client_could_hold_is_refused(build, message):
@@ -449,10 +423,31 @@ def test_what_no_client_could_hold_is_refused(build, message):
         build()
 
 
-def test_a_canary_set_needs_an_inert_weight_each_and_a_holder(trained):
-    with pytest.raises(
-        ValueError, match=r"needs 54 weights, 3 of them inert .* the plan has 53 weights, 2 of them inert"
-    ):
-        trained(Protection(), canaries(Unit.CLIENT, True, True, True), inert=2)
-    with pytest.raises(ValueError, match=r"client must be in 0\.\.1, got 5"):
-        trained(Protection(), canaries(Unit.SAMPLE, True, True, True, client=5), inert=3)
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        # A row of one coordinate would be spread over all of them, silently.
+        (row_canary(Unit.CLIENT, torch.ones(1)), "present vector must have 51 coordinates, got 1"),
+        (row_canary(Unit.REPORT, absent=torch.ones(1)), "absent vector must have 51"),
+        # It would never be planted, and the audit would measure nothing.
+        (row_canary(Unit.SAMPLE, client=2), r"client must be in 0\.\.1, got 2"),
+        (row_canary(Unit.SAMPLE, client=-1), "got -1"),
+        (row_canary(Unit.USER, clients=3), r"user canary's clients .* 1\.\.2, got 3"),
+        (row_canary(Unit.USER, clients=0), r"user canary's clients .* 1\.\.2, got 0"),
+        (row_canary(Unit.USER, place=0), "place of a canary that is a client"),
+        (coin_canary(inert=3), r"needs 54 weights, 3 of them inert .* the plan has 51 weights, 0 of them inert"),
+        (coin_canary(inert=0, coins=torch.ones(1, dtype=torch.bool), dim=51), "1 of them inert"),
+    ],
+)
+def test_a_canary_that_does_not_fit_the_federation_is_refused(make_task, make_plan, build, message):
+    with pytest.raises(ValueError, match=message):
+        build().check(make_plan(make_task((3, 5))))
+    Canary(unit=Unit.CLIENT, present=torch.ones(51), client=99).check(make_plan(make_task((3, 5))))
+
+
+def test_a_canary_is_there_in_arm_1_and_gone_or_replaced_in_arm_0():
+    row = torch.tensor([0.0, 3.0])
+    added, replaced = Canary(unit=Unit.CLIENT, present=row), Canary(unit=Unit.REPORT, present=row, absent=-row)
+    assert (added.there(1), added.there(0), replaced.there(0)) == ((0,), (), (0,))
+    assert (added.rows(1).tolist(), added.rows(0).tolist()) == ([[0.0, 3.0]], [])
+    assert (replaced.rows(1).tolist(), replaced.rows(0).tolist()) == ([[0.0, 3.0]], [[0.0, -3.0]])

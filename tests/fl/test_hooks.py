@@ -282,13 +282,6 @@ def test_a_local_step_that_would_never_be_called_is_refused(make_task, make_plan
         run_federation(task, make_plan(task), Forgetful(), Streams(0))
 
 
-def test_a_local_step_that_is_set_on_the_object_is_refused_too(make_task, make_plan):
-    task, protection = make_task(), Protection()
-    protection.local_step = lambda gradients, *facts: torch.zeros_like(gradients[:, 0])
-    with pytest.raises(ValueError, match="must set per_sample = True"):
-        run_federation(task, make_plan(task), protection, Streams(0))
-
-
 def test_a_hook_is_overridden_by_a_class_or_on_the_object_and_by_nothing_else():
     class Base(Protection):
         def report(self, *given):
@@ -366,39 +359,29 @@ def test_the_local_step_is_the_mean_of_the_samples_that_were_drawn(plan):
     assert direction.tolist() == [[4.0, 2.0], [0.0, 0.0]]
 
 
-def test_the_aggregate_weighs_each_client_present_by_its_samples(plan):
-    message = received([[1.0, 10.0], [1.0, 0.0], [0.0, 0.0]], [[True, True], [True, False], [False, False]], (0, 1))
-    context = Context(plan=plan, round=0, replicas=3, senders=(0, 1))
-    aggregate = Protection().aggregate(message, context, {}, rng())
-    assert aggregate.flatten().tolist() == pytest.approx([(2 * 1 + 6 * 10) / 8, 1.0, 0.0])
-
-
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
-def test_reports_of_other_numbers_have_an_aggregate_of_the_models_precision(plan, kind):
-    message = received([[1.0, 10.0]], [[True, True]], (0, 1))
-    message = message.with_values(message.values.to(kind))
-    context = Context(plan=plan, round=0, replicas=1, senders=(0, 1))
-    aggregate = Protection().aggregate(message, context, {}, rng())
-    assert aggregate.dtype is torch.float32
-    assert aggregate.item() == pytest.approx((2 * 1 + 6 * 10) / 8)
-
-
-def test_a_canary_client_weighs_as_the_mean_client(plan):
-    message = received([[1.0, 10.0]], [[True, True]], (1, 3))
-    context = Context(plan=plan, round=0, replicas=1, senders=(1, 3))
-    assert Protection().aggregate(message, context, {}, rng()).item() == pytest.approx((6 * 1 + 4 * 10) / 10)
-
-
-def test_rows_whose_senders_a_shuffler_hid_weigh_the_same(plan):
-    message = received([[1.0, 10.0, 0.0]], [[True, True, False]], None)
-    context = Context(plan=plan, round=0, replicas=1, senders=(0, 1, 2))
-    assert Protection().aggregate(message, context, {}, rng()).item() == pytest.approx(5.5)
-
-
-def test_rows_that_a_channel_put_in_another_order_keep_their_weights(plan):
-    message = received([[10.0, 1.0]], [[True, True]], (1, 0))
-    context = Context(plan=plan, round=0, replicas=1, senders=(0, 1))
-    assert Protection().aggregate(message, context, {}, rng()).item() == pytest.approx((2 * 1 + 6 * 10) / 8)
+@pytest.mark.parametrize(
+    ("values", "present", "senders", "expected"),
+    [
+        (
+            [[1.0, 10.0], [1.0, 0.0], [0.0, 0.0]],
+            [[True, True], [True, False], [False, False]],
+            (0, 1),
+            [(2 * 1 + 6 * 10) / 8, 1.0, 0.0],
+        ),
+        # A canary client weighs as the mean client.
+        ([[1.0, 10.0]], [[True, True]], (1, 3), [(6 * 1 + 4 * 10) / 10]),
+        # A shuffler hid the senders; a channel put them in another order.
+        ([[1.0, 10.0, 0.0]], [[True, True, False]], None, [5.5]),
+        ([[10.0, 1.0]], [[True, True]], (1, 0), [(2 * 1 + 6 * 10) / 8]),
+    ],
+)
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64])
+def test_the_aggregate_weighs_each_client_present_by_its_samples(plan, values, present, senders, expected, kind):
+    message = received(values, present, senders)
+    context = Context(plan=plan, round=0, replicas=len(values), senders=senders or (0, 1, 2))
+    found = Protection().aggregate(message.with_values(message.values.to(kind)), context, {}, rng())
+    assert found.dtype is torch.float32
+    assert found.flatten().tolist() == pytest.approx(expected)
 
 
 def test_the_other_hooks_hand_on_what_they_get(plan):

@@ -5,8 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fedassay.audit.claim import Unit
-from fedassay.fl.canary import Canary
 from fedassay.fl.probe import CandidateProbe, Candidates, plant_candidates
 from fedassay.fl.streams import Streams
 
@@ -148,49 +146,3 @@ def test_a_truth_that_does_not_fit_the_questions_is_refused(fields, message):
 def test_clients_in_question_are_named_once(clients):
     with pytest.raises(ValueError, match="clients must list at least one client, and none twice"):
         Candidates(images=torch.zeros(2, 1, 1, 1), labels=torch.zeros(2).long(), clients=clients)
-
-
-def test_a_canary_is_there_in_arm_1_and_gone_or_replaced_in_arm_0():
-    row = torch.tensor([0.0, 3.0])
-    added, replaced = Canary(unit=Unit.CLIENT, present=row), Canary(unit=Unit.REPORT, present=row, absent=-row)
-    assert (added.there(1), added.there(0), replaced.there(0)) == ((0,), (), (0,))
-    assert (added.rows(1).tolist(), added.rows(0).tolist()) == ([[0.0, 3.0]], [])
-    assert (replaced.rows(1).tolist(), replaced.rows(0).tolist()) == ([[0.0, 3.0]], [[0.0, -3.0]])
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"unit": Unit.LABEL, "present": torch.ones(2)}, "a user, a client or a report, got label"),
-        ({"unit": Unit.CLIENT, "present": torch.ones(1, 1, 2)}, r"present vector must have shape \(d,\) or"),
-        (
-            {"unit": Unit.REPORT, "present": torch.ones(2), "absent": torch.tensor(1.0)},
-            r"absent vector must have shape \(d,\) or",
-        ),
-        ({"unit": Unit.CLIENT, "present": torch.tensor([1.0, torch.inf])}, "finite"),
-    ],
-)
-def test_a_canary_that_no_row_could_carry_is_refused(fields, message):
-    with pytest.raises(ValueError, match=message):
-        Canary(**fields)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        # A row of one coordinate would be spread over all of them, silently.
-        ({"unit": Unit.CLIENT, "present": torch.ones(1)}, "present vector must have 51 coordinates, got 1"),
-        ({"unit": Unit.SAMPLE, "present": torch.ones(52)}, "got 52"),
-        ({"unit": Unit.REPORT, "present": torch.ones(51), "absent": torch.ones(1)}, "absent vector must have 51"),
-        # It would never be planted, and the audit would measure nothing.
-        ({"unit": Unit.SAMPLE, "present": torch.ones(51), "client": 4}, r"client must be in 0\.\.3, got 4"),
-        ({"unit": Unit.SAMPLE, "present": torch.ones(51), "client": -1}, "got -1"),
-    ],
-)
-def test_a_canary_that_does_not_fit_the_federation_is_refused(make_task, make_plan, fields, message):
-    with pytest.raises(ValueError, match=message):
-        Canary(**fields).check(make_plan(make_task()))
-
-
-def test_a_client_canary_needs_no_holder(make_task, make_plan):
-    Canary(unit=Unit.CLIENT, present=torch.ones(51), client=99).check(make_plan(make_task()))

@@ -153,74 +153,58 @@ def test_empty_lots_have_one_place_which_is_padding():
 
 
 @pytest.mark.parametrize(
-    ("spec", "rule"),
+    ("spec", "rule", "of_cohorts"),
     [
-        ("full", Full()),
-        ({"poisson": 0.1}, Poisson(0.1)),
-        ({"poisson": 1}, Poisson(1.0)),
-        ({"fixed_size": 32}, FixedSize(32)),
+        ("full", Full(), Full()),
+        ({"poisson": 0.1}, Poisson(0.1), Poisson(0.1)),
+        ({"poisson": 1}, Poisson(1.0), Poisson(1.0)),
+        ({"fixed_size": 32}, FixedSize(32), FixedSize(32)),
+        ({"epoch": 500}, None, Epoch(20)),
+        ({"epoch": 9999}, None, Epoch(2)),
+        ({"epoch": 10_000}, None, Full()),
+        ({"epoch": 10_001}, None, Full()),
     ],
 )
-def test_a_suite_file_names_the_rules(spec, rule):
-    assert sampling_from(spec) == rule
+def test_a_suite_file_names_the_rules(spec, rule, of_cohorts):
+    assert cohort_from(spec, 10_000) == of_cohorts
+    if rule is not None:
+        assert sampling_from(spec) == rule
 
 
-@pytest.mark.parametrize(
-    ("spec", "rule"),
-    [
-        ("full", Full()),
-        ({"poisson": 0.1}, Poisson(0.1)),
-        ({"epoch": 500}, Epoch(20)),
-        ({"epoch": 9999}, Epoch(2)),
-        ({"epoch": 10_000}, Full()),
-        ({"epoch": 10_001}, Full()),
-    ],
-)
-def test_a_suite_file_names_the_rules_of_cohorts(spec, rule):
-    assert cohort_from(spec, 10_000) == rule
+def of_nine(spec):
+    return cohort_from(spec, 9)
 
 
 @pytest.mark.parametrize(
     ("parser", "spec", "message"),
     [
-        (lambda spec: cohort_from(spec, 9), {"epoch": 0}, r"epoch, .* must be a whole number >= 1, got 0"),
-        (lambda spec: cohort_from(spec, 9), {"epoch": 2.5}, "got 2.5"),
-        (lambda spec: cohort_from(spec, 9), {"epoch": True}, "got True"),
-        (lambda spec: cohort_from(spec, 9), {"epochs": 3}, r"sampling must be .*\{ epoch = N \}.*known: epoch,"),
-        (lambda spec: cohort_from(spec, 9), {"epoch": 3, "poisson": 0.1}, "sampling must be"),
+        (of_nine, {"epoch": 0}, r"epoch, .* must be a whole number >= 1, got 0"),
+        (of_nine, {"epoch": 2.5}, "got 2.5"),
+        (of_nine, {"epoch": True}, "got True"),
+        (of_nine, {"epochs": 3}, r"sampling must be .*\{ epoch = N \}.*known: epoch,"),
+        (of_nine, {"epoch": 3, "poisson": 0.1}, "sampling must be"),
         (sampling_from, {"epoch": 3}, "lots must be full, Poisson or of fixed size"),
         (Epoch, 0, "Epoch rounds must be a whole number >= 1, got 0"),
+        (sampling_from, "poison", r"got 'poison' \(known: poisson,"),
+        (sampling_from, {"fixed": 3}, r"got \{'fixed': 3\} \(known: fixed_size,"),
+        (sampling_from, "poisson", "poisson = RATE"),
+        (sampling_from, {}, "sampling must be"),
+        (sampling_from, 0.1, "got 0.1"),
+        (sampling_from, {"poisson": 0.1, "fixed_size": 3}, "sampling must be"),
+        (sampling_from, {"poisson": None}, "sampling must be"),
+        (sampling_from, {"poisson": 0}, r"probability must be in \(0, 1\], got 0"),
+        (sampling_from, {"poisson": 1.5}, "got 1.5"),
+        (sampling_from, {"poisson": float("nan")}, "got nan"),
+        (sampling_from, {"poisson": "0.1"}, "got '0.1'"),
+        (sampling_from, {"poisson": True}, "got True"),
+        (sampling_from, {"fixed_size": 0}, "whole number >= 1, got 0"),
+        (sampling_from, {"fixed_size": 2.5}, "whole number >= 1, got 2.5"),
+        (sampling_from, {"fixed_size": True}, "got True"),
     ],
 )
-def test_passes_are_a_rule_for_cohorts_in_one_spelling(parser, spec, message):
+def test_any_other_spelling_is_refused_with_what_was_given(parser, spec, message):
     with pytest.raises(ValueError, match=message):
         parser(spec)
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("poison", r"got 'poison' \(known: poisson,"),
-        ({"fixed": 3}, r"got \{'fixed': 3\} \(known: fixed_size,"),
-        ("poisson", "poisson = RATE"),
-        ({}, "sampling must be"),
-        (0.1, "got 0.1"),
-        (None, "got None"),
-        ({"poisson": 0.1, "fixed_size": 3}, "sampling must be"),
-        ({"poisson": None}, "sampling must be"),
-        ({"poisson": 0}, r"probability must be in \(0, 1\], got 0"),
-        ({"poisson": 1.5}, "got 1.5"),
-        ({"poisson": float("nan")}, "got nan"),
-        ({"poisson": "0.1"}, "got '0.1'"),
-        ({"poisson": True}, "got True"),
-        ({"fixed_size": 0}, "whole number >= 1, got 0"),
-        ({"fixed_size": 2.5}, "whole number >= 1, got 2.5"),
-        ({"fixed_size": True}, "got True"),
-    ],
-)
-def test_any_other_spelling_is_refused_with_what_was_given(spec, message):
-    with pytest.raises(ValueError, match=message):
-        sampling_from(spec)
 
 
 @pytest.mark.parametrize("drawn", [[0], [2, 5], [], list(range(7))])

@@ -176,19 +176,6 @@ def case(replicas, samples=4):
     return network, params, images, labels, network.draw_dropout(rng, (replicas, samples)).double()
 
 
-@pytest.mark.parametrize("replicas", [1, 3])
-def test_gradients_are_those_of_the_factors_that_were_handed_in(replicas):
-    network, params, images, labels, factors = case(replicas)
-    rows = network.sample_gradients(params, images, labels, factors)
-    means = network.gradient(params, images, labels, torch.full(labels.shape, 0.25, dtype=torch.float64), factors)
-    torch.testing.assert_close(means, rows.mean(1))
-    for r in range(replicas):
-        naive = naive_gradient(network, params[r], images[r], labels[r], factors[r])
-        torch.testing.assert_close(means[r], naive, rtol=1e-9, atol=1e-12)
-        assert naive.abs().max() > 0.05
-    assert (means - network.gradient(params, images, labels, torch.full(labels.shape, 0.25))).abs().max() > 0.01
-
-
 @pytest.mark.parametrize("lot", [Full(), Poisson(0.4)], ids=str)
 @pytest.mark.parametrize("protection", [Protection(), PerSample()], ids=["sum", "per_sample"])
 def test_a_clients_round_is_repeated_from_the_names_of_its_streams(make_task, make_plan, make_tape, lot, protection):
@@ -221,15 +208,6 @@ def test_draws_differ_between_rounds_clients_steps_blocks_arms_and_replicas():
     assert len(rows.unique(dim=0)) == len(rows) == 64
 
 
-def test_two_rounds_of_one_client_drop_other_features(make_task, make_plan, make_tape):
-    """Learning rate so small that the model stands still: without dropout both rounds' uploads would be equal."""
-    task, tape = make_task((4,), model="lenet_dropout", side=8), make_tape()
-    plan = make_plan(task, rounds=2, algorithm=FedSGD(learning_rate=1e-9))
-    run_federation(task, plan, Protection(), Streams(SEED), recorders=[tape])
-    first, second = (event.reports.values[0, 0] for event in tape.events)
-    assert torch.linalg.vector_norm(first - second) > 0.1 * torch.linalg.vector_norm(first)
-
-
 def test_half_of_the_features_are_dropped_and_the_others_doubled():
     """20,000 coins: the share is within 4 standard deviations, .0141, of one half; missed once in 16,000 seeds."""
     drawn = Dropout(100).draw(np.random.default_rng(0), (4, 50))
@@ -251,10 +229,6 @@ def test_neither_training_nor_evaluation_moves_the_global_generators(make_task, 
     task.utility(final[0])
     assert torch.equal(torch.get_rng_state(), before)
     np.testing.assert_array_equal(np.random.get_state()[1], numpy_before)  # noqa: NPY002
-
-
-def test_models_that_drop_nothing_have_no_factors():
-    assert Network(model="lenet", shape=SHAPE, classes=2).draw_dropout(np.random.default_rng(0), (2,)) is None
 
 
 def seeds(count):

@@ -3,9 +3,7 @@
 import pytest
 import torch
 from fedassay.fl.models.network import Network
-from fedassay.fl.models.small_models import build_model
 from fedassay.fl.streams import Streams, normal, uniform
-from torch.nn.functional import cross_entropy
 
 SHAPES = {"logistic": (1, 5, 4), "mlp": (2, 3, 3), "lenet": (1, 7, 8), "cnn26k": (1, 14, 15)}
 INERT = 3
@@ -20,39 +18,6 @@ def case(model, replicas=1, dtype=torch.float64):
     images = uniform(rng, (replicas, SAMPLES, *SHAPES[model]), dtype=dtype)
     labels = torch.from_numpy(rng.integers(5, size=(replicas, SAMPLES)))
     return network, params, images, labels
-
-
-def naive_gradient(model, params, image, label):
-    """One sample's gradient by a module with the weights written in and ``backward``, flattened in parameter order."""
-    module = build_model(model, shape=SHAPES[model], classes=5).double()
-    place = 0
-    with torch.no_grad():
-        for weights in module.parameters():
-            weights.copy_(params[place : place + weights.numel()].view_as(weights))
-            place += weights.numel()
-    cross_entropy(module(image.unsqueeze(0)), label.unsqueeze(0)).backward()
-    return torch.cat([weights.grad.flatten() for weights in module.parameters()])
-
-
-@pytest.mark.parametrize("model", SHAPES)
-def test_sample_gradients_are_those_of_a_backward_pass_each(model):
-    replicas = 2
-    network, params, images, labels = case(model, replicas)
-    rows = network.sample_gradients(params, images, labels)
-    assert rows.shape == (replicas, SAMPLES, network.layout.dim)
-    for r in range(replicas):
-        for n in range(SAMPLES):
-            naive = naive_gradient(model, params[r], images[r, n], labels[r, n])
-            torch.testing.assert_close(rows[r, n, :-INERT], naive, rtol=1e-9, atol=1e-12)
-    assert not rows[..., -INERT:].any()
-    assert rows[..., :-INERT].abs().amax(-1).min() > 1e-4  # The versions agreed on numbers, not on zeros.
-
-
-def test_the_logistic_gradient_is_the_hand_computed_one():
-    network = Network(model="logistic", shape=(1, 1, 2), classes=2, inert=1)
-    # Zero weights: both classes have probability 1/2, so the residual of label 1 is (1/2, -1/2).
-    rows = network.sample_gradients(torch.zeros(1, 7), torch.tensor([[[[[0.2, 0.6]]]]]), torch.tensor([[1]]))
-    torch.testing.assert_close(rows[0, 0], torch.tensor([0.1, 0.3, -0.1, -0.3, 0.5, -0.5, 0.0]))
 
 
 @pytest.mark.parametrize("model", SHAPES)
@@ -95,14 +60,6 @@ def test_initial_weights_come_from_the_stream_alone_and_inert_ones_start_at_zero
     assert torch.equal(first[:-2], plain.initial(Streams(1).generator("init")))
     assert first[-2:].tolist() == [0, 0]
     assert not torch.equal(first, audited.initial(Streams(2).generator("init")))
-
-
-@pytest.mark.parametrize("model", SHAPES)
-def test_what_is_evaluated_fast_are_the_logits(model):
-    network, params, images, _ = case(model)
-    fast = network.evaluated(params[0].requires_grad_(True), images[0])
-    torch.testing.assert_close(fast, network.logits(params[0], images[0]).detach(), rtol=1e-12, atol=1e-14)
-    assert not fast.requires_grad
 
 
 def test_a_network_that_shares_a_module_is_the_one_that_builds_its_own():

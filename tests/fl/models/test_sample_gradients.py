@@ -3,7 +3,7 @@
 import pytest
 import torch
 from fedassay.fl.models.network import Network
-from fedassay.fl.models.sample_gradients import is_known, logits, sample_gradients
+from fedassay.fl.models.sample_gradients import is_known, sample_gradients
 from fedassay.fl.models.small_models import build_model, known_models
 from fedassay.fl.streams import Streams, normal, uniform
 from torch import nn
@@ -157,6 +157,7 @@ def test_a_linear_layers_gradient_is_the_hand_computed_one():
     image, label = torch.tensor([[[[1.0, 3.0]]]]), torch.tensor([0])
     sample_gradients(network.module, network.layout, network.objective, torch.zeros(6), image, label, out=rows)
     assert rows.tolist() == [[-0.5, -1.5, 0.5, 1.5, -0.5, 0.5]]
+    assert torch.equal(network.sample_gradients(torch.zeros(1, 6), image[None], label[None])[0], rows)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ def test_a_linear_layers_gradient_is_the_hand_computed_one():
 def test_logits_in_several_passes_are_those_of_each_image(model, count):
     network, params, *_ = case({"model": model, "shape": SHAPES[model]}, 1)
     images = uniform(Streams(9).generator("images"), (count, *SHAPES[model]), dtype=torch.float64)
-    found = logits(network.module, network.layout, params[0], images)
+    found = network.evaluated(params[0].requires_grad_(True), images)
     assert found.shape == (count, 4)
     assert not found.requires_grad
-    torch.testing.assert_close(found, network.logits(params[0], images), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(found, network.logits(params[0], images).detach(), rtol=1e-10, atol=1e-12)

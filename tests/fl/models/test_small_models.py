@@ -8,7 +8,6 @@ import torch
 from fedassay.fl.models.small_models import build_model, initial_parameters, known_models
 from fedassay.fl.streams import Streams
 from torch import nn
-from torch.func import functional_call, grad, vmap
 
 MNIST = (1, 28, 28)
 DIGITS = (1, 8, 8)
@@ -132,58 +131,6 @@ def test_drawing_leaves_the_model_as_it_is_and_follows_its_dtype():
     drawn = initial_parameters(model, _rng())
     assert {values.dtype for values in drawn.values()} == {torch.float64}
     assert all(not parameter.any() for parameter in model.parameters())
-
-
-def _matching_gradients(model, params, target):
-    """For a batch of images: the gradient, by the image, of the squared distance between gradients (DLG's step)."""
-
-    def loss(values, image):
-        logits = functional_call(model, values, (image.unsqueeze(0),))
-        return nn.functional.cross_entropy(logits, torch.tensor([3]))
-
-    def distance(image):
-        return sum(((one - target[name]) ** 2).sum() for name, one in grad(loss)(params, image).items())
-
-    return distance
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "options"),
-    [
-        ("logistic", DIGITS, {}),
-        ("mlp", DIGITS, {"hidden": 8}),
-        ("lenet", DIGITS, {}),
-        ("lenet", DIGITS, {"activation": "sigmoid"}),
-        ("lenet_bn", DIGITS, {}),
-        ("lenet_dropout", DIGITS, {}),
-        ("cnn26k", (1, 14, 14), {}),
-        ("convnet", (1, 9, 9), {}),
-        ("imprint", DIGITS, {"bins": 8}),
-    ],
-)
-def test_double_backward_under_vmap_agrees_with_finite_differences(name, shape, options):
-    model = build_model(name, shape=shape, classes=10, **options).double()
-    params = initial_parameters(model, _rng())
-    target = {key: torch.zeros_like(values) for key, values in params.items()}
-    distance = _matching_gradients(model, params, target)
-    images = torch.from_numpy(_rng("images").random((2, *shape)))
-    direction = torch.from_numpy(_rng("direction").standard_normal(shape))
-    slopes = (vmap(grad(distance))(images) * direction).flatten(1).sum(1)
-    step = 1e-6
-    for image, slope in zip(images, slopes, strict=True):
-        difference = (distance(image + step * direction) - distance(image - step * direction)) / (2 * step)
-        assert float(slope) == pytest.approx(float(difference), rel=1e-5)
-        assert abs(float(slope)) > 1e-9
-
-
-def test_vmap_over_replicas_gives_each_replica_its_own_logits():
-    model = build_model("lenet", shape=DIGITS, classes=10)
-    draws = [initial_parameters(model, Streams(0).generator("init", replicate=replicate)) for replicate in range(3)]
-    images = torch.from_numpy(_rng("images").random((4, *DIGITS), dtype=np.float32))
-    stacked = {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
-    batched = vmap(lambda params: functional_call(model, params, (images,)))(stacked)
-    for replica, draw in enumerate(draws):
-        torch.testing.assert_close(batched[replica], functional_call(model, draw, (images,)))
 
 
 @pytest.mark.parametrize(

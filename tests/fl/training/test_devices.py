@@ -138,15 +138,6 @@ def test_the_pretended_device_notices_an_operation_on_both_sides():
             there + torch.ones(3)
 
 
-def test_the_cpu_named_explicitly_is_the_default(make_task, make_plan):
-    task = make_task(model="lenet", side=7)
-    one, other = (
-        run_federation(task, make_plan(task), Protection(), Streams(0), **options)
-        for options in ({}, {"device": "cpu"})
-    )
-    assert torch.equal(one, other)
-
-
 def test_the_numbers_of_a_sample_are_the_outputs_of_all_layers():
     # Two linear layers and what lies between: 4 flat pixels, 3 and 3 hidden values, 2 logits.
     network = Network(model="mlp", shape=(1, 2, 2), classes=2, options={"hidden": 3})

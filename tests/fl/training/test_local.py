@@ -17,7 +17,7 @@ from fedassay.defenses.controls.clipping import ClipAfterMeanProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms import FedAvg, FedSGD
-from fedassay.fl.canary import Canary, CanarySet, DataCanary
+from fedassay.fl.canary import Canary, DataCanary
 from fedassay.fl.engine import run_federation
 from fedassay.fl.models import network as network_file
 from fedassay.fl.models.network import Network
@@ -82,6 +82,10 @@ def test_a_turn_is_the_plain_loop_over_the_same_lots(
     plan = make_plan(task, algorithm=algorithm, lot=lot)
     models, result = turn(task, plan, replicas=replicas)
     assert len(result.lots) == algorithm.local_steps
+    if isinstance(lot, Poisson) and replicas == 4 and algorithm.local_steps == 4:
+        # Else the padding would not have been tried.
+        sizes = torch.stack(result.lots).sum(-1)
+        assert int(sizes.min()) == 0 < 2 < int(sizes.max())
     for replica, start in enumerate(models):
         naive = naive_update(task, start, [mask[replica] for mask in result.lots], algorithm)
         # The samples' weights are single precision: 6e-8 of what they weigh.
@@ -109,15 +113,6 @@ def test_steps_layer_by_layer_are_those_of_the_algorithm(make_task, make_plan, m
         steps.clear()
 
 
-def test_poisson_lots_of_four_replicas_hold_an_empty_one_and_unequal_ones(make_task, make_plan):
-    """What the comparison above covered: without these cases the padding would not have been tested."""
-    task = make_task()
-    plan = make_plan(task, lot=Poisson(0.2), algorithm=FedAvg(learning_rate=0.5, local_steps=4))
-    sizes = torch.stack(turn(task, plan, replicas=4)[1].lots).sum(-1)
-    assert int(sizes.min()) == 0
-    assert int(sizes.max()) > 2
-
-
 @pytest.mark.parametrize(("model", "side"), [("logistic", 4), ("mlp", 4), ("lenet", 7)])
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_per_sample_gradients_and_plain_sums_lead_to_the_same_update(make_task, make_plan, model, side, replicas):
@@ -137,20 +132,6 @@ def test_one_sample_alone_uploads_minus_its_gradient_to_the_last_digit(make_task
     sample = task.parts[CLIENT]
     gradient = task.network.sample_gradients(models, task.images[sample][None], task.labels[sample][None])
     torch.testing.assert_close(result.update, -gradient[:, 0], rtol=1e-6, atol=0)
-
-
-def test_every_step_round_client_block_and_arm_draws_its_own_lot(make_task, make_plan):
-    task = make_task((64, 64))
-    plan = make_plan(task, lot=Poisson(0.5))
-    lots = [
-        mask
-        for client in (0, 1)
-        for number in (0, 1)
-        for block in (0, 1)
-        for arm in (0, 1)
-        for mask in turn(task, plan, client=client, number=number, block=block, arm=arm)[1].lots
-    ]
-    assert len({tuple(mask[0].tolist()) for mask in lots}) == len(lots) == 32
 
 
 def test_without_a_canary_a_lot_is_of_the_clients_own_samples_only(make_task, make_plan):
@@ -513,25 +494,6 @@ def test_a_planted_user_of_data_equals_its_gradients_given_as_rows(run):
         torch.testing.assert_close(gradients[0, -2:], rows)
         assert owners[0, -2:].tolist() == [-1, -1]
         assert int(owners[0, :-2].min()) >= 0
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: Canary(unit=Unit.USER, present=torch.ones(51), clients=3), r"user canary's clients .* 1\.\.2, got 3"),
-        (lambda: Canary(unit=Unit.USER, present=torch.ones(51), clients=0), r"user canary's clients .* 1\.\.2, got 0"),
-        (lambda: Canary(unit=Unit.USER, present=torch.ones(51), place=0), "place of a canary that is a client"),
-        (lambda: Canary(unit=Unit.USER, present=torch.ones(51), copies=0), "copies of a canary's row must be >= 1"),
-        (lambda: Canary(unit=Unit.SAMPLE, present=torch.ones(51), copies=2), "and 1 for one sample, got 2"),
-        (
-            lambda: CanarySet(unit=Unit.USER, length=1.0, dim=51, coins=torch.tensor([True])),
-            "must be samples, clients or reports, got users",
-        ),
-    ],
-)
-def test_a_user_that_no_client_could_hold_is_refused(run, build, message):
-    with pytest.raises(ValueError, match=message):
-        run(Protection(), build())
 
 
 def test_the_plan_knows_at_how_many_clients_one_user_has_samples(make_task, make_plan):
