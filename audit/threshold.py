@@ -198,7 +198,7 @@ class SplitThreshold:
         chosen = round(self.fraction * len(scores))
         if not 0 < chosen < len(scores):
             raise ValueError(
-                f"splitting {len(scores)} {side} scores by fraction {plain(self.fraction)} leaves one part empty"
+                f"splitting {len(scores)} {side} trials by fraction {plain(self.fraction)} leaves one part empty"
             )
         # Scores may arrive in an informative order (by seed, by round), which a split by position would leak.
         shuffled = rng.permutation(scores)

@@ -115,5 +115,5 @@ def test_outputs_that_cannot_be_learnt_from_are_refused(outputs_of):
     ]:
         with pytest.raises(ValueError, match=words):
             outputs_of(member, some)
-    with pytest.raises(ValueError, match=r"splitting 1 member outputs by fraction 0\.5 leaves one part empty"):
+    with pytest.raises(ValueError, match=r"splitting 1 member trials by fraction 0\.5 leaves one part empty"):
         hockey_stick(outputs_of(some[:1], some), **LEVELS)
