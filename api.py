@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas
 
     from .defenses.defense import Defense
-    from .reports.figures.sheet import Figure
+    from .reports.figures.frame import Figure
     from .reports.reading.claims import ClaimRow
     from .reports.reading.run_folder import RunFolder
     from .suites.config.source import Source

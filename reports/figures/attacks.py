@@ -6,7 +6,6 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from ...audit.wording import plain
@@ -16,29 +15,9 @@ from ..tables import numerals
 from ..tables.pooled_rows import AttackGrid, AttackRow, GridLine, attack_grids, pooled_attacks
 from ..tables.printed import attack_table
 from ..tables.table import Right, Table, tabulate
+from . import frame
+from .frame import Figure, Panel, Sheet, Window, panel_figure
 from .letters import SMALL, broken, distinct, shortened, text_width
-from .sheet import (
-    AMBER,
-    BLUE,
-    COLUMN,
-    COLUMNS,
-    FAINT,
-    INK,
-    LINE,
-    MUTED,
-    PAPER,
-    RED,
-    Figure,
-    Panel,
-    Sheet,
-    Window,
-    column,
-    heading_lines,
-    panel_figure,
-    rows_of,
-    titled,
-    window,
-)
 
 HEATMAP_TITLE = "Leakage by attack and defense"
 HEATMAP_DESCRIPTION = (
@@ -57,7 +36,7 @@ LEAST_SPAN = {"psnr": 3.0}
 _SHADES = LinearSegmentedColormap.from_list("leak", ["#f0e7d6", "#e7bd8a", "#c4672f", "#7c2415"])
 _CELL, _HEATMAP_ROW, _NAME, _LINES, _HEATMAP_FOOT = 100.0, 44.0, 11.0, 3, 14.0
 _BY_COLUMN = 3
-_BLOCK = _BY_COLUMN * (COLUMNS - 1)
+_BLOCK = _BY_COLUMN * (frame.COLUMNS - 1)
 """Defenses in one column of the drawing, and in a block: the first column holds the attacks."""
 
 
@@ -71,15 +50,15 @@ def heatmap(folder: RunFolder) -> tuple[Figure, ...]:
 
 def _heatmap_figure(grid: AttackGrid, description: str, many: bool) -> Figure:
     lines, heads = grid.primary, _heads(grid.titles)
-    head = 12 + LINE * max(map(len, heads))
+    head = 12 + frame.LINE * max(map(len, heads))
     height = head + _HEATMAP_ROW * len(lines) + _HEATMAP_FOOT
-    with Sheet(f"heatmap-{grid.federation}", height * rows_of(len(heads), _BLOCK)) as sheet:
+    with Sheet(f"heatmap-{grid.federation}", height * frame.rows_of(len(heads), _BLOCK)) as sheet:
         for block, first in enumerate(range(0, len(heads), _BLOCK)):
             shown = range(first, min(first + _BLOCK, len(heads)))
             _block(sheet, head + height * block, lines, heads, shown)
-            for left in [column(1), column(2)][: rows_of(len(shown), _BY_COLUMN)]:
+            for left in [frame.column(1), frame.column(2)][: frame.rows_of(len(shown), _BY_COLUMN)]:
                 sheet.panels.append(_windows(height * block, head, len(lines), left))
-        title = titled(HEATMAP_TITLE, grid.federation, many)
+        title = frame.titled(HEATMAP_TITLE, grid.federation, many)
         return sheet.figure(title=title, description=description, table=attack_table(grid, lines))
 
 
@@ -90,7 +69,7 @@ def _block(sheet: Sheet, top: float, lines: Sequence[GridLine], heads: Sequence[
     # Three cells fill a column, and the space between two columns is left free.
     for start in shown[::_BY_COLUMN]:
         here = range(start, min(start + _BY_COLUMN, shown.stop))
-        left = column(1 + (start - shown.start) // _BY_COLUMN)
+        left = frame.column(1 + (start - shown.start) // _BY_COLUMN)
         ax = sheet.axes(left, top, _CELL * len(here), _HEATMAP_ROW * len(lines))
         ax.set(xlim=(here.start, here.stop), ylim=(len(lines), 0))
         ax.set_axis_off()
@@ -99,7 +78,7 @@ def _block(sheet: Sheet, top: float, lines: Sequence[GridLine], heads: Sequence[
         for number in here:
             for up, words in enumerate(reversed(heads[number])):
                 centre = left + _CELL * (number - start + 0.5)
-                sheet.text(centre, top - 8 - LINE * up, words, size=_NAME, ha="center", va="bottom")
+                sheet.text(centre, top - 8 - frame.LINE * up, words, size=_NAME, ha="center", va="bottom")
 
 
 def _heads(titles: Sequence[str]) -> list[list[str]]:
@@ -112,18 +91,18 @@ def _heads(titles: Sequence[str]) -> list[list[str]]:
 def _windows(top: float, head: float, lines: int, left: float) -> tuple[Window, ...]:
     """Three defenses on a narrow screen: their names, then each attack above its cells."""
     rows = [top + head + _HEATMAP_ROW * line for line in range(lines)]
-    cells = [part for row in rows for part in (window(column(0), row, _HEATMAP_ROW), window(left, row, _HEATMAP_ROW))]
-    return (window(left, top, head), *cells)
+    cells = [frame.window(at, row, _HEATMAP_ROW) for row in rows for at in (frame.column(0), left)]
+    return (frame.window(left, top, head), *cells)
 
 
 def _attack(sheet: Sheet, top: float, line: GridLine) -> None:
-    sheet.text(column(0), top + 7, shortened(line.first.attack, 12, COLUMN), size=12)
+    sheet.text(frame.column(0), top + 7, shortened(line.first.attack, 12, frame.COLUMN), size=12)
     sheet.text(
-        column(0),
+        frame.column(0),
         top + 24,
-        shortened(f"null attack: {line.first.words}" if line.first.null else line.first.words, SMALL, COLUMN),
+        shortened(f"null attack: {line.first.words}" if line.first.null else line.first.words, SMALL, frame.COLUMN),
         size=SMALL,
-        color=MUTED,
+        color=frame.MUTED,
     )
 
 
@@ -157,12 +136,12 @@ def _corner(number: int, place: int) -> tuple[float, float]:
 
 
 def _hatched(ax: Axes, number: int, place: int, status: str) -> None:
-    style: dict[str, Any] = {"facecolor": "none", "edgecolor": FAINT, "hatch": "////", "linewidth": 0.5}
+    style: dict[str, Any] = {"facecolor": "none", "edgecolor": frame.FAINT, "hatch": "////", "linewidth": 0.5}
     ax.add_patch(Rectangle(_corner(number, place), 0.97, 0.93, **style))
     if status:
-        box = {"facecolor": PAPER, "edgecolor": "none", "pad": 2.0}
+        box = {"facecolor": frame.PAPER, "edgecolor": "none", "pad": 2.0}
         words = shortened(status, SMALL, _CELL - 10)
-        ax.text(number + 0.5, place + 0.5, words, size=SMALL, color=MUTED, ha="center", va="center", bbox=box)
+        ax.text(number + 0.5, place + 0.5, words, size=SMALL, color=frame.MUTED, ha="center", va="center", bbox=box)
 
 
 def _number(ax: Axes, number: int, place: int, line: GridLine, cell: AttackRow, scale: tuple[float, float]) -> None:
@@ -172,7 +151,7 @@ def _number(ax: Axes, number: int, place: int, line: GridLine, cell: AttackRow, 
     share = min(1.0, max(0.0, (sign * cell.pooled.value - scale[0]) / (scale[1] - scale[0])))
     ax.add_patch(Rectangle(_corner(number, place), 0.97, 0.93, facecolor=_SHADES(share), edgecolor="none"))
     # The darkest shades would hide dark numbers.
-    style: dict[str, Any] = {"color": PAPER if share > 0.55 else INK, "ha": "center", "va": "center"}
+    style: dict[str, Any] = {"color": frame.PAPER if share > 0.55 else frame.INK, "ha": "center", "va": "center"}
     words = numerals.metric_value(line.first.metric, cell.pooled.value)
     ax.text(number + 0.5, place + (0.34 if cell.beyond else 0.5), words, size=12, **style)
     if cell.beyond:
@@ -188,7 +167,7 @@ OBSERVER_DESCRIPTION = (
     "attacks of a panel and defense, over runs, or over candidates for a single run. The same ε protects different "
     "units in different trust models, so differences between defenses need the unit and observer of their claims."
 )
-_MARKS = {"realistic": ("o", BLUE), "worst_case": ("s", RED), "active": ("^", AMBER)}
+_MARKS = {"realistic": ("o", frame.BLUE), "worst_case": ("s", frame.RED), "active": ("^", frame.AMBER)}
 _WORDS = {"realistic": "realistic", "worst_case": "worst-case adversary", "active": "active server"}
 _NAMES, _OBSERVER_ROW, _OBSERVER_FOOT = 130.0, 26.0, 46.0
 _OFFSET = 0.3
@@ -211,9 +190,9 @@ def observers(folder: RunFolder) -> tuple[Figure, ...]:
 
 
 def _observer_figure(federation: str, group: Sequence[BestAttack], many: bool) -> Figure:
-    title = titled(OBSERVER_TITLE, federation, many)
+    title = frame.titled(OBSERVER_TITLE, federation, many)
     defenses = list(dict.fromkeys(best.one.defense for best in group))
-    kinds = [kind for kind in _MARKS if any(best.one.adversary == kind for best in group)]
+    kinds = {best.one.adversary for best in group}
     names = min(_NAMES, max(text_width(name, SMALL) for name in defenses)) + 8
     # Attacks can score below chance on few candidates; their markers and intervals must stay visible.
     lowest = min(0.35, *(_span(best)[0] for best in group)) - 0.05
@@ -222,7 +201,7 @@ def _observer_figure(federation: str, group: Sequence[BestAttack], many: bool) -
         [
             Panel(
                 title=f"one {unit}",
-                below=heading_lines(f"adversary: {observer.phrase}"),
+                below=f"adversary: {observer.phrase}",
                 axis=names,
                 draw=partial(
                     _draw, [best for best in group if best.one.question == (observer, unit)], defenses, lowest
@@ -232,20 +211,20 @@ def _observer_figure(federation: str, group: Sequence[BestAttack], many: bool) -
         ],
         plots=(_OBSERVER_ROW * len(defenses),),
         foot=_OBSERVER_FOOT,
-        legend=lambda: [_handle(kind) for kind in kinds],
+        legend={_WORDS[kind]: _mark(kind) for kind in _MARKS if kind in kinds},
         title=title,
         description=OBSERVER_DESCRIPTION,
         table=_table(title, group),
     )
 
 
-def _handle(kind: str) -> Line2D:
+def _mark(kind: str) -> dict[str, Any]:
     marker, colour = _MARKS[kind]
-    return Line2D([], [], linestyle="none", marker=marker, color=colour, label=_WORDS[kind])
+    return {"linestyle": "none", "marker": marker, "color": colour}
 
 
 def _draw(group: Sequence[BestAttack], defenses: Sequence[str], lowest: float, ax: Axes) -> None:
-    ax.axvline(0.5, color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)))
+    ax.axvline(0.5, color=frame.FAINT, linewidth=0.8, linestyle=(0, (4, 3)))
     ax.grid(axis="x")
     for best in group:
         marker, colour = _MARKS[best.one.adversary]
@@ -255,7 +234,7 @@ def _draw(group: Sequence[BestAttack], defenses: Sequence[str], lowest: float, a
         if best.ends is not None:
             ax.plot(_span(best), [place, place], color=colour, linewidth=1.4)
         # A hollow marker is out of scope: no claim covers the attack, so it cannot contradict one.
-        face = colour if best.one.claims else PAPER
+        face = colour if best.one.claims else frame.PAPER
         ax.plot(best.one.area, place, marker=marker, color=colour, markerfacecolor=face, markersize=6.5)
     ax.set(ylim=(len(defenses) - 0.5, -0.5), xlabel="AUC", xticks=[0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
     ax.set_yticks(range(len(defenses)), distinct(defenses, SMALL, _NAMES).values())

@@ -4,9 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from ...audit.wording import plain
 from ...suites.results.record import CORRECT
@@ -16,28 +14,9 @@ from ..tables import numerals
 from ..tables.pooled_rows import UtilityRow, pooled_utility, undefended
 from ..tables.printed import VERDICTS, claim_table, defense_words, neighbours_words, pooled_words, terms_words
 from ..tables.table import Right, Table, tabulate
+from . import frame
+from .frame import Figure, Panel, Sheet, Window, panel_figure
 from .letters import SMALL, Label, drawn, label_column, label_height, label_room, shortened
-from .sheet import (
-    AMBER,
-    BLUE,
-    COLUMN,
-    INK,
-    MARKERS,
-    MUTED,
-    PAPER,
-    RED,
-    RULE,
-    SERIES,
-    Figure,
-    Panel,
-    Sheet,
-    Window,
-    column,
-    heading_lines,
-    legend_height,
-    panel_figure,
-    window,
-)
 
 MEASURED_KEY = "claimed-measured"
 MEASURED_TITLE = "Claimed against measured ε"
@@ -49,7 +28,7 @@ MEASURED_DESCRIPTION = (
     "or δ cannot be compared with an ε of another."
 )
 _ROW, _TITLE, _MEASURED_FOOT, _MEASURED_ENTRIES = 50.0, 30.0, 50.0, 5
-_COLOURS = {"REFUTED": RED, "UNDERPOWERED": AMBER}
+_COLOURS = {"REFUTED": frame.RED, "UNDERPOWERED": frame.AMBER}
 _DOTS = {"REFUTED": "X", "UNDERPOWERED": "o"}
 
 
@@ -60,9 +39,9 @@ def claimed_measured(folder: RunFolder) -> Figure | None:
         return None
     panels = _panels(rows)
     heights = [_TITLE + _ROW * len(panel) + _MEASURED_FOOT for panel in panels.values()]
-    top = legend_height(_MEASURED_ENTRIES)
+    top = frame.legend_height(_MEASURED_ENTRIES)
     with Sheet(MEASURED_KEY, top + sum(heights)) as sheet:
-        sheet.legend(_measured_handles())
+        sheet.legend(_measured_legend())
         for (name, panel), height in zip(panels.items(), heights, strict=True):
             _measured_panel(sheet, top, name, panel)
             top += height
@@ -78,14 +57,14 @@ def _panels(rows: Sequence[ClaimRow]) -> dict[str, list[ClaimRow]]:
 
 
 def _measured_panel(sheet: Sheet, top: float, name: str, rows: Sequence[ClaimRow]) -> None:
-    sheet.text(column(0), top + 8, name, size=11.5, weight="bold")
-    ax = sheet.axes(column(1), top + _TITLE, COLUMN, _ROW * len(rows))
+    sheet.text(frame.column(0), top + 8, name, size=11.5, weight="bold")
+    ax = sheet.axes(frame.column(1), top + _TITLE, frame.COLUMN, _ROW * len(rows))
     right = _right_end(rows)
     ax.set(xlim=(0, right), ylim=(len(rows) - 0.5, -0.5), yticks=[], xlabel="ε")
     ax.spines["left"].set_visible(False)
     ax.grid(axis="x")
     for place, row in enumerate(rows):
-        ax.axhline(place + 0.5, color=RULE, linewidth=0.8)
+        ax.axhline(place + 0.5, color=frame.RULE, linewidth=0.8)
         _row(ax, place, row, right)
         _measured_words(sheet, top + _TITLE + _ROW * place, row)
         sheet.panels.append(_windows(top, place, len(rows)))
@@ -94,8 +73,9 @@ def _measured_panel(sheet: Sheet, top: float, name: str, rows: Sequence[ClaimRow
 def _windows(top: float, place: int, count: int) -> tuple[Window, ...]:
     """A claim on a narrow screen: unit and delta, its words, its row of the plot, and the axis."""
     row = top + _TITLE + _ROW * place
-    parts = [window(column(one), row, _ROW) for one in (0, 2, 1)]
-    return (window(column(0), top, _TITLE), *parts, window(column(1), top + _TITLE + _ROW * count, _MEASURED_FOOT - 10))
+    axis = top + _TITLE + _ROW * count
+    parts = [(0, top, _TITLE), *((one, row, _ROW) for one in (0, 2, 1)), (1, axis, _MEASURED_FOOT - 10)]
+    return tuple(frame.window(frame.column(place), at, height) for place, at, height in parts)
 
 
 def _right_end(rows: Sequence[ClaimRow]) -> float:
@@ -106,14 +86,14 @@ def _right_end(rows: Sequence[ClaimRow]) -> float:
 
 def _row(ax: Axes, place: int, row: ClaimRow, right: float) -> None:
     low, claimed = row.epsilon_low or 0.0, row.claim.epsilon
-    colour = _COLOURS.get(row.verdict, BLUE)
+    colour = _COLOURS.get(row.verdict, frame.BLUE)
     ax.plot([low, right], [place, place], color=colour, alpha=0.18, linewidth=9, solid_capstyle="butt")
     ax.plot([right], [place], marker=">", color=colour, alpha=0.35, markersize=9, clip_on=False, markeredgewidth=0)
-    ax.plot([claimed, claimed], [place - 0.3, place + 0.3], color=INK, linewidth=2.4, solid_capstyle="butt")
+    ax.plot([claimed, claimed], [place - 0.3, place + 0.3], color=frame.INK, linewidth=2.4, solid_capstyle="butt")
     if row.ceiling is not None:
         style: dict[str, Any] = {
-            "markerfacecolor": PAPER,
-            "markeredgecolor": INK,
+            "markerfacecolor": frame.PAPER,
+            "markeredgecolor": frame.INK,
             "markersize": 7,
             "markeredgewidth": 1.1,
         }
@@ -128,18 +108,18 @@ def _numbers(ax: Axes, place: int, row: ClaimRow, right: float) -> None:
     close = abs(low - claimed) < right / 10
     side = "left" if low < right / 12 or (close and low >= claimed) else "right" if close else "center"
     look: dict[str, Any] = {"textcoords": "offset points", "size": SMALL}
-    colour = _COLOURS.get(row.verdict, BLUE)
+    colour = _COLOURS.get(row.verdict, frame.BLUE)
     shift = {"left": 3, "center": 0, "right": -3}[side] if close else 0
     ax.annotate(f"≥ {numerals.lower_bound(low)}", (low, place), xytext=(shift, 8), ha=side, color=colour, **look)
     # A claimed number at the right end must not leave the column.
     end = claimed > 0.8 * right
     ax.annotate(plain(claimed), (claimed, place), xytext=(-4 if end else 4, -17), ha="right" if end else "left",
-                color=INK, **look)  # fmt: skip
+                color=frame.INK, **look)  # fmt: skip
 
 
 def _dot(ax: Axes, low: float, place: float, verdict: str) -> None:
-    colour = _COLOURS.get(verdict, BLUE)
-    face = PAPER if verdict == "UNDERPOWERED" else colour
+    colour = _COLOURS.get(verdict, frame.BLUE)
+    face = frame.PAPER if verdict == "UNDERPOWERED" else colour
     marker = _DOTS.get(verdict, "o")
     style: dict[str, Any] = {
         "markerfacecolor": face,
@@ -153,32 +133,33 @@ def _dot(ax: Axes, low: float, place: float, verdict: str) -> None:
 def _measured_words(sheet: Sheet, top: float, row: ClaimRow) -> None:
     # The longer label of a mutant's correct version fits in smaller letters.
     size = SMALL if row.defense.endswith(CORRECT) else 12
-    sheet.text(column(0), top + 10, shortened(row.defense, size, COLUMN), size=size)
+    sheet.text(frame.column(0), top + 10, shortened(row.defense, size, frame.COLUMN), size=size)
     sheet.text(
-        column(0),
+        frame.column(0),
         top + 28,
-        shortened(f"adversary: {row.claim.observer.phrase}", SMALL, COLUMN),
+        shortened(f"adversary: {row.claim.observer.phrase}", SMALL, frame.COLUMN),
         size=SMALL,
-        color=MUTED,
+        color=frame.MUTED,
     )
     words = VERDICTS.get(row.verdict, row.verdict)
     below = (
         "control: should be REFUTED" if row.should_be_refuted else f"min detectable {numerals.epsilon(row.detectable)}"
     )
     below = "by attacks on final models" if row.by_attacks else below
-    sheet.text(column(2), top + 10, words, size=11, weight="bold", color=_COLOURS.get(row.verdict, INK))
-    sheet.text(column(2), top + 28, below, size=SMALL, color=MUTED)
+    sheet.text(frame.column(2), top + 10, words, size=11, weight="bold", color=_COLOURS.get(row.verdict, frame.INK))
+    sheet.text(frame.column(2), top + 28, below, size=SMALL, color=frame.MUTED)
 
 
-def _measured_handles() -> list[Artist]:
+def _measured_legend() -> dict[str, dict[str, Any]]:
     dot: dict[str, Any] = {"linestyle": "", "markersize": 8}
-    return [
-        Line2D([], [], marker="o", color=BLUE, **dot, label="measured: ε is at least this"),
-        Line2D([], [], marker="X", color=RED, **dot, label="the same, claim refuted"),
-        Line2D([], [], marker="o", color=AMBER, markerfacecolor=PAPER, **dot, label="the same, underpowered"),
-        Line2D([], [], marker="|", color=INK, linestyle="", markersize=13, markeredgewidth=2.4, label="claimed"),
-        Line2D([], [], marker="v", color=INK, markerfacecolor=PAPER, **dot, label="max certifiable"),
-    ]
+    hollow: dict[str, Any] = {**dot, "markerfacecolor": frame.PAPER}
+    return {
+        "measured: ε is at least this": {**dot, "marker": "o", "color": frame.BLUE},
+        "the same, claim refuted": {**dot, "marker": "X", "color": frame.RED},
+        "the same, underpowered": {**hollow, "marker": "o", "color": frame.AMBER},
+        "claimed": {"linestyle": "", "marker": "|", "color": frame.INK, "markersize": 13, "markeredgewidth": 2.4},
+        "max certifiable": {**hollow, "marker": "v", "color": frame.INK},
+    }
 
 
 UTILITY_KEY = "privacy-utility"
@@ -218,7 +199,7 @@ def privacy_utility(folder: RunFolder) -> Figure | None:
         [
             Panel(
                 title=terms,
-                below=heading_lines(f"adversary: {observer}"),
+                below=f"adversary: {observer}",
                 room=label_room(text for *_, text, _ in _labels(panel, utility.get((federation, baseline)), 0.0)),
                 draw=partial(_utility_panel, panel, utility.get((federation, baseline)), limits),
             )
@@ -226,7 +207,7 @@ def privacy_utility(folder: RunFolder) -> Figure | None:
         ],
         plots=(max(_HEIGHT, *(label_height(len(panel) + 1) for panel in panels.values())),),
         foot=_UTILITY_FOOT,
-        legend=_utility_handles,
+        legend=_utility_legend(),
         title=UTILITY_TITLE,
         description=UTILITY_DESCRIPTION,
         table=_table(points),
@@ -256,7 +237,7 @@ def _utility_panel(
     ax.set_xlim(0, right)
     ax.grid()
     if baseline and baseline.pooled:
-        ax.axhline(drawn(baseline.metric, baseline.pooled.value), color=INK, linewidth=1.1, linestyle=(0, (5, 3)))
+        ax.axhline(drawn(baseline.metric, baseline.pooled.value), **frame.REFERENCE_LINE)
     for place, (row, accuracy) in enumerate(points):
         _point(ax, place, row, accuracy)
     label_column(ax, _labels(points, baseline, right))
@@ -279,37 +260,38 @@ def _labels(points: Sequence[Point], baseline: UtilityRow | None, right: float) 
     if baseline and baseline.pooled:
         value = baseline.pooled.value
         words = f"{baseline.defense}: {numerals.metric_value(baseline.metric, value)}"
-        labels.append((right, drawn(baseline.metric, value), words, MUTED))
+        labels.append((right, drawn(baseline.metric, value), words, frame.MUTED))
     return labels
 
 
 def _colour(place: int, row: ClaimRow) -> str:
-    return RED if row.control else SERIES[(place + 1) % len(SERIES)]
+    return frame.RED if row.control else frame.SERIES[(place + 1) % len(frame.SERIES)]
 
 
 def _point(ax: Axes, place: int, row: ClaimRow, accuracy: UtilityRow) -> None:
     if accuracy.pooled is None:
         return
-    marker, colour = MARKERS[(place + 1) % len(MARKERS)], _colour(place, row)
+    marker, colour = frame.MARKERS[(place + 1) % len(frame.MARKERS)], _colour(place, row)
     claimed, height = row.claim.epsilon, drawn(accuracy.metric, accuracy.pooled.value)
     look: dict[str, Any] = {"marker": marker, "color": colour, "markersize": 8, "linestyle": "", "clip_on": False}
     # An unaudited claim has no lower bound; a hollow marker at 0 would look like one.
     if row.epsilon_low is not None:
         ax.plot([row.epsilon_low, claimed], [height, height], color=colour, linewidth=1, alpha=0.55)
-        ax.plot([row.epsilon_low], [height], markerfacecolor=PAPER, markeredgewidth=1.4, zorder=4, **look)
+        ax.plot([row.epsilon_low], [height], markerfacecolor=frame.PAPER, markeredgewidth=1.4, zorder=4, **look)
     if accuracy.pooled.low is not None and accuracy.pooled.high is not None:
         ends = [drawn(accuracy.metric, end) for end in (accuracy.pooled.low, accuracy.pooled.high)]
         ax.plot([claimed, claimed], ends, color=colour, linewidth=1.4)
     ax.plot([claimed], [height], zorder=5, **look)
 
 
-def _utility_handles() -> list[Artist]:
-    dot: dict[str, Any] = {"marker": "o", "color": MUTED, "linestyle": "", "markersize": 8}
-    return [
-        Line2D([], [], **dot, label="at the claimed ε"),
-        Line2D([], [], **dot, markerfacecolor=PAPER, label="at the measured lower bound"),
-        Line2D([], [], color=INK, linestyle=(0, (5, 3)), linewidth=1.1, label="without a defense"),
-    ]
+def _utility_legend() -> dict[str, dict[str, Any]]:
+    dot = {"marker": "o", "color": frame.MUTED, "linestyle": "", "markersize": 8}
+    hollow = {**dot, "markerfacecolor": frame.PAPER}
+    return {
+        "at the claimed ε": dot,
+        "at the measured lower bound": hollow,
+        "without a defense": frame.REFERENCE_LINE,
+    }
 
 
 def _table(points: Sequence[Point]) -> Table:

@@ -20,8 +20,9 @@ from ..reading.run_folder import Order, RunFolder
 from ..tables import numerals
 from ..tables.reconstruction import Gain, gain_words, gains
 from ..tables.table import Right, Table, tabulate
+from . import frame
+from .frame import Figure, Panel, Sheet, panel_figure
 from .letters import SMALL
-from .sheet import INK, MUTED, SERIES, WIDTH, Figure, Panel, Sheet, panel_figure, rows_of, titled
 
 IMAGE_DESCRIPTION = (
     "Each pair shows an image from the training data (above) and its reconstruction from the update (below), with the "
@@ -121,13 +122,13 @@ def _strip(folder: RunFolder, group: Sequence[Record]) -> Strip | None:
 
 
 def _image_figure(federation: str, attack: str, strips: Sequence[Strip], many: bool) -> Figure:
-    title = titled(f"What {attack} reconstructed", federation, many)
-    with Sheet(f"reconstructions-{federation}-{attack}", _IMAGE_HEIGHT * rows_of(len(strips))) as sheet:
+    title = frame.titled(f"What {attack} reconstructed", federation, many)
+    with Sheet(f"reconstructions-{federation}-{attack}", _IMAGE_HEIGHT * frame.rows_of(len(strips))) as sheet:
         # One pair of axes for all images, because creating axes takes a hundred times as long as drawing an image.
-        ax = sheet.axes(0, 0, WIDTH, sheet.height)
+        ax = sheet.axes(0, 0, frame.WIDTH, sheet.height)
         ax.set_axis_off()
         # Set before the images, each of which would change the limits. The colours are bytes already.
-        ax.set(xlim=(0, WIDTH), ylim=(sheet.height, 0))
+        ax.set(xlim=(0, frame.WIDTH), ylim=(sheet.height, 0))
         norm = Normalize(0, 255)
         for (left, top), strip in zip(sheet.cells(len(strips), 0.0, _IMAGE_HEIGHT), strips, strict=True):
             name = f"null attack: {strip.attack}" if strip.null else strip.defense
@@ -138,13 +139,13 @@ def _image_figure(federation: str, attack: str, strips: Sequence[Strip], many: b
 
 
 def _pair(sheet: Sheet, ax: Axes, left: float, top: float, strip: Strip, rank: int, norm: Normalize) -> None:
-    sheet.text(left, top - 14, _RANKS[rank], size=SMALL, color=MUTED)
+    sheet.text(left, top - 14, _RANKS[rank], size=SMALL, color=frame.MUTED)
     for place, image in enumerate((strip.originals[rank], strip.reconstructions[rank])):
         above = top + 3 + place * (_SIDE + 5)
         extent = (left, left + _SIDE, above + _SIDE, above)
         ax.imshow(_pixels(image), norm=norm, extent=extent, interpolation="none", aspect="auto", clip_on=False)
     words = f"{_psnr(rank, strip)} dB"
-    sheet.text(left, top + 2 * _SIDE + 12, words, size=SMALL, color=MUTED)
+    sheet.text(left, top + 2 * _SIDE + 12, words, size=SMALL, color=frame.MUTED)
 
 
 def _scope(strip: Strip) -> str:
@@ -288,8 +289,8 @@ def _panel(
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.grid()
-    ax.axhline(0.0, color=INK, linewidth=1.1, linestyle=(0, (5, 3)))
-    colour = SERIES[place % len(SERIES)]
+    ax.axhline(0.0, **frame.REFERENCE_LINE)
+    colour = frame.SERIES[place % len(frame.SERIES)]
     ax.plot([x for x, _ in points], [gain.mean or 0.0 for _, gain in points], color=colour, marker="o", markersize=6)
     for x, gain in points:
         if gain.low is not None and gain.high is not None:

@@ -7,10 +7,7 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from ...audit.arrays import FloatArray
 from ...audit.claim import Claim
@@ -23,37 +20,18 @@ from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.printed import VERDICTS, defense_words, terms_words
 from ..tables.table import Right, Table, tabulate
-from .sheet import (
-    BLUE,
-    CHANCE_LINE,
-    FAINT,
-    INK,
-    MUTED,
-    PLOT,
-    RED,
-    Figure,
-    Panel,
-    chosen,
-    heading_lines,
-    left_out_words,
-    line_handles,
-    line_styles,
-    panel_figure,
-    titled,
-)
+from . import frame
+from .frame import Figure, Panel, panel_figure
 
-STATED: dict[str, Any] = {"color": INK, "linewidth": 1.3, "linestyle": (0, (5, 2.5))}
+STATED: dict[str, Any] = {"color": frame.INK, "linewidth": 1.3, "linestyle": (0, (5, 2.5))}
 
 
-def legend_handles() -> list[Artist]:
-    """Return the legend entries of the panels that ``open_panel`` draws. Call it inside a `Sheet`, because the entries
-    take the sheet's style.
-    """
-    return [
-        Line2D([], [], label="stated trade-off curve", **STATED),
-        Patch(facecolor="none", edgecolor=FAINT, hatch="////", linewidth=0.8, label="excluded by (ε, δ)"),
-        Line2D([], [], label="chance", **CHANCE_LINE),
-    ]
+LIMITS: dict[str, dict[str, Any]] = {
+    "stated trade-off curve": STATED,
+    "excluded by (ε, δ)": {"facecolor": "none", "edgecolor": frame.FAINT, "hatch": "////", "linewidth": 0.8},
+    "chance": frame.CHANCE_LINE,
+}
+"""The legend of the panels that ``open_panel`` draws."""
 
 
 def open_panel(ax: Axes, claims: Sequence[Claim], lowest_fpr: float, lowest_tpr: float) -> None:
@@ -69,12 +47,12 @@ def open_panel(ax: Axes, claims: Sequence[Claim], lowest_fpr: float, lowest_tpr:
     if claims:
         # The tightest claim decides at each rate, and no single one need be tightest everywhere.
         limit = np.min([largest_tpr(grid, claim.epsilon, claim.delta) for claim in claims], axis=0)
-        ax.fill_between(grid, limit, 1.0, hatch="////", facecolor="none", edgecolor=FAINT, linewidth=0.0)
-        ax.plot(grid, limit, color=MUTED, linewidth=0.9)
+        ax.fill_between(grid, limit, 1.0, hatch="////", facecolor="none", edgecolor=frame.FAINT, linewidth=0.0)
+        ax.plot(grid, limit, color=frame.MUTED, linewidth=0.9)
     for claim in claims:
         if claim.curve is not None:
             ax.plot(grid, 1 - claim.curve.fnr(grid), **STATED)
-    ax.plot(grid, grid, **CHANCE_LINE)
+    ax.plot(grid, grid, **frame.CHANCE_LINE)
 
 
 def drawable(
@@ -116,25 +94,25 @@ def membership_roc(folder: RunFolder) -> tuple[Figure, ...]:
 
 def _figure(federation: str, group: Sequence[Membership], many: bool) -> Figure:
     every = [list(one) for _, one in groupby(group, key=lambda one: (one.defense, one.about))]
-    panels = chosen(every, _weights(every))
-    styles = line_styles((one.attack, one.null) for panel in panels for one in panel)
+    panels = frame.chosen(every, _weights(every))
+    styles = frame.line_styles((one.attack, one.null) for panel in panels for one in panel)
     which = "with the highest AUC, the best panel of each defense first"
-    title = titled(MEMBERSHIP_TITLE, federation, many)
+    title = frame.titled(MEMBERSHIP_TITLE, federation, many)
     return panel_figure(
         f"membership-{federation}",
         [
             Panel(
                 title=defense_words(panel[0].defense, panel[0].control),
-                below=heading_lines(_membership_below(panel[0])),
+                below=_membership_below(panel[0]),
                 draw=partial(_draw, panel, styles),
             )
             for panel in panels
         ],
         plots=(_MEMBERSHIP_HEIGHT,),
         foot=_FOOT,
-        legend=lambda: [*line_handles(styles), *legend_handles()],
+        legend=styles | LIMITS,
         title=title,
-        description=MEMBERSHIP_DESCRIPTION + left_out_words(len(panels), len(every), which),
+        description=MEMBERSHIP_DESCRIPTION + frame.left_out_words(len(panels), len(every), which),
         table=_membership_table(title, group),
     )
 
@@ -171,7 +149,7 @@ def _draw(panel: Sequence[Membership], styles: dict[str, dict[str, Any]], ax: Ax
     for one in panel:
         # Each line stops at its own resolution, which differs between attacks of a panel.
         own = min(1 / len(one.sides.nonmember), 0.5), min(1 / len(one.sides.member), 0.5)
-        x, y = drawable(*roc_vertices(one.sides.member, one.sides.nonmember), *own, width=PLOT)
+        x, y = drawable(*roc_vertices(one.sides.member, one.sides.nonmember), *own, width=frame.PLOT)
         ax.plot(x, y, drawstyle="steps-post", **styles[one.attack])
     ax.set(xlabel="FPR", ylabel="TPR")
 
@@ -212,16 +190,21 @@ def roc(folder: RunFolder) -> Figure | None:
     every = [(row, scores) for row, scores in audits if scores]
     if not every:
         return None
-    drawn = chosen(every, [_weight(row) for row, _ in every])
+    drawn = frame.chosen(every, [_weight(row) for row, _ in every])
     which = "with problems first, then those whose bound is the largest share of the claimed ε"
     return panel_figure(
         KEY,
         [_audit_panel(row, scores) for row, scores in drawn],
         plots=(_AUDIT_HEIGHT,),
         foot=_FOOT,
-        legend=_handles,
+        legend={
+            "scores": {"color": frame.BLUE, "linewidth": 1.8},
+            "scores, claim refuted": {"color": frame.RED, "linewidth": 1.8},
+            "joint confidence point": {"color": frame.INK, "marker": "o", "markersize": 5, "linewidth": 1.6},
+            **LIMITS,
+        },
         title=AUDIT_TITLE,
-        description=AUDIT_DESCRIPTION + left_out_words(len(drawn), len(every), which),
+        description=AUDIT_DESCRIPTION + frame.left_out_words(len(drawn), len(every), which),
         table=_audit_table(every),
     )
 
@@ -233,8 +216,8 @@ def _audit_panel(row: ClaimRow, scores: dict[str, FloatArray]) -> Panel:
     terms, _, observer = terms_words(row).partition(", adversary: ")
     return Panel(
         title=row.defense.removesuffix(CORRECT),
-        verdict=(judged, RED if row.verdict == "REFUTED" else INK),
-        below=heading_lines(f"{version}ε {plain(row.claim.epsilon)}, {terms}\nadversary: {observer}"),
+        verdict=(judged, frame.RED if row.verdict == "REFUTED" else frame.INK),
+        below=f"{version}ε {plain(row.claim.epsilon)}, {terms}\nadversary: {observer}",
         draw=partial(_panel, row, scores),
     )
 
@@ -256,8 +239,8 @@ def _panel(row: ClaimRow, scores: dict[str, FloatArray], ax: Axes) -> None:
     # One run in n is the smallest rate that the data can show.
     lowest = (1 / len(nonmember), 1 / len(member))
     open_panel(ax, [row.claim], *lowest)
-    fpr, tpr = drawable(*roc_vertices(member, nonmember), *lowest, width=PLOT)
-    colour = RED if row.verdict == "REFUTED" else BLUE
+    fpr, tpr = drawable(*roc_vertices(member, nonmember), *lowest, width=frame.PLOT)
+    colour = frame.RED if row.verdict == "REFUTED" else frame.BLUE
     ax.plot(fpr, tpr, color=colour, linewidth=1.8, drawstyle="steps-post")
     _corner(ax, row)
     ax.set(xlabel="FPR", ylabel="TPR")
@@ -268,18 +251,9 @@ def _corner(ax: Axes, row: ClaimRow) -> None:
     if row.fpr_high is None or row.fnr_high is None or row.fnr_high >= 1:
         return
     x, y = row.fpr_high, 1 - row.fnr_high
-    arm: dict[str, Any] = {"color": INK, "linewidth": 1.6, "solid_capstyle": "butt", "zorder": 5}
+    arm: dict[str, Any] = {"color": frame.INK, "linewidth": 1.6, "solid_capstyle": "butt", "zorder": 5}
     ax.plot([x / 1.9, x, x], [y, y, min(1.1, y * 1.9)], **arm)
-    ax.plot([x], [y], marker="o", markersize=5, color=INK, zorder=6)
-
-
-def _handles() -> list[Artist]:
-    return [
-        Line2D([], [], color=BLUE, linewidth=1.8, label="scores"),
-        Line2D([], [], color=RED, linewidth=1.8, label="scores, claim refuted"),
-        Line2D([], [], color=INK, marker="o", markersize=5, linewidth=1.6, label="joint confidence point"),
-        *legend_handles(),
-    ]
+    ax.plot([x], [y], marker="o", markersize=5, color=frame.INK, zorder=6)
 
 
 def _audit_table(drawn: Sequence[tuple[ClaimRow, dict[str, FloatArray]]]) -> Table:

@@ -9,11 +9,10 @@ from markupsafe import Markup
 
 from ..figures.attacks import heatmap, observers
 from ..figures.claims import claimed_measured, privacy_utility
+from ..figures.curves import accuracy_spent, leakage_by_round, learning, spending
+from ..figures.frame import Figure
 from ..figures.images import gain_by_noise, reconstructions
 from ..figures.roc import membership_roc, roc
-from ..figures.rounds import leakage_by_round, learning
-from ..figures.sheet import Figure
-from ..figures.spent import accuracy_spent, spending
 from ..reading.claims import claim_rows, stated_rows
 from ..reading.run_folder import RunFolder
 from ..tables import numerals, summary

@@ -130,7 +130,7 @@ def write_figures(runs: Sequence[RunFolder], folder: Path) -> list[Path]:
     A file has the figure's name, after ``run-1-`` and so on if there are several runs. Raises ValueError if no run has
     data for a figure, or if a file would replace a run's data.
     """
-    from ..figures.sheet import SUFFIXES
+    from ..figures.frame import SUFFIXES
     from .page import figures
 
     drawn = [

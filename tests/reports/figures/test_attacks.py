@@ -7,8 +7,8 @@ import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
 from fedassay.reports.figures.attacks import observers
+from fedassay.reports.figures.frame import BLUE, COLUMN, MARGIN, RED, column
 from fedassay.reports.figures.images import gain_by_noise, noise_of
-from fedassay.reports.figures.sheet import BLUE, COLUMN, MARGIN, RED, column
 from fedassay.reports.reading.membership import memberships
 
 

@@ -12,10 +12,10 @@ from fedassay.audit.metrics import roc_vertices
 from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.reports.figures.attacks import heatmap
 from fedassay.reports.figures.claims import claimed_measured, privacy_utility
+from fedassay.reports.figures.curves import learning
+from fedassay.reports.figures.frame import Sheet
 from fedassay.reports.figures.images import reconstructions
 from fedassay.reports.figures.roc import drawable, roc
-from fedassay.reports.figures.rounds import learning
-from fedassay.reports.figures.sheet import Sheet
 from fedassay.reports.formats.page import figures
 from PIL import Image
 

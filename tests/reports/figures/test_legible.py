@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
+from fedassay.reports.figures.frame import WIDTH, Sheet, shorter
 from fedassay.reports.figures.letters import GAP, SMALL, broken, distinct, label_column, spread, text_width
-from fedassay.reports.figures.sheet import WIDTH, Sheet, shorter
 from fedassay.reports.formats.page import figures
 from hypothesis import given, settings
 from hypothesis import strategies as st

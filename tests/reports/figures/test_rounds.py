@@ -5,9 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 from fedassay.audit.observer import UPLOADS
-from fedassay.reports.figures.rounds import leakage_by_round
-from fedassay.reports.figures.sheet import INK, chosen, left_out_words
-from fedassay.reports.figures.spent import accuracy_spent, spending
+from fedassay.reports.figures.curves import accuracy_spent, leakage_by_round, spending
+from fedassay.reports.figures.frame import INK, chosen, left_out_words
 from fedassay.reports.reading.pooling import thinned
 
 

@@ -1,7 +1,7 @@
 """A segmentation as a federation: rows of its pixels, and what needs a label an image is refused."""
 
 import pytest
-from fedassay.reports.figures.rounds import learning
+from fedassay.reports.figures.curves import learning
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.suites.config.source import ConfigError
 

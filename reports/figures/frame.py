@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, cast
 from xml.sax.saxutils import escape
 
@@ -17,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from PIL import Image
 
 from ..tables.table import Table
@@ -104,6 +106,8 @@ _BETWEEN = 20.0
 """Distance of two plots of one panel."""
 _ENTRY = 17.0
 """Height of a line of a legend."""
+_HEADING = 4
+"""Lines below the title of a panel at most."""
 
 
 def column(place: int) -> float:
@@ -133,11 +137,6 @@ def legend_windows(count: int) -> tuple[Window, ...]:
     return tuple(
         window(column(place), 0.0, _ENTRY * min(rows, count - first) + 4) for place, first in enumerate(firsts)
     )
-
-
-def heading_lines(words: str, most: int = 4) -> list[str]:
-    """Break the words below a panel's title into at most ``most`` lines."""
-    return broken(words, SMALL, COLUMN, most)
 
 
 def heading_height(lines: Iterable[Sequence[str]]) -> float:
@@ -183,6 +182,7 @@ DASHES = (
 """One colour, marker and dash per series, so that each of the three alone distinguishes the series."""
 
 
+REFERENCE_LINE: dict[str, Any] = {"color": INK, "linewidth": 1.1, "linestyle": (0, (5, 3))}
 CHANCE_LINE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (1, 2))}
 
 
@@ -234,6 +234,10 @@ _SEGMENT = re.compile(r"([MLQCz])([^MLQCz]*)")
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
+Legend = Mapping[str, Mapping[str, Any]]
+"""Label -> style of its line or marker; of a hatched patch, if the style names a hatch."""
+
+
 class Sheet:
     """A drawing of ``WIDTH`` by ``height`` CSS pixels that depends neither on pyplot nor on the user's matplotlib
     settings.
@@ -278,17 +282,19 @@ class Sheet:
         self.drawing.text(left / WIDTH, 1 - top / self.height, words, **aligned)
 
     def heading(self, left: float, top: float, title: str, below: Sequence[str]) -> None:
-        """Print a panel's title in bold and the lines ``below`` it, which `heading_lines` has broken."""
+        """Print a panel's title in bold and the lines ``below`` it."""
         self.text(left, top + 4, shortened(title, 11.5, COLUMN, bold=True), size=11.5, weight="bold")
         for number, line in enumerate(below):
             self.text(left, top + 22 + LINE * number, line, size=SMALL, color=MUTED)
 
-    def legend(self, handles: Sequence[Artist]) -> None:
+    def legend(self, styles: Legend) -> None:
         """Add a legend along the upper edge of the drawing, in three columns of `legend_height`."""
-        rows = rows_of(len(handles))
-        short = distinct([str(handle.get_label()) for handle in handles], SMALL, COLUMN - 36)
-        for handle in handles:
-            handle.set_label(short[str(handle.get_label())])
+        rows = rows_of(len(styles))
+        short = distinct([*styles], SMALL, COLUMN - 36)
+        handles: list[Artist] = [
+            Patch(label=short[label], **style) if "hatch" in style else Line2D([], [], label=short[label], **style)
+            for label, style in styles.items()
+        ]
         self.panels.append(legend_windows(len(handles)))
         for place in range(rows_of(len(handles), rows)):
             self.drawing.legend(
@@ -342,7 +348,7 @@ class Panel:
     Args:
         draw: fills the panel's axes, which it is given from the upper to the lower one.
         title: of its heading; empty for a panel without one.
-        below: the lines of the heading below the title.
+        below: the words of the heading below the title.
         verdict: words and colour of a line directly below the title.
         axis: pixels to the left of the plot, for its vertical axis.
         room: pixels to the right of the plot, for labels.
@@ -350,7 +356,7 @@ class Panel:
 
     draw: Callable[..., None]
     title: str = ""
-    below: Sequence[str] = ()
+    below: str = ""
     verdict: tuple[str, str] | None = None
     axis: float = AXIS
     room: float = 0.0
@@ -358,7 +364,7 @@ class Panel:
     @property
     def lines(self) -> list[str]:
         """The lines below the title, of which the one of the verdict is left free."""
-        return [*([""] if self.verdict else []), *self.below]
+        return [*([""] if self.verdict else []), *broken(self.below, SMALL, COLUMN, _HEADING)]
 
     def heading(self, sheet: Sheet, left: float, top: float) -> None:
         if self.title:
@@ -375,7 +381,7 @@ def panel_figure(
     plots: Sequence[float],
     foot: float,
     head: float | None = None,
-    legend: Callable[[], Sequence[Artist]] = tuple,
+    legend: Legend = MappingProxyType({}),
     **about: Any,
 ) -> Figure:
     """Draw panels of equal height, three in a row, below a legend.
@@ -384,27 +390,21 @@ def panel_figure(
         plots: heights of the plots of a panel in pixels, from the upper to the lower one.
         foot: pixels below the lowest plot, for its horizontal axis.
         head: pixels above the upper plot; by default as many as the highest heading needs.
-        legend: makes the entries of the legend; it is called inside the sheet, whose style they take.
+        legend: the entries of the legend.
         about: title, description and table of the figure.
     """
-    entries = len(legend())
-    top = legend_height(entries) if entries else 0.0
+    top = legend_height(len(legend)) if legend else 0.0
     head = heading_height(panel.lines for panel in panels) if head is None else head
     height = head + sum(plots) + _BETWEEN * (len(plots) - 1) + foot
     with Sheet(key, top + height * rows_of(len(panels))) as sheet:
-        if entries:
-            sheet.legend(legend())
+        if legend:
+            sheet.legend(legend)
         for (left, above), panel in zip(sheet.cells(len(panels), top, height), panels, strict=True):
             panel.heading(sheet, left, above)
             tops = [above + head + sum(plots[:place]) + _BETWEEN * place for place in range(len(plots))]
             width = COLUMN - panel.axis - panel.room
             panel.draw(*(sheet.axes(left + panel.axis, at, width, plot) for at, plot in zip(tops, plots, strict=True)))
         return sheet.figure(**about)
-
-
-def line_handles(styles: Mapping[str, Mapping[str, Any]]) -> list[Artist]:
-    """Return the legend entries of lines with these styles, by their labels."""
-    return [Line2D([], [], label=label, **style) for label, style in styles.items()]
 
 
 def titled(title: str, federation: str, many: bool) -> str:
