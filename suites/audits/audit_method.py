@@ -66,6 +66,11 @@ class BlockJob(Case):
         """Number of its first batch of runs; batches of different stages share no number, and so no draw."""
         return self.stage * _BATCHES_OF_STAGE
 
+    def batches(self, size: int) -> list[tuple[int, int]]:
+        """Return the number of each batch of ``size`` runs of one arm, and its runs; the last batch may have fewer."""
+        whole, rest = divmod(self.replicas, size)
+        return list(enumerate([size] * whole + ([rest] if rest else []), self.first_batch))
+
     @property
     def cells(self) -> tuple[Cell, ...]:
         """A tuple with the single unit of work that this job stores."""

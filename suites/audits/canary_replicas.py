@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,21 +26,21 @@ from .audit_method import BlockJob, PlannedAudit
 from .case import Case
 from .replicas import Arms, ReplicaMethod
 
+DIRAC = "dirac"
+"""The canary along a weight that no data moves, which alone is scored by the law of the noise."""
 _ALONE = 128
 """Runs that are made one at a time where it is in doubt whether runs made together are independent."""
 
 
 class CanaryMethod(ReplicaMethod):
     """An audit method that runs whole federations with and without a canary, and scores each run by projecting what the
-    observer receives onto the canary.
-
-    Attributes:
-        canaries: the values of ``audit.canary`` that it audits with.
+    observer receives onto the canary (Andrew et al. 2023): an update along a random direction of all weights, which
+    reveals missing noise on any weight, or a mislabelled or crafted sample in a client's data.
     """
 
     attack = "projection"
+    precedence = 40
     powered = False
-    canaries: ClassVar[tuple[str, ...]]
 
     def place(self, job: BlockJob) -> int | None:
         try:
@@ -58,7 +58,8 @@ class CanaryMethod(ReplicaMethod):
 
     def audits_with(self, canary: str) -> bool:
         """Return whether this is the method for the canary of the given name."""
-        return canary in self.canaries
+        # What a canary from outside is made of is not known before it is built: its scores need no assumption on it.
+        return canary != DIRAC
 
     def inert(self, audit: AuditSpec) -> int:
         # These canaries go through the model's own weights; only a planted one needs a weight of its own.
@@ -67,7 +68,7 @@ class CanaryMethod(ReplicaMethod):
     def trials(self, job: BlockJob) -> tuple[Arms, Mapping[str, NDArray[Any]]]:
         canary = canary_for(job)
         arms = [
-            [_evidence(job, canary, arm, size, n) for n, size in enumerate(_batches(job), job.first_batch)]
+            [_evidence(job, canary, arm, size, number) for number, size in job.batches(job.audit.batch)]
             for arm in (0, 1)
         ]
         law = job.law
@@ -156,14 +157,9 @@ def _repeated(batches: list[Projections], spacing: float) -> bool:
     return len(np.unique(values, axis=0)) < (0.9 - expected_repeats(len(values), spacing)) * len(values)
 
 
-def _batches(job: BlockJob) -> list[int]:
-    whole, rest = divmod(job.replicas, job.audit.batch)
-    return [job.audit.batch] * whole + ([rest] if rest else [])
-
-
 def runs_alone(job: BlockJob, canary: Canary | DataCanary) -> Projections:
     """Run federations without the canary one at a time, so that no two of them can share a draw."""
-    first = job.first_batch + len(_batches(job))
+    first = job.first_batch + len(job.batches(job.audit.batch))
     each = [_evidence(job, canary, 0, 1, first + number) for number in range(_ALONE)]
     return replace(
         each[0],
@@ -178,3 +174,6 @@ def _evidence(job: BlockJob, canary: Canary | DataCanary, arm: int, replicas: in
     batch = Batch(replicas=replicas, block=number + 1, arm=arm)
     view = job.observed(canary, batch, senders=(canary_sender(canary, job.small[1]),))
     return CanaryProjections().run(view, job.knowledge(canary), Streams(job.seed).generator("attack canary"))
+
+
+METHOD = CanaryMethod()

@@ -385,9 +385,9 @@ def crafted_evidence(job: BlockJob, law: ReportLaw) -> tuple[list[CraftedBatch],
     most = _NUMBERS // (len(trial.senders) * len(trial.present))
     # Another size would draw other trials, so it depends on the suite alone and not on this machine's free memory.
     size = max(1, min(most, job.audit.batch, job.replicas))
-    whole, rest = divmod(job.replicas, size)
-    sizes = list(enumerate([size] * whole + ([rest] if rest else []), job.first_batch))
-    out, within = ([batch_of_trials(job, trial, task, plan, arm, n, number) for number, n in sizes] for arm in (0, 1))
+    out, within = (
+        [batch_of_trials(job, trial, task, plan, arm, n, number) for number, n in job.batches(size)] for arm in (0, 1)
+    )
     return out, within
 
 

@@ -36,7 +36,7 @@ from ...fl.task import Task
 from ..config.tables.suite import AuditSpec
 from ..results.store import Store
 from .audit_method import BlockJob, PlannedAudit, Reading, final_look, pooled_replicas, unknown_power
-from .canary_replicas import CanaryMethod, canary_for, runs_alone
+from .canary_replicas import DIRAC, CanaryMethod, canary_for, runs_alone
 from .power import designed_tests, detectable_epsilon, replicas_needed
 from .replicas import Arms, pooled, replicas_words
 
@@ -54,7 +54,9 @@ class PlantedCanary(CanaryMethod):
     attack = "likelihood_ratio"
     precedence = 30
     powered = True
-    canaries = ("dirac",)
+
+    def audits_with(self, canary: str) -> bool:
+        return canary == DIRAC
 
     def inert(self, audit: AuditSpec) -> int:
         return 1
@@ -164,7 +166,7 @@ class PlantedCanary(CanaryMethod):
 
 def canary_words(length: float) -> str:
     """Return a description of the canary; ``length`` is its norm in multiples of the clip norm."""
-    return CANARIES["dirac"].phrase.format(length=length)
+    return CANARIES[DIRAC].phrase.format(length=length)
 
 
 def could_refute(

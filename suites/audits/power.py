@@ -49,7 +49,7 @@ def designed_tests(claim: Claim, release: GaussianRelease, audit: AuditSpec, *, 
     return _designed(claim, release, looked_for, n)
 
 
-# The three searches are cached, because many defenses of a suite often state equal claims, and each takes .2 s.
+# The searches are cached, because many defenses of a suite often state equal claims, and each takes .2 s.
 @lru_cache(maxsize=_KEPT)
 def _designed(
     claim: Claim, release: GaussianRelease, looked_for: tuple[BrokenRelease, ...], n: int
@@ -69,8 +69,9 @@ def _designed(
     )
 
 
+@lru_cache(maxsize=_KEPT)
 def detectable_epsilon(
-    claim: Claim, release: GaussianRelease, tests: Sequence[ReleaseTest], *, n: int, alpha: float
+    claim: Claim, release: GaussianRelease, tests: tuple[ReleaseTest, ...], *, n: int, alpha: float
 ) -> float | None:
     """Return the true epsilon of the smallest violation that these tests detect with power 0.9, given ``n`` runs with
     the canary and ``n`` without it.
@@ -80,13 +81,6 @@ def detectable_epsilon(
     Violations are the claimed mechanism with a share of its noise. At delta 0 no Gaussian has a finite epsilon: the
     truth there is the worst mechanism of pure epsilon, which errs with rate 1 / (1 + e^eps).
     """
-    return _detectable(claim, release, tuple(tests), n, alpha)
-
-
-@lru_cache(maxsize=_KEPT)
-def _detectable(
-    claim: Claim, release: GaussianRelease, tests: tuple[ReleaseTest, ...], n: int, alpha: float
-) -> float | None:
     if claim.delta == 0:
         # exp overflows above 709.
         fpr = 1 / (1 + math.exp(min(claim.epsilon, 700.0)))
@@ -143,6 +137,7 @@ def enough_replicas(claim: Claim, *, alpha: float, limit: int) -> int | None:
     return None if planned is None else 2 * planned.trials
 
 
+@lru_cache(maxsize=_KEPT)
 def replicas_needed(
     claim: Claim, release: GaussianRelease, *, share: float, alpha: float, limit: int = LIMIT
 ) -> dict[str, int | None]:
@@ -154,13 +149,6 @@ def replicas_needed(
         alpha: of each estimator's only test; the e-process stops by that number of replicas half of the time.
         limit: the result is None where more replicas are needed.
     """
-    return dict(_needed(claim, release, share, alpha, limit))
-
-
-@lru_cache(maxsize=_KEPT)
-def _needed(
-    claim: Claim, release: GaussianRelease, share: float, alpha: float, limit: int
-) -> tuple[tuple[str, int | None], ...]:
     broken, curve = BrokenRelease(noise=share), claim.curve
     claimed_mu = (release.rounds * release.steps) ** 0.5 / release.sigma
     gaussian = release.rate == 1
@@ -182,4 +170,4 @@ def _needed(
     if isinstance(curve, GaussianCurve) and gaussian:
         needed["effect size"] = effect_trials_needed(claimed_mu / share, curve.mu, alpha=alpha, power=_POWER)
     needed["e-process"] = sequential_trials_needed(points, epsilon=claim.epsilon, delta=claim.delta, alpha=alpha)
-    return tuple(needed.items())
+    return needed

@@ -94,11 +94,9 @@ def query_evidence(job: BlockJob, arm: int) -> list[Projections]:
     task = task_of(job.federation, job.seed)
     plan, streams = plan_of(job.federation, job.change, task), Streams(job.seed)
     # The batch size is fixed, not the suite's: another one would draw other trials.
-    whole, rest = divmod(job.replicas, _BATCH)
-    sizes = [_BATCH] * whole + ([rest] if rest else [])
     return [
         published_query_trials(job.protection, plan, job.claim, arm=arm, trials=size, streams=streams, block=number + 1)
-        for number, size in enumerate(sizes, job.first_batch)
+        for number, size in job.batches(_BATCH)
     ]
 
 

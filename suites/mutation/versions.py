@@ -14,7 +14,7 @@ from ...audit.arrays import FloatArray
 from ...audit.check import CheckResult
 from ...audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
 from ...audit.estimators.release_tests import BrokenRelease, GaussianRelease, release_scores
-from ...checks.canaries import absent_row, clients_of_user, copies_of
+from ...checks.canaries import CanaryInputs, clients_of_user, dirac
 from ...checks.claim_checks import Fitted, claim_checks, received_checks
 from ...checks.results import worst_results
 from ...defenses.controls.case import Fault, ProtectionCase
@@ -174,7 +174,16 @@ def federated_mutant(versions: FederatedVersions) -> Mutant:
     law = correct.protection.law(claim.observer, plan, holder)
     if not isinstance(law, GaussianLaw):
         raise ValueError(f"{versions.name} must publish a Gaussian noise law of its release, got {law}")
-    canary = _canary(claim, plan, CANARY_NORM * law.clip_norm)
+    inputs = CanaryInputs(
+        unit=claim.unit,
+        adjacency=claim.adjacency,
+        length=CANARY_NORM * law.clip_norm,
+        task=task,
+        plan=plan,
+        streams=Streams(0),
+        clients=clients_of_user(claim, plan),
+    )
+    canary = dirac(inputs)
     release = release_of(law, canary.present, replaced=claim.adjacency is Adjacency.REPLACE_ONE, rounds=plan.rounds)
     return Mutant(
         claim=claim,
@@ -221,18 +230,6 @@ def _sampled_unit(defense: Defense) -> Unit:
     _, plan = _federation(Unit.REPORT)
     claim = defense.prepare(plan).claims[0]
     return Unit.REPORT if claim.adjacency is Adjacency.ZERO_OUT else claim.unit
-
-
-def _canary(claim: Claim, plan: Plan, length: float) -> Canary:
-    row = torch.zeros(plan.layout.dim)
-    row[-1] = length
-    return Canary(
-        unit=claim.unit,
-        present=row,
-        absent=absent_row(row, claim.adjacency),
-        clients=clients_of_user(claim, plan),
-        copies=copies_of(claim.unit),
-    )
 
 
 def _projections(
