@@ -15,7 +15,7 @@ import tarfile
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -26,7 +26,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from ...audit.arrays import BoolArray, FloatArray, IntArray
+from ...audit.arrays import FloatArray, IntArray
 from ..config.compatibility import LEAST_SIDE
 
 ALEXNET = "alexnet-owt-7be5be79.pth"
@@ -296,29 +296,15 @@ def checked_pair(reconstructions: ArrayLike, truth: ArrayLike) -> tuple[FloatArr
     return images, target
 
 
-@dataclass(frozen=True, kw_only=True)
-class RegionScore:
-    """The similarity scores of one image: fields ``psi_...`` inside its mask, ``outside_...`` on the other pixels, PSNR
-    in decibels.
-
-    A score is None where the region has no pixels, and ``psi_lpips`` and ``outside_lpips`` where LPIPS is unavailable.
-    """
-
-    psi_mse: float | None
-    psi_psnr: float | None
-    psi_ssim: float | None
-    outside_mse: float | None
-    outside_psnr: float | None
-    outside_ssim: float | None
-    psi_lpips: float | None = None
-    outside_lpips: float | None = None
+REGIONS = ("psi", "outside")
+"""The sensitive pixels of an image (inside its mask), and all others."""
 
 
 def score_regions(
     reconstructions: ArrayLike, truth: ArrayLike, masks: ArrayLike, lpips: LpipsScorer | None = None
-) -> list[RegionScore]:
+) -> list[dict[str, ImageScore]]:
     """Score reconstructed image i against original i, both ``(n, c, h, w)`` in [0, 1], inside and outside ``masks (n,
-    h, w)``.
+    h, w)``: by region (``psi`` and ``outside``), without one that has no pixels.
 
     The masks belong to the truth, so that a reconstruction cannot move pixels from one region to the other. SSIM is the
     map of `score_images`, averaged over the region's pixels; its window extends up to 3 pixels across the border. LPIPS
@@ -335,39 +321,22 @@ def score_regions(
             f"masks must be booleans of shape {(len(images), *images.shape[2:])}, "
             f"got shape {chosen.shape} of {chosen.dtype}"
         )
-    scores = [_scored(*each) for each in zip(images, target, chosen, strict=True)]
-    if lpips is None:
-        return scores
-    # Outside the region both images are the truth, so that only the region contributes to the distance.
-    inside, outside = (lpips(np.where(region[:, None], images, target), target) for region in (chosen, ~chosen))
-    return [
-        replace(
-            score,
-            psi_lpips=None if score.psi_mse is None else float(within),
-            outside_lpips=None if score.outside_mse is None else float(beyond),
-        )
-        for score, within, beyond in zip(scores, inside, outside, strict=True)
-    ]
-
-
-def _scored(image: FloatArray, truth: FloatArray, mask: BoolArray) -> RegionScore:
-    errors, similarity = (image - truth) ** 2, _similarity(image, truth)
-    inside, outside = (_means(errors, similarity, region) for region in (mask, ~mask))
-    return RegionScore(
-        psi_mse=inside[0],
-        psi_psnr=None if inside[0] is None else psnr(inside[0]),
-        psi_ssim=inside[1],
-        outside_mse=outside[0],
-        outside_psnr=None if outside[0] is None else psnr(outside[0]),
-        outside_ssim=outside[1],
-    )
-
-
-def _means(errors: FloatArray, similarity: FloatArray, region: BoolArray) -> tuple[float, float] | tuple[None, None]:
-    # The mean of no pixel would be NaN, which a record cannot hold.
-    if not region.any():
-        return None, None
-    return float(errors[:, region].mean()), float(similarity[:, region].mean())
+    errors = (images - target) ** 2
+    similarity = [_similarity(image, wanted) for image, wanted in zip(images, target, strict=True)]
+    found: list[dict[str, ImageScore]] = [{} for _ in images]
+    for name, region in zip(REGIONS, (chosen, ~chosen), strict=True):
+        # Outside the region both images are the truth, so that only the region contributes to the distance.
+        distances = None if lpips is None else lpips(np.where(region[:, None], images, target), target)
+        # The mean of no pixel would be NaN, which a record cannot hold.
+        for number in np.flatnonzero(region.any((1, 2))):
+            mse = float(errors[number][:, region[number]].mean())
+            found[number][name] = ImageScore(
+                mse=mse,
+                psnr=psnr(mse),
+                ssim=float(similarity[number][:, region[number]].mean()),
+                lpips=None if distances is None else float(distances[number]),
+            )
+    return found
 
 
 def _similarity(image: FloatArray, truth: FloatArray) -> FloatArray:

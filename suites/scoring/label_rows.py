@@ -39,6 +39,10 @@ class Interval:
         ends = {"ci_low": self.low, "ci_high": self.high, "ci_level": None if self.low is None else 0.95}
         return {"value": self.value, **ends, "ci_method": self.method}
 
+    def row(self, cell: Cell, metric: str, *, n: int, unit: str, direction: str = "higher_leaks") -> Record:
+        """Return the result row of this value; ``n``: how many updates, people or runs it is a mean over."""
+        return cell.record(metric=metric, **self.fields, n=n, unit=unit, direction=direction)
+
     def over_chance(self, chance: float) -> "Interval":
         """Return this accuracy rescaled, so that ``chance`` scores 0 and a perfect attack 1."""
         low, high = (None if end is None else (end - chance) / (1 - chance) for end in (self.low, self.high))
@@ -91,9 +95,9 @@ class LabelScores:
         return mean_interval(gains, weights)
 
 
-def mean_interval(values: ArrayLike, weights: ArrayLike | None = None) -> Interval:
-    """Compute the mean of ``values (n,)``, weighted by ``weights (n,)``, with a 95 % t interval over the n client
-    updates.
+def mean_interval(values: ArrayLike, weights: ArrayLike | None = None, *, over: str = "uploads") -> Interval:
+    """Compute the mean of ``values (n,)``, weighted by ``weights (n,)``, with a 95 % t interval over the n values,
+    which are those of different client updates, or of what ``over`` names.
 
     The variance of a weighted mean is that of its linear approximation. The interval is not truncated to the metric's
     range. There is none for a single value, or for equal ones.
@@ -106,16 +110,16 @@ def mean_interval(values: ArrayLike, weights: ArrayLike | None = None) -> Interv
         return Interval(value=mean)
     error = float((share / share.mean() * (sample - mean)).std(ddof=1)) / len(sample) ** 0.5
     half = float(stdtrit(len(sample) - 1, 0.975)) * error
-    return Interval(value=mean, low=mean - half, high=mean + half, method="95 % t over uploads")
+    return Interval(value=mean, low=mean - half, high=mean + half, method=f"95 % t over {over}")
 
 
-def rate_interval(right: ArrayLike) -> Interval:
+def rate_interval(right: ArrayLike, *, over: str = "uploads") -> Interval:
     """Compute the fraction of true values in ``right (n,)``, with a two-sided 95 % Clopper-Pearson interval."""
     given = np.asarray(right, dtype=bool)
     n, k = len(given), int(given.sum())
     # The lower bound on successes is the complement of the upper bound on failures.
     low, high = 1 - float(upper_bound(n - k, n, 0.025)), float(upper_bound(k, n, 0.025))
-    return Interval(value=k / n, low=low, high=high, method="95 % Clopper-Pearson over uploads")
+    return Interval(value=k / n, low=low, high=high, method=f"95 % Clopper-Pearson over {over}")
 
 
 def score_labels(counts: ArrayLike, truth: ArrayLike, reference: ArrayLike | None = None) -> LabelScores:
@@ -182,16 +186,11 @@ def score_label_counts(
             f"update, got {evidence.counts.shape}"
         )
     scores = score_labels(evidence.counts, truth)
-    rows = _rows_of_single_samples(scores) if bool((scores.sizes == 1).all()) else _rows_of_lots(scores)
     return [
-        cell.record(
-            metric=metric,
-            **found.fields,
-            n=len(truth),
-            unit=unit,
-            direction="lower_leaks" if metric in _LOWER else "higher_leaks",
+        found.row(
+            cell, metric, n=len(truth), unit=unit, direction="lower_leaks" if metric in _LOWER else "higher_leaks"
         )
-        for metric, (found, unit) in rows.items()
+        for metric, (found, unit) in _rows_of_counts(scores).items()
     ]
 
 
@@ -222,13 +221,15 @@ def lots_of_round(task: Task, plan: Plan, lots: Mapping[int, LotRecorder], round
     return found
 
 
-def _rows_of_single_samples(scores: LabelScores) -> dict[str, tuple[Interval, str]]:
-    return {"label_accuracy": (rate_interval(scores.exact), "share of uploads")}
+_OF_GAIN = "share of the largest possible gain over chance"
 
 
-def _rows_of_lots(scores: LabelScores) -> dict[str, tuple[Interval, str]]:
+def _rows_of_counts(scores: LabelScores) -> dict[str, tuple[Interval, str]]:
+    if bool((scores.sizes == 1).all()):
+        return {"label_accuracy": (rate_interval(scores.exact), "share of uploads")}
     corrected = scores.over_chance
-    rows = {
+    return {
+        **({} if corrected is None else {"label_over_chance": (corrected, _OF_GAIN)}),
         "label_accuracy": (mean_interval(scores.accuracy, scores.sizes), "share of labels"),
         "label_exact_rate": (rate_interval(scores.exact), "share of uploads"),
         "label_count_error": (mean_interval(scores.count_error), "samples"),
@@ -236,11 +237,6 @@ def _rows_of_lots(scores: LabelScores) -> dict[str, tuple[Interval, str]]:
         "label_class_existence": (mean_interval(scores.existence), "share of classes"),
         "label_count_accuracy": (mean_interval(scores.counted), "share of classes"),
     }
-    return (
-        rows
-        if corrected is None
-        else {"label_over_chance": (corrected, "share of the largest possible gain over chance"), **rows}
-    )
 
 
 def score_tokens(
@@ -265,10 +261,7 @@ def score_tokens(
     rows = _count_rows(evidence.counts, counts, uninformed)
     if evidence.texts is not None:
         rows |= _text_rows(evidence.texts, truth)
-    return [
-        cell.record(metric=metric, **found.fields, n=n, unit=unit, direction="higher_leaks")
-        for metric, (found, unit, n) in rows.items()
-    ]
+    return [found.row(cell, metric, n=n, unit=unit) for metric, (found, unit, n) in rows.items()]
 
 
 def true_texts(task: Task, plan: Plan, lots: Mapping[int, LotRecorder], round: int) -> list[IntArray]:
@@ -286,14 +279,12 @@ def _count_rows(guessed: FloatArray, truth: FloatArray, reference: ArrayLike) ->
     scores, n = score_labels(guessed, truth, reference), len(truth)
     shared = ((guessed > 0) & (truth > 0)).sum(1)
     f1 = 2 * shared / ((guessed > 0).sum(1) + (truth > 0).sum(1))
-    rows = {
+    corrected = scores.over_chance
+    return {
+        **({} if corrected is None else {"token_over_chance": (corrected, _OF_GAIN, n)}),
         "token_accuracy": (mean_interval(scores.accuracy, scores.sizes), "share of tokens", n),
         "token_set_f1": (mean_interval(f1), "F1 of the tokens that occur", n),
     }
-    corrected = scores.over_chance
-    if corrected is None:
-        return rows
-    return {"token_over_chance": (corrected, "share of the largest possible gain over chance", n), **rows}
 
 
 def _text_rows(guessed: Sequence[IntArray], truth: Sequence[IntArray]) -> dict[str, tuple[Interval, str, int]]:
@@ -332,12 +323,12 @@ def score_votes(cell: Cell, evidence: Sequence[VoteScores], votes: IntArray) -> 
     """
     right = np.array([hits(one.values, true).mean() for one, true in zip(evidence, votes, strict=True)])
     chance = 1 / evidence[0].values.shape[1]
-    found = mean_interval(right)
+    found = mean_interval(right, over="runs with the same other teachers")
     rows = {
-        "label_over_chance": (found.over_chance(chance), "share of the largest possible gain over chance"),
+        "label_over_chance": (found.over_chance(chance), _OF_GAIN),
         "label_accuracy": (found, "share of queries"),
     }
-    return [_vote_row(cell, metric, one, unit, len(votes)) for metric, (one, unit) in rows.items()]
+    return [one.row(cell, metric, n=len(votes), unit=unit) for metric, (one, unit) in rows.items()]
 
 
 def hits(scores: FloatArray, votes: IntArray) -> FloatArray:
@@ -350,10 +341,7 @@ def hits(scores: FloatArray, votes: IntArray) -> FloatArray:
     return np.asarray(best[np.arange(len(votes)), votes] / best.sum(1))
 
 
-def _vote_row(cell: Cell, metric: str, found: Interval, unit: str, n: int) -> Record:
-    method = found.method.replace("over uploads", "over runs with the same other teachers")
-    fields = replace(found, method=method).fields
-    return cell.record(metric=metric, **fields, n=n, unit=unit, direction="higher_leaks")
+_PEOPLE = "people of one training"
 
 
 def score_person_labels(cell: Cell, evidence: PersonLabels, people: People) -> list[Record]:
@@ -372,26 +360,24 @@ def score_person_labels(cell: Cell, evidence: PersonLabels, people: People) -> l
         raise ValueError(f"scores must have one column per class, got {scores.shape[1]} for class {truth.max()}")
     right = scores.argmax(1) == truth
     rows = {
-        "label_over_chance": (_over_chance(right, truth), "share of the largest possible gain over chance"),
-        "label_accuracy": (rate_interval(right), "share of people"),
+        "label_over_chance": (_over_chance(right, truth), _OF_GAIN),
+        "label_accuracy": (rate_interval(right, over=_PEOPLE), "share of people"),
     }
     if scores.shape[1] == 2 and len(np.unique(truth)) == 2:
         margin = scores[:, 1] - scores[:, 0]
         found = area_interval(ScoresByRun.of(margin[truth == 1], margin[truth == 0]))
-        rows["label_auc"] = (Interval(value=found.value, low=found.low, high=found.high, method=found.method), "")
-    return [
-        _person_row(cell, metric, found, unit, len(truth), "higher_leaks") for metric, (found, unit) in rows.items()
-    ]
+        method = found.method and f"{found.method} of one training"
+        rows["label_auc"] = (Interval(value=found.value, low=found.low, high=found.high, method=method), "")
+    return [one.row(cell, metric, n=len(truth), unit=unit) for metric, (one, unit) in rows.items()]
 
 
 def _over_chance(right: np.ndarray, truth: np.ndarray) -> Interval:
     """The balanced accuracy, rescaled; each person weighs as much as all people of its class have in common."""
     classes, counts = np.unique(truth, return_counts=True)
     if len(classes) < 2:
-        return Interval(value=0.0, method="all people have one label, so there is nothing to infer")
+        return Interval(value=0.0, method="all people of one training have one label, so there is nothing to infer")
     weights = 1 / counts[np.searchsorted(classes, truth)]
-    found = mean_interval(right.astype(np.float64), weights).over_chance(1 / len(classes))
-    return replace(found, method="95 % t over people")
+    return mean_interval(right.astype(np.float64), weights, over=_PEOPLE).over_chance(1 / len(classes))
 
 
 def score_person_columns(cell: Cell, evidence: PersonColumns, people: People) -> list[Record]:
@@ -407,18 +393,10 @@ def score_person_columns(cell: Cell, evidence: PersonColumns, people: People) ->
         raise ValueError(f"rows must have shape {truth.shape}, got {evidence.rows.shape}")
     errors = np.square(evidence.rows - truth).mean(1)
     spread = float(np.square(truth - truth.mean(0)).mean())
-    found = mean_interval(errors)
-    rows = [_person_row(cell, "column_mse", found, "squared unit of the columns", len(truth), "lower_leaks")]
+    rows = {"column_mse": (errors, "squared unit of the columns")}
     if spread > 0:
-        low, high = (None if end is None else end / spread for end in (found.low, found.high))
-        scaled = Interval(value=found.value / spread, low=low, high=high, method=found.method)
-        rows.insert(
-            0, _person_row(cell, "column_error", scaled, "share of the columns' variance", len(truth), "lower_leaks")
-        )
-    return rows
-
-
-def _person_row(cell: Cell, metric: str, found: Interval, unit: str, n: int, direction: str) -> Record:
-    method = found.method.replace("over uploads", "over people")
-    found = replace(found, method=method and f"{method} of one training")
-    return cell.record(metric=metric, **found.fields, n=n, unit=unit, direction=direction)
+        rows = {"column_error": (errors / spread, "share of the columns' variance"), **rows}
+    return [
+        mean_interval(each, over=_PEOPLE).row(cell, metric, n=len(truth), unit=unit, direction="lower_leaks")
+        for metric, (each, unit) in rows.items()
+    ]

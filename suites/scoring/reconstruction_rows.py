@@ -1,5 +1,6 @@
 """Compare reconstructed images with the samples behind each client update, as result rows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,13 +13,9 @@ from ...fl.task import Task
 from ..results.cell import Cell
 from ..results.record import Record
 from ..results.store import Store
-from .images import Unavailable, lpips_scorer, match, score_images, score_regions
+from .images import REGIONS, ImageScore, Unavailable, lpips_scorer, match, score_images, score_regions
 
-_UNITS = {
-    f"{where}{metric}": unit
-    for where in ("", "psi_", "outside_")
-    for metric, unit in {"mse": "squared pixel", "psnr": "dB", "ssim": "index", "lpips": "distance"}.items()
-}
+_UNITS = {"mse": "squared pixel", "psnr": "dB", "ssim": "index", "lpips": "distance"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +41,10 @@ def score_reconstructions(cell: Cell, evidence: Reconstructions, task: Task, sto
     lpips = lpips_scorer()
     scorer = None if isinstance(lpips, Unavailable) else lpips
     scores = score_images(aligned.images, aligned.truth, scorer)
-    regions = [] if aligned.masks is None else score_regions(aligned.images, aligned.truth, aligned.masks, scorer)
+    found: dict[str, Sequence[ImageScore | None]] = {"": scores}
+    if aligned.masks is not None:
+        regions = score_regions(aligned.images, aligned.truth, aligned.masks, scorer)
+        found |= {f"{name}_": [image.get(name) for image in regions] for name in REGIONS}
     images = {
         "originals": aligned.truth.astype(np.float32),
         "reconstructions": aligned.images.astype(np.float32),
@@ -54,27 +54,26 @@ def score_reconstructions(cell: Cell, evidence: Reconstructions, task: Task, sto
     artifact = store.save_arrays(cell.cell_id, "images", images)
     rows = [
         cell.record(
-            metric=metric,
+            metric=f"{region}{metric}",
             scope="record",
             record=number,
             client=aligned.clients[number],
-            value=getattr(score, metric),
+            value=value,
             n=1,
-            unit=_UNITS[metric],
-            direction="lower_leaks" if metric.endswith(("mse", "lpips")) else "higher_leaks",
+            unit=unit,
+            direction="lower_leaks" if metric in ("mse", "lpips") else "higher_leaks",
             artifact=artifact,
         )
-        for found in (scores, regions)
-        for number, score in enumerate(found)
-        for metric in _UNITS
-        if getattr(score, metric, None) is not None
+        for region, each in found.items()
+        for number, score in enumerate(each)
+        for metric, unit in _UNITS.items()
+        if (value := getattr(score, metric, None)) is not None
     ]
     if isinstance(lpips, Unavailable):
         # A row per missing metric, because a report must not show fewer metrics without a reason.
-        wanted = ("lpips", "psi_lpips", "outside_lpips") if regions else ("lpips",)
         rows += [
-            cell.record(metric=metric, status="unavailable", reason=lpips.reason, unit=_UNITS[metric])
-            for metric in wanted
+            cell.record(metric=f"{region}lpips", status="unavailable", reason=lpips.reason, unit=_UNITS["lpips"])
+            for region in found
         ]
     return rows
 

@@ -1,7 +1,6 @@
 """Compute how good the models of a federation, or of a transfer, are on test data and round by round."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
@@ -126,9 +125,6 @@ def _no_traffic(complete: bool) -> str:
     return "the training was resumed from a checkpoint that did not count bytes"
 
 
-_OVER = "95 % t over students of the same teachers"
-
-
 def transfer_rows(cell: Cell, task: TransferTask, event: TransferEvent, claims: Sequence[Claim]) -> list[Record]:
     """Build the result rows of a transfer, each a mean over its runs (students), with an interval over them.
 
@@ -170,9 +166,8 @@ def _tested(task: TransferTask, models: Tensor) -> np.ndarray:
 
 
 def _row(cell: Cell, metric: str, values: np.ndarray, unit: str, direction: str) -> Record:
-    found = mean_interval(values)
-    found = replace(found, method="" if found.low is None else _OVER)
-    return cell.record(metric=metric, **found.fields, n=len(values), unit=unit, direction=direction)
+    found = mean_interval(values, over="students of the same teachers")
+    return found.row(cell, metric, n=len(values), unit=unit, direction=direction)
 
 
 def _spent(cell: Cell, claim: Claim) -> Record:
