@@ -46,7 +46,8 @@ from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams, uniform
 from fedassay.fl.task import Task
 from fedassay.suites.attacking.worst_case import worst_case_hypotheses
-from fedassay.suites.scoring.membership_rows import all_scores, counted_scores, credits, wilson
+from fedassay.suites.scoring.label_rows import hits
+from fedassay.suites.scoring.membership_rows import all_scores, counted_scores, wilson
 
 CLIENTS, OWN, ROUNDS, ASKED, PEOPLE = 4, 4, 3, 240, 48
 NOISY = DPSGDProtection(clip_norm=0.5, noise_multiplier=1.0)
@@ -160,7 +161,7 @@ def _people(task: Task, rng: np.random.Generator) -> dict[str, OwnerProbe]:
 
 def _outcome(evidence: object, probe: CandidateProbe | OwnerProbe, coin: np.random.Generator) -> Outcome:
     if isinstance(evidence, SourceScores):
-        worth = credits(evidence, coin.integers(CLIENTS, size=ASKED))
+        worth = hits(evidence.values, coin.integers(CLIENTS, size=ASKED))
         low, high = wilson(float(worth.mean()), len(worth))
         return Outcome(holds=low <= 1 / CLIENTS <= high)
     assert isinstance(evidence, CandidateScores)

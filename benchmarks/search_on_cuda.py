@@ -28,7 +28,7 @@ from fedassay.fl.recorder import View, ViewRecorder
 from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
-from fedassay.suites.attacking.finished_cells import moved_knowledge, moved_view, run_attack
+from fedassay.suites.attacking.finished_cells import moved, moved_knowledge, run_attack
 from fedassay.suites.scoring.images import score_images
 
 
@@ -50,7 +50,7 @@ def found(mode: str, attack: SearchAttack, view: View, knowledge: Knowledge) -> 
     rng = np.random.default_rng(0)
     if mode == "tf32":
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=True):
-            return attack.run(moved_view(view, "cuda"), moved_knowledge(knowledge, "cuda"), rng).images
+            return attack.run(moved(view, "cuda"), moved_knowledge(knowledge, "cuda"), rng).images
     return run_attack(attack, view, knowledge, rng, device="cpu" if mode == "cpu" else "cuda").images
 
 

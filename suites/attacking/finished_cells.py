@@ -3,10 +3,10 @@
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from ..results.store import Store, UnwritableRunFolder
 Works = Iterable[tuple[Cell, Callable[[], Sequence[Record]]]]
 """Cells, each with the function that computes its rows."""
 _Trained = TypeVar("_Trained")
+_Seen = TypeVar("_Seen")
 
 
 class Job(Protocol):
@@ -178,45 +179,28 @@ def run_attack(attack: Attack, view: View, knowledge: Knowledge, rng: np.random.
     if device == "cpu" or not isinstance(attack, SearchAttack):
         return attack.run(view, knowledge, rng)
     with exact_convolutions():
-        return attack.run(moved_view(view, device), moved_knowledge(knowledge, device), rng)
+        return attack.run(moved(view, device), moved_knowledge(knowledge, device), rng)
 
 
-def moved_view(view: View, device: str) -> View:
-    """Return a copy of what the observer received, with its tensors on ``device``."""
-    rounds = tuple(_moved_round(seen, device) for seen in view.rounds)
-    return replace(view, rounds=rounds, final_model=view.final_model.to(device))
+def moved(seen: _Seen, device: str) -> _Seen:
+    """Return a copy of what an observer received, or of a part of it, with its tensors on ``device``."""
+    found: Any = seen
+    if isinstance(seen, Tensor):
+        found = seen.to(device)
+    elif isinstance(seen, View | RoundView | Message):
+        found = replace(seen, **{one.name: moved(getattr(seen, one.name), device) for one in fields(seen)})
+    elif isinstance(seen, Mapping):
+        found = {name: moved(part, device) for name, part in seen.items()}
+    elif isinstance(seen, tuple):
+        found = tuple(moved(part, device) for part in seen)
+    result: _Seen = found
+    return result
 
 
 def moved_knowledge(knowledge: Knowledge, device: str) -> Knowledge:
     """Return a copy of what the adversary knows, with public images, labels and the initial model on ``device``."""
-    return replace(
-        knowledge,
-        public_images=knowledge.public_images.to(device),
-        public_labels=knowledge.public_labels.to(device),
-        initial=_moved(knowledge.initial, device),
-    )
-
-
-def _moved_round(seen: RoundView, device: str) -> RoundView:
-    return replace(
-        seen,
-        broadcast=_moved(seen.broadcast, device),
-        reports=_moved_message(seen.reports, device),
-        aggregate=_moved(seen.aggregate, device),
-        shared={name: array.to(device) for name, array in seen.shared.items()},
-        masked_words=_moved_message(seen.masked_words, device),
-    )
-
-
-def _moved_message(message: Message | None, device: str) -> Message | None:
-    if message is None:
-        return None
-    side = {name: array.to(device) for name, array in message.side.items()}
-    return replace(message, values=message.values.to(device), present=message.present.to(device), side=side)
-
-
-def _moved(tensor: Tensor | None, device: str) -> Tensor | None:
-    return None if tensor is None else tensor.to(device)
+    given = ("public_images", "public_labels", "initial")
+    return replace(knowledge, **{name: moved(getattr(knowledge, name), device) for name in given})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ Observers that do not learn which client sent which update are scored as if all 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -17,16 +17,11 @@ from ...audit.evidence import CandidateScores, Exposures, LabelCounts, Reconstru
 from ...audit.observer import UPLOADS
 from ...audit.wording import counted
 from ...fl.engine import ResumeState, run_federation
-from ...fl.hooks import Recorder
 from ...fl.plan import Plan
 from ...fl.probe import CandidateProbe, OwnerProbe
 from ...fl.protection import Protection
 from ...fl.recorder import (
     LotRecorder,
-    NumbersRecorder,
-    RoundEvent,
-    TrafficRecorder,
-    UtilityRecorder,
     View,
     ViewRecorder,
 )
@@ -40,7 +35,7 @@ from ..results.store import Store
 from ..scoring.label_rows import score_label_counts, score_tokens
 from ..scoring.membership_rows import all_scores, counted_scores, score_exposures, score_membership, score_source
 from ..scoring.reconstruction_rows import score_reconstructions
-from ..scoring.utility_rows import utility_rows
+from ..scoring.utility_rows import Course, utility_rows
 from .checkpoint import Checkpoint
 from .finished_cells import AttackCell, Clock, Works, run_attack
 from .other_jobs import TrainingJob
@@ -69,8 +64,7 @@ class TrialJob(TrainingJob):
         return _train(self, clock, self._checkpoint(store))
 
     def utility(self, cell: Cell, trained: "TrainedTrial", store: Store) -> list[Record]:
-        recorded = trained.utility, trained.numbers, trained.traffic
-        return utility_rows(cell, trained.task, trained.final[0], *recorded, store)
+        return utility_rows(cell, trained.task, trained.final[0], trained.course, store)
 
     def attacked(self, item: AttackCell, trained: "TrainedTrial", store: Store) -> list[Record]:
         return _attack(item, self, trained, store)
@@ -106,9 +100,7 @@ class TrainedTrial:
     views: dict[str, View]
     probes: dict[str, Probe | Exception | None]
     lots: dict[int, LotRecorder]
-    utility: UtilityRecorder
-    numbers: NumbersRecorder
-    traffic: TrafficRecorder
+    course: Course
 
 
 def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> TrainedTrial:
@@ -123,19 +115,15 @@ def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> Traine
     if None in probes.values() or any(_knows_sums(item) for item in job.attacks):
         with_lots |= set(range(task.clients))
     lots = {client: LotRecorder(client=client) for client in sorted(with_lots)}
-    utility = UtilityRecorder(task=task, every=plan.marks[0])
-    # About 200 points are enough for a figure, and keep the file of a run of 10,000 rounds small.
-    numbers = NumbersRecorder(protection=job.protection, plan=plan, every=max(1, plan.rounds // 200))
-    traffic = TrafficRecorder()
-    watching: list[Recorder[RoundEvent]] = [*recorders.values(), *lots.values(), utility, numbers, traffic]
+    course = Course.of(task, plan, job.protection)
     final = run_federation(
         task,
         plan,
         job.protection,
         streams,
-        recorders=watching,
-        resume_from=None if checkpoint is None else _resumed(checkpoint, plan, clock, utility, numbers, traffic),
-        on_round_end=None if checkpoint is None else partial(_keep, checkpoint, clock, utility, numbers, traffic),
+        recorders=[*recorders.values(), *lots.values(), *course.recorders],
+        resume_from=None if checkpoint is None else _resumed(checkpoint, plan, clock, course),
+        on_round_end=None if checkpoint is None else partial(_keep, checkpoint, clock, course),
         executor=executor_of(job.federation),
         device=job.device,
     )
@@ -150,43 +138,23 @@ def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> Traine
         views=views,
         probes=probes,
         lots=lots,
-        utility=utility,
-        numbers=numbers,
-        traffic=traffic,
+        course=course,
     )
 
 
-def _resumed(
-    checkpoint: Checkpoint,
-    plan: Plan,
-    clock: Clock,
-    utility: UtilityRecorder,
-    numbers: NumbersRecorder,
-    traffic: TrafficRecorder,
-) -> ResumeState | None:
+def _resumed(checkpoint: Checkpoint, plan: Plan, clock: Clock, course: Course) -> ResumeState | None:
     """The state at an earlier session's checkpoint; its recorders' content and its times are restored as well."""
     found = checkpoint.load(plan)
     if found is None:
         return None
-    utility.rows, numbers.rows = found.recorded["utility"], found.recorded["numbers"]
-    # A checkpoint without these counts leaves too few rounds, and the rows of bytes name this as their reason.
-    for name, count in found.recorded.get("traffic", {}).items():
-        setattr(traffic, name, count)
+    course.restore(found.recorded)
     clock.cpu, clock.wall = clock.cpu - found.cpu_s, clock.wall - found.wall_s
     return found.resume_state
 
 
-def _keep(
-    checkpoint: Checkpoint,
-    clock: Clock,
-    utility: UtilityRecorder,
-    numbers: NumbersRecorder,
-    traffic: TrafficRecorder,
-    resume_state: ResumeState,
-) -> None:
+def _keep(checkpoint: Checkpoint, clock: Clock, course: Course, resume_state: ResumeState) -> None:
     times = clock.fields()
-    recorded = {"utility": utility.rows, "numbers": numbers.rows, "traffic": asdict(traffic)}
-    checkpoint.save_if_due(resume_state, recorded=recorded, cpu_s=times["cpu_s"], wall_s=times["wall_s"])
+    checkpoint.save_if_due(resume_state, recorded=course.content, cpu_s=times["cpu_s"], wall_s=times["wall_s"])
 
 
 def _knows_sums(item: AttackCell) -> bool:

@@ -331,14 +331,14 @@ def score_votes(cell: Cell, evidence: Sequence[VoteScores], votes: IntArray) -> 
     return [one.row(cell, metric, n=len(votes), unit=unit) for metric, (one, unit) in rows.items()]
 
 
-def hits(scores: FloatArray, votes: IntArray) -> FloatArray:
-    """Return for each query 1 if the true vote alone has the highest score, 1/m if m votes with the highest score
-    include it, else 0: ``scores (queries, classes)``, ``votes (queries,)``.
+def hits(scores: FloatArray, truth: IntArray) -> FloatArray:
+    """Return for each row of ``scores (n, choices)`` 1 if the true choice alone has the highest score, 1/m if m choices
+    with the highest score include it, else 0; ``truth (n,)``.
     """
-    if scores.shape[0] != len(votes) or votes.max() >= scores.shape[1]:
+    if scores.shape[0] != len(truth) or truth.max() >= scores.shape[1]:
         raise ValueError(f"scores must have a row per query and a column per class, got {scores.shape}")
     best = scores == scores.max(1, keepdims=True)
-    return np.asarray(best[np.arange(len(votes)), votes] / best.sum(1))
+    return np.asarray(best[np.arange(len(truth)), truth] / best.sum(1))
 
 
 _PEOPLE = "people of one training"

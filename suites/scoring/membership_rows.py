@@ -24,7 +24,7 @@ from ...fl.probe import CandidateProbe
 from ..results.cell import Cell
 from ..results.record import ROUNDS, Record
 from ..results.store import Store
-from .label_rows import Interval, mean_interval
+from .label_rows import Interval, hits, mean_interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,23 +366,10 @@ def score_exposures(
         raise ValueError(f"the attack must return {len(member)} exposures, one per secret, got {len(evidence.values)}")
     rows = []
     for metric, chosen in (("exposure", member), ("exposure_absent", ~member)):
-        found = mean_interval(evidence.values[chosen])
-        fields = replace(found, method=found.method and "95 % t over secrets").fields
-        n = int(np.count_nonzero(chosen))
-        rows.append(cell.record(metric=metric, **fields, n=n, unit="bits", direction="higher_leaks"))
+        found = mean_interval(evidence.values[chosen], over="secrets")
+        rows.append(found.row(cell, metric, n=int(np.count_nonzero(chosen)), unit="bits"))
     scores = CandidateScores(evidence.values, evidence.setting)
     return [*rows, *score_membership(cell, all_scores(scores, member), store, adversary=adversary)]
-
-
-def credits(evidence: SourceScores, holder: np.ndarray) -> np.ndarray:
-    """Return each sample's score, array ``(n,)``: 1 if the attack scores the client that holds it above all others, 1/k
-    if that client shares the top score with k - 1 others, else 0.
-
-    ``holder``: (n,), the client that holds each sample.
-    """
-    values = evidence.values
-    top = values == values.max(axis=1, keepdims=True)
-    return np.asarray(top[np.arange(len(holder)), holder] / top.sum(axis=1), dtype=np.float64)
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
@@ -412,7 +399,7 @@ def score_source(cell: Cell, evidence: SourceScores, probe: CandidateProbe, stor
     # The holder of an outsider is -1, which would credit guesses of the last client.
     held = probe.member
     own = SourceScores(evidence.values[held], evidence.setting)
-    worth, chance = credits(own, probe.holder[held]), 1 / wanted[1]
+    worth, chance = hits(own.values, probe.holder[held]), 1 / wanted[1]
     arrays = {"values": own.values, "holder": probe.holder[held], **setting_arrays(evidence.setting)}
     artifact = store.save_arrays(cell.cell_id, "scores", arrays)
     mean = float(worth.mean())

@@ -1,12 +1,17 @@
 """Compute how good the models of a federation, or of a transfer, are on test data and round by round."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from ...audit.claim import Claim
-from ...fl.recorder import NumbersRecorder, TrafficRecorder, UtilityRecorder, by_round
+from ...fl.hooks import Recorder
+from ...fl.plan import Plan
+from ...fl.protection import Protection
+from ...fl.recorder import NumbersRecorder, RoundEvent, TrafficRecorder, UtilityRecorder, by_round
 from ...fl.task import Task
 from ...fl.transfer.recorder import TransferEvent
 from ...fl.transfer.task import TransferTask
@@ -20,24 +25,53 @@ WORST_CLIENTS = 0.1
 """Share of the clients whose mean utility is reported as that of the worst clients (Li et al. 2020)."""
 
 
-def utility_rows(
-    cell: Cell,
-    task: Task,
-    final: Tensor,
-    course: UtilityRecorder,
-    numbers: NumbersRecorder,
-    traffic: TrafficRecorder,
-    store: Store,
-) -> list[Record]:
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """What was recorded during a training for its rows: utility and public numbers by round, and the bytes sent."""
+
+    utility: UtilityRecorder
+    numbers: NumbersRecorder
+    traffic: TrafficRecorder
+
+    @classmethod
+    def of(cls, task: Task, plan: Plan, protection: Protection) -> "Course":
+        """Return the recorders of a training that has not begun."""
+        return cls(
+            utility=UtilityRecorder(task=task, every=plan.marks[0]),
+            # About 200 points are enough for a figure, and keep the file of a run of 10,000 rounds small.
+            numbers=NumbersRecorder(protection=protection, plan=plan, every=max(1, plan.rounds // 200)),
+            traffic=TrafficRecorder(),
+        )
+
+    @property
+    def recorders(self) -> tuple[Recorder[RoundEvent], ...]:
+        """All recorders, which watch the training."""
+        return self.utility, self.numbers, self.traffic
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What was recorded so far, as plain data."""
+        return {"utility": self.utility.rows, "numbers": self.numbers.rows, "traffic": asdict(self.traffic)}
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Go on from the ``content`` of an earlier session."""
+        self.utility.rows, self.numbers.rows = content["utility"], content["numbers"]
+        # Content without these counts leaves too few rounds, and the rows of bytes name this as their reason.
+        for name, count in content.get("traffic", {}).items():
+            setattr(self.traffic, name, count)
+
+
+def utility_rows(cell: Cell, task: Task, final: Tensor, course: Course, store: Store) -> list[Record]:
     """Build the result rows of one training, whose final model has the weights ``final (d,)``: its utility, how
     unequally it falls on classes and clients, and the bytes that clients sent and received.
 
     Their artifact is a CSV file with the first metric and the loss by round, whose last values are the final model's.
     The protection's public numbers by round, if any, are a file of their own.
     """
+    numbers = course.numbers
     outcomes = task.outcomes(final, task.test_images, task.test_labels)
     found = utility_of(outcomes)
-    artifact = store.save_text(cell.cell_id, ROUNDS, _by_round(course, numbers.plan.rounds, by_round(found)))
+    artifact = store.save_text(cell.cell_id, ROUNDS, _by_round(course.utility, numbers.plan.rounds, by_round(found)))
     if numbers.rows[0][1]:  # Most protections make no numbers public.
         store.save_text(cell.cell_id, NUMBERS, _numbers(numbers))
     rows = [
@@ -58,7 +92,7 @@ def utility_rows(
     if len(classes):  # A regression and a text have no classes.
         rows += _spread_rows(cell, f"class_{name}", spread_of(classes), "worst class", artifact)
     rows += _spread_rows(cell, f"client_{name}", spread_of(clients, WORST_CLIENTS), "worst 10 % of clients", artifact)
-    return [*rows, *_traffic_rows(cell, traffic, numbers.plan.rounds, artifact)]
+    return [*rows, *_traffic_rows(cell, course.traffic, numbers.plan.rounds, artifact)]
 
 
 def _by_round(course: UtilityRecorder, rounds: int, last: dict[str, float]) -> str:

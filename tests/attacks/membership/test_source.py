@@ -8,13 +8,14 @@ from fedassay.attacks.attack import Undefined
 from fedassay.attacks.membership.random_source import RandomSource
 from fedassay.attacks.membership.source import SourceInferenceAttack
 from fedassay.audit.claim import Adjacency, Unit
-from fedassay.audit.evidence import Design, Setting, SourceScores
+from fedassay.audit.evidence import Design, Setting
 from fedassay.audit.observer import AGGREGATE, SHUFFLED, UPLOADS
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.fl.algorithms import FedAvg
 from fedassay.fl.protection import Protection
 from fedassay.fl.sampling import Poisson
-from fedassay.suites.scoring.membership_rows import credits, wilson
+from fedassay.suites.scoring.label_rows import hits
+from fedassay.suites.scoring.membership_rows import wilson
 from scipy.stats import binomtest
 from torch.nn.functional import cross_entropy
 
@@ -44,7 +45,7 @@ def right(attacked, attack, **changes):
     for seed in range(25):
         evidence, _, probe, _ = attacked(attack, seed=seed, **changes)
         held = probe.member
-        values.append(credits(SourceScores(evidence.values[held], SETTING), probe.holder[held]).mean())
+        values.append(hits(evidence.values[held], probe.holder[held]).mean())
     return np.mean(values)
 
 
@@ -96,7 +97,7 @@ def test_a_client_that_never_took_part_cannot_be_compared(attacked):
 
 def test_ties_share_the_credit_by_hand():
     values = np.array([[3.0, 1, 1], [2, 2, 0], [1, 1, 1], [0, 5, 5]])
-    assert credits(SourceScores(values, SETTING), np.array([0, 1, 2, 0])).tolist() == [1, 0.5, 1 / 3, 0]
+    assert hits(values, np.array([0, 1, 2, 0])).tolist() == [1, 0.5, 1 / 3, 0]
 
 
 @pytest.mark.parametrize(("right", "n"), [(0, 8), (3, 10), (10, 10)])

@@ -17,7 +17,7 @@ from fedassay.fl.laws import GaussianLaw, LayeredGaussianLaw, layer_starts
 from fedassay.fl.models.network import Network
 from fedassay.fl.protection import Protection
 from fedassay.suites.attacking import finished_cells as device_module
-from fedassay.suites.attacking.finished_cells import moved_knowledge, moved_view, run_attack
+from fedassay.suites.attacking.finished_cells import moved, moved_knowledge, run_attack
 from typer.testing import CliRunner
 
 ATTACK = GradientInversion(iterations=3, restarts=2)
@@ -65,12 +65,12 @@ def test_on_the_cpu_an_attack_gets_the_very_view_that_it_got_before(seen):
 
 
 def test_every_tensor_of_view_and_knowledge_moves(seen):
-    view, knowledge = moved_view(seen[0], "meta"), moved_knowledge(seen[1], "meta")
+    view, knowledge = moved(seen[0], "meta"), moved_knowledge(seen[1], "meta")
     (only,) = view.rounds
-    moved = [view.final_model, only.broadcast, only.reports.values, only.reports.present, knowledge.initial]
-    moved += [only.aggregate] if only.aggregate is not None else []
-    moved += [*only.reports.side.values(), *only.shared.values(), knowledge.public_images, knowledge.public_labels]
-    assert {tensor.device.type for tensor in moved} == {"meta"}
+    tensors = [view.final_model, only.broadcast, only.reports.values, only.reports.present, knowledge.initial]
+    tensors += [only.aggregate] if only.aggregate is not None else []
+    tensors += [*only.reports.side.values(), *only.shared.values(), knowledge.public_images, knowledge.public_labels]
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
 
 
 def test_only_searches_leave_the_cpu(seen):
