@@ -292,36 +292,42 @@ def attack_membership(
     # Members and non-members are mixed: their order would otherwise reveal the truth.
     order = Streams(seed).generator("candidate order").permutation(len(labels))
     shown = Candidates(images=images[order], labels=labels[order], clients=(0,))
-    population = public_data(public, network.shape, network.classes)
+    population, cut = public_data(public, network.shape, network.classes), len(sides[0][1])
     shadows = None
     if isinstance(chosen, ShadowAttack):
         shadows = _bank(_like(network, references), included, order, shown, population)
+    knowledge = _realistic(network, (cut,), population, candidates=shown, shadows=shadows)
+    view = View(observer=FINAL_MODEL, plan=knowledge.plan, rounds=(), final_model=weights.unsqueeze(0))
+    found = chosen.run(view, knowledge, Streams(seed).generator("attack membership"))
+    if not isinstance(found, CandidateScores):
+        raise ConfigError(f"attack {attack!r} must return CandidateScores, got {type(found).__name__}")
+    if found.values.shape != order.shape:
+        raise ConfigError(f"attack {attack!r} must give {len(order)} scores, one per sample, got {found.values.shape}")
+    scores = found.values[np.argsort(order)]
+    return MembershipResult.of(scores[:cut], scores[cut:])
+
+
+def _realistic(
+    network: GivenNetwork, sizes: tuple[int, ...], public: tuple[Tensor, Tensor], law: Law | None = None, **more: Any
+) -> Knowledge:
+    """What an adversary knows of one step of FedSGD by clients with these numbers of samples."""
     plan = Plan(
-        sizes=(len(sides[0][1]),),
+        sizes=sizes,
         rounds=1,
         cohort=Full(),
         lot=Full(),
         algorithm=FedSGD(learning_rate=1.0),
         layout=network.layout,
     )
-    knowledge = Knowledge(
+    return Knowledge(
         level=Level.REALISTIC,
         network=network,
         plan=plan,
-        law=lambda observer, client: None,
-        public_images=population[0],
-        public_labels=population[1],
-        candidates=shown,
-        shadows=shadows,
+        law=lambda observer, client: law,
+        public_images=public[0],
+        public_labels=public[1],
+        **more,
     )
-    view = View(observer=FINAL_MODEL, plan=plan, rounds=(), final_model=weights.unsqueeze(0))
-    found = chosen.run(view, knowledge, Streams(seed).generator("attack membership"))
-    if not isinstance(found, CandidateScores):
-        raise ConfigError(f"attack {attack!r} must return CandidateScores, got {type(found).__name__}")
-    if found.values.shape != order.shape:
-        raise ConfigError(f"attack {attack!r} must give {len(order)} scores, one per sample, got {found.values.shape}")
-    scores, cut = found.values[np.argsort(order)], len(sides[0][1])
-    return MembershipResult.of(scores[:cut], scores[cut:])
 
 
 def _check_references(attack: str | Attack, references: Any, included: Any, *, used: bool) -> None:
@@ -566,32 +572,17 @@ def _seen(
     constants = None if normalise is None else normalisation_from(normalise)
     network, weights = given_network(model, shape, normalisation=constants)
     rows = flat_gradients(gradient, model, network.layout)
-    plan = Plan(
-        sizes=(samples,) * len(rows),
-        rounds=1,
-        cohort=Full(),
-        lot=Full(),
-        algorithm=FedSGD(learning_rate=1.0),
-        layout=network.layout,
-    )
+    public_samples = public_data(public, network.shape, network.classes)
+    knowledge = _realistic(network, (samples,) * len(rows), public_samples, law)
     sent = Message(
         values=-rows.unsqueeze(0),
         present=torch.ones(1, len(rows), dtype=torch.bool),
         senders=tuple(range(len(rows))),
     )
     seen = RoundView(round=0, broadcast=weights.unsqueeze(0), reports=sent)
-    images, labels = public_data(public, network.shape, network.classes)
-    knowledge = Knowledge(
-        level=Level.REALISTIC,
-        network=network,
-        plan=plan,
-        law=lambda observer, client: law,
-        public_images=images,
-        public_labels=labels,
-    )
     # After a step of size 1 along the mean gradient.
     after = weights - rows.mean(0)
-    return View(observer=UPLOADS, plan=plan, rounds=(seen,), final_model=after.unsqueeze(0)), knowledge
+    return View(observer=UPLOADS, plan=knowledge.plan, rounds=(seen,), final_model=after.unsqueeze(0)), knowledge
 
 
 def public_data(
