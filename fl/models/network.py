@@ -464,7 +464,9 @@ class Network:
         return tuple(found)
 
     def _soft_loss(self, layers: Mapping[str, Tensor], images: Tensor, labels: Tensor, *dropout: Tensor) -> Tensor:
-        return self.objective.soft_loss(self._run(layers, images, *dropout), labels)
+        # PyTorch's second derivative of a batch norm with weights is wrong.
+        with differentiable_twice() if self.mixes else nullcontext():
+            return self.objective.soft_loss(self._run(layers, images, *dropout), labels)
 
     def _loss_of_layers(self, layers: Mapping[str, Tensor], *case: Tensor) -> Tensor:
         image, label, *dropout = (part.unsqueeze(0) for part in case)
