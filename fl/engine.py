@@ -107,18 +107,7 @@ def run_federation(
         resume_from.check(last, begun.model)
         begun = resume_from
     training = _Training(trainer=trainer, shared=begun.shared, kept=dict(begun.kept))
-    rounds = Rounds(
-        plan=plan,
-        protection=protection,
-        streams=streams,
-        rows=training,
-        runs=batch,
-        candidates=trainer.candidates,
-        task=task,
-        included=batch.included is not None,
-        moves=True,
-        tamper=tamper,
-    )
+    rounds = _rounds(training, plan, tamper)
     model, state = begun.model, begun.state
     for turn in rounds.each(last, first=begun.round, model=model, state=state):
         training.begin(turn)
@@ -151,6 +140,22 @@ def _trainer(
     chosen = executor or usual_executor(task, plan, protection, batch, canary, device)
     chosen.check(task.network)
     return chosen(task=task, protection=protection, streams=streams, batch=batch, canary=canary, device=device)
+
+
+def _rounds(training: "_Training", plan: Plan, tamper: Tamper | None) -> Rounds:
+    trainer = training.trainer
+    return Rounds(
+        plan=plan,
+        protection=trainer.protection,
+        streams=trainer.streams,
+        rows=training,
+        runs=trainer.batch,
+        candidates=trainer.candidates,
+        task=trainer.task,
+        included=trainer.batch.included is not None,
+        moves=True,
+        tamper=tamper,
+    )
 
 
 def _begun(task: Task, plan: Plan, protection: Protection, streams: Streams, batch: Batch) -> ResumeState:

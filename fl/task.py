@@ -379,44 +379,58 @@ def build_task(
     # The outsiders' labels are redrawn too; otherwise clean labels would reveal the non-members.
     found = _redrawn(labels, network, label_noise, streams)
     images = noised(dataset, pixel_noise, streams) if pixel_noise else dataset.train_images
-    order = streams.generator("outsiders").permutation(len(dataset.train_labels))
-    outside, inside = np.split(order, [len(order) // 10])
-    start = None
-    if warm_start is not None:
-        public, withdrawn = public_part(dataset, inside, warm_start.samples)
-        inside, outside = (part[~np.isin(part, withdrawn)] for part in (inside, outside))
-        start = WarmStart(
-            rule=warm_start,
-            images=dataset.train_images[public],
-            labels=labels[public],
-        )
-    dealt = clients + held_out
+    inside, outside, start = _pools(dataset, labels, warm_start, streams)
     _check_samples(dataset.name, len(inside), samples=samples, clients=clients, held_out=held_out)
     # Sorted: how many samples are used must not change the order in which the partition sees them.
     inside = np.sort(inside[:samples])
     keys = (found if network.objective.classifies else _keys(dataset, partition))[inside]
     if isinstance(partition, ByOwner):
         keys = _owners(dataset)[inside]
-    split = partition.split(keys.numpy(), dealt, streams.generator("partition"))
-    hands = [torch.from_numpy(np.asarray(part, dtype=np.int64)) for part in split]
-    # Drawn after the deal, so that held-out clients have data like all others.
-    absent = set(streams.generator("held out").permutation(dealt)[:held_out].tolist())
+    parts, absent = _dealt(keys.numpy(), partition, clients, held_out, streams)
     return Task(
         network=network,
         images=images[inside],
         labels=found[inside],
-        parts=tuple(hand for client, hand in enumerate(hands) if client not in absent),
+        parts=parts,
         outsider_images=images[outside],
         outsider_labels=found[outside],
         test_images=dataset.test_images,
         test_labels=tested,
         masks=None if dataset.train_masks is None else dataset.train_masks[inside],
         originals=dataset.train_images[inside] if pixel_noise else None,
-        held_out=tuple(hand for client, hand in enumerate(hands) if client in absent),
+        held_out=absent,
         owners=None if dataset.train_owners is None else dataset.train_owners[inside],
         exchangeable=partition.exchangeable,
         warm_start=start,
         label_scale=dataset.label_scale,
+    )
+
+
+def _pools(
+    dataset: Dataset, labels: Tensor, rule: WarmStartRule | None, streams: Streams
+) -> tuple[Indices, Indices, WarmStart | None]:
+    """The indices of the images that clients may hold, of those that nobody holds, and the server's warm start."""
+    order = streams.generator("outsiders").permutation(len(dataset.train_labels))
+    outside, inside = np.split(order, [len(order) // 10])
+    if rule is None:
+        return inside, outside, None
+    public, withdrawn = public_part(dataset, inside, rule.samples)
+    inside, outside = (part[~np.isin(part, withdrawn)] for part in (inside, outside))
+    return inside, outside, WarmStart(rule=rule, images=dataset.train_images[public], labels=labels[public])
+
+
+def _dealt(
+    keys: np.ndarray, partition: Partition, clients: int, held_out: int, streams: Streams
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """The samples of each client, and of each client that never takes part."""
+    dealt = clients + held_out
+    split = partition.split(keys, dealt, streams.generator("partition"))
+    hands = [torch.from_numpy(np.asarray(part, dtype=np.int64)) for part in split]
+    # Drawn after the deal, so that held-out clients have data like all others.
+    absent = set(streams.generator("held out").permutation(dealt)[:held_out].tolist())
+    return (
+        tuple(hand for client, hand in enumerate(hands) if client not in absent),
+        tuple(hand for client, hand in enumerate(hands) if client in absent),
     )
 
 

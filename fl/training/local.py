@@ -18,7 +18,7 @@ from torch import Tensor
 from ..algorithms import Algorithm, FedAvg, Numbers
 from ..canary import Canaries, CanarySet, UserCanary
 from ..hooks import check_returned, overrides
-from ..layout import Layout
+from ..laws import layer_slices, layer_starts, spread_layers
 from ..models.network import Network
 from ..plan import Plan
 from ..protection import Context, Protection, State
@@ -66,7 +66,8 @@ def weighted_sum(
     dropout; ``planted``: rows ``(k, d)`` of canaries, and in which replicas they were drawn, ``(R, k)``.
     """
     weigh = partial(_weights, protection, client=client, context=context, state=state)
-    images, labels, real, dropout = lot
+    # Unused weights belong to the last layer, as where layers are clipped.
+    (images, labels, real, dropout), starts = lot, layer_starts(network.layout)
     totals = list[Tensor]()
     for run, point in enumerate(local):
         there = real[run].bool()
@@ -74,8 +75,10 @@ def weighted_sum(
         total = network.clipped_gradients(point, images[run][there], labels[run][there], weigh, masks)
         if planted is not None:
             rows = planted[0].to(total)[planted[1][run]]
-            weights = weigh(_row_norms(rows, network.layout))
-            total = total + (_spread(weights, network.layout) * rows).sum(0)
+            norms = [torch.linalg.vector_norm(rows[:, part], dim=1) for part in layer_slices(starts)]
+            weights = weigh(torch.stack(norms, dim=1))
+            each = weights.unsqueeze(1) if weights.ndim == 1 else spread_layers(weights, starts, rows.shape[1])
+            total = total + (each * rows).sum(0)
         totals.append(total)
     return torch.stack(totals)
 
@@ -89,22 +92,6 @@ def _weights(protection: Protection, norms: Tensor, *, client: int, context: Con
             f"parameter, {tuple(norms.shape)}, got {got}"
         )
     return weights
-
-
-def _sizes(layout: Layout) -> Tensor:
-    """Coordinates by parameter; unused weights belong to the last one, as where layers are clipped."""
-    sizes = [part.stop - part.start for name, part in layout.slices.items() if name in layout.names]
-    return torch.tensor([*sizes[:-1], sizes[-1] + layout.inert])
-
-
-def _row_norms(rows: Tensor, layout: Layout) -> Tensor:
-    parts = torch.split(rows, _sizes(layout).tolist(), dim=1)
-    return torch.stack([torch.linalg.vector_norm(part, dim=1) for part in parts], dim=1)
-
-
-def _spread(weights: Tensor, layout: Layout) -> Tensor:
-    """Weights by coordinate, ``(k, d)`` or ``(k, 1)``."""
-    return weights.unsqueeze(1) if weights.ndim == 1 else weights.repeat_interleave(_sizes(layout), dim=1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

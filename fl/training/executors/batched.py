@@ -159,17 +159,18 @@ class Batched(LocalTrainer):
             joins = lot.held.images is self.task.images and lot.chosen.shape[1]
             apart = not joins or (not self.takes_mean(lot) and sums_by_norm(self.protection, network))
             (rest if apart else means if self.takes_mean(lot) else rows).append(place)
-        if means:
-            joined = self._joined_lots([lots[place] for place in means], context.plan)
-            directions = self.gradients(local[means].flatten(0, 1), joined, context.plan)
-            for place, direction in zip(means, torch.split(directions, local.shape[1]), strict=True):
-                done[place] = LocalStep(direction=direction, drawn=lots[place].mask)
-        if rows:
-            joined = self._joined_lots([lots[place] for place in rows], context.plan)
-            found = self.sample_gradients(local[rows].flatten(0, 1), joined, context.plan)
-            for place, own in zip(rows, torch.split(found, local.shape[1]), strict=True):
-                own = own[:, : lots[place].chosen.shape[1]]
-                done[place] = self.protected(own, lots[place], context, state)
+        for each, places in ((False, means), (True, rows)):
+            if not places:
+                continue
+            joined = self._joined_lots([lots[place] for place in places], context.plan)
+            found = self.gradients(local[places].flatten(0, 1), joined, context.plan, each=each)
+            for place, own in zip(places, torch.split(found, local.shape[1]), strict=True):
+                lot = lots[place]
+                done[place] = (
+                    self.protected(own[:, : lot.chosen.shape[1]], lot, context, state)
+                    if each
+                    else LocalStep(direction=own, drawn=lot.mask)
+                )
         done.update({place: self.step(local[place], lots[place], context, state) for place in rest})
         return [done[place] for place in range(len(lots))]
 
@@ -181,25 +182,20 @@ class Batched(LocalTrainer):
         """Return to how many samples the lots of a block are padded, of which the longest has ``longest``."""
         return longest
 
-    def gradients(self, local: Tensor, lots: JoinedLots, plan: Plan) -> Tensor:
-        """Return the mean gradient of each row's lot at ``local (rows, d)``, shape ``(rows, d)``."""
+    def gradients(self, local: Tensor, lots: JoinedLots, plan: Plan, *, each: bool = False) -> Tensor:
+        """Return the mean gradient of each row's lot at ``local (rows, d)``, shape ``(rows, d)``; with ``each`` that of
+        every sample, ``(rows, L, d)``.
+        """
+        found, network = list[Tensor](), self.network
         with self.exactly():
-            return torch.cat(
-                [
-                    self.network.gradient(point, part.images, part.labels, part.weights, part.dropout)
-                    for point, part in self._fitting(local, lots, plan)
-                ]
-            )
-
-    def sample_gradients(self, local: Tensor, lots: JoinedLots, plan: Plan) -> Tensor:
-        """Return the gradient of each sample of each row's lot at ``local (rows, d)``, shape ``(rows, L, d)``."""
-        with self.exactly():
-            return torch.cat(
-                [
-                    self.network.sample_gradients(point, part.images, part.labels, part.dropout)
-                    for point, part in self._fitting(local, lots, plan)
-                ]
-            )
+            for point, part in self._fitting(local, lots, plan):
+                given = (point, part.images, part.labels)
+                found.append(
+                    network.sample_gradients(*given, part.dropout)
+                    if each
+                    else network.gradient(*given, part.weights, part.dropout)
+                )
+        return torch.cat(found)
 
     def _fitting(self, local: Tensor, lots: JoinedLots, plan: Plan) -> Iterator[tuple[Tensor, JoinedLots]]:
         """Parts of the rows that fit into a GPU's memory; on the CPU all rows, whose operations never hold too much."""

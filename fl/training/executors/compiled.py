@@ -58,15 +58,19 @@ class Compiled(Batched):
         # A power of two, so that few lengths are compiled, and no more than the largest lot.
         return max(longest, min(plan.largest_lot, 1 << (longest - 1).bit_length()))
 
-    def gradients(self, local: Tensor, lots: JoinedLots, plan: Plan) -> Tensor:
+    def gradients(self, local: Tensor, lots: JoinedLots, plan: Plan, *, each: bool = False) -> Tensor:
         if self.task.network.model == "logistic":
-            return super().gradients(local, lots, plan)
-        return self._in_calls(_mean_gradients(self.network), local, lots, plan, weighted=True)
-
-    def sample_gradients(self, local: Tensor, lots: JoinedLots, plan: Plan) -> Tensor:
-        if self.task.network.model == "logistic":
-            return super().sample_gradients(local, lots, plan)
-        return self._in_calls(_sample_gradients(self.network), local, lots, plan, weighted=False)
+            return super().gradients(local, lots, plan, each=each)
+        function = _sample_gradients(self.network) if each else _mean_gradients(self.network)
+        size, found = self.rows_at_once(plan), list[Tensor]()
+        with _many_shapes():
+            for start in range(0, lots.rows, size):
+                part = lots.part(start, size)
+                places = torch.arange(start, start + size, device=local.device).clamp_max(lots.rows - 1)
+                cases = [part.images, part.labels, *([] if each else [part.weights])]
+                cases += [] if part.dropout is None else [part.dropout]
+                found.append(function(local[places], *cases))
+        return torch.cat(found)[: lots.rows]
 
     def descent(self, layers: dict[str, Tensor], rate: float, lot: Lot, plan: Plan) -> dict[str, Tensor]:
         if lot.held.images is not self.task.images:
@@ -78,17 +82,6 @@ class Compiled(Batched):
         with _many_shapes():
             stepped = _descents(self.network)(tuple(layers.values()), step, *cases)
         return dict(zip(layers, stepped, strict=True))
-
-    def _in_calls(self, function: _Function, local: Tensor, lots: JoinedLots, plan: Plan, *, weighted: bool) -> Tensor:
-        size, found = self.rows_at_once(plan), list[Tensor]()
-        with _many_shapes():
-            for start in range(0, lots.rows, size):
-                part = lots.part(start, size)
-                places = torch.arange(start, start + size, device=local.device).clamp_max(lots.rows - 1)
-                cases = [part.images, part.labels, *([part.weights] if weighted else [])]
-                cases += [] if part.dropout is None else [part.dropout]
-                found.append(function(local[places], *cases))
-        return torch.cat(found)[: lots.rows]
 
 
 def _many_shapes() -> AbstractContextManager[None]:
