@@ -82,24 +82,24 @@ def find(kind: Kind, name: str) -> type[Any]:
     return part
 
 
-def build(kind: Kind, name: str, configuration: dict[str, Any], *, where: str = "") -> Part:
+def build(kind: Kind, name: str, configuration: dict[str, Any]) -> Part:
     """Build a defense or attack from its class and its configuration.
 
     Raises:
-        ConfigError: as ``find``, and for an unknown field or a value that the part refuses; starts with ``where``.
+        ConfigError: as ``find``, and for an unknown field or a value that the part refuses.
     """
-    part, place = find(kind, name), f"{where}: " if where else ""
-    _check_fields(part, name, kind, place)
+    part = find(kind, name)
+    _check_fields(part, name, kind)
     # Checked before the call, whose TypeError would not list the known fields.
     known = [field.name for field in fields(part)]
     for key in configuration:
         if key not in known:
             own = f"it has: {nearest(key, known)}" if known else "it has none"
-            raise ConfigError(f"{place}{name} has no field {key!r}; {own}")
+            raise ConfigError(f"{name} has no field {key!r}; {own}")
     try:
         instance = part(**configuration)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{place}{name}: {error}") from None
+        raise ConfigError(f"{name}: {error}") from None
     return Part(path=name, instance=instance, version=version_of(part))
 
 
@@ -115,7 +115,7 @@ def part_from_instance(instance: Any, kind: Kind) -> Part:
     return Part(path=path, instance=instance, version=version_of(owner))
 
 
-def _check_fields(part: type[Any], name: str, kind: Kind, place: str = "") -> None:
+def _check_fields(part: type[Any], name: str, kind: Kind) -> None:
     """Raise ConfigError for a field named like a reserved key of a suite's table, which would take its value, and for
     one that a class sets without being a dataclass itself, so that its parts have the value of the class before.
     """
@@ -123,13 +123,13 @@ def _check_fields(part: type[Any], name: str, kind: Kind, place: str = "") -> No
     if taken := [field.name for field in fields(part) if field.name in reserved]:
         keys = ", ".join(reserved)
         raise ConfigError(
-            f"{place}{name}: rename its field {taken[0]!r}, because a suite file reserves the keys {keys} of {kind}s"
+            f"{name}: rename its field {taken[0]!r}, because a suite file reserves the keys {keys} of {kind}s"
         )
     for field in fields(part):
         owner = next(one for one in part.__mro__ if field.name in {*vars(one), *inspect.get_annotations(one)})
         if "__dataclass_fields__" not in vars(owner) or field.name not in inspect.get_annotations(owner):
             raise ConfigError(
-                f"{place}{name}: {field.name!r} has no effect as class {owner.__name__} states it: decorate the class "
+                f"{name}: {field.name!r} has no effect as class {owner.__name__} states it: decorate the class "
                 f"with @dataclass(frozen=True, kw_only=True) and annotate the field, as in {field.name}: float = 1.0"
             )
 
@@ -205,14 +205,20 @@ def folder_of_suite(suite_file: Path) -> str:
     return str(suite_file.resolve().parent)
 
 
+def tables_with_parts(spec: Suite) -> dict[tuple[str, ...], BaseModel | None]:
+    """Return the tables of a suite whose keys name parts, other than defenses and attacks, by their places."""
+    plans: dict[tuple[str, ...], BaseModel | None] = {
+        ("defenses", name, "plan"): one.plan for name, one in spec.defenses.items()
+    }
+    return {("audit",): spec.audit, **spec.federation_tables, **plans}
+
+
 def paths_of(spec: Suite) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the place and the name of each part that the suite names as ``package.module:Name`` or ``file.py:Name``,
     which may lie in the suite file's folder.
     """
-    tables: dict[tuple[str, ...], BaseModel | None] = {("audit",): spec.audit}
-    tables.update(spec.federation_tables)
-    tables |= {("defenses", name, "plan"): one.plan for name, one in spec.defenses.items()}
-    named = [((*place, key), kind, value) for place, table in tables.items() for key, kind, value in parts_in(table)]
+    tables = tables_with_parts(spec).items()
+    named = [((*place, key), kind, value) for place, table in tables for key, kind, value in parts_in(table)]
     named += [(("defenses", name, "part"), "defense", one.part or name) for name, one in spec.defenses.items()]
     named += [(("attacks", name, "part"), "attack", one.part or name) for name, one in spec.attacks.items()]
     yield from ((place, name_and_options(kind, value)[0]) for place, kind, value in named if is_path(kind, value))

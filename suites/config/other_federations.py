@@ -1,7 +1,6 @@
 """Turn the vertical federations and the transfers of a suite into tasks and plans."""
 
 from dataclasses import replace
-from functools import lru_cache
 
 from torch import Tensor
 
@@ -14,22 +13,15 @@ from ...fl.transfer.engine import teacher_logits
 from ...fl.transfer.task import TrainingRule, TransferPlan, TransferTask, transfer_task
 from ...fl.vertical.protection import VerticalPlan
 from ...fl.vertical.task import VerticalTask, build_vertical_task
-from .catalogue import outside_versions
+from .resolve import cached_by_settings
 from .tables.other_federations import TrainingSpec, TransferSpec, VerticalSpec
 
 
+@cached_by_settings
 def vertical_task_of(spec: VerticalSpec, seed: int) -> VerticalTask:
-    """Build the data and models of a vertical federation for one seed; the result is cached because the next job often
-    needs it again.
-    """
-    return _vertical_task(spec.model_dump_json(), seed, spec.folder, spec.digest, str(outside_versions([spec])))
-
-
-@lru_cache(maxsize=4)
-def _vertical_task(specification: str, seed: int, folder: str, digest: str, versions: str) -> VerticalTask:
-    spec = VerticalSpec.model_validate_json(specification)
+    """Build the data and models of a vertical federation for one seed."""
     return build_vertical_task(
-        load_dataset(spec.reading_alone(folder, digest).data),
+        load_dataset(spec.data),
         streams=Streams(seed),
         columns=spec.columns,
         active=spec.active,
@@ -66,39 +58,10 @@ def small_plan(plan: VerticalPlan, people: int, batch: int) -> VerticalPlan:
     return replace(plan, people=fewer, batch=each)
 
 
-_Key = tuple[str, int, str, str, str]
-
-
+@cached_by_settings
 def transfer_task_of(spec: TransferSpec, seed: int) -> TransferTask:
-    """Build the data and model of a transfer for one seed; the result is cached because the next job often needs it
-    again.
-    """
-    return _transfer_task(*_key(spec, seed))
-
-
-def teachers_of(spec: TransferSpec, seed: int) -> Tensor:
-    """Train the teachers of a transfer and return their logits on the queries, ``(1, teachers, queries, classes)``;
-    cached, because every defense starts from the same teachers.
-    """
-    return _teachers(*_key(spec, seed))
-
-
-def shadow_teachers_of(spec: TransferSpec, seed: int, count: int) -> ShadowTeachers:
-    """Train the teachers of ``count`` shadow transfers on random halves of the samples; cached like ``teachers_of``."""
-    return _shadow_teachers(*_key(spec, seed), count)
-
-
-def _key(spec: TransferSpec, seed: int) -> _Key:
-    return spec.model_dump_json(), seed, spec.folder, spec.digest, str(outside_versions([spec]))
-
-
-def _read(specification: str, folder: str, digest: str) -> TransferSpec:
-    return TransferSpec.model_validate_json(specification).reading_alone(folder, digest)
-
-
-@lru_cache(maxsize=4)
-def _transfer_task(specification: str, seed: int, folder: str, digest: str, versions: str) -> TransferTask:
-    spec, streams = _read(specification, folder, digest), Streams(seed)
+    """Build the data and model of a transfer for one seed."""
+    streams = Streams(seed)
     try:
         task = build_task(
             load_dataset(spec.data),
@@ -115,18 +78,18 @@ def _transfer_task(specification: str, seed: int, folder: str, digest: str, vers
     return transfer_task(task, queries=spec.queries, streams=streams, source=spec.source)
 
 
-@lru_cache(maxsize=2)
-def _teachers(specification: str, seed: int, folder: str, digest: str, versions: str) -> Tensor:
-    spec = _read(specification, folder, digest)
+@cached_by_settings
+def teachers_of(spec: TransferSpec, seed: int) -> Tensor:
+    """Train the teachers of a transfer and return their logits on the queries, ``(1, teachers, queries, classes)``;
+    every defense starts from the same teachers.
+    """
     task = transfer_task_of(spec, seed)
     return teacher_logits(task, transfer_plan_of(spec, task), Streams(seed))
 
 
-@lru_cache(maxsize=2)
-def _shadow_teachers(
-    specification: str, seed: int, folder: str, digest: str, versions: str, count: int
-) -> ShadowTeachers:
-    spec = _read(specification, folder, digest)
+@cached_by_settings
+def shadow_teachers_of(spec: TransferSpec, seed: int, count: int) -> ShadowTeachers:
+    """Train the teachers of ``count`` shadow transfers on random halves of the samples."""
     task = transfer_task_of(spec, seed)
     return shadow_teachers(task, transfer_plan_of(spec, task), Streams(seed), count=count)
 

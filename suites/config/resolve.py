@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -46,6 +46,7 @@ from .catalogue import (
     part_from_instance,
     parts_in,
     paths_of,
+    tables_with_parts,
 )
 from .compatibility import DEFAULT_SHADOWS, check_audit, check_federations, too_few
 from .source import ConfigError, Source
@@ -63,6 +64,7 @@ _BUILT: dict[str, Callable[[Any], object]] = {
 _MEMBERS = {"federations": "clients", "vertical": "parties", "transfer": "teachers"}
 """What takes part in the federations of each table."""
 _Built = TypeVar("_Built")
+_OfSettings = TypeVar("_OfSettings", bound=Callable[..., Any])
 _CURVE_SLACK = 1e-3
 """Rounding error by which a stated curve may fall below its own (epsilon, delta)."""
 
@@ -235,10 +237,7 @@ def _tables_of(entry: DefenseEntry | AttackEntry) -> tuple[str, ...]:
 
 def _check_paths(spec: Suite, source: Source) -> None:
     """Import every part from outside, so that one that is not there is reported before any work, with its line."""
-    tables: dict[tuple[str, ...], Any] = {("audit",): spec.audit}
-    tables |= spec.federation_tables
-    tables |= {("defenses", name, "plan"): one.plan for name, one in spec.defenses.items()}
-    for place, table in tables.items():
+    for place, table in tables_with_parts(spec).items():
         for key, kind, value in parts_in(table):
             name, _ = name_and_options(kind, value)
             try:
@@ -285,11 +284,29 @@ def plan_of(spec: FederationSpec, change: PlanChange, task: Task) -> Plan:
     )
 
 
-@lru_cache(maxsize=4)
-def _task(specification: str, seed: int, folder: str = "", digest: str = "", versions: str = "") -> Task:
-    spec = FederationSpec.model_validate_json(specification)
+def cached_by_settings(build: _OfSettings) -> _OfSettings:
+    """Keep the last results of a function of a federation's settings: the next job often needs them again."""
+
+    @lru_cache(maxsize=4)
+    def kept(table: type[WithData], text: str, folder: str, digest: str, versions: str, *rest: int) -> Any:
+        return build(table.model_validate_json(text).reading_alone(folder, digest), *rest)
+
+    @wraps(build)
+    def found(spec: WithData, *rest: int) -> Any:
+        # Settings hold dictionaries, which no cache can hash: their JSON text is the key. The code of a part that was
+        # reloaded is another, although its name is the same.
+        versions = str(outside_versions([spec]))
+        return kept(type(spec), spec.model_dump_json(), spec.folder, spec.digest, versions, *rest)
+
+    vars(found)["cache_clear"] = kept.cache_clear
+    return cast(_OfSettings, found)
+
+
+@cached_by_settings
+def task_of(spec: FederationSpec, seed: int) -> Task:
+    """Build the data and model of a federation for one seed."""
     return build_task(
-        load_dataset(spec.reading_alone(folder, digest).data),
+        load_dataset(spec.data),
         model=spec.model,
         partition=partition_from(spec.partition),
         clients=spec.clients,
@@ -315,15 +332,6 @@ def check_executor(spec: FederationSpec, network: Network, place: str) -> None:
             executor.check(network)
         except ValueError as error:
             raise ConfigError(f"{place}: {error}") from error
-
-
-def task_of(spec: FederationSpec, seed: int) -> Task:
-    """Build the data and model of a federation for one seed; the result is cached because the next job often needs it
-    again.
-    """
-    # A specification holds dictionaries, which no cache can hash: its JSON text is the key. The code of a part that was
-    # reloaded is another, although its name is the same.
-    return _task(spec.model_dump_json(), seed, spec.folder, spec.digest, str(outside_versions([spec])))
 
 
 @dataclass(frozen=True, kw_only=True)

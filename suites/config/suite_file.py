@@ -22,9 +22,7 @@ from .source import (
     mistake_text,
     outside_bounds,
 )
-from .tables.margins import GateSpec
-from .tables.other_federations import TransferSpec, VerticalSpec
-from .tables.suite import AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChange, Published, Suite
+from .tables.suite import Suite
 
 GIVEN = "defenses"
 """The word in ``only`` by which a caller leaves out all defenses of the suite, because only the added ones run."""
@@ -174,28 +172,20 @@ def _explain(item: dict[str, Any], source: Source) -> str:
 
 
 def _fields_at(path: tuple[str, ...]) -> list[str]:
-    tables: dict[str, type[BaseModel]] = {
-        "federations": FederationSpec,
-        "vertical": VerticalSpec,
-        "transfer": TransferSpec,
-        "defenses": PlanChange,
-        "attacks": AttackSpec,
-        "audit": AuditSpec,
-        "mutants": MutantsSpec,
-        "published": Published,
-        "gate": GateSpec,
-    }
-    table = tables.get(path[0], Suite) if path else Suite
-    # Below a federation's name may stand tables of its own, such as `audit`.
-    for name in path[2:]:
+    """The keys of the table at a place of a suite."""
+    table: type[BaseModel] = Suite
+    # The second part is a label; or it is a key of a table without labels, which holds no further tables.
+    for name in (*path[:1], *path[2:]):
         table = _table_in(table, name) or table
     return list(table.model_fields)
 
 
 def _table_in(table: type[BaseModel], name: str) -> type[BaseModel] | None:
-    """The table that a key of a table holds; None where it holds something else."""
-    if name not in table.model_fields:
-        return None
-    held = table.model_fields[name].annotation
-    found = [one for one in (held, *get_args(held)) if isinstance(one, type) and issubclass(one, BaseModel)]
-    return found[0] if found else None
+    """The table that a key of a table holds, or one of its entries; None where it holds something else."""
+    held = [table.model_fields[name].annotation] if name in table.model_fields else []
+    while held:
+        one = held.pop()
+        if isinstance(one, type) and issubclass(one, BaseModel):
+            return one
+        held += get_args(one)
+    return None

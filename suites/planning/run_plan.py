@@ -9,6 +9,7 @@ from ..attacking.other_jobs import OtherAuditJob, TrainingJob
 from ..attacking.shadows import ShadowJob
 from ..attacking.trial import TrialJob
 from ..audits.audit_method import BlockJob, PlannedAudit
+from ..config.catalogue import tables_with_parts
 from ..config.compatibility import check_candidates
 from ..config.resolve import ResolvedSuite, audited, check_executor, identity, task_of
 from ..mutation.mutants import MutantJob
@@ -75,11 +76,7 @@ class _Planner:
             attacks=[(entry.label, entry.part.path, entry.part.version) for entry in suite.attacks],
             data=suite.digests,
             mutants=sorted(mutant_versions(suite.spec)),
-            **outside_facts(
-                *suite.spec.all_federations.values(),
-                *(entry.change for entry in suite.defenses),
-                suite.spec.audit,
-            ),
+            **outside_facts(*tables_with_parts(suite.spec).values()),
         )
         self.clients = ClientKind(suite, self.run_id)
 

@@ -5,7 +5,7 @@ import pytest
 from fedassay.fl.data.data_folder import DataFolder
 from fedassay.fl.data.datasets import _load
 from fedassay.fl.data.location30 import FILE
-from fedassay.suites.config.resolve import _task
+from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.store import Store
@@ -20,10 +20,10 @@ def check_ins(tmp_path, monkeypatch):
     np.savez(tmp_path / FILE, x=bits, y=rng.integers(30, size=200, dtype=np.uint8))
     monkeypatch.setenv("FEDASSAY_DATA", str(tmp_path))
     _load.cache_clear()
-    _task.cache_clear()
+    task_of.cache_clear()
     yield DataFolder(tmp_path)
     _load.cache_clear()
-    _task.cache_clear()
+    task_of.cache_clear()
 
 
 @pytest.fixture

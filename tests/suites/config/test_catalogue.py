@@ -140,8 +140,8 @@ def test_an_unknown_field_lists_the_parts_fields_nearest_first():
 def test_a_field_that_a_suites_table_keeps_for_itself_is_refused(own_module, field):
     module = own_module(MINE.replace("clip_norm", field))
     says = f"rename its field '{field}', because a suite file reserves the keys part, plan, federation, replicas"
-    with pytest.raises(ConfigError, match=f"^x, line 3: {module}:Mine: {says}"):
-        build("defense", f"{module}:Mine", {}, where="x, line 3")
+    with pytest.raises(ConfigError, match=f"^{module}:Mine: {says}"):
+        build("defense", f"{module}:Mine", {})
     with pytest.raises(ConfigError, match=f"^{module}:Mine: {says}"):
         part_from_instance(importlib.import_module(module).Mine(), "defense")
 

@@ -6,7 +6,7 @@ import fedassay
 import numpy as np
 import pytest
 from fedassay.api import Silent
-from fedassay.suites.config.resolve import _task, resolve
+from fedassay.suites.config.resolve import resolve, task_of
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.execution.backend import LocalBackend
@@ -84,7 +84,7 @@ def test_a_file_that_changes_during_the_run_fails_the_cells_that_come_after(tmp_
     begun = begin(suite, tmp_path / "run")
     before = rows(tmp_path / "run")
     write_images(tmp_path / "own.npz", seed=1)
-    _task.cache_clear()  # As in a worker process that has read nothing yet.
+    task_of.cache_clear()  # As in a worker process that has read nothing yet.
     outcome = carry_out(begun, Silent(), LocalBackend(1))
     after = rows(tmp_path / "run")
     assert after[: len(before)] == before
