@@ -1,23 +1,23 @@
 """Claims of other neighbours, or of fewer epochs than the training has, are held against what they cover alone."""
 
 import math
+from dataclasses import replace
 
 import pytest
-from fedassay.audit.check import CHANNEL, PERSON_MOVE, RELEASED
-from fedassay.audit.claim import Claim
+from fedassay.audit.check import CHANNEL, PERSON_MOVE, RELEASED, Check
 from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.finding import judge
-from fedassay.audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
+from fedassay.audit.observer import FINAL_MODEL, PASSIVE_PARTY
 from fedassay.fl.laws import clip
 from fedassay.fl.streams import normal
 from fedassay.fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalProtection
 from fedassay.suites.vertical.audit import why_not
-from fedassay.suites.vertical.case import VerticalCase
 from fedassay.suites.vertical.checks.play_back import vertical_checks
 from fedassay.suites.vertical.runs import measured_in_runs
-from toy_vertical import SPLIT, toy_vertical
+from toy_vertical import SPLIT, label_case, row_case, toy_vertical
 
-FROZEN, TRAINED = {"frozen": True, "learning_rate": 0.01}, {"learning_rate": 0.01}
+TRAINED = toy_vertical(SPLIT, learning_rate=0.01)
+FROZEN = toy_vertical(SPLIT, learning_rate=0.01, frozen=True)
 MU = mu_from_epsilon(2.0, 1e-5)
 
 
@@ -39,15 +39,17 @@ class Residuals(VerticalProtection):
         return values + self.scale * normal(rng, tuple(values.shape))
 
 
-def columns_claim(adjacency, epsilon=2.0):
-    return Claim.stated(epsilon, 1e-5, unit="sample", adjacency=adjacency, observer=ACTIVE_PARTY, rounds=2)
+def of_rows(adjacency, epsilon=2.0, federation=FROZEN):
+    return row_case(Embeddings(), epsilon=epsilon, delta=1e-5, adjacency=adjacency, federation=federation)
 
 
-def checks(claim, protection, noised, plan):
-    task, plan = toy_vertical(SPLIT, **plan)
-    law = VerticalLaw(noised=noised, noise=Noise.GAUSSIAN, scale=protection.scale, releases=claim.rounds)
-    case = VerticalCase(claim=claim, task=task, plan=plan, protection=protection, law=law)
-    return {check.name: check for check in vertical_checks(case)}
+def of_labels(protection, **facts):
+    return label_case(protection, **({"epsilon": 2.0, "delta": 1e-5, "federation": TRAINED} | facts))
+
+
+def checks(case, noised):
+    law = VerticalLaw(noised=noised, noise=Noise.GAUSSIAN, scale=case.protection.scale, releases=case.claim.rounds)
+    return {check.name: check for check in vertical_checks(replace(case, law=law))}
 
 
 def failed(found):
@@ -56,49 +58,47 @@ def failed(found):
 
 @pytest.mark.simulations
 def test_a_zero_out_claim_is_held_against_a_row_or_zeros_alone():
-    found = checks(columns_claim("zero_out"), Embeddings(), Noised.EMBEDDINGS, FROZEN)
+    found = checks(of_rows("zero_out"), Noised.EMBEDDINGS)
     assert failed(found) == []
     assert found[PERSON_MOVE].measured == pytest.approx(2.0, rel=0.06)
-    assert failed(checks(columns_claim("replace_one"), Embeddings(), Noised.EMBEDDINGS, FROZEN))
-    assert failed(checks(columns_claim("zero_out", 1.5), Embeddings(), Noised.EMBEDDINGS, FROZEN))
+    assert failed(checks(of_rows("replace_one"), Noised.EMBEDDINGS))
+    assert failed(checks(of_rows("zero_out", 1.5), Noised.EMBEDDINGS))
 
 
 @pytest.mark.parametrize(
-    ("claim", "plan", "words"),
+    ("case", "words"),
     [
-        (columns_claim("add_remove"), FROZEN, "rows of the same people"),
-        (columns_claim("zero_out"), TRAINED, "not zero"),
-        (Claim.stated(2.0, unit="label", adjacency="zero_out", observer=PASSIVE_PARTY, rounds=2), FROZEN, "no label"),
+        (of_rows("add_remove"), "rows of the same people"),
+        (of_rows("zero_out", federation=TRAINED), "not zero"),
+        (of_labels(Embeddings(), adjacency="zero_out", federation=FROZEN), "no label"),
     ],
 )
-def test_a_claim_of_neighbours_that_no_pair_has_is_skipped_with_the_reason(claim, plan, words):
-    found = checks(claim, Embeddings(), Noised.EMBEDDINGS, plan)
+def test_a_claim_of_neighbours_that_no_pair_has_is_skipped_with_the_reason(case, words):
+    found = checks(case, Noised.EMBEDDINGS)
     assert list(found) == [RELEASED]
     assert found[RELEASED].passed is None
     assert words in found[RELEASED].witness
-    assert words in why_not(claim, "independent", frozen=bool(plan.get("frozen")))
+    assert words in why_not(case.claim, "independent", frozen=case.plan.frozen)
 
 
 @pytest.mark.simulations
 @pytest.mark.parametrize(("epsilon", "verdict"), [(2.0, "NOT_REFUTED"), (0.02, "REFUTED")])
 def test_runs_of_a_zero_out_claim_have_a_row_or_zeros(epsilon, verdict):
-    claim = columns_claim("zero_out", epsilon)
-    task, plan = toy_vertical(SPLIT, **FROZEN)
-    case = VerticalCase(claim=claim, task=task, plan=plan, protection=Embeddings())
+    case = of_rows("zero_out", epsilon)
     measured = measured_in_runs(case, case.pairs, replicas=2000, pilot=500, alpha=0.01)
     assert "zeros" in measured.witness
-    assert str(judge(claim, measured).verdict) == verdict
+    assert str(judge(case.claim, measured).verdict) == verdict
 
 
 @pytest.mark.simulations
 @pytest.mark.parametrize("observer", [PASSIVE_PARTY, FINAL_MODEL])
 def test_a_claim_of_one_epoch_is_held_against_the_first_of_two(observer):
-    one, two = (Claim.stated(2.0, 1e-5, unit="label", observer=observer, rounds=rounds) for rounds in (1, 2))
-    found = checks(one, Residuals(), Noised.RESIDUALS, TRAINED)
+    one, two = (of_labels(Residuals(), observer=observer, rounds=rounds) for rounds in (1, 2))
+    found = checks(one, Noised.RESIDUALS)
     assert failed(found) == []
     assert found[PERSON_MOVE].measured == pytest.approx(2.0, rel=0.06)
     # The messages of a claim about the published model may show more than it: no failure there.
-    assert bool(failed(checks(two, Residuals(), Noised.RESIDUALS, TRAINED))) == (observer == PASSIVE_PARTY)
+    assert bool(failed(checks(two, Noised.RESIDUALS))) == (observer == PASSIVE_PARTY)
 
 
 class Redrawn(VerticalProtection):
@@ -113,19 +113,23 @@ class Redrawn(VerticalProtection):
 
 @pytest.mark.simulations
 def test_released_labels_count_in_the_epochs_of_the_claim():
-    found = {
-        rounds: checks(
-            Claim.stated(9.0, unit="label", observer=PASSIVE_PARTY, rounds=rounds), Redrawn(), Noised.TARGETS, TRAINED
-        )[CHANNEL].measured
-        for rounds in (1, 2)
-    }
-    assert found[2] == pytest.approx(2 * found[1], rel=0.2)
+    cases = [of_labels(Redrawn(), epsilon=9.0, delta=0.0, rounds=rounds) for rounds in (1, 2)]
+    one, two = (checks(case, Noised.TARGETS)[CHANNEL].measured for case in cases)
+    assert two == pytest.approx(2 * one, rel=0.2)
 
 
 def test_runs_of_a_claim_of_one_epoch_are_evidence_of_one_epoch():
-    claim = Claim.stated(2.0, 1e-5, unit="label", observer=PASSIVE_PARTY, rounds=1)
-    task, plan = toy_vertical(SPLIT, **TRAINED)
-    case = VerticalCase(claim=claim, task=task, plan=plan, protection=Residuals())
+    case = of_labels(Residuals(), rounds=1)
     measured = measured_in_runs(case, case.pairs, replicas=1000, pilot=300, alpha=0.01)
     assert measured.setting.rounds == 1
-    assert str(judge(claim, measured).verdict) == "NOT_REFUTED"
+    assert str(judge(case.claim, measured).verdict) == "NOT_REFUTED"
+
+
+@pytest.mark.parametrize(("observer", "passed"), [(FINAL_MODEL, None), (PASSIVE_PARTY, False)])
+def test_messages_that_exceed_a_claim_fail_it_only_where_the_adversary_receives_them(observer, passed):
+    case = of_labels(Residuals(), observer=observer)
+    more, less = (Check("a").at_most(value, 1.0, unit="epsilon", witness="draws") for value in (2.0, 0.5))
+    found = case.judged(more, "released labels")
+    assert (found.name, found.passed, found.detects) == ("a", passed, None)
+    assert ("released labels exceed the claim" in found.witness) is (passed is None)
+    assert case.judged(less, "released labels") is less

@@ -6,7 +6,6 @@ from fedassay.audit.observer import Observer
 from fedassay.fl.data.dataset import Dataset
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.planning.plan_text import headline, plan_lines
 
 SUITE = """\
@@ -143,58 +142,30 @@ def test_randomised_response_keeps_its_claim_and_a_weaker_one_does_not(assay, wr
 
 @pytest.mark.simulations
 def test_one_run_with_a_coin_for_each_label_gives_the_same_verdicts(assay, written):
-    path = written('[defenses.weak]\npart = "MODULE:Flip"\nspent = 3.0\n')
-    text = path.read_text().replace("[vertical.main.audit]", '[vertical.main.audit]\ndesign = "one_run"')
-    path.write_text(text.replace("people = 300", "people = 1200"))
-    run = assay(path)
+    run = assay(of_many_people(written, "one_run"))
     assert verdicts(run) == {"flip": "NOT_REFUTED", "weak": "REFUTED"}
     assert {row.n for row in run.records if row.role == "audit"} == {600}
 
 
 def test_a_plan_says_what_the_audit_can_show(planned, written):
-    path = written()
-    spec, source = load_suite(str(path))
-    assert spec.vertical["main"].epochs == 2
-    plan = planned(text=path.read_text())
+    plan = planned(text=written().read_text())
     assert "1 defense x 0 attacks, 1 seed: 1 federation; 1 audit on 1,600 replicas" in headline(plan)
     assert any("600 runs per arm, max certifiable" in line for line in plan_lines(plan))
-    del source
 
 
-def observational(written, more=""):
-    """The suite with an audit that plants nothing, of a federation of many people."""
+def of_many_people(written, design):
+    """The suite with an audit in one run, of a federation of many people."""
     path = written('[defenses.weak]\npart = "MODULE:Flip"\nspent = 3.0\n')
-    audit = f'[vertical.main.audit]\ndesign = "observational"\n{more}'
+    audit = f'[vertical.main.audit]\ndesign = "{design}"'
     path.write_text(path.read_text().replace("[vertical.main.audit]", audit).replace("people = 300", "people = 1200"))
     return path
 
 
 @pytest.mark.simulations
 def test_labels_as_they_are_refute_nothing_without_a_prior(assay, written):
-    run = assay(observational(written))
+    run = assay(of_many_people(written, "observational"))
     assert verdicts(run) == {"flip": "UNDERPOWERED", "weak": "UNDERPOWERED"}
     assert run.verdict.exit_code != 10
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ("prior = [0.5, 0.5]", "line 15: prior must have one probability per label, 10, got 2"),
-        ("prior = [0.2, 0.3]", "sum >= 1"),
-    ],
-)
-def test_a_prior_that_does_not_fit_is_refused(planned, written, more, words):
-    with pytest.raises(ConfigError, match=words):
-        planned(text=observational(written, more + "\n").read_text())
-
-
-@pytest.mark.parametrize("design", ["one_run", "observational"])
-def test_too_few_people_for_guesses_are_refused_with_their_line(planned, written, design):
-    text = written().read_text().replace("[vertical.main.audit]", f'[vertical.main.audit]\ndesign = "{design}"')
-    few = text.replace("people = 300", "people = 3\nknown = 1").replace("batch = 50", "batch = 2")
-    with pytest.raises(ConfigError, match=r"line 7: people must be >= 4 .* got 3"):
-        planned(text=few)
-    planned(text=few.replace("people = 3\n", "people = 4\n"))
 
 
 @pytest.mark.simulations
@@ -213,39 +184,6 @@ def test_what_a_plan_says_is_what_the_audit_does(assay, planned, written, design
             assert "OUT OF SCOPE" in line
         else:
             assert f"max certifiable {row.ceiling:.2f}" in line
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ("[defenses.dp_sgd]", r"line 21: defense dp_sgd runs on federations of clients .* the suite has none"),
-        ('[attacks.loss]\nfederation = "other"', "no federation 'other'"),
-    ],
-)
-def test_parts_of_another_kind_of_federation_are_refused_with_their_line(resolved, written, more, words):
-    with pytest.raises(ConfigError, match=words):
-        resolved(text=written(more).read_text())
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ("replicas = 300", r"line \d+: defenses.flip.replicas changes federations of clients"),
-        (
-            "[audit]\nfederation = 'main'",
-            r"line \d+: audit.federation: no federation 'main'; known: \(no name is known\)",
-        ),
-    ],
-)
-def test_settings_of_federations_of_clients_are_refused_with_their_line(planned, written, more, words):
-    with pytest.raises(ConfigError, match=words):
-        planned(text=written(more).read_text())
-
-
-def test_a_defense_that_cannot_be_prepared_is_refused_with_its_line(planned, written):
-    text = written("[defenses.embedding_bits]").read_text()
-    with pytest.raises(ConfigError, match=r"line \d+: defense embedding_bits cannot be prepared for federation main"):
-        planned(text=text)
 
 
 PREPARED = "VerticalPrepared(protection=Flipped(keep), claims=(claim,))"
@@ -273,23 +211,36 @@ def test_what_prepare_returns_is_refused_by_the_field_that_is_wrong(planned, own
     assert " at 0x" not in str(found.value)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("people = 300", "people = 40", "batch must be at most people"),
-        ("people = 300", "people = 3000", "at most 1347"),
-        ("summed = true", "summed = true\nembedding = 3", "embedding must be classes"),
-        ("epochs = 2", "epochs = 2\nknown = 300", "known must be below people = 300"),
-        ("summed = true", "columns = [[0, 1], [1, 2]]", "held by one party only"),
-        ("summed = true", 'columns = [["left"], [2]]', r"line \d+: .*unknown column 'left'; .* have no names"),
-        ("summed = true", "columns = [3]", r"line \d+: vertical.main.columns: .* a list of at most"),
-        *(
-            ("summed = true", f"columns = {wrong}", r"line \d+: vertical.main.columns: .*from 1 .*got " + shown)
-            for wrong, shown in (("0", "0"), ("-1", "-1"), ("true", "True"))
-        ),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(planned, written, old, new, words):
-    text = written().read_text().replace(old, new)
+TABLE = SUITE[SUITE.index("people = 300") : SUITE.index("people = 8")]
+AUDIT, FLIP = "[vertical.main.audit]", '[defenses.flip]\npart = "MODULE:Flip"'
+GUESSES = [f'{AUDIT}\ndesign = "{design}"' for design in ("observational", "one_run")]
+FEW = "people = 3\nepochs = 2\nbatch = 2\nlearning_rate = 0.5\nsummed = true\nknown = 1\n\n"
+REFUSED = [
+    ("people = 300", "people = 40", "batch must be at most people"),
+    ("people = 300", "people = 3000", "at most 1347"),
+    ("summed = true", "summed = true\nembedding = 3", "embedding must be classes"),
+    ("epochs = 2", "epochs = 2\nknown = 300", "known must be below people = 300"),
+    ("summed = true", "columns = [[0, 1], [1, 2]]", "held by one party only"),
+    ("summed = true", 'columns = [["left"], [2]]', r"line \d+: .*unknown column 'left'; .* have no names"),
+    ("summed = true", "columns = [3]", r"line \d+: vertical.main.columns: .* a list of at most"),
+    *(
+        ("summed = true", f"columns = {wrong}", r"line \d+: vertical.main.columns: .*from 1 .*got " + shown)
+        for wrong, shown in (("0", "0"), ("-1", "-1"), ("true", "True"))
+    ),
+    (AUDIT, f"{GUESSES[0]}\nprior = [0.5, 0.5]", "line 15: prior must have one probability per label, 10, got 2"),
+    (AUDIT, f"{GUESSES[0]}\nprior = [0.2, 0.3]", "sum >= 1"),
+    *((TABLE, f"{FEW}{design}\n", r"line 7: people must be >= 4 .* got 3") for design in GUESSES),
+    (FLIP, f"{FLIP}\nreplicas = 300", r"line \d+: defenses.flip.replicas changes federations of clients"),
+    (FLIP, "[defenses.dp_sgd]", r"line \d+: defense dp_sgd runs on federations of clients .* the suite has none"),
+    (FLIP, "[defenses.embedding_bits]", r"line \d+: defense embedding_bits cannot be prepared for federation main"),
+    (FLIP, f'{FLIP}\n[attacks.loss]\nfederation = "other"', "no federation 'other'"),
+    (FLIP, f"{FLIP}\n[audit]\nfederation = 'main'", r"line \d+: audit.federation: .*known: \(no name is known\)"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "words"), REFUSED)
+def test_settings_that_do_not_fit_are_refused(planned, own_module, old, new, words):
+    text = SUITE.format(more="")
+    assert old in text
     with pytest.raises(ConfigError, match=words):
-        planned(text=text)
+        planned(text=text.replace(old, new).replace("MODULE", own_module(OWN)))

@@ -1,21 +1,24 @@
-"""Independent runs of the audit: what is kept of them does not grow with their number."""
+"""Independent runs of an audit: what is kept of them, that none shares noise, and scores beyond the linear one."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
+from fedassay.audit.claim import Claim
 from fedassay.audit.curve import mu_from_epsilon
+from fedassay.audit.observer import PASSIVE_PARTY
 from fedassay.defenses.vertical.labels.label_randomised_response import LabelRandomisedResponse
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.protection import VerticalProtection
 from fedassay.suites.vertical import runs
 from fedassay.suites.vertical.pairs import pair_of_labels
 from fedassay.suites.vertical.runs import dependent
+from fedassay.suites.vertical.scores import Places, clearest_event
 from toy_vertical import LOGISTIC, SPLIT, label_case, toy_vertical
 
 
-def measured(**settings):
+def of_response(**settings):
     task, plan = toy_vertical(SPLIT)
     case = label_case(LabelRandomisedResponse(epsilon=3.0).prepare(plan).protection, seed=1)
     return runs.measured_in_runs(case, [pair_of_labels(task, Streams(1))], replicas=2000, alpha=0.01, **settings)
@@ -23,9 +26,9 @@ def measured(**settings):
 
 @pytest.mark.simulations
 def test_scores_learned_on_fewer_runs_still_find_a_false_claim(monkeypatch):
-    whole = measured(pilot=1000)
+    whole = of_response(pilot=1000)
     monkeypatch.setattr(runs, "MOST_KEPT", 1)
-    few = measured(pilot=1000)
+    few = of_response(pilot=1000)
     assert few.epsilon_low > 1
     assert whole.epsilon_low > 1
 
@@ -105,3 +108,77 @@ def test_independent_runs_are_not_taken_for_dependent_whether_their_numbers_repe
         lambda block, n: rng.standard_cauchy((n, 2)),
     ]
     assert [dependent(draw) for draw in draws for _ in range(50)] == [""] * 200
+
+
+TASK, PLAN = toy_vertical(LOGISTIC, learning_rate=0.01)
+CLAIM = Claim.stated(2.0, 1e-5, unit="label", observer=PASSIVE_PARTY, rounds=PLAN.epochs)
+NOISE = math.sqrt(2 * PLAN.epochs) / mu_from_epsilon(2.0, 1e-5)
+
+
+class OnResiduals(VerticalProtection):
+    """A function of residuals and of Gaussian noise that is large enough for the claim."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def residuals(self, values, context, rng):
+        return self.function(values, NOISE * normal(rng, tuple(values.shape)))
+
+
+def measured(function):
+    case = label_case(OnResiduals(function), epsilon=2.0, delta=1e-5, federation=(TASK, PLAN))
+    return runs.measured_in_runs(case, [pair_of_labels(TASK, Streams(0))], replicas=1500, pilot=1000, alpha=0.01)
+
+
+BROKEN = {
+    "only the number of the largest raw size": lambda raw, noise: (
+        noise * (raw.abs() == raw.abs().amax(-1, keepdim=True))
+    ),
+    # Times .6, because the two labels' residuals differ by 1.
+    "whole-number noise": lambda raw, noise: 0.6 * raw + (3 * noise).round(),
+    "noise of two sizes": lambda raw, noise: raw + noise * (1 + 4 * (raw < 0)),
+    "half of the numbers without noise": lambda raw, noise: raw + math.sqrt(2) * noise * (noise.roll(1, -1) > 0),
+}
+HONEST = {
+    "noise on all": lambda raw, noise: raw + noise,
+    "only the largest noised number": lambda raw, noise: (
+        (raw + noise) * ((raw + noise).abs() == (raw + noise).abs().amax(-1, keepdim=True))
+    ),
+    "rounded after the noise": lambda raw, noise: (raw + noise).round(),
+}
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_no_linear_score_sees_refutes_the_claim(name):
+    assert measured(BROKEN[name]).epsilon_low > 2.0
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize("name", HONEST)
+def test_a_claim_that_holds_is_tested_by_the_linear_scores_alone(name):
+    """No further score has a share of alpha, so these tests lose nothing."""
+    found = measured(HONEST[name])
+    assert found.epsilon_low <= 2.0
+    assert found.comparisons == 2
+
+
+@pytest.mark.simulations
+def test_equal_groups_rarely_show_an_event():
+    rng = np.random.default_rng(0)
+    found = 0
+    for _ in range(40):
+        out, within = rng.standard_normal((2, 400, 6))
+        found += clearest_event(out, within, CLAIM, trials=500, alpha=0.01) is not None
+    assert found == 0
+
+
+def test_places_are_the_largest_and_the_fractional_parts():
+    rows = Places().of(np.array([[1.5, -3.0, 0.0]]))
+    np.testing.assert_array_equal(rows, [[0.5, 1, 0, 0, 1, 0, 0.5, 0, 0]])
+    assert not Places().of(np.zeros((1, 2)))[0, :2].any()
+
+
+def test_runs_that_all_diverged_show_no_event():
+    nothing = np.full((50, 3), np.nan)
+    assert clearest_event(nothing, nothing, CLAIM, trials=100, alpha=0.01) is None
