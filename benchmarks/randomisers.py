@@ -10,12 +10,17 @@ built for 1.2 epsilon, which must lie above the claim.
 
 import argparse
 import math
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from fedassay.audit.mechanism.mechanism import audit_mechanism
-from fedassay.defenses.randomisers.catalogue import small_randomisers
 from fedassay.defenses.randomisers.randomiser import Randomiser
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "builders"))
+
+from small_randomisers import small_randomisers
 
 
 def measured(randomiser: Randomiser, trials: int) -> tuple[float, str]:
@@ -35,7 +40,7 @@ def measured(randomiser: Randomiser, trials: int) -> tuple[float, str]:
 def print_row(name: str, randomiser: Randomiser, trials: int) -> None:
     start = time.process_time()
     event = randomiser.event_masses(trials=trials)
-    optimum = math.log((event.member - randomiser.failure) / event.nonmember)
+    optimum = math.log((event.member - randomiser.delta) / event.nonmember)
     bound, verdict = measured(randomiser, trials)
     broken, _ = measured(replace(randomiser, epsilon=1.2 * randomiser.epsilon), trials)
     print(

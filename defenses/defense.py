@@ -5,10 +5,12 @@ import math
 from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Real
 from typing import ClassVar
 
-from ..audit.claim import AS_PUBLISHED, NOT_PROVABLE, PROVABLE, Claim, Value
+from ..audit.claim import AS_PUBLISHED, NOT_PROVABLE, PROVABLE, Adjacency, Claim, Unit, Value
+from ..audit.observer import UPLOADS
 from ..fl.fields import check_positive
 from ..fl.plan import Plan
 from ..fl.protection import Protection
@@ -63,6 +65,20 @@ class Defense(DefensePart, ABC):
             ValueError: if the plan violates an assumption of the defense's theorem.
         """
         raise TypeError(f"{type(self).__name__} must define the method prepare(plan)")
+
+
+report_claim = partial(
+    Claim,
+    unit=Unit.REPORT,
+    adjacency=Adjacency.REPLACE_ONE,
+    observer=UPLOADS,
+    dp_model="local",
+    sampling="none assumed",
+    trust="nobody",
+)
+"""Builds a claim of local DP, for any two reports of a client; the adversary is the server, which observes individual
+updates.
+"""
 
 
 def restated(prepared: Prepared, **words: str) -> Prepared:

@@ -88,13 +88,54 @@ class Mutant:
 class Mechanism(ABC):
     """A base class of mechanisms with a planted bug, which run in no federation: both versions, their claim, and the
     score that shows the bug.
+
+    The claim is that of pure local DP, for any two values of one client, where a subclass states nothing else. It names
+    the mechanism and its source, and states no public parameters.
     """
 
+    named: ClassVar[str]
+    source: ClassVar[str]
     witness: ClassVar[str]
+    delta: ClassVar[float] = 0.0
+    unit: ClassVar[Unit] = Unit.REPORT
+    adjacency: ClassVar[Adjacency] = Adjacency.REPLACE_ONE
+    observer: ClassVar[Observer] = UPLOADS
+    rounds: ClassVar[int] = 1
+    dp_model: ClassVar[str] = "local"
 
-    @abstractmethod
+    @property
+    def epsilon(self) -> float:
+        """The epsilon of the claim."""
+        raise NotImplementedError
+
+    @property
+    def sampling(self) -> str:
+        """What the claim assumes about sampling."""
+        return "none assumed"
+
+    @property
+    def curve(self) -> Curve | None:
+        """The trade-off curve that the claim states."""
+        return None
+
     def claim(self) -> Claim:
         """Return what both versions state."""
+        return Claim(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            unit=self.unit,
+            adjacency=self.adjacency,
+            observer=self.observer,
+            rounds=self.rounds,
+            dp_model=self.dp_model,
+            mechanism=self.named,
+            parameters={},
+            accountant="exact",
+            sampling=self.sampling,
+            trust="as the model says",
+            source=self.source,
+            curve=self.curve,
+        )
 
     @abstractmethod
     def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
@@ -108,53 +149,3 @@ class Mechanism(ABC):
         """Return both versions, ready to be audited."""
         correct, broken = (partial(self.drawn, broken=one) for one in (False, True))
         return Mutant(claim=self.claim(), correct=correct, broken=broken, scores=(self.score,), witness=self.witness)
-
-
-def mechanism_claim(
-    *,
-    epsilon: float,
-    delta: float,
-    unit: Unit,
-    adjacency: Adjacency,
-    observer: Observer,
-    mechanism: str,
-    source: str,
-    curve: Curve | None = None,
-    rounds: int = 1,
-    dp_model: str = "central",
-    sampling: str = "none assumed",
-) -> Claim:
-    """Return a privacy claim that names the ``mechanism`` and its ``source`` but states no public parameters."""
-    return Claim(
-        epsilon=epsilon,
-        delta=delta,
-        unit=unit,
-        adjacency=adjacency,
-        observer=observer,
-        rounds=rounds,
-        dp_model=dp_model,
-        mechanism=mechanism,
-        parameters={},
-        accountant="exact",
-        sampling=sampling,
-        trust="as the model says",
-        source=source,
-        curve=curve,
-    )
-
-
-def report_claim(*, epsilon: float, mechanism: str, source: str, rounds: int = 1) -> Claim:
-    """Return a claim of pure local DP for any two values of one client; the adversary is the server, which observes
-    individual updates.
-    """
-    return mechanism_claim(
-        epsilon=epsilon,
-        delta=0.0,
-        unit=Unit.REPORT,
-        adjacency=Adjacency.REPLACE_ONE,
-        observer=UPLOADS,
-        rounds=rounds,
-        mechanism=mechanism,
-        dp_model="local",
-        source=source,
-    )

@@ -12,13 +12,14 @@ from scipy.special import expit, logsumexp
 
 from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.curve import GaussianCurve, ProfileCurve
 from ...audit.estimators.likelihood_ratio import laplace, subsampled_gaussian
-from ...audit.observer import AGGREGATE, SHUFFLED, UPLOADS
+from ...audit.observer import AGGREGATE, SHUFFLED
 from ..accounting.counts import binomial, bit_among
 from ..accounting.gaussian import SampledGaussian, calibrate_sampled_gaussian, gaussian_curve, gaussian_noise
 from ..accounting.shuffled import shuffled_bits
 from ..randomisers.numbers.piecewise import Piecewise
-from .fault import Mechanism, mechanism_claim, report_claim
+from .fault import Mechanism
 
 
 def randomised_response(bits: NDArray[Any], *, epsilon: float, rng: np.random.Generator) -> NDArray[Any]:
@@ -28,19 +29,7 @@ def randomised_response(bits: NDArray[Any], *, epsilon: float, rng: np.random.Ge
     return np.asarray(np.where(rng.random(bits.shape) < expit(epsilon), bits, 1 - bits))
 
 
-class _LocalReport(Mechanism, ABC):
-    """One report of one client, which claims pure local DP."""
-
-    epsilon: ClassVar[float]
-    rounds: ClassVar[int] = 1
-    named: ClassVar[str]
-    source: ClassVar[str]
-
-    def claim(self) -> Claim:
-        return report_claim(epsilon=self.epsilon, rounds=self.rounds, mechanism=self.named, source=self.source)
-
-
-class BudgetEveryRound(_LocalReport):
+class BudgetEveryRound(Mechanism):
     """This broken local DP mechanism spends its epsilon again in every round but claims it once for all rounds.
 
     The real bug: the client draws fresh noise at the full epsilon in each round, and the claim forgets composition.
@@ -62,7 +51,7 @@ class BudgetEveryRound(_LocalReport):
         return laplace(outputs + 1, np.full(self.rounds, self.span), scale=self.span / self.epsilon)
 
 
-class BudgetPerCoordinate(_LocalReport):
+class BudgetPerCoordinate(Mechanism):
     """This broken local DP mechanism spends its epsilon on every coordinate but claims it once for the whole vector.
 
     The real bug: each bit is randomised at the full epsilon, so two vectors that differ in all d bits leak d times as
@@ -82,7 +71,7 @@ class BudgetPerCoordinate(_LocalReport):
         return np.asarray(outputs.sum(axis=1), dtype=np.float64)
 
 
-class DomainOffByOne(_LocalReport):
+class DomainOffByOne(Mechanism):
     """This broken randomised response uses probabilities for a domain that is one value too small.
 
     The real bug: the probability of the true value is e^eps / (e^eps + k - 1). A formula that counts the k - 1 other
@@ -128,7 +117,7 @@ class UnspentBudget(Mechanism):
         return np.asarray(self.spent.event(outputs), dtype=np.float64)
 
 
-class FloatLaplace(_LocalReport):
+class FloatLaplace(Mechanism):
     """This broken Laplace mechanism adds noise in single precision, and low bits of the result reveal the value.
 
     The real bug: floating-point numbers lie closer together near 0 than near 1, so the low bits of ``x + noise`` reveal
@@ -165,25 +154,17 @@ class _NoisedSum(Mechanism, ABC):
     """
 
     epsilon, delta = 2.0, 1e-5
-    named: ClassVar[str]
+    unit, adjacency, observer = Unit.CLIENT, Adjacency.ADD_REMOVE, AGGREGATE
+    dp_model, source = "distributed", "Balle and Wang 2018, Theorem 8"
 
     @cached_property
     def sigma(self) -> float:
         """The standard deviation of the noise, divided by the clip norm, that the claim requires."""
         return gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=1)
 
-    def claim(self) -> Claim:
-        return mechanism_claim(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            unit=Unit.CLIENT,
-            adjacency=Adjacency.ADD_REMOVE,
-            observer=AGGREGATE,
-            mechanism=self.named,
-            dp_model="distributed",
-            source="Balle and Wang 2018, Theorem 8",
-            curve=gaussian_curve(noise=self.sigma, releases=1),
-        )
+    @property
+    def curve(self) -> GaussianCurve:
+        return gaussian_curve(noise=self.sigma, releases=1)
 
     def total(self, arm: int, n: int, rng: np.random.Generator, *, shares: int, of: int) -> FloatArray:
         """Draw ``n`` sums with that many noise shares; ``of`` shares have the noise of the claim together."""
@@ -246,34 +227,28 @@ class ThinShares(_NoisedSum):
 class _SampledSteps(Mechanism, ABC):
     """Noised sums of Poisson lots, of which one sample is claimed."""
 
-    delta, steps = 1e-5, 20
+    delta, rounds = 1e-5, 20
+    unit, adjacency, dp_model = Unit.SAMPLE, Adjacency.ADD_REMOVE, "central"
+    named, source = "Poisson-subsampled Gaussian", "Abadi et al. 2016, Algorithm 1"
     rate: ClassVar[float]
-    adjacency = Adjacency.ADD_REMOVE
     unseen: ClassVar[str] = ""
 
     @cached_property
     def mechanism(self) -> SampledGaussian:
         """The mechanism that satisfies the claim."""
-        return calibrate_sampled_gaussian(epsilon=2.0, delta=self.delta, rate=self.rate, steps=self.steps)
+        return calibrate_sampled_gaussian(epsilon=2.0, delta=self.delta, rate=self.rate, steps=self.rounds)
 
     @property
     def epsilon(self) -> float:
-        """The epsilon of the claim."""
         return 2.0
 
-    def claim(self) -> Claim:
-        return mechanism_claim(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            unit=Unit.SAMPLE,
-            adjacency=self.adjacency,
-            observer=UPLOADS,
-            rounds=self.steps,
-            mechanism="Poisson-subsampled Gaussian",
-            sampling=f"each sample enters a lot with probability {self.rate:g}, independently{self.unseen}",
-            source="Abadi et al. 2016, Algorithm 1",
-            curve=self.mechanism.curve(self.epsilon),
-        )
+    @property
+    def sampling(self) -> str:
+        return f"each sample enters a lot with probability {self.rate:g}, independently{self.unseen}"
+
+    @property
+    def curve(self) -> ProfileCurve:
+        return self.mechanism.curve(self.epsilon)
 
     def noised(self, sums: NDArray[Any], rng: np.random.Generator) -> FloatArray:
         """Add the noise of all steps."""
@@ -293,7 +268,7 @@ class FixedLots(_SampledSteps):
     witness = "39 samples of gradient -1, and one of +1 or not; ratio of a row twice the clip norm"
 
     def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
-        shape = (n, self.steps)
+        shape = (n, self.rounds)
         if broken:
             # In the lot of 4 the unit (+1) takes the place of one of the others (-1 each).
             return self.noised(-self.lot + 2 * arm * rng.binomial(1, self.rate, size=shape), rng)
@@ -321,7 +296,7 @@ class ShuffledEpochs(_SampledSteps):
     @cached_property
     def mechanism(self) -> SampledGaussian:
         """The mechanism that satisfies the claim."""
-        return SampledGaussian(sigma=self.sigma, rate=self.rate, steps=self.steps)
+        return SampledGaussian(sigma=self.sigma, rate=self.rate, steps=self.rounds)
 
     @cached_property
     def epsilon(self) -> float:
@@ -329,14 +304,14 @@ class ShuffledEpochs(_SampledSteps):
         return self.mechanism.epsilon(self.delta)
 
     def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
-        shape = (n, self.steps)
+        shape = (n, self.rounds)
         if broken:
             # At the unit's place in the epoch: +1 with the unit, 0 where it was zeroed out; the others are -1 each.
             sums = np.full(shape, -float(self.lot))
-            sums[np.arange(n), rng.integers(self.steps, size=n)] += 1 + arm
+            sums[np.arange(n), rng.integers(self.rounds, size=n)] += 1 + arm
             return self.noised(sums, rng)
         # The gradients of the others are all -1, opposite to the unit's: the inputs of the witness.
-        others = -rng.binomial(self.steps * self.lot - 1, self.rate, size=shape)
+        others = -rng.binomial(self.rounds * self.lot - 1, self.rate, size=shape)
         return self.noised(others + arm * rng.binomial(1, self.rate, size=shape), rng)
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
@@ -360,7 +335,7 @@ class VisibleLots(_SampledSteps):
     witness = "a sample of clip norm or none; whether it was ever seen in a lot, then the likelihood ratio"
 
     def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
-        seen = arm * rng.binomial(1, self.rate, size=(n, self.steps))
+        seen = arm * rng.binomial(1, self.rate, size=(n, self.rounds))
         # The correct version has the same shape with zeros, so one score reads both.
         return np.stack([self.noised(seen, rng), seen * float(broken)], axis=2)
 
@@ -374,24 +349,7 @@ class _ShuffledBits(Mechanism, ABC):
     """Reports of one bit by many clients behind a shuffler."""
 
     delta, clients = 1e-5, 200
-    named: ClassVar[str]
-
-    @property
-    def epsilon(self) -> float:
-        """The exact epsilon of the shuffled reports."""
-        raise NotImplementedError
-
-    def claim(self) -> Claim:
-        return mechanism_claim(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            unit=Unit.REPORT,
-            adjacency=Adjacency.REPLACE_ONE,
-            observer=SHUFFLED,
-            mechanism=self.named,
-            dp_model="shuffle",
-            source="exact from the law of the number of ones",
-        )
+    observer, dp_model, source = SHUFFLED, "shuffle", "exact from the law of the number of ones"
 
 
 class OpenBudgets(_ShuffledBits):

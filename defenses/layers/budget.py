@@ -9,14 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.claim import Adjacency, Claim
 from ...audit.curve import GaussianCurve, epsilon_from_mu
-from ...audit.observer import UPLOADS
 from ...fl.fields import check_positive
 from ...fl.plan import Plan
 from ..accounting.accountant import ANALYTIC_GAUSSIAN, sensitivity
 from ..accounting.gaussian import gaussian_noise
-from ..defense import check_bound
+from ..defense import check_bound, report_claim
 
 _LEAST_SCORE = 1e-12
 _LEAST_EPSILON = 1e-9
@@ -163,19 +162,13 @@ def layered_claim(
     """Return a local DP claim over all rounds, about a client's whole report or about one layer of it."""
     # A noise that changes from round to round is no parameter of the claim.
     known = {} if noise_std is None else {"noise_std": noise_std}
-    return Claim(
+    return report_claim(
         epsilon=epsilon,
         delta=delta,
-        unit=Unit.REPORT,
-        adjacency=Adjacency.REPLACE_ONE,
-        observer=UPLOADS,
         rounds=plan.rounds,
-        dp_model="local",
         mechanism="Gaussian, layer by layer",
         parameters={"clip_norm": clip_norm, "layers": len(plan.layout.names), "releases": plan.rounds, **known},
         accountant=accountant,
-        sampling="none assumed",
-        trust="nobody",
         source=source,
         part=part,
         curve=curve,

@@ -13,8 +13,7 @@ import math
 from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ...audit.arrays import FloatArray, IntArray
-from ...audit.claim import AS_PUBLISHED, Adjacency, Claim, Unit, Value
+from ...audit.claim import AS_PUBLISHED, Claim, Value
 from ...audit.observer import UPLOADS, Observer
 from ...fl.laws import Mixing, ReportLaw
 from ...fl.message import Message
@@ -30,8 +29,8 @@ from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ..accounting.pure import BASIC_COMPOSITION, EXACT_COMPOSITION, each_of
 from ..accounting.spending import Spending, pure_spending
-from ..defense import Defense, Prepared, check_bound, check_delta, check_epsilon, variant_of
-from ..randomisers.randomiser import Randomiser, check_given_count
+from ..defense import Defense, Prepared, check_bound, check_delta, check_epsilon, report_claim, variant_of
+from ..randomisers.randomiser import BoundedNumber, check_given_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +65,7 @@ class NumberReport(Protocol):
         ...
 
     @property
-    def reach(self) -> float:
+    def largest(self) -> float:
         """Return the largest possible absolute value of a report."""
         ...
 
@@ -80,38 +79,9 @@ class NumberReport(Protocol):
         """
         ...
 
-    def worst_pair(self) -> tuple[float, float]:
+    def worst_pair(self) -> tuple[Any, Any]:
         """Return the two values, without and with the canary, that reports distinguish best."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Numeric:
-    """A report of one number by a randomiser whose output is itself the server's estimate of the number.
-
-    Args:
-        randomiser: of radius 1, with a density that is elementwise in reports and values.
-        atomic: the part of it that reports one of finitely many numbers; None where every report has a density.
-        reach: the largest report of the part that has a density.
-    """
-
-    randomiser: Randomiser
-    atomic: Randomiser | None = None
-    reach: float = math.inf
-
-    @cached_property
-    def atoms(self) -> FloatArray:
-        return np.zeros(0) if self.atomic is None else np.sort(self.atomic.outputs().reports)
-
-    def sample(self, values: FloatArray, rng: np.random.Generator) -> FloatArray:
-        return np.asarray(self.randomiser.sample(values, rng), dtype=np.float64)
-
-    def log_density(self, reports: FloatArray, values: FloatArray) -> FloatArray:
-        return self.randomiser.log_density(reports, values)
-
-    def worst_pair(self) -> tuple[float, float]:
-        absent, present = self.randomiser.worst_pair()
-        return float(absent), float(present)
 
 
 def unrounded(number: NumberReport, sent: ArrayLike, scales: ArrayLike) -> FloatArray:
@@ -123,8 +93,8 @@ def unrounded(number: NumberReport, sent: ArrayLike, scales: ArrayLike) -> Float
     crossed, scale = np.asarray(sent, dtype=np.float32), np.asarray(scales, dtype=np.float64)
     reports = crossed.astype(np.float64) / scale
     # Reports clearly beyond the reach are impossible and must keep a density of 0.
-    within = np.abs(reports) <= number.reach * (1 + _ROUNDING)
-    reports = np.where(within, np.clip(reports, -number.reach, number.reach), reports)
+    within = np.abs(reports) <= number.largest * (1 + _ROUNDING)
+    reports = np.where(within, np.clip(reports, -number.largest, number.largest), reports)
     if not number.atoms.size:
         return np.asarray(reports)
     above = np.clip(np.searchsorted(number.atoms, reports), 1, max(1, number.atoms.size - 1))
@@ -214,7 +184,7 @@ class SampledLaw:
         """
         radii = torch.from_numpy(self.radii(dim)).float()
         absent, present = self.number.worst_pair()
-        return absent * radii, present * radii
+        return float(absent) * radii, float(present) * radii
 
     def _logs(
         self, sent: NDArray[np.floating], entries: NDArray[np.floating], places: NDArray[np.integer], dim: int
@@ -287,19 +257,13 @@ class LocalDefense(Defense, ABC):
         """Return the local DP claim over all rounds of the plan; the claim states as public parameters the radius to
         which coordinates are clipped and the entries of ``parameters``.
         """
-        return Claim(
+        return report_claim(
             epsilon=self.epsilon,
             delta=self.delta,
-            unit=Unit.REPORT,
-            adjacency=Adjacency.REPLACE_ONE,
-            observer=UPLOADS,
             rounds=plan.rounds,
-            dp_model="local",
             mechanism=self.mechanism,
             parameters={"radius": self.radius, "releases": plan.participations, **parameters},
             accountant=EXACT_COMPOSITION if self.delta else BASIC_COMPOSITION,
-            sampling="none assumed",
-            trust="nobody",
             source=f"{self.source}; composition: Kairouz, Oh, Viswanath 2015" if self.delta else self.source,
         )
 
@@ -317,9 +281,11 @@ class NumberDefense(LocalDefense, ABC):
     randomiser.
     """
 
+    of: ClassVar[type[BoundedNumber]]
+
     def number(self, epsilon: float) -> NumberReport:
         """Return the randomiser that reports a number in [-1, 1] at the given ``epsilon``."""
-        raise NotImplementedError
+        return self.of(epsilon=epsilon, radius=1.0)
 
     def sampled(self, epsilon: float, dim: int) -> int:
         """Return how many of an update's ``dim`` coordinates a client sends if one round has the budget ``epsilon``."""

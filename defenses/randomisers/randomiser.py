@@ -28,10 +28,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...audit.arrays import BoolArray, FloatArray, IntArray
-from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.claim import Claim
 from ...audit.curve import Curve
 from ...audit.estimators.pairwise_event import best_event
-from ...audit.observer import UPLOADS
+from ..defense import report_claim
 
 Propose = Callable[[NDArray[np.intp]], tuple[NDArray[Any], ArrayLike]]
 """Row numbers (m,) -> one proposal for each, and the exponents with which ``exp_coin`` accepts them."""
@@ -194,7 +194,6 @@ class Randomiser:
 
     epsilon: float
     source: ClassVar[str]
-    unit: ClassVar[Unit] = Unit.REPORT
     unbiased: ClassVar[bool] = True
     closed: ClassVar[bool] = False
     """Whether ``pair_law`` is in closed form, and no other pair has a larger ratio."""
@@ -203,7 +202,7 @@ class Randomiser:
         _check_epsilon(self.epsilon)
 
     @property
-    def failure(self) -> float:
+    def delta(self) -> float:
         """Return the delta of the privacy claim."""
         return 0.0
 
@@ -236,7 +235,7 @@ class Randomiser:
         """Return a set of input values, shape ``(k, *value shape)``; two of them attain the largest possible log-ratio
         of report probabilities.
         """
-        raise NotImplementedError
+        return np.array(self.worst_pair())
 
     def worst_pair(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the two values that reports distinguish best, first the nonmember's (without the canary), then the
@@ -248,7 +247,7 @@ class Randomiser:
         """Return the server's estimate of ``target(value)`` from each single report, array of shape (..., *target
         shape).
         """
-        raise NotImplementedError
+        return np.asarray(reports, dtype=np.float64)
 
     def variance(self, value: ArrayLike) -> FloatArray:
         """Return the variance of each coordinate of the server's estimate by a closed formula, array of shape (*target
@@ -318,19 +317,13 @@ class Randomiser:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         # A claim's parameters must be numbers or strings; a default of None was not chosen.
         given = {name: value for name, value in fields.items() if value is not None}
-        return Claim(
+        return report_claim(
             epsilon=self.epsilon,
-            delta=self.failure,
-            unit=self.unit,
-            adjacency=Adjacency.REPLACE_ONE,
-            observer=UPLOADS,
+            delta=self.delta,
             rounds=1,
-            dp_model="local",
             mechanism=type(self).__name__,
             parameters={name: str(value) if isinstance(value, tuple) else value for name, value in given.items()},
             accountant="exact",
-            sampling="none assumed",
-            trust="nobody",
             source=self.source,
             curve=self.curve,
         )
@@ -341,7 +334,7 @@ def _event(randomiser: Randomiser, trials: int) -> tuple[float, Masses]:
     """The smallest log-ratio in the best event, less a rounding, and the event's probabilities."""
     log_ratio, p, q = randomiser.pair_law()
     # A quadrature sums to 1 only up to rounding.
-    inside = best_event(p / p.sum(), q / q.sum(), trials=trials, delta=randomiser.failure)
+    inside = best_event(p / p.sum(), q / q.sum(), trials=trials, delta=randomiser.delta)
     # The margin keeps reports on the threshold inside whatever the rounding of their ratio.
     least = float(log_ratio[inside & (p > 0)].min()) - _TIED
     return least, Masses(float(p[inside].sum()), float(q[inside].sum()))
@@ -500,6 +493,35 @@ class FiniteDomain(Randomiser, ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FlippedBits(FiniteDomain, ABC):
+    """A base class of randomisers that encode a value as bits and flip each; they estimate the encoding."""
+
+    @property
+    def flips(self) -> Flips:
+        """Return the randomiser of the bits."""
+        raise NotImplementedError
+
+    def encoded(self, values: ArrayLike) -> Bits:
+        """Return the bits of each value, ``(..., length)``; by default one-hot."""
+        return np.asarray(self.target(values), dtype=np.int8)
+
+    def sample(self, values: ArrayLike, rng: np.random.Generator) -> Bits:
+        return self.flips.sample(self.encoded(values), rng)
+
+    def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
+        return self.flips.log_mass(reports, self.encoded(value))
+
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
+        return all_bits(self.encoded(0).size)
+
+    def estimate(self, reports: ArrayLike) -> FloatArray:
+        return self.flips.estimate(reports)
+
+    def variance(self, value: ArrayLike) -> FloatArray:
+        return self.flips.variance(self.encoded(value))
+
+
+@dataclass(frozen=True, kw_only=True)
 class BoundedNumber(Randomiser, ABC):
     """A base class of randomisers of one number whose report is itself the server's estimate; reports distinguish the
     two ends of the range best.
@@ -509,16 +531,22 @@ class BoundedNumber(Randomiser, ABC):
     """
 
     radius: float = NOT_GIVEN
+    atomic: ClassVar[bool] = False
+    """Whether a report is one of finitely many numbers."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_radius("radius", self.radius)
 
-    def inputs(self) -> FloatArray:
-        return np.array(self.worst_pair())
+    @property
+    def atoms(self) -> FloatArray:
+        """Return all reports that have positive probability, ascending; empty if reports are continuous."""
+        return np.sort(self.outputs().reports) if self.atomic else np.zeros(0)
+
+    @property
+    def largest(self) -> float:
+        """Return the largest absolute value of a report that is no atom; infinity if there is none."""
+        return math.inf
 
     def worst_pair(self) -> tuple[FloatArray, FloatArray]:
         return np.array(-self.radius), np.array(self.radius)
-
-    def estimate(self, reports: ArrayLike) -> FloatArray:
-        return np.asarray(reports, dtype=np.float64)

@@ -25,12 +25,12 @@ from torch.nn.functional import one_hot
 from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Claim, Unit, Value
 from ...audit.curve import Curve
-from ...audit.observer import ANSWERS, UPLOADS
+from ...audit.observer import ANSWERS
 from ...fl.protection import State
 from ...fl.transfer.protection import ReleasedLabels, TransferContext, TransferProtection, counts_of
 from ...fl.transfer.task import TransferPlan
 from ..accounting.pure import BASIC_COMPOSITION, EXACT_COMPOSITION
-from ..defense import DefensePart, check_delta, check_epsilon
+from ..defense import DefensePart, check_delta, check_epsilon, report_claim
 from ..randomisers.randomiser import FiniteDomain
 
 _POINTS = 4001
@@ -213,19 +213,13 @@ class BudgetedTransfer(TransferDefense, ABC):
 
         The adversary is the server, which observes every teacher's answers.
         """
-        return Claim(
+        return report_claim(
             epsilon=self.epsilon,
             delta=self.delta,
-            unit=Unit.REPORT,
-            adjacency=Adjacency.REPLACE_ONE,
-            observer=UPLOADS,
             rounds=1,
-            dp_model="local",
             mechanism=mechanism,
             parameters=parameters,
             accountant=accountant or (EXACT_COMPOSITION if self.delta else BASIC_COMPOSITION),
-            sampling="none assumed",
-            trust="nobody",
             source=source,
             curve=curve,
         )

@@ -7,7 +7,7 @@ Define the base class of local DP defenses that report sampled coordinates as le
 from abc import ABC
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from ....audit.arrays import FloatArray
 from ....audit.claim import Value
 from ....fl.plan import Plan
-from ...randomisers.randomiser import Randomiser, check_given_count
+from ...randomisers.randomiser import FiniteDomain, Randomiser, check_given_count
 from ..defense import SampledDefense
 
 MOST_LEVELS = 12
@@ -58,7 +58,7 @@ class Gridded:
         return np.asarray(decoded[np.diff(decoded, prepend=-np.inf) > _SAME * np.abs(decoded).max()])
 
     @property
-    def reach(self) -> float:
+    def largest(self) -> float:
         return float(np.abs(self.atoms).max())
 
     def sample(self, values: FloatArray, rng: np.random.Generator) -> FloatArray:
@@ -142,6 +142,7 @@ class GriddedDefense(SampledDefense, ABC):
         levels: of the grid, 2 to 12.
     """
 
+    of_levels: ClassVar[type[FiniteDomain]]
     levels: int = 4
 
     def __post_init__(self) -> None:
@@ -150,3 +151,6 @@ class GriddedDefense(SampledDefense, ABC):
 
     def published(self, plan: Plan) -> dict[str, Value]:
         return super().published(plan) | {"levels": self.levels}
+
+    def number(self, epsilon: float) -> Gridded:
+        return Gridded(randomiser=self.of_levels(epsilon=epsilon, domain=self.levels), levels=self.levels)

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...randomisers.categories.local_hashing import LocalHashing
-from .grid import Gridded, GriddedDefense, check_levels
+from ...randomisers.randomiser import FiniteDomain
+from .grid import GriddedDefense, check_levels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +21,8 @@ class LDPLocalHashing(GriddedDefense):
 
     mechanism: ClassVar[str] = "optimised local hashing"
     source: ClassVar[str] = f"{LocalHashing.source}; sampling: Wang et al. 2019, Algorithm 4"
+    of_levels: ClassVar[type[FiniteDomain]] = LocalHashing
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_levels(self.levels, least=3)
-
-    def number(self, epsilon: float) -> Gridded:
-        return Gridded(randomiser=LocalHashing(epsilon=epsilon, domain=self.levels), levels=self.levels)

@@ -48,7 +48,7 @@ def _best_cohort(levels: int) -> int:
     """
 
     def length(cohort: int) -> float:
-        filters = _rappor(1.0, levels, cohort).bloom(np.arange(levels)).astype(np.float64)
+        filters = _rappor(1.0, levels, cohort).encoded(np.arange(levels)).astype(np.float64)
         grid = np.linspace(-1, 1, levels)
         weights, _, rank, _ = np.linalg.lstsq(filters, grid, rcond=None)
         # Levels whose filters share bits use less than the budget; both ends must use all of it.

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...randomisers.categories.unary import Unary
-from .grid import Gridded, GriddedDefense
+from ...randomisers.randomiser import FiniteDomain
+from .grid import GriddedDefense
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +16,4 @@ class LDPUnary(GriddedDefense):
 
     mechanism: ClassVar[str] = "optimised unary encoding"
     source: ClassVar[str] = f"{Unary.source}; sampling: Wang et al. 2019, Algorithm 4"
-
-    def number(self, epsilon: float) -> Gridded:
-        return Gridded(randomiser=Unary(epsilon=epsilon, domain=self.levels), levels=self.levels)
+    of_levels: ClassVar[type[FiniteDomain]] = Unary

@@ -19,7 +19,8 @@ from ....fl.protection import Context, Protection, State
 from ...accounting.pure import composed_epsilon
 from ...defense import Prepared, check_variant, provable
 from ...randomisers.numbers.duchi import Duchi
-from ..defense import NumberDefense, Numeric, SampledLaw
+from ...randomisers.randomiser import BoundedNumber
+from ..defense import NumberDefense, SampledLaw
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,14 +126,11 @@ class LDPAdaptiveDuchi(NumberDefense):
     variant: str = "corrected"
     mechanism: ClassVar[str] = "Adaptive-Duchi"
     source: ClassVar[str] = "Duchi, Jordan, Wainwright 2018; Wang et al. 2019, Algorithm 4; ranges: Sun et al. 2021"
+    of: ClassVar[type[BoundedNumber]] = Duchi
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_variant(self.variant)
-
-    def number(self, epsilon: float) -> Numeric:
-        duchi = Duchi(epsilon=epsilon, radius=1.0)
-        return Numeric(randomiser=duchi, atomic=duchi)
 
     def spent(self, plan: Plan) -> tuple[int, float]:
         return (plan.layout.dim, self.epsilon) if self.variant == "as_published" else super().spent(plan)

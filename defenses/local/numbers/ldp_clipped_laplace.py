@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...randomisers.numbers.clipped_laplace import ClippedLaplace
-from ..defense import Numeric, SampledDefense
+from ...randomisers.randomiser import BoundedNumber
+from ..defense import SampledDefense
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +20,4 @@ class LDPClippedLaplace(SampledDefense):
 
     mechanism: ClassVar[str] = "clip-Laplace"
     source: ClassVar[str] = f"{ClippedLaplace.source}; sampling: Wang et al. 2019, Algorithm 4"
-
-    def number(self, epsilon: float) -> Numeric:
-        clipped = ClippedLaplace(epsilon=epsilon, radius=1.0)
-        # The range of the reports is closed; float32 may round a report to just beyond it.
-        return Numeric(randomiser=clipped, reach=clipped.end)
+    of: ClassVar[type[BoundedNumber]] = ClippedLaplace

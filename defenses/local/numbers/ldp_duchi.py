@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...randomisers.numbers.duchi import Duchi
-from ..defense import Numeric, SampledDefense
+from ...randomisers.randomiser import BoundedNumber
+from ..defense import SampledDefense
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,8 +16,4 @@ class LDPDuchi(SampledDefense):
 
     mechanism: ClassVar[str] = "Duchi"
     source: ClassVar[str] = "Duchi, Jordan, Wainwright 2018; Wang et al. 2019, Algorithm 4"
-
-    def number(self, epsilon: float) -> Numeric:
-        duchi = Duchi(epsilon=epsilon, radius=1.0)
-        # Two atoms and no density: float32 reports are matched with the atoms exactly.
-        return Numeric(randomiser=duchi, atomic=duchi)
+    of: ClassVar[type[BoundedNumber]] = Duchi

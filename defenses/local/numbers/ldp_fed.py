@@ -9,7 +9,7 @@ from ...accounting.pure import composed_epsilon
 from ...defense import check_variant, provable
 from ...randomisers.numbers.condensed import Condensed
 from ...randomisers.randomiser import check_given_count
-from ..defense import Numeric, SampledDefense
+from ..defense import SampledDefense
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +44,10 @@ class LDPFed(SampledDefense):
         check_given_count("steps", self.steps, least=1)
         check_variant(self.variant)
 
-    def number(self, epsilon: float) -> Numeric:
+    def number(self, epsilon: float) -> Condensed:
         # As published epsilon is read as the alpha of one grid step, which the whole range multiplies.
         spent = epsilon * self.steps if self.variant == "as_published" else epsilon
-        condensed = Condensed(epsilon=spent, radius=1.0, steps=self.steps)
-        return Numeric(randomiser=condensed, atomic=condensed)
+        return Condensed(epsilon=spent, radius=1.0, steps=self.steps)
 
     def published(self, plan: Plan) -> dict[str, Value]:
         count, epsilon = self.spent(plan)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...randomisers.numbers.duchi import Duchi
-from ...randomisers.vectors.harmony import Harmony
-from ..defense import NumberDefense, Numeric
+from ...randomisers.randomiser import BoundedNumber
+from ..defense import NumberDefense
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,11 +15,8 @@ class LDPHarmony(NumberDefense):
     """
 
     mechanism: ClassVar[str] = "Harmony"
-    source: ClassVar[str] = Harmony.source
-
-    def number(self, epsilon: float) -> Numeric:
-        duchi = Duchi(epsilon=epsilon, radius=1.0)
-        return Numeric(randomiser=duchi, atomic=duchi)
+    source: ClassVar[str] = "Nguyen et al. 2016, Harmony; one number: Duchi, Jordan, Wainwright 2018"
+    of: ClassVar[type[BoundedNumber]] = Duchi
 
     def sampled(self, epsilon: float, dim: int) -> int:
         # Fixed by the mechanism, while the other defenses send more coordinates at larger budgets.

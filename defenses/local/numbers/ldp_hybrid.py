@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...randomisers.numbers.hybrid import Hybrid
-from ..defense import Numeric, SampledDefense
+from ...randomisers.randomiser import BoundedNumber
+from ..defense import SampledDefense
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,8 +16,4 @@ class LDPHybrid(SampledDefense):
 
     mechanism: ClassVar[str] = "Hybrid"
     source: ClassVar[str] = "Wang et al. 2019, HM and Algorithm 4"
-
-    def number(self, epsilon: float) -> Numeric:
-        hybrid = Hybrid(epsilon=epsilon, radius=1.0)
-        # The law has two atoms (Duchi) and a density (Piecewise), so both parts are passed.
-        return Numeric(randomiser=hybrid, atomic=hybrid.duchi, reach=hybrid.piecewise.bound)
+    of: ClassVar[type[BoundedNumber]] = Hybrid

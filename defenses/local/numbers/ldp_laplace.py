@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...randomisers.numbers.laplace import Laplace
-from ..defense import Numeric, SampledDefense
+from ...randomisers.randomiser import BoundedNumber
+from ..defense import SampledDefense
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +16,4 @@ class LDPLaplace(SampledDefense):
 
     mechanism: ClassVar[str] = "Laplace"
     source: ClassVar[str] = "Dwork, McSherry, Nissim, Smith 2006, Theorem 1; Wang et al. 2019, Algorithm 4"
-
-    def number(self, epsilon: float) -> Numeric:
-        return Numeric(randomiser=Laplace(epsilon=epsilon, radius=1.0))
+    of: ClassVar[type[BoundedNumber]] = Laplace

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...randomisers.numbers.piecewise import Piecewise
-from ..defense import Numeric, SampledDefense
+from ...randomisers.randomiser import BoundedNumber
+from ..defense import SampledDefense
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +16,4 @@ class LDPPiecewise(SampledDefense):
 
     mechanism: ClassVar[str] = "Piecewise"
     source: ClassVar[str] = "Wang et al. 2019, Algorithms 2 and 4"
-
-    def number(self, epsilon: float) -> Numeric:
-        piecewise = Piecewise(epsilon=epsilon, radius=1.0)
-        return Numeric(randomiser=piecewise, reach=piecewise.bound)
+    of: ClassVar[type[BoundedNumber]] = Piecewise

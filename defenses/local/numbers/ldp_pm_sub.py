@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...randomisers.numbers.pm_sub import PMSub
-from ..defense import Numeric, SampledDefense
+from ...randomisers.randomiser import BoundedNumber
+from ..defense import SampledDefense
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +16,4 @@ class LDPPMSub(SampledDefense):
 
     mechanism: ClassVar[str] = "PM-SUB"
     source: ClassVar[str] = f"{PMSub.source}; sampling: Wang et al. 2019, Algorithm 4"
-
-    def number(self, epsilon: float) -> Numeric:
-        piecewise = PMSub(epsilon=epsilon, radius=1.0)
-        return Numeric(randomiser=piecewise, reach=piecewise.bound)
+    of: ClassVar[type[BoundedNumber]] = PMSub

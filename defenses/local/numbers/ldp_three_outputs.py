@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...randomisers.numbers.three_outputs import ThreeOutputs
-from ..defense import Numeric, SampledDefense
+from ...randomisers.randomiser import BoundedNumber
+from ..defense import SampledDefense
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,8 +18,4 @@ class LDPThreeOutputs(SampledDefense):
 
     mechanism: ClassVar[str] = "Three-Outputs"
     source: ClassVar[str] = f"{ThreeOutputs.source}; sampling: Wang et al. 2019, Algorithm 4"
-
-    def number(self, epsilon: float) -> Numeric:
-        three = ThreeOutputs(epsilon=epsilon, radius=1.0)
-        # All three outputs are atoms, so there is no part with a density.
-        return Numeric(randomiser=three, atomic=three)
+    of: ClassVar[type[BoundedNumber]] = ThreeOutputs

@@ -11,7 +11,7 @@ from ....fl.plan import Plan
 from ...accounting.spending import pure_spending
 from ...defense import Prepared, check_share
 from ...randomisers.vectors.fedsel import RULES, FedSel
-from ..defense import LocalDefense, LocalProtection, Numeric, sendable, unrounded
+from ..defense import LocalDefense, LocalProtection, sendable, unrounded
 from .vector import VectorLaw
 
 
@@ -49,9 +49,7 @@ class FedSelLaw(VectorLaw):
     def read(self, rows: NDArray[np.float32]) -> tuple[NDArray[Any], BoolArray]:
         # A number that happens to be 0 is sent as 1.2e-38, so the chosen coordinate is always visible.
         chosen = np.argmax(rows != 0, axis=1)
-        piecewise = self.randomiser(rows.shape[1]).piecewise
-        number = Numeric(randomiser=piecewise, reach=piecewise.bound)
-        found = unrounded(number, rows[np.arange(len(rows)), chosen], self.radius)
+        found = unrounded(self.randomiser(rows.shape[1]).piecewise, rows[np.arange(len(rows)), chosen], self.radius)
         return np.stack([chosen.astype(np.float64), found], axis=1), (rows != 0).sum(axis=1) == 1
 
 

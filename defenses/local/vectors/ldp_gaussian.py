@@ -5,7 +5,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from ....audit.claim import Adjacency, Claim, Unit
 from ....audit.observer import UPLOADS, Observer
 from ....fl.laws import GaussianLaw, clip
 from ....fl.message import Message
@@ -16,7 +15,7 @@ from ...accounting.accountant import ANALYTIC_GAUSSIAN
 from ...accounting.gaussian import gaussian_curve, gaussian_noise
 from ...accounting.spending import gaussian_spending
 from ...clipped.claims import ClippedDefense
-from ...defense import Prepared
+from ...defense import Prepared, report_claim
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +53,10 @@ class LDPGaussian(ClippedDefense):
         noise = gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=plan.participations)
         # Any two clipped updates are up to twice the clip norm apart.
         protection = LDPGaussianProtection(clip_norm=self.clip_norm, noise_std=noise * 2 * self.clip_norm)
-        claim = Claim(
+        claim = report_claim(
             epsilon=self.epsilon,
             delta=self.delta,
-            unit=Unit.REPORT,
-            adjacency=Adjacency.REPLACE_ONE,
-            observer=UPLOADS,
             rounds=plan.rounds,
-            dp_model="local",
             mechanism="Gaussian",
             parameters={
                 "noise_std": protection.noise_std,
@@ -69,8 +64,6 @@ class LDPGaussian(ClippedDefense):
                 "releases": plan.participations,
             },
             accountant=ANALYTIC_GAUSSIAN,
-            sampling="none assumed",
-            trust="nobody",
             source="Balle and Wang 2018, Theorem 8; composition: Dong et al. 2022, Corollary 3.3",
             curve=gaussian_curve(noise=noise, releases=plan.participations),
         )

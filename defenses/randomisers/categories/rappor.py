@@ -1,6 +1,5 @@
 """Flip every bit of a Bloom filter at random, as RAPPOR's permanent step does (Erlingsson, Pihur, Korolova 2014)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,13 +8,13 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom
 
 from ....audit.arrays import FloatArray, IntArray
-from ..randomiser import Bits, FiniteDomain, Flips, PairLaw, WeightedReports, all_bits, categories, check_given_count
+from ..randomiser import Bits, FlippedBits, Flips, PairLaw, categories, check_given_count
 
 _PRIME = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rappor(FiniteDomain):
+class Rappor(FlippedBits):
     """A randomiser of values 0..domain-1 whose reports have shape (bits,); it estimates the value's Bloom filter
     without bias.
 
@@ -48,7 +47,7 @@ class Rappor(FiniteDomain):
         each = self.epsilon / (2 * self.hashes)
         return Flips(of_one=each, of_zero=each)
 
-    def bloom(self, values: ArrayLike) -> Bits:
+    def encoded(self, values: ArrayLike) -> Bits:
         """Return the Bloom filters of ``values``, shape (..., bits), before they are randomised; hash functions are
         public and depend on the client's group (the paper's cohort).
         """
@@ -59,17 +58,8 @@ class Rappor(FiniteDomain):
         hit = places[..., np.newaxis] == np.arange(self.bits)
         return np.asarray(hit.any(axis=-2), dtype=np.int8)
 
-    def sample(self, values: ArrayLike, rng: np.random.Generator) -> Bits:
-        return self.flips.sample(self.bloom(values), rng)
-
-    def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
-        return self.flips.log_mass(reports, self.bloom(value))
-
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
-        return all_bits(self.bits)
-
     def worst_pair(self) -> tuple[IntArray, IntArray]:
-        filters = self.bloom(self.inputs())
+        filters = self.encoded(self.inputs())
         # Filters may share bits, so the worst pair has to be searched for.
         apart = (filters[:, np.newaxis] != filters).sum(axis=-1)
         nonmember, member = np.unravel_index(int(apart.argmax()), apart.shape)
@@ -79,17 +69,11 @@ class Rappor(FiniteDomain):
         """Return the distribution of a count of reported bits that equal those of the member's Bloom filter; it counts
         only bits in which the member's and the nonmember's filters differ.
         """
-        nonmember, member = (self.bloom(value) for value in self.worst_pair())
+        nonmember, member = (self.encoded(value) for value in self.worst_pair())
         apart = int((nonmember != member).sum())
         kept = np.arange(apart + 1)
         p, q = (binom.pmf(kept, apart, chance) for chance in (self.flips.one, self.flips.zero))
         return PairLaw(np.asarray((2 * kept - apart) * self.flips.of_one), p, q)
 
-    def estimate(self, reports: ArrayLike) -> FloatArray:
-        return self.flips.estimate(reports)
-
-    def variance(self, value: ArrayLike) -> FloatArray:
-        return self.flips.variance(self.bloom(value))
-
     def target(self, value: ArrayLike) -> FloatArray:
-        return self.bloom(value).astype(np.float64)
+        return self.encoded(value).astype(np.float64)

@@ -1,20 +1,17 @@
 """Flip every bit of a value's one-hot vector at random (unary encoding: Wang, Blocki, Li, Jha 2017)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from ....audit.arrays import FloatArray
-from ..randomiser import Bits, FiniteDomain, Flips, PairLaw, WeightedReports, all_bits, categories
+from ..randomiser import FlippedBits, Flips, PairLaw, all_bits
 
 ENCODINGS = ("optimised", "symmetric")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unary(FiniteDomain):
+class Unary(FlippedBits):
     """A randomiser of values 0..domain-1 whose reports are bits of shape (domain,); it estimates the value's one-hot
     encoding.
 
@@ -41,19 +38,6 @@ class Unary(FiniteDomain):
             return Flips(of_one=self.epsilon / 2, of_zero=self.epsilon / 2)
         return Flips(of_one=0.0, of_zero=self.epsilon)
 
-    def _bits(self, values: ArrayLike) -> Bits:
-        hot = categories(values, self.domain)[..., np.newaxis] == np.arange(self.domain)
-        return np.asarray(hot, dtype=np.int8)
-
-    def sample(self, values: ArrayLike, rng: np.random.Generator) -> Bits:
-        return self.flips.sample(self._bits(values), rng)
-
-    def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
-        return self.flips.log_mass(reports, self._bits(value))
-
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
-        return all_bits(self.domain)
-
     def pair_law(self) -> PairLaw:
         """Return the distribution of the two reported bits in which the member's and the nonmember's encodings differ;
         all other bits have the same distribution under both values.
@@ -62,9 +46,3 @@ class Unary(FiniteDomain):
         bits, first = all_bits(2).reports, np.array([1, 0], dtype=np.int8)
         member, nonmember = (self.flips.log_mass(bits, hot) for hot in (first, first[::-1]))
         return PairLaw(member - nonmember, np.exp(member), np.exp(nonmember))
-
-    def estimate(self, reports: ArrayLike) -> FloatArray:
-        return self.flips.estimate(reports)
-
-    def variance(self, value: ArrayLike) -> FloatArray:
-        return self.flips.variance(self._bits(value))

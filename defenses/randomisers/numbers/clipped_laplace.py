@@ -40,14 +40,14 @@ class ClippedLaplace(BoundedNumber):
         return 2 * self.radius / self.epsilon
 
     @property
-    def end(self) -> float:
+    def largest(self) -> float:
         """Return the largest possible report."""
         return self.radius if self.reach is None else self.reach
 
     def _cut_off(self, value: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Laplace mass above and below the range."""
-        above = np.exp(-(self.end - value) / self.scale) / 2
-        return np.asarray(above), np.asarray(np.exp(-(self.end + value) / self.scale) / 2)
+        above = np.exp(-(self.largest - value) / self.scale) / 2
+        return np.asarray(above), np.asarray(np.exp(-(self.largest + value) / self.scale) / 2)
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:
         centres = numbers(values, self.radius)
@@ -56,18 +56,18 @@ class ClippedLaplace(BoundedNumber):
         share = below + rng.random(centres.shape) * (1 - above - below)
         tail = np.minimum(share, 1 - share)
         noise = -self.scale * np.log(2 * tail) * np.sign(share - 0.5)
-        return np.asarray(np.clip(centres + noise, -self.end, self.end))
+        return np.asarray(np.clip(centres + noise, -self.largest, self.largest))
 
     def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
         seen, centre = np.asarray(reports, dtype=np.float64), numbers(value, self.radius)
         above, below = self._cut_off(centre)
         inside = -np.abs(seen - centre) / self.scale - np.log(2 * self.scale * (1 - above - below))
-        return np.where(np.abs(seen) <= self.end, inside, -np.inf)
+        return np.where(np.abs(seen) <= self.largest, inside, -np.inf)
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         # The density has a kink at each value, where a quadrature needs a break.
-        within = [float(edge) for edge in np.ravel([*values, *cuts, 0.0]) if abs(edge) < self.end]
-        return quadrature([*np.linspace(-self.end, self.end, 33), *within])
+        within = [float(edge) for edge in np.ravel([*values, *cuts, 0.0]) if abs(edge) < self.largest]
+        return quadrature([*np.linspace(-self.largest, self.largest, 33), *within])
 
     def inputs(self) -> FloatArray:
         return np.linspace(-self.radius, self.radius, 41)
@@ -75,11 +75,11 @@ class ClippedLaplace(BoundedNumber):
     def expectation(self, value: ArrayLike) -> FloatArray:
         centre = numbers(value, self.radius)
         above, below = self._cut_off(centre)
-        moment = centre - (self.end + self.scale) * (above - below)
+        moment = centre - (self.largest + self.scale) * (above - below)
         return np.asarray(moment / (1 - above - below))
 
     def variance(self, value: ArrayLike) -> FloatArray:
-        centre, end, scale = numbers(value, self.radius), self.end, self.scale
+        centre, end, scale = numbers(value, self.radius), self.largest, self.scale
         above, below = self._cut_off(centre)
         moment = centre**2 + 2 * scale**2 - (end**2 + 2 * scale * end + 2 * scale**2) * (above + below)
         return np.asarray(moment / (1 - above - below) - self.expectation(centre) ** 2)

@@ -32,6 +32,7 @@ class Condensed(BoundedNumber):
 
     steps: int = 0
     source: ClassVar[str] = "Truex et al. 2020 (LDP-Fed); Gursoy et al. 2019, condensed LDP"
+    atomic: ClassVar[bool] = True
     unbiased: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

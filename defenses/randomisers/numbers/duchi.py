@@ -22,6 +22,7 @@ class Duchi(BoundedNumber):
     """
 
     source: ClassVar[str] = "Duchi, Jordan, Wainwright 2018; Wang et al. 2019, Algorithm 1"
+    atomic: ClassVar[bool] = True
 
     @property
     def bound(self) -> float:

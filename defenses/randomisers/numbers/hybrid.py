@@ -38,6 +38,14 @@ class Hybrid(BoundedNumber):
         return Duchi(epsilon=self.epsilon, radius=self.radius)
 
     @property
+    def atoms(self) -> FloatArray:
+        return self.duchi.atoms
+
+    @property
+    def largest(self) -> float:
+        return self.piecewise.bound
+
+    @property
     def share(self) -> float:
         """Return the probability of applying the Piecewise mechanism rather than Duchi's."""
         return -math.expm1(-self.epsilon / 2) if self.epsilon > SWITCH else 0.0

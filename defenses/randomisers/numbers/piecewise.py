@@ -48,6 +48,10 @@ class Piecewise(BoundedNumber):
         return self._step * (self._t + 1)
 
     @property
+    def largest(self) -> float:
+        return self.bound
+
+    @property
     def truth(self) -> float:
         """Return the probability that a report lies in the interval around the value."""
         return 1 / (1 + self._t * math.exp(-self.epsilon))

@@ -25,6 +25,7 @@ class ThreeOutputs(BoundedNumber):
     """
 
     source: ClassVar[str] = "Zhao et al. 2020 (Local Differential Privacy based Federated Learning for IoT)"
+    atomic: ClassVar[bool] = True
 
     @property
     def nothing(self) -> float:

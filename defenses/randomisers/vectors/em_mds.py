@@ -112,16 +112,10 @@ class EMMDS(Randomiser):
         marked = (sets[..., np.newaxis] == np.arange(self.dimension)).any(axis=1).astype(np.int8)
         return finite(np.concatenate([marked, -marked]))
 
-    def inputs(self) -> FloatArray:
-        return np.array(self.worst_pair())
-
     def worst_pair(self) -> tuple[FloatArray, FloatArray]:
         # Reversed orders have the most different tops in either direction.
         rising = np.linspace(-1, 1, self.dimension)
         return rising, -rising
-
-    def estimate(self, reports: ArrayLike) -> FloatArray:
-        return np.asarray(reports, dtype=np.float64)
 
     def _share(self, value: ArrayLike, sign: int) -> FloatArray:
         """Probability of each coordinate to be reported with that sign, given the sign."""

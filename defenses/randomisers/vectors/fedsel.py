@@ -113,9 +113,6 @@ class FedSel(Randomiser):
         numbers = np.unique(np.asarray(values, dtype=np.float64))
         return labelled(self.dimension, self.piecewise.outputs(*numbers, cuts=cuts))
 
-    def inputs(self) -> FloatArray:
-        return np.array(self.worst_pair())
-
     def worst_pair(self) -> tuple[FloatArray, FloatArray]:
         # With all magnitudes equal the tie ranks the first coordinates lowest, which are the member's large ones.
         nonmember, member = np.full(self.dimension, -self.radius), np.zeros(self.dimension)

@@ -37,10 +37,6 @@ class Gaussian(BoundedNumber):
             )
 
     @property
-    def failure(self) -> float:
-        return self.delta
-
-    @property
     def noise_std(self) -> float:
         """Return the standard deviation of the noise, in units of the value."""
         return 2 * self.radius * gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=1)

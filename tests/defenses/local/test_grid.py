@@ -27,7 +27,7 @@ def test_a_number_spends_its_epsilon_and_is_unbiased(part, levels, epsilon):
     number = part(levels=levels).number(epsilon)
     logs = np.log(number.masses)
     np.testing.assert_allclose(number.masses.sum(1), 1, atol=1e-12)
-    np.testing.assert_allclose(number.masses @ number.atoms, number.grid, atol=1e-9 * number.reach)
+    np.testing.assert_allclose(number.masses @ number.atoms, number.grid, atol=1e-9 * number.largest)
     assert (logs.max(0) - logs.min(0)).max() == pytest.approx(epsilon, rel=1e-9)
     absent, present = (np.full(number.atoms.shape, value) for value in number.worst_pair())
     ratio = number.log_density(number.atoms, present) - number.log_density(number.atoms, absent)

@@ -10,10 +10,10 @@ import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import SHUFFLED, UPLOADS
+from fedassay.defenses.local.categories.grid import Gridded
 from fedassay.defenses.local.defense import (
     LocalDefense,
     NumberDefense,
-    Numeric,
     SampledDefense,
     SampledLaw,
     drawn_places,
@@ -46,9 +46,9 @@ def numbers_of(number):
     """Reports of one number at which the ratio of two laws is largest: all of them, or some of a quadrature's nodes and
     the edges between its intervals.
     """
-    if not isinstance(number, Numeric) or (number.atomic is not None and number.atomic is number.randomiser):
+    if isinstance(number, Gridded) or number.atomic:
         return number.atoms
-    outputs = number.randomiser.outputs(*ENDS)
+    outputs = number.outputs(*ENDS)
     special = outputs.reports[(outputs.weights == 0) | (outputs.weights == 1)]
     return np.concatenate([special, outputs.reports[:: len(outputs.reports) // 8]])
 
@@ -106,8 +106,8 @@ def reported(protection, plan, values, seed=0, present=None):
 
 def moments_of(number, value):
     """Mean and variance of one number's report, from its law."""
-    if isinstance(number, Numeric):
-        return float(number.randomiser.expectation(value)), float(number.randomiser.variance(value))
+    if not isinstance(number, Gridded):
+        return float(number.expectation(value)), float(number.variance(value))
     masses = np.exp(number.log_density(number.atoms, np.full(number.atoms.shape, value)))
     mean = masses @ number.atoms
     return mean, masses @ number.atoms**2 - mean**2
@@ -139,7 +139,7 @@ def test_the_aggregate_has_the_stated_mean_and_variance(part, toy_task, toy_plan
 
 
 def test_a_loop_over_rows_and_coordinates_gives_the_same_reports():
-    law = SampledLaw(number=Numeric(randomiser=Laplace(epsilon=0.7, radius=1.0)), radius=0.5, coordinates=3)
+    law = SampledLaw(number=Laplace(epsilon=0.7, radius=1.0), radius=0.5, coordinates=3)
     rows = torch.randn(4, 2, 7, generator=torch.Generator().manual_seed(0))
     rng = np.random.default_rng(3)
     places, by_hand = drawn_places(8, 7, 3, rng), np.zeros((8, 7))

@@ -20,11 +20,9 @@ from fedassay.defenses.randomisers.numbers.piecewise import Piecewise
 from fedassay.defenses.randomisers.numbers.pm_sub import PMSub
 from fedassay.defenses.randomisers.numbers.three_outputs import ThreeOutputs
 from fedassay.defenses.randomisers.randomiser import all_bits, coin, exp_coin, rejection
-from fedassay.defenses.randomisers.vectors.adaptive_duchi import AdaptiveDuchi
 from fedassay.defenses.randomisers.vectors.em_mds import EMMDS
 from fedassay.defenses.randomisers.vectors.fedsel import FedSel, ranks
 from fedassay.defenses.randomisers.vectors.gaussian import Gaussian
-from fedassay.defenses.randomisers.vectors.harmony import Harmony
 from scipy import integrate, optimize
 
 E = math.e
@@ -133,13 +131,13 @@ def test_unary_encodings_flip_with_their_papers_chances():
 
 def test_rappor_maps_into_its_bits_and_spends_epsilon_on_twice_its_hashes():
     rappor = Rappor(epsilon=1.0, domain=50, bits=16, hashes=3)
-    filters = rappor.bloom(np.arange(50))
+    filters = rappor.encoded(np.arange(50))
     assert filters.shape == (50, 16)
     assert filters.sum(axis=1).max() <= 3
     # The paper's f: epsilon = 2 h ln((1 - f/2) / (f/2)).
     half = rappor.flips.zero
     assert 6 * math.log((1 - half) / half) == pytest.approx(1.0)
-    assert np.any(filters != Rappor(epsilon=1.0, domain=50, bits=16, hashes=3, cohort=1).bloom(np.arange(50)))
+    assert np.any(filters != Rappor(epsilon=1.0, domain=50, bits=16, hashes=3, cohort=1).encoded(np.arange(50)))
 
 
 def test_rappor_of_filters_that_share_bits_keeps_less_than_it_claims():
@@ -246,12 +244,6 @@ def test_three_outputs_is_duchi_up_to_ln_2():
     assert (three.nothing, three.bound) == (0, pytest.approx(duchi.bound))
 
 
-def test_harmony_reports_one_coordinate_of_the_whole_vector():
-    harmony = Harmony(epsilon=1.0, dimension=3, radius=1.0)
-    estimate = harmony.estimate([1.0, harmony.duchi.bound])
-    np.testing.assert_allclose(estimate, [0, 3 * (E + 1) / (E - 1), 0])
-
-
 def test_fedsel_chooses_by_rank_and_ties_go_to_the_later():
     assert ranks(np.array([3, 1, 1, 2])).tolist() == [3, 0, 1, 2]
     value = [0.1, -0.9, 0.5, 0.2]
@@ -300,15 +292,6 @@ def test_em_mds_reports_states_at_the_chosen_coordinates_alone():
     assert (reports[:, 4:] <= 0).mean() > 0.99
     with pytest.raises(ValueError, match="values must be finite vectors"):
         mds.sample([1.0, math.nan, 0, 0, 0, 0], np.random.default_rng(0))
-
-
-def test_a_vector_of_adaptive_duchi_spends_epsilon_in_every_coordinate():
-    adaptive = AdaptiveDuchi(epsilon=1.0, centres=(0.5, -1.0), radii=(0.5, 2.0), sizes=(2, 1))
-    low, high, report = [0.0, 0.0, -3.0], [1.0, 1.0, 1.0], [9.0, 9.0, 9.0]
-    assert adaptive.log_density(report, high) - adaptive.log_density(report, low) == pytest.approx(3.0)
-    np.testing.assert_allclose(adaptive.variance([0.5, 0.5, -1.0]), np.array([0.25, 0.25, 4]) / math.tanh(0.5) ** 2)
-    with pytest.raises(ValueError, match="within its layer's range"):
-        adaptive.sample([0.0, 1.2, 0.0], np.random.default_rng(0))
 
 
 def test_condensed_ldp_grows_with_the_distance_and_ends_at_epsilon():

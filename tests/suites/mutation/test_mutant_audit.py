@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fedassay.audit.claim import Adjacency, Unit
-from fedassay.audit.curve import GaussianCurve
+from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict
 from fedassay.audit.observer import AGGREGATE
-from fedassay.defenses.controls.fault import Mutant, mechanism_claim
+from fedassay.defenses.controls.fault import Mutant
 from fedassay.suites.mutation.mutant_audit import LEAST, audit_broken, audit_correct, plan_mutant_audit
 
 SEEDS = range(5)
@@ -22,16 +21,7 @@ def gaussian(noise):
 def halved():
     """A Gaussian release of mu 1, and one with half its noise."""
     return Mutant(
-        claim=mechanism_claim(
-            epsilon=4.3772,
-            delta=1e-5,
-            unit=Unit.CLIENT,
-            adjacency=Adjacency.ADD_REMOVE,
-            observer=AGGREGATE,
-            mechanism="Gaussian",
-            source="",
-            curve=GaussianCurve(1.0),
-        ),
+        claim=Claim.stated(4.3772, 1e-5, mu=1.0, unit="client", adjacency="add_remove", observer=AGGREGATE),
         correct=gaussian(1.0),
         broken=gaussian(0.5),
         scores=(lambda sums: np.asarray(sums),),

@@ -6,13 +6,13 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
-from .randomiser import Randomiser
+from fedassay.defenses import randomisers as package
+from fedassay.defenses.randomisers.randomiser import Randomiser
 
 _RANGE: Mapping[str, Any] = {"radius": 1.0}
 _DOMAIN: Mapping[str, Any] = {"domain": 10}
 # Suffix of the name -> fields; a randomiser of one number needs its range alone.
 _VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    "adaptive_duchi": {"": {"centres": (0.5, -1.0), "radii": (0.5, 2.0), "sizes": (2, 1)}},
     "clipped_laplace": {"": _RANGE, " reach 2": {**_RANGE, "reach": 2.0}},
     "condensed": {"": {**_RANGE, "steps": 10}},
     "em_mds": {"": {"dimension": 6, "top": 2, "chosen": 2}},
@@ -23,7 +23,6 @@ _VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
     "gaussian": {"": {**_RANGE, "delta": 1e-5}},
     "grr": {"": _DOMAIN},
-    "harmony": {"": {**_RANGE, "dimension": 5}},
     "local_hashing": {"": _DOMAIN},
     "rappor": {"": _DOMAIN},
     "subset_selection": {"": _DOMAIN},
@@ -34,7 +33,7 @@ _VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 def randomisers() -> dict[str, type[Randomiser]]:
     """Return a dictionary from file name to randomiser class, with all randomisers."""
     found = {}
-    for entry in pkgutil.walk_packages(importlib.import_module(__package__).__path__, f"{__package__}."):
+    for entry in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         module = importlib.import_module(entry.name)
         for held in vars(module).values():
             if not inspect.isclass(held) or held.__module__ != module.__name__:
