@@ -488,17 +488,6 @@ Weigh = Callable[[Tensor], Tensor]
 """Gives each sample's weight ``(m,)``, or ``(m, parameters)``, from its parameters' norms ``(m, parameters)``."""
 
 
-def sample_norms(target: SampleLoss, layers: Mapping[str, Tensor], *cases: Tensor) -> Tensor:
-    """Return the norm of each sample's gradient of each parameter, ``(n, parameters)``.
-
-    The norm of a sample's whole gradient is the norm of its row. ``layers``: parameters by name, in the order of the
-    result; ``cases``: tensors ``(n, ...)`` as the loss takes them.
-    """
-    first = next(iter(layers.values()))
-    found = [_norms(block, list(layers)).to(first) for block in sample_blocks(target, layers, *cases)]
-    return torch.cat(found) if found else first.new_zeros(0, len(layers))
-
-
 def clipped_sum_of(target: SampleLoss, layers: Mapping[str, Tensor], weigh: Weigh, *cases: Tensor) -> dict[str, Tensor]:
     """Return the sum over samples of weight times gradient, by parameter name.
 
@@ -547,30 +536,24 @@ def _layer_norm(
     return _scaled(F.layer_norm(input, normalized_shape, eps=eps), weight, bias)
 
 
-def _instance_norm(
-    input: Tensor,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    *rest: Any,
-    **options: Any,
-) -> Tensor:
-    plain = F.instance_norm(input, running_mean, running_var, None, None, *rest, **options)
-    return _scaled(plain, *(_of_channels(one, input) for one in (weight, bias)))
+def _by_channel(norm: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """An instance or batch norm whose weights are applied after it."""
 
+    def scaled(
+        input: Tensor,
+        running_mean: Tensor | None = None,
+        running_var: Tensor | None = None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        *rest: Any,
+        **options: Any,
+    ) -> Tensor:
+        plain = norm(input, running_mean, running_var, None, None, *rest, **options)
+        # Numbers per channel, the second dimension of the input.
+        shape = (-1, *[1] * (input.ndim - 2))
+        return _scaled(plain, *(None if one is None else one.view(shape) for one in (weight, bias)))
 
-def _batch_norm(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    *rest: Any,
-    **options: Any,
-) -> Tensor:
-    plain = F.batch_norm(input, running_mean, running_var, None, None, *rest, **options)
-    return _scaled(plain, *(_of_channels(one, input) for one in (weight, bias)))
+    return scaled
 
 
 def _weight_norm(direction: Tensor, length: Tensor, dim: int = 0) -> Tensor:
@@ -581,11 +564,6 @@ def _weight_norm(direction: Tensor, length: Tensor, dim: int = 0) -> Tensor:
     return direction * (length / norms)
 
 
-def _of_channels(values: Tensor | None, like: Tensor) -> Tensor | None:
-    """Numbers per channel, the second dimension of ``like``."""
-    return None if values is None else values.view(-1, *[1] * (like.ndim - 2))
-
-
 def _scaled(plain: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     scaled = plain if weight is None else plain * weight
     return scaled if bias is None else scaled + bias
@@ -593,7 +571,7 @@ def _scaled(plain: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor
 
 _REPLACED: Mapping[Any, Callable[..., Tensor]] = {
     F.layer_norm: _layer_norm,
-    F.instance_norm: _instance_norm,
-    F.batch_norm: _batch_norm,
+    F.instance_norm: _by_channel(F.instance_norm),
+    F.batch_norm: _by_channel(F.batch_norm),
     torch._weight_norm: _weight_norm,
 }

@@ -202,24 +202,13 @@ class Network:
 
         Inert weights start at zero, an imprint layer at the server's values.
         """
-        drawn = initial_parameters(self.module, rng) if self.plain else self._own_initial(rng)
+        if self.plain:
+            drawn = initial_parameters(self.module, rng)
+        else:
+            # Layers whose initialisation only the model's own function defines.
+            facts: dict[str, Any] = {"classes": self.classes, "normalisation": self.normalisation}
+            drawn = own_initial(self.model, self.options, shape=self.shape, rng=rng, **facts)
         return self.layout.flatten(drawn | (planted(self.shape, self.bins) if self.bins else {}))
-
-    def _own_initial(self, rng: np.random.Generator) -> dict[str, Tensor]:
-        """The values that the model's own function draws, for layers whose initialisation only it defines."""
-        drawn = own_initial(
-            self.model,
-            self.options,
-            shape=self.shape,
-            classes=self.classes,
-            normalisation=self.normalisation,
-            rng=rng,
-        )
-        if {name: tuple(value.shape) for name, value in drawn.items()} != dict(
-            zip(self.layout.names, self.layout.shapes, strict=True)
-        ):
-            raise ValueError(f"model {self.model} must have the same parameters at every call, but they changed")
-        return drawn
 
     def draw_dropout(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tensor | None:
         """Draw dropout factors for samples of the given ``shape``, or return None for a model without dropout.

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 from fedassay.fl.models.admission import prepared
-from fedassay.fl.models.gradients import SampleLoss, clipped_sum_of, sample_norms, sample_rows
+from fedassay.fl.models.gradients import SampleLoss, clipped_sum_of, sample_rows
 from fedassay.fl.models.layers import SeededModel
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
@@ -30,7 +30,7 @@ def differences(model, batch):
         lambda norms: bound / norms.norm(dim=1).clamp_min(bound),
         lambda norms: bounds / torch.maximum(norms, bounds),
     )
-    norms, rows = sample_norms(target, layers, *cases), sample_rows(target, layers, *cases)
+    norms, rows = norms_of(target, layers, *cases), sample_rows(target, layers, *cases)
     sums = [clipped_sum_of(target, layers, clip, *cases) for clip in clips]
     weights = [clips[0](lengths).unsqueeze(1).expand_as(lengths), clips[1](lengths)]
     return {
@@ -51,6 +51,13 @@ def differences(model, batch):
 def largest(model, batch):
     """The largest of all differences; about 1e-6 in single precision where nothing is wrong."""
     return max(one for found in differences(model, batch).values() for one in found)
+
+
+def norms_of(target, layers, *cases):
+    """The norms that weights are computed from, ``(n, parameters)``."""
+    seen = []
+    clipped_sum_of(target, layers, lambda norms: seen.append(norms) or norms[:, 0], *cases)
+    return torch.cat(seen)
 
 
 def relative(difference, size):

@@ -18,10 +18,9 @@ from fedassay.fl.models.gradients import (
     SampleLoss,
     clipped_sum_of,
     differentiable_twice,
-    sample_norms,
     together,
 )
-from loop_differences import differences, largest
+from loop_differences import differences, largest, norms_of
 from own_models import Through
 from torch import nn
 from torch.func import functional_call, grad, vmap
@@ -365,7 +364,6 @@ def test_no_sample_gives_zero():
     images, labels = data(2)
     total = clipped_sum_of(target, layers, lambda norms: norms[:, 0], images[:0], labels[:0])
     assert all(not value.any() for value in total.values())
-    assert sample_norms(target, layers, images[:0], labels[:0]).shape == (0, 4)
 
 
 def test_a_sample_whose_gradient_overflows_contributes_nothing():
@@ -381,7 +379,7 @@ def test_a_loss_without_parameters_is_refused():
     model = small()
     target = SampleLoss(module=model, loss=lambda layers, image, label: image.sum())
     with pytest.raises(ValueError, match="the loss of Sequential depends on none of its trained parameters"):
-        sample_norms(target, dict(model.named_parameters()), *data())
+        norms_of(target, dict(model.named_parameters()), *data())
 
 
 def test_forward_methods_are_restored():
@@ -399,7 +397,7 @@ def test_no_gradient_per_sample_of_a_large_layer_is_held(monkeypatch):
     model = seeded(lambda: resnet18((3, 32, 32), 10))
     target, layers = target_of(model)
     images, labels = data(4, (3, 32, 32))
-    norms = sample_norms(target, layers, images, labels)
+    norms = norms_of(target, layers, images, labels)
     assert norms.shape == (4, len(layers))
     assert max(one.a * one.right.shape[-1] for one in held) < 10**6
 
