@@ -33,36 +33,63 @@ Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class WarmStartRule:
+class TrainingRule:
+    """How one model is trained.
+
+    Args:
+        steps: number of training steps.
+        learning_rate, optimizer: of these steps ("sgd" or "adam", as in ``FedAvg``).
+        lot: number of samples in each step, drawn without replacement within the step; None: all samples.
+    """
+
+    steps: int
+    learning_rate: float
+    optimizer: Literal["sgd", "adam"] = "adam"
+    lot: int | None = None
+
+    def __post_init__(self) -> None:
+        check_count("steps", self.steps)
+        if self.lot is not None:
+            check_count("lot", self.lot, alternative=" or None")
+        self.algorithm()
+
+    def algorithm(self) -> FedAvg:
+        """Return the algorithm of the steps, which is that of one client that trains alone."""
+        return FedAvg(learning_rate=self.learning_rate, local_steps=self.steps, optimizer=self.optimizer)
+
+    def draw(self, rng: np.random.Generator, models: int, samples: int) -> Tensor:
+        """Draw the lots of ``models`` models that hold ``samples`` samples each: indices ``(models, steps, lot)``.
+
+        Where all samples are used there is one lot, ``(models, 1, samples)``, and nothing is drawn.
+        """
+        if self.lot is None or self.lot >= samples:
+            return torch.arange(samples).expand(models, 1, samples)
+        # Column by column of a random order: without replacement, and one draw for all steps.
+        order = rng.random((models, self.steps, samples)).argsort(axis=-1)
+        return torch.from_numpy(order[..., : self.lot].copy())
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmStartRule(TrainingRule):
     """How the server trains the initial model on its public data.
 
     Args:
         samples: number of public images.
-        steps: number of training steps.
         lot: number of public images in each step, drawn without replacement within the step.
-        optimizer, learning_rate: of these steps ("sgd" or "adam", as in ``FedAvg``).
     """
 
     samples: int
-    steps: int
-    learning_rate: float
     lot: int = 16
-    optimizer: Literal["sgd", "adam"] = "adam"
 
     def __post_init__(self) -> None:
         check_count("warm_start.samples", self.samples)
-        check_count("warm_start.lot", self.lot)
-        if self.lot > self.samples:
-            raise ValueError(f"warm_start.lot must be at most warm_start.samples, {self.samples}, got {self.lot}")
         try:
-            self.training()
+            super().__post_init__()
         except ValueError as error:
             # The messages of FedAvg name its own fields: local_steps are the steps here.
             raise ValueError(f"warm_start.{str(error).removeprefix('local_')}") from None
-
-    def training(self) -> FedAvg:
-        """Return the algorithm of the steps, which is that of one client that trains alone."""
-        return FedAvg(learning_rate=self.learning_rate, local_steps=self.steps, optimizer=self.optimizer)
+        if self.lot > self.samples:
+            raise ValueError(f"warm_start.lot must be at most warm_start.samples, {self.samples}, got {self.lot}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +123,7 @@ class WarmStart:
 
 @lru_cache(maxsize=32)
 def _trained(start: WarmStart, network: Network, streams: Streams) -> Tensor:
-    algorithm, rule = start.rule.training(), start.rule
+    algorithm, rule = start.rule.algorithm(), start.rule
     model = network.initial(streams.generator("init")).unsqueeze(0)
     state, weights = algorithm.start(model), torch.full((1, rule.lot), 1 / rule.lot)
     for step in range(rule.steps):

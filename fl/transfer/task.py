@@ -7,60 +7,21 @@ some public samples are set aside, without their labels, as the queries.
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ..algorithms import FedAvg
 from ..fields import check_count
 from ..layout import Layout
 from ..models.network import Network
 from ..plan import Plan
 from ..sampling import Full
 from ..streams import Streams
-from ..task import Task
+from ..task import Task, TrainingRule
 
 _IMAGE_BYTES, _MODEL_BYTES = 2**26, 2**23
 """Largest size of the images of one step and of the parameters, over all models that are trained together. With more
 parameters a step takes twice as long per model, because of page faults.
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingRule:
-    """How one model is trained.
-
-    Args:
-        steps: number of training steps.
-        learning_rate, optimizer: of these steps ("sgd" or "adam", as in ``FedAvg``).
-        lot: number of samples in each step, drawn without replacement within the step; None: all samples.
-    """
-
-    steps: int
-    learning_rate: float
-    optimizer: Literal["sgd", "adam"] = "adam"
-    lot: int | None = None
-
-    def __post_init__(self) -> None:
-        check_count("steps", self.steps)
-        if self.lot is not None:
-            check_count("lot", self.lot, alternative=" or None")
-        self.algorithm()
-
-    def algorithm(self) -> FedAvg:
-        """Return the algorithm of the steps, which is that of one client that trains alone."""
-        return FedAvg(learning_rate=self.learning_rate, local_steps=self.steps, optimizer=self.optimizer)
-
-    def draw(self, rng: np.random.Generator, models: int, samples: int) -> Tensor:
-        """Draw the lots of ``models`` models that hold ``samples`` samples each: indices ``(models, steps, lot)``.
-
-        Where all samples are used there is one lot, ``(models, 1, samples)``, and nothing is drawn.
-        """
-        if self.lot is None or self.lot >= samples:
-            return torch.arange(samples).expand(models, 1, samples)
-        # Column by column of a random order: without replacement, and one draw for all steps.
-        order = rng.random((models, self.steps, samples)).argsort(axis=-1)
-        return torch.from_numpy(order[..., : self.lot].copy())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -8,9 +8,9 @@ from ...attacks.transfer.shadow_students import ShadowTeachers, shadow_teachers
 from ...fl.data.datasets import load_dataset
 from ...fl.partitions import partition_from
 from ...fl.streams import Streams
-from ...fl.task import build_task
+from ...fl.task import TrainingRule, build_task
 from ...fl.transfer.engine import teacher_logits
-from ...fl.transfer.task import TrainingRule, TransferPlan, TransferTask, transfer_task
+from ...fl.transfer.task import TransferPlan, TransferTask, transfer_task
 from ...fl.vertical.protection import VerticalPlan
 from ...fl.vertical.task import VerticalTask, build_vertical_task
 from .resolve import cached_by_settings

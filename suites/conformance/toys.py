@@ -20,8 +20,8 @@ from ...fl.partitions import IID
 from ...fl.plan import Plan
 from ...fl.sampling import FixedSize, Full, Poisson
 from ...fl.streams import Streams, uniform
-from ...fl.task import Task, build_task
-from ...fl.transfer.task import TrainingRule, TransferPlan, TransferTask, transfer_task
+from ...fl.task import Task, TrainingRule, build_task
+from ...fl.transfer.task import TransferPlan, TransferTask, transfer_task
 from ...fl.vertical.protection import VerticalPlan
 from ...fl.vertical.task import VerticalTask, build_vertical_task
 

@@ -13,7 +13,8 @@ from ...defenses.controls.fault import Mutant, correct_version
 from ...defenses.transfer.defense import BudgetedTransfer, PreparedTransfer, TransferDefense
 from ...defenses.transfer.worst_votes import Mechanism, Pair, mechanism_of
 from ...fl.layout import Layout
-from ...fl.transfer.task import TrainingRule, TransferPlan
+from ...fl.task import TrainingRule
+from ...fl.transfer.task import TransferPlan
 from .versions import Versions, check_claims
 
 TEACHERS, QUERIES, CLASSES = 50, 4, 3

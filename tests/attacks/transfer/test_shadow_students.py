@@ -14,7 +14,8 @@ from fedassay.audit.observer import FINAL_MODEL
 from fedassay.defenses.transfer.gnmax import GNMax
 from fedassay.defenses.transfer.plain_votes import PlainVotes
 from fedassay.fl.streams import Streams
-from fedassay.fl.transfer.task import TrainingRule, TransferTask
+from fedassay.fl.task import TrainingRule
+from fedassay.fl.transfer.task import TransferTask
 from sklearn.metrics import roc_auc_score
 from toy_federation import toy_task
 

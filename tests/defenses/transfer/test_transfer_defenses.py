@@ -21,10 +21,10 @@ from fedassay.defenses.transfer.unary_votes import UnaryVotes
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.partitions import partition_from
 from fedassay.fl.streams import Streams
-from fedassay.fl.task import build_task
+from fedassay.fl.task import TrainingRule, build_task
 from fedassay.fl.transfer.engine import run_transfer, teacher_logits
 from fedassay.fl.transfer.protection import TransferContext
-from fedassay.fl.transfer.task import ABSTAINED, TrainingRule, transfer_task
+from fedassay.fl.transfer.task import ABSTAINED, transfer_task
 from toy_transfer import votes_plan
 
 

@@ -9,10 +9,11 @@ import torch
 from fedassay.audit.observer import AGGREGATE, ANSWERS, FINAL_MODEL, UPLOADS
 from fedassay.fl.models.network import Network
 from fedassay.fl.streams import Streams
+from fedassay.fl.task import TrainingRule
 from fedassay.fl.transfer.engine import run_transfer, teacher_logits
 from fedassay.fl.transfer.protection import ReleasedLabels, TransferProtection, counts_of, votes_of
 from fedassay.fl.transfer.recorder import AnswerRecorder
-from fedassay.fl.transfer.task import ABSTAINED, Lessons, TrainingRule, trained, transfer_task
+from fedassay.fl.transfer.task import ABSTAINED, Lessons, trained, transfer_task
 from toy_federation import toy_task
 from toy_transfer import RULE, logits_of, toy_transfer, toy_transfer_plan
 
