@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from fedassay.suites.config.resolve import resolve
@@ -63,14 +62,14 @@ trials = 0
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop() -> None:
+def pytest_runtestloop():
     """Collects garbage again, but not among the tests themselves."""
     gc.enable()
     gc.freeze()
 
 
 @pytest.fixture(scope="session")
-def tiny() -> str:
+def tiny():
     """The text of a suite that runs in half a second: two defenses, two attacks, one claim, 40 replicas, no trials."""
     return TINY
 
@@ -201,13 +200,11 @@ def say(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def benchmark(request: pytest.FixtureRequest) -> ModuleType:
+def benchmark(request):
     """The script of the benchmarks' folder that the test module names as ``BENCHMARK``."""
     name = request.module.BENCHMARK
     path = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"benchmark_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # Its dataclasses look themselves up.
     spec.loader.exec_module(module)
     return module

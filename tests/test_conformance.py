@@ -9,7 +9,6 @@ import math
 import pkgutil
 import re
 from abc import ABC
-from types import ModuleType
 
 import pytest
 from fedassay.attacks.attack import AttackPart
@@ -55,7 +54,7 @@ def test_a_bundled_part_passes_the_checks_that_take_long(kind, name):
     assert faults(kind, name, long=True) == []
 
 
-def parts_in(module: ModuleType, base: type) -> list[type]:
+def parts_in(module, base):
     """The public classes of the kind that a file defines and that are no base of others."""
     return [
         value
@@ -69,7 +68,7 @@ def parts_in(module: ModuleType, base: type) -> list[type]:
     ]
 
 
-def in_words(name: str) -> str:
+def in_words(name):
     """ControlNoClip -> control_no_clip."""
     return re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
 

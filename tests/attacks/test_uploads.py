@@ -1,44 +1,35 @@
 """Reduced views: attacks on uploads use a round's sum or shuffled reports, or are refused with the reason."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from digits_federation import received
-from fedassay.attacks.attack import Knowledge, Undefined
+from fedassay.attacks.attack import Undefined
 from fedassay.attacks.gradient.analytic_linear import AnalyticLinear
 from fedassay.attacks.labels.idlg import IDLG
 from fedassay.attacks.labels.ilrg import ILRG
 from fedassay.attacks.uploads import read_uploads, reduce_view
-from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
+from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.shuffling.cldp_sgd import OneBitLaw
 from fedassay.fl.algorithms import FedAvg
 from fedassay.fl.laws import GaussianLaw, Mixing
-from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import View
 from fedassay.fl.sampling import FixedSize, Poisson
-from fedassay.fl.task import Task
-
-Build = Callable[..., Any]
 
 
 @pytest.fixture
-def observed(toy_task: Build, toy_plan: Build, knowledge_of: Build) -> Build:
-    def run(
-        observer: Observer, sizes: tuple[int, ...] = (2, 3, 4), *, model: str = "mlp", **changes: Any
-    ) -> tuple[Task, View, Knowledge]:
+def observed(toy_task, toy_plan, knowledge_of):
+    def run(observer, sizes=(2, 3, 4), *, model="mlp", **changes):
         task = toy_task(sizes, model=model)
-        plan: Plan = toy_plan(task, **({"rounds": 1} | changes))
+        plan = toy_plan(task, **({"rounds": 1} | changes))
         return task, received(task, plan, observer=observer, seed=1), knowledge_of(task, plan, Protection())
 
     return run
 
 
-def test_the_sum_is_the_gradient_of_all_clients_samples_as_one_lot(observed: Build) -> None:
+def test_the_sum_is_the_gradient_of_all_clients_samples_as_one_lot(observed):
     task, view, knowledge = observed(AGGREGATE)
     reduced = reduce_view(view, knowledge)
     uploads = read_uploads(reduced.view, reduced.knowledge, 0)
@@ -48,7 +39,7 @@ def test_the_sum_is_the_gradient_of_all_clients_samples_as_one_lot(observed: Bui
     assert reduced.view.observer == AGGREGATE
 
 
-def test_label_counts_of_the_sum_are_those_of_one_client_that_holds_all(observed: Build) -> None:
+def test_label_counts_of_the_sum_are_those_of_one_client_that_holds_all(observed):
     """Equivalent: the same nine samples at a single client whose upload is seen."""
     counts = []
     for observer, sizes in ((AGGREGATE, (2, 3, 4)), (UPLOADS, (9,))):
@@ -61,7 +52,7 @@ def test_label_counts_of_the_sum_are_those_of_one_client_that_holds_all(observed
     np.testing.assert_array_equal(*counts)
 
 
-def test_shuffled_reports_of_one_sample_give_the_same_images_and_labels_as_uploads(observed: Build) -> None:
+def test_shuffled_reports_of_one_sample_give_the_same_images_and_labels_as_uploads(observed):
     """In another order: who is who is all that a shuffler hides."""
     sizes = (1, 1, 1, 1)
     task, view, knowledge = observed(SHUFFLED, sizes)
@@ -74,7 +65,7 @@ def test_shuffled_reports_of_one_sample_give_the_same_images_and_labels_as_uploa
     assert counts.sum(0).tolist() == np.bincount(task.labels, minlength=3).tolist()
 
 
-def test_absent_clients_are_no_shuffled_row(observed: Build) -> None:
+def test_absent_clients_are_no_shuffled_row(observed):
     _, view, knowledge = observed(SHUFFLED, (2,) * 6, cohort=Poisson(0.5))
     reduced = reduce_view(view, knowledge)
     present = int(view.rounds[0].reports.present.sum())
@@ -98,24 +89,22 @@ def test_absent_clients_are_no_shuffled_row(observed: Build) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_clients_upload_is_refused(
-    observer: Observer, changes: dict[str, Any], reason: str, observed: Build
-) -> None:
+def test_what_is_no_clients_upload_is_refused(observer, changes, reason, observed):
     _, view, knowledge = observed(observer, **changes)
     with pytest.raises(Undefined, match=reason):
         reduce_view(view, knowledge)
 
 
-def test_lots_of_one_size_add_up(observed: Build) -> None:
+def test_lots_of_one_size_add_up(observed):
     _, view, knowledge = observed(AGGREGATE, (4, 4, 4), lot=FixedSize(2))
     assert reduce_view(view, knowledge).knowledge.plan.expected_lot(0) == pytest.approx(6)
 
 
-def law_of(law: object, *, behind_shuffler: object = None) -> Callable[[Observer, int], Any]:
+def law_of(law, *, behind_shuffler=None):
     return lambda observer, client: law if observer != SHUFFLED else behind_shuffler
 
 
-def test_a_law_of_samples_is_that_of_the_sum_and_a_law_of_reports_is_not(observed: Build) -> None:
+def test_a_law_of_samples_is_that_of_the_sum_and_a_law_of_reports_is_not(observed):
     _, view, knowledge = observed(AGGREGATE)
     for scale, kept in ((-0.1, True), (0.1, False)):
         law = GaussianLaw(clip_norm=1.0, scale=scale, noise_std=0.1)
@@ -123,7 +112,7 @@ def test_a_law_of_samples_is_that_of_the_sum_and_a_law_of_reports_is_not(observe
         assert reduced.knowledge.law(AGGREGATE, 0) == (law if kept else None)
 
 
-def test_rows_that_a_shuffler_took_apart_are_refused(observed: Build) -> None:
+def test_rows_that_a_shuffler_took_apart_are_refused(observed):
     _, view, knowledge = observed(SHUFFLED, (2, 2, 2))
     apart = OneBitLaw(radius=1.0, local_epsilon=1.0, mixing=Mixing.COORDINATES)
     with pytest.raises(Undefined, match="each coordinate is shuffled separately"):
@@ -133,7 +122,7 @@ def test_rows_that_a_shuffler_took_apart_are_refused(observed: Build) -> None:
         reduce_view(view, replace(knowledge, law=law_of(whole)))
 
 
-def test_a_shuffled_sum_of_integers_is_refused(observed: Build) -> None:
+def test_a_shuffled_sum_of_integers_is_refused(observed):
     _, view, knowledge = observed(SHUFFLED, (2, 2, 2))
     (seen,) = view.rounds
     words = replace(seen.reports, values=seen.reports.values[:, :1].long(), present=seen.reports.present[:, :1])

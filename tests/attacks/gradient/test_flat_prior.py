@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from digits_federation import digits_run, psnr
-from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient.image_attack import ImageLots
 from fedassay.attacks.gradient.map_inversion import MapInversion
 from fedassay.attacks.gradient.posterior import FlatPrior, GaussianPrior, ImagePosterior
@@ -16,22 +15,19 @@ from fedassay.defenses.shuffling.cldp_sgd import CLDPSGDProtection
 from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.laws import GaussianLaw
 from fedassay.fl.models.network import Network
-from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import View
 from fedassay.fl.streams import uniform
-from fedassay.fl.task import Task
 from toy_federation import flat_plan
 
 
-def of_nothing(pixels: int) -> GaussianPrior:
+def of_nothing(pixels):
     return GaussianPrior(mean=torch.zeros(pixels), class_means=torch.zeros(1, pixels), precision=torch.eye(pixels))
 
 
-def federation(protection: Protection, clients: int = 8) -> tuple[Task, View, Knowledge]:
+def federation(protection, clients=8):
     return digits_run("lenet", clients, clients, protection=protection, seed=1)
 
 
-def test_the_fit_finds_which_differences_are_flat_and_how_wide_the_others_are() -> None:
+def test_the_fit_finds_which_differences_are_flat_and_how_wide_the_others_are():
     """Images of rows: from each pixel to the next a Laplace step, of a 255th with probability .7, else of .1; no two
     pixels below each other. 20,000 steps: a share's deviation is .004, the scale's 1.5 %.
     """
@@ -43,12 +39,12 @@ def test_the_fit_finds_which_differences_are_flat_and_how_wide_the_others_are() 
     assert prior.wide == pytest.approx(0.1, rel=0.06)
 
 
-def test_what_a_flat_pair_adds_by_hand() -> None:
+def test_what_a_flat_pair_adds_by_hand():
     """Three pixels in a row, differences 0 and .2: log mixture less the wide part's log, halved."""
     prior = FlatPrior(gaussian=of_nothing(3), share=0.25, flat=0.01, wide=0.3)
     image = torch.tensor([0.4, 0.4, 0.6])
 
-    def added(size: float) -> float:
+    def added(size):
         wide = 0.75 / 0.6 * math.exp(-size / 0.3)
         return math.log(0.25 / 0.02 * math.exp(-size / 0.01) + wide) - math.log(wide)
 
@@ -56,7 +52,7 @@ def test_what_a_flat_pair_adds_by_hand() -> None:
     assert prior.values(image.view(1, 1, 1, 1, 3)).item() == pytest.approx(expected, abs=1e-6)
 
 
-def test_uploads_that_tell_nothing_leave_the_gaussian() -> None:
+def test_uploads_that_tell_nothing_leave_the_gaussian():
     """Where the resolution of pixels is the wide scale, a flat pair adds the same to every image: no slope."""
     prior = FlatPrior(gaussian=of_nothing(16), share=0.4, flat=1 / 255, wide=0.3).seen_at(1.0)
     images = uniform(np.random.default_rng(0), (5, 1, 1, 4, 4))
@@ -67,7 +63,7 @@ def test_uploads_that_tell_nothing_leave_the_gaussian() -> None:
 
 @pytest.mark.parametrize("rounds", [1, 4])
 @pytest.mark.parametrize("sigma", [0.001, 0.1])
-def test_the_resolution_is_that_of_the_fisher_information(sigma: float, rounds: int) -> None:
+def test_the_resolution_is_that_of_the_fisher_information(sigma, rounds):
     """Logistic regression at weights of zero: each pixel has sum(factor^2) / sigma^2 a round, all alike, so that nats
     are half the squared distance of two images times that. Pixels of deviation .1 about .5.
     """
@@ -95,11 +91,11 @@ def test_the_resolution_is_that_of_the_fisher_information(sigma: float, rounds: 
 
 
 @pytest.mark.simulations
-def test_flat_areas_sharpen_what_little_noise_lets_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flat_areas_sharpen_what_little_noise_lets_through(monkeypatch):
     """Noise of .001 clip norms: the same search with and without."""
     task, view, knowledge = federation(DPSGDProtection(clip_norm=1.0, noise_multiplier=1e-3))
 
-    def mean() -> float:
+    def mean():
         attack = MapInversion(iterations=120, restarts=1)
         return float(psnr(attack.run(view, knowledge, np.random.default_rng(0)).images, task).mean())
 
@@ -108,7 +104,7 @@ def test_flat_areas_sharpen_what_little_noise_lets_through(monkeypatch: pytest.M
     assert sharp > mean() + 1
 
 
-def test_a_report_of_one_bit_can_be_searched_by() -> None:
+def test_a_report_of_one_bit_can_be_searched_by():
     """CLDP-SGD's density takes a release for each candidate."""
     _, view, knowledge = federation(CLDPSGDProtection(radius=0.1, local_epsilon=2.0), clients=2)
     found = MapInversion(iterations=2).run(view, knowledge, np.random.default_rng(0))

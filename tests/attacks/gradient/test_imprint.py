@@ -9,10 +9,10 @@ from digits_federation import dealt_digits, received
 from fedassay.attacks.attack import Knowledge, Undefined
 from fedassay.attacks.gradient.imprint import Imprint, binned_images
 from fedassay.attacks.uploads import reduce_view
-from fedassay.audit.observer import AGGREGATE, UPLOADS, Observer
+from fedassay.audit.observer import AGGREGATE, UPLOADS
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.defenses.without_dp.none import Undefended
-from fedassay.fl.algorithms import Algorithm, FedSGD
+from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.models.layers import direction
 from fedassay.fl.recorder import View
 from fedassay.fl.task import Task
@@ -31,17 +31,7 @@ class Run:
     knowledge: Knowledge
 
 
-def digits(
-    observer: Observer = UPLOADS,
-    *,
-    clients: int = 2,
-    samples: int = 64,
-    model: str = "imprint",
-    algorithm: Algorithm | None = None,
-    epsilon: float | None = None,
-    rounds: int = 1,
-    seed: int = 0,
-) -> Run:
+def digits(observer=UPLOADS, *, clients=2, samples=64, model="imprint", algorithm=None, epsilon=None, rounds=1, seed=0):
     """Digits dealt evenly, full lots, seen by ``observer``; under dp_sgd if an epsilon is given."""
     defense = Undefended() if epsilon is None else DPSGD(epsilon=epsilon, delta=1e-5)
     task = dealt_digits(model, clients, samples, seed=seed)
@@ -51,7 +41,7 @@ def digits(
     return Run(task=task, view=view, knowledge=Knowledge.of(task, plan, protection))
 
 
-def attacked(run: Run) -> tuple[torch.Tensor, np.ndarray]:
+def attacked(run):
     """Images found and the upload of each."""
     reduced = reduce_view(run.view, run.knowledge)
     found = Imprint().run(reduced.view, reduced.knowledge, np.random.default_rng(0))
@@ -60,20 +50,20 @@ def attacked(run: Run) -> tuple[torch.Tensor, np.ndarray]:
     return torch.from_numpy(found.images.astype(np.float32)), found.uploads
 
 
-def alone(images: torch.Tensor, bins: tuple[float, ...]) -> torch.Tensor:
+def alone(images, bins):
     """Which of ``images (n, ...)`` have their bin to themselves, by the thresholds that the server chose."""
     edges = torch.tensor(bins, dtype=torch.float64)
     held = torch.bucketize(images.flatten(1).double() @ direction(64), edges)
     return torch.bincount(held)[held] == 1
 
 
-def errors(found: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+def errors(found, truth):
     """Largest pixel error ``(n,)`` of the find nearest to each true image."""
     return (found[:, None] - truth).abs().amax((2, 3, 4)).amin(0)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_images_alone_in_their_bin_are_exact(seed: int) -> None:
+def test_images_alone_in_their_bin_are_exact(seed):
     run = digits(seed=seed)
     found, uploads = attacked(run)
     for client, part in enumerate(run.task.parts):
@@ -84,7 +74,7 @@ def test_images_alone_in_their_bin_are_exact(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_the_sum_of_all_clients_gives_up_the_same_images(seed: int) -> None:
+def test_the_sum_of_all_clients_gives_up_the_same_images(seed):
     """What a secure sum reveals: who sees it finds images without ever seeing an upload."""
     run = digits(AGGREGATE, clients=8, seed=seed)
     assert all(seen.reports is None for seen in run.view.rounds)
@@ -97,7 +87,7 @@ def test_the_sum_of_all_clients_gives_up_the_same_images(seed: int) -> None:
 
 
 @pytest.mark.simulations
-def test_noise_of_dp_sgd_leaves_nothing() -> None:
+def test_noise_of_dp_sgd_leaves_nothing():
     run = digits(epsilon=8.0)
     found, uploads = attacked(run)
     for client, part in enumerate(run.task.parts):
@@ -108,7 +98,7 @@ def test_noise_of_dp_sgd_leaves_nothing() -> None:
         assert nearest > (run.task.test_images.mean(0) - truth).square().mean()
 
 
-def test_two_images_in_one_bin_come_out_as_their_blend_and_a_lone_one_as_itself() -> None:
+def test_two_images_in_one_bin_come_out_as_their_blend_and_a_lone_one_as_itself():
     """By hand: rows 0 and 1 lit by x0 (bin 1), row 0 alone by x1 and x2 (bin 0), with slopes 2, 1, 3."""
     images = torch.tensor([[0.9, 0.1], [0.2, 0.3], [0.4, 0.1]], dtype=torch.float64)
     slopes = torch.tensor([2.0, 1.0, 3.0], dtype=torch.float64)
@@ -121,17 +111,17 @@ def test_two_images_in_one_bin_come_out_as_their_blend_and_a_lone_one_as_itself(
     torch.testing.assert_close(found.double(), torch.stack([blend, images[0], blend]), atol=1e-6, rtol=0)
 
 
-def test_an_upload_that_lights_no_row_is_answered_with_black() -> None:
+def test_an_upload_that_lights_no_row_is_answered_with_black():
     zeros = torch.zeros(3, 4)
     assert binned_images(zeros, zeros[:, 0], torch.ones(4), torch.zeros(3), 2).tolist() == [[0.0] * 4] * 2
 
 
-def test_a_model_without_an_imprint_layer_is_refused() -> None:
+def test_a_model_without_an_imprint_layer_is_refused():
     with pytest.raises(Undefined, match="the attack needs the imprint layer"):
         attacked(digits(model="mlp"))
 
 
-def test_a_layer_that_training_has_moved_is_refused() -> None:
+def test_a_layer_that_training_has_moved_is_refused():
     run = digits(rounds=2)
     with pytest.raises(Undefined, match="training has changed the imprint layer before round 1"):
         Imprint(round=1).run(run.view, run.knowledge, np.random.default_rng(0))

@@ -6,62 +6,53 @@ import numpy as np
 import pytest
 import torch
 from digits_federation import digits_run, with_uploads
-from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.mean_image import MeanImage
 from fedassay.attacks.gradient.search import Cosine, Search, best_restarts, total_variation
 from fedassay.attacks.labels.idlg import inferred_labels
 from fedassay.attacks.uploads import read_uploads
-from fedassay.audit.evidence import Reconstructions
 from fedassay.fl.algorithms import FedSGD
-from fedassay.fl.models.network import Network
-from fedassay.fl.recorder import View
 from fedassay.fl.streams import uniform
-from fedassay.fl.task import Task
-from torch import Tensor
 
 CLIENTS = 4
 
 
 @cache
-def federation(model: str = "lenet", inert: int = 0) -> tuple[Task, View, Knowledge]:
+def federation(model="lenet", inert=0):
     return digits_run(model, CLIENTS, inert=inert, algorithm=FedSGD(learning_rate=0.1))
 
 
-def uploads(view: View) -> Tensor:
+def uploads(view):
     reports = view.rounds[0].reports
-    assert reports is not None
     return reports.values
 
 
-def normal_like(values: Tensor, seed: int) -> Tensor:
+def normal_like(values, seed):
     return torch.from_numpy(np.random.default_rng(seed).standard_normal(tuple(values.shape), dtype=np.float32))
 
 
-def truth(task: Task) -> tuple[np.ndarray, np.ndarray]:
+def truth(task):
     held = torch.cat(task.parts)
     return task.images[held].numpy(), task.labels[held].numpy()
 
 
-def median_psnr(evidence: Reconstructions, task: Task) -> float:
+def median_psnr(evidence, task):
     errors = ((evidence.images - truth(task)[0]) ** 2).mean((1, 2, 3))
     return float(np.median(-10 * np.log10(errors + 1e-10)))
 
 
-def invert(attack: GradientInversion, view: View, knowledge: Knowledge, seed: int = 0) -> Reconstructions:
+def invert(attack, view, knowledge, seed=0):
     return attack.run(view, knowledge, np.random.default_rng(seed))
 
 
-def naive_search(
-    attack: GradientInversion, network: Network, model: Tensor, target: Tensor, label: int, image: Tensor
-) -> tuple[Tensor, float]:
+def naive_search(attack, network, model, target, label, image):
     """One candidate at a time, with PyTorch's own Adam and step decay."""
     image = image.clone().requires_grad_(True)
     adam = torch.optim.Adam([image], lr=attack.learning_rate)
     decays = [int(attack.iterations * share / 8) for share in (3, 5, 7)]
     decay = torch.optim.lr_scheduler.MultiStepLR(adam, decays, gamma=0.1)
 
-    def objective() -> Tensor:
+    def objective():
         weights = model.clone().requires_grad_(True)
         loss = network.losses(weights, image[None], torch.tensor([label])).sum()
         (gradient,) = torch.autograd.grad(loss, weights, create_graph=True)
@@ -80,13 +71,12 @@ def naive_search(
 
 
 @pytest.mark.parametrize("model", ["lenet", "logistic"])
-def test_the_batch_agrees_with_one_candidate_at_a_time(model: str) -> None:
+def test_the_batch_agrees_with_one_candidate_at_a_time(model):
     task, view, knowledge = federation(model)
     attack = GradientInversion(iterations=3, restarts=2)
     together = invert(attack, view, knowledge)
     start = uniform(np.random.default_rng(0), (CLIENTS, 2, *task.network.shape))
     broadcast = view.rounds[0].broadcast
-    assert broadcast is not None
     for client, label in enumerate(truth(task)[1].tolist()):
         target = -uploads(view)[0, client]
         runs = [naive_search(attack, task.network, broadcast[0], target, label, image) for image in start[client]]
@@ -96,7 +86,7 @@ def test_the_batch_agrees_with_one_candidate_at_a_time(model: str) -> None:
 
 
 @pytest.mark.simulations
-def test_an_undefended_upload_gives_its_image_away() -> None:
+def test_an_undefended_upload_gives_its_image_away():
     """Observed: median 36.8 dB; the mean image has 11.0."""
     task, view, knowledge = federation()
     found = invert(GradientInversion(), view, knowledge)
@@ -106,7 +96,7 @@ def test_an_undefended_upload_gives_its_image_away() -> None:
 
 
 @pytest.mark.simulations
-def test_the_restart_of_least_objective_is_kept_even_where_another_is_nearer_to_the_truth() -> None:
+def test_the_restart_of_least_objective_is_kept_even_where_another_is_nearer_to_the_truth():
     task, view, knowledge = federation()
     noisy = with_uploads(view, uploads(view) + 0.2 * normal_like(uploads(view), seed=0))
     attack = GradientInversion(iterations=20, restarts=6)
@@ -128,14 +118,14 @@ def test_the_restart_of_least_objective_is_kept_even_where_another_is_nearer_to_
     np.testing.assert_array_equal(invert(attack, noisy, knowledge).images, candidates[kept, 0].numpy())
 
 
-def test_the_length_of_an_upload_does_not_matter() -> None:
+def test_the_length_of_an_upload_does_not_matter():
     _, view, knowledge = federation()
     attack = GradientInversion(iterations=3)
     shorter = invert(attack, with_uploads(view, uploads(view) / 64), knowledge)
     np.testing.assert_allclose(invert(attack, view, knowledge).images, shorter.images, atol=1e-5)
 
 
-def test_noise_on_unused_weights_does_not_matter() -> None:
+def test_noise_on_unused_weights_does_not_matter():
     _, view, knowledge = federation(inert=500)
     values = uploads(view).clone()
     values[..., knowledge.network.layout.model_dim :] = 100 * normal_like(values, seed=0)[..., :500]
@@ -144,21 +134,21 @@ def test_noise_on_unused_weights_does_not_matter() -> None:
     np.testing.assert_array_equal(invert(attack, view, knowledge).images, noisy.images)
 
 
-def test_total_variation_of_a_step_is_its_height_over_the_pairs() -> None:
+def test_total_variation_of_a_step_is_its_height_over_the_pairs():
     """3x3 image with one dark column: 3 of 6 pairs across differ by .5, no pair down does."""
     image = torch.full((1, 1, 3, 3), 0.5)
     image[..., 0] = 0
     assert total_variation(image).tolist() == [0.25]
 
 
-def test_the_learning_rate_falls_tenfold_at_each_of_three_marks() -> None:
+def test_the_learning_rate_falls_tenfold_at_each_of_three_marks():
     search = Search(iterations=8, learning_rate=1.0, signed=True)
     rates = [search.rate(step) for step in range(1, 9)]
     np.testing.assert_allclose(rates, [1, 1, 1, 0.1, 0.1, 0.01, 0.01, 0.001])
 
 
 @pytest.mark.parametrize(("bad", "fault"), [(0.0, "all zeros"), (float("nan"), "not finite")])
-def test_an_upload_that_is_no_gradient_is_refused(bad: float, fault: str) -> None:
+def test_an_upload_that_is_no_gradient_is_refused(bad, fault):
     _, view, knowledge = federation()
     values = uploads(view).clone()
     values[0, 2] = bad
@@ -171,7 +161,7 @@ def test_an_upload_that_is_no_gradient_is_refused(bad: float, fault: str) -> Non
     [{"iterations": 0}, {"restarts": 0}, {"learning_rate": 0.0}, {"total_variation": -1.0}, {"labels": "truth"}],
     ids=str,
 )
-def test_a_bad_field_is_named_and_shown(fields: dict[str, object]) -> None:
+def test_a_bad_field_is_named_and_shown(fields):
     ((name, value),) = fields.items()
     with pytest.raises(ValueError, match=rf"{name}\b.* must be .*, got '?{value}"):
         GradientInversion(**fields)

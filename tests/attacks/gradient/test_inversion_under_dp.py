@@ -2,8 +2,6 @@
 under DP-SGD.
 """
 
-from types import ModuleType
-
 import numpy as np
 import pytest
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
@@ -13,7 +11,7 @@ BENCHMARK = "inversion"
 
 
 @pytest.mark.simulations
-def test_undefended_uploads_of_one_image_give_the_image_away(benchmark: ModuleType) -> None:
+def test_undefended_uploads_of_one_image_give_the_image_away(benchmark):
     """20 images: the median of the attack stands 20 dB above that of the best null attack."""
     found = benchmark.compare(Undefended())
     assert np.median(found.attack) > np.median(found.null) + 20
@@ -21,6 +19,6 @@ def test_undefended_uploads_of_one_image_give_the_image_away(benchmark: ModuleTy
 
 
 @pytest.mark.simulations
-def test_under_dp_sgd_the_attack_is_not_shown_to_beat_a_look_at_public_data(benchmark: ModuleType) -> None:
+def test_under_dp_sgd_the_attack_is_not_shown_to_beat_a_look_at_public_data(benchmark):
     """20 images, paired: the one-sided 99 % lower end of the gain is at most 0."""
     assert benchmark.compare(DPSGD(epsilon=4.0)).lower_end() <= 0

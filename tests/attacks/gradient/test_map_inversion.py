@@ -1,14 +1,12 @@
 """MAP inversion: least squares where gradients are linear, its prior where noise drowns them, a law or nothing."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from digits_federation import digits_run, psnr
-from fedassay.attacks.attack import Knowledge, Undefined
+from fedassay.attacks.attack import Undefined
 from fedassay.attacks.gradient.image_attack import ImageLots
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.map_inversion import MapInversion, _Start
@@ -20,31 +18,24 @@ from fedassay.defenses.local.numbers.ldp_piecewise import LDPPiecewise
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms import FedAvg, FedSGD
-from fedassay.fl.laws import GaussianLaw, Law
+from fedassay.fl.laws import GaussianLaw
 from fedassay.fl.models.network import Network
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import View
 from fedassay.fl.sampling import FixedSize
 from fedassay.fl.streams import normal, uniform
-from fedassay.fl.task import Task
 from toy_federation import flat_plan
 
-Seen = tuple[Task, View, Knowledge]
 
-
-def federation(
-    protection: Protection, *, model: str = "lenet", clients: int = 6, samples: int = 1, **changes: Any
-) -> Seen:
+def federation(protection, *, model="lenet", clients=6, samples=1, **changes):
     changes = {"algorithm": FedSGD(learning_rate=0.1)} | changes
     return digits_run(model, clients, clients * samples, protection=protection, **changes)
 
 
-def said(attack: Any, seen: Seen) -> np.ndarray:
-    images: np.ndarray = attack.run(seen[1], seen[2], np.random.default_rng(0)).images
-    return images
+def said(attack, seen):
+    return attack.run(seen[1], seen[2], np.random.default_rng(0)).images
 
 
-def at_zero(*, sigma: float, rounds: int = 1) -> tuple[ImagePosterior, torch.Tensor, torch.Tensor]:
+def at_zero(*, sigma, rounds=1):
     """Logistic regression at weights of zero, where softmax is uniform and gradients are linear in the image: the
     posterior of one upload of label 2, the images' factor in each weight ``(classes,)``, the noisy uploads.
     """
@@ -68,7 +59,7 @@ def at_zero(*, sigma: float, rounds: int = 1) -> tuple[ImagePosterior, torch.Ten
     return posterior, factor, uploads
 
 
-def solved(posterior: ImagePosterior, factor: torch.Tensor, uploads: torch.Tensor, sigma: float) -> torch.Tensor:
+def solved(posterior, factor, uploads, sigma):
     """Mode of the posterior in closed form: least squares on the weights' gradients, with the prior's precision."""
     prior = posterior.prior
     assert isinstance(prior, GaussianPrior)
@@ -80,7 +71,7 @@ def solved(posterior: ImagePosterior, factor: torch.Tensor, uploads: torch.Tenso
 
 @pytest.mark.simulations
 @pytest.mark.parametrize(("sigma", "rounds"), [(0.01, 1), (0.1, 3)])
-def test_where_gradients_are_linear_the_search_ends_at_least_squares(sigma: float, rounds: int) -> None:
+def test_where_gradients_are_linear_the_search_ends_at_least_squares(sigma, rounds):
     """Three rounds are one of a third of the variance: their log densities add up."""
     posterior, factor, uploads = at_zero(sigma=sigma, rounds=rounds)
     lots = ImageLots(images=torch.full((1, 1, 1, 3, 3), 0.5), labels=torch.tensor([[2]]))
@@ -89,7 +80,7 @@ def test_where_gradients_are_linear_the_search_ends_at_least_squares(sigma: floa
     torch.testing.assert_close(found, solved(posterior, factor, uploads, sigma), atol=3e-4, rtol=0)
 
 
-def test_rounds_count_by_their_noise_and_the_prior_counts_once() -> None:
+def test_rounds_count_by_their_noise_and_the_prior_counts_once():
     """Nats of three rounds less the prior's are the sum of each round's less the prior's."""
     posterior, _, _ = at_zero(sigma=0.1, rounds=3)
     lots = ImageLots(images=uniform(np.random.default_rng(2), (1, 1, 1, 3, 3)), labels=torch.tensor([[2]]))
@@ -101,7 +92,7 @@ def test_rounds_count_by_their_noise_and_the_prior_counts_once() -> None:
 
 @pytest.mark.parametrize("samples", [1, 3])
 @pytest.mark.parametrize("law", ["samples", "reports"])
-def test_the_batch_agrees_with_one_candidate_at_a_time(law: str, samples: int) -> None:
+def test_the_batch_agrees_with_one_candidate_at_a_time(law, samples):
     """Naive version: backward through the module for each sample, clip, sum, normal density by hand."""
     network, rng = Network(model="lenet", shape=(1, 8, 8), classes=10), np.random.default_rng(3)
     plan = flat_plan(2, size=samples, algorithm=FedSGD(learning_rate=1.0), layout=network.layout)
@@ -119,7 +110,7 @@ def test_the_batch_agrees_with_one_candidate_at_a_time(law: str, samples: int) -
     images = uniform(rng, (4, samples, 1, 8, 8))
     lots = ImageLots(images=images, labels=torch.from_numpy(rng.integers(10, size=(4, samples))))
 
-    def naive(candidate: int) -> float:
+    def naive(candidate):
         rows = [
             network.sample_gradients(model[None], image[None, None], label[None, None])[0, 0].double()
             for image, label in zip(images[candidate], lots.labels[candidate], strict=True)
@@ -144,16 +135,16 @@ def test_the_batch_agrees_with_one_candidate_at_a_time(law: str, samples: int) -
 
 @pytest.mark.simulations
 @pytest.mark.parametrize("prior", ["gaussian", "total_variation"])
-def test_known_noise_makes_the_attack_better_than_cosine_where_noise_is_strong(prior: str) -> None:
+def test_known_noise_makes_the_attack_better_than_cosine_where_noise_is_strong(prior):
     """DP-SGD's noise at .05 of the clip norm: observed 15.7 and 11.0 dB, cosine 9.2."""
     seen = federation(DPSGDProtection(clip_norm=1.0, noise_multiplier=0.05))
-    attack = MapInversion(prior=prior, iterations=60)  # type: ignore[arg-type]
+    attack = MapInversion(prior=prior, iterations=60)
     ours, cosine = psnr(said(attack, seen), seen[0]), psnr(said(GradientInversion(iterations=60), seen), seen[0])
     assert ours.mean() > cosine.mean() + 0.5
 
 
 @pytest.mark.simulations
-def test_where_noise_drowns_the_upload_nothing_is_gained_over_the_mean_image() -> None:
+def test_where_noise_drowns_the_upload_nothing_is_gained_over_the_mean_image():
     """Ten times the clip norm on each coordinate: the prior's mode is left (observed -.2 dB)."""
     seen = federation(DPSGDProtection(clip_norm=1.0, noise_multiplier=10.0))
     null = psnr(said(MeanImage(), seen), seen[0])
@@ -185,7 +176,7 @@ class LastLayerNoised:
 
 
 @pytest.mark.simulations
-def test_noise_by_layers_is_weighed_by_layers() -> None:
+def test_noise_by_layers_is_weighed_by_layers():
     """The output layer drowned, the convolutions nearly plain: who knows that sees through; who takes the noise for
     equal does not. Observed 28.5 against 13.8 dB.
     """
@@ -193,11 +184,10 @@ def test_noise_by_layers_is_weighed_by_layers() -> None:
     start = knowledge.network.layout.slices["output.weight"].start
     correct = LastLayerNoised(start=start, strong=1.0)
     reports = view.rounds[0].reports
-    assert reports is not None
     noisy = replace(reports, values=correct.sample(reports.values, np.random.default_rng(0)))
     seen = replace(view, rounds=(replace(view.rounds[0], reports=noisy),))
 
-    def with_law(law: Law) -> float:
+    def with_law(law):
         known = replace(knowledge, law=lambda observer, client: law)
         return float(psnr(said(MapInversion(iterations=50), (task, seen, known)), task).mean())
 
@@ -205,11 +195,11 @@ def test_noise_by_layers_is_weighed_by_layers() -> None:
     assert with_law(correct) > with_law(equal) + 4
 
 
-def fixed_law(noise_std: float) -> Callable[..., Law]:
+def fixed_law(noise_std):
     return lambda observer, client: GaussianLaw(clip_norm=1.0, scale=1.0, noise_std=noise_std)
 
 
-def test_without_a_density_it_is_undefined_with_a_reason() -> None:
+def test_without_a_density_it_is_undefined_with_a_reason():
     task, view, knowledge = federation(Protection(), clients=2)
     with pytest.raises(Undefined, match="publishes no law of one client's upload"):
         said(MapInversion(iterations=1), (task, view, knowledge))
@@ -231,7 +221,7 @@ def test_without_a_density_it_is_undefined_with_a_reason() -> None:
         said(MapInversion(iterations=1, rounds=2), changing)
 
 
-def test_priors_by_hand() -> None:
+def test_priors_by_hand():
     """Two pixels of variance v and no correlation: half the squared distance over v; a step of .5 at a mean
     difference of .25, half of it down or across: 1 nat for each pair.
     """
@@ -248,13 +238,13 @@ def test_priors_by_hand() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"prior": "truth"}, {"rounds": 0}, {"rounds": True}], ids=str)
-def test_a_bad_field_is_named_and_shown(fields: dict[str, Any]) -> None:
+def test_a_bad_field_is_named_and_shown(fields):
     ((name, value),) = fields.items()
     with pytest.raises(ValueError, match=f"{name} must be .*, got '?{value}"):
         MapInversion(**fields)
 
 
-def test_a_density_that_torch_cannot_differentiate_is_refused_before_the_search() -> None:
+def test_a_density_that_torch_cannot_differentiate_is_refused_before_the_search():
     task, view, knowledge = federation(Protection(), clients=2)
     sampled = LDPPiecewise().prepare(knowledge.plan).protection.law(UPLOADS, knowledge.plan, 0)
     with pytest.raises(Undefined, match="is not differentiable"):

@@ -4,36 +4,32 @@ Searches in parts: what one batch holds changes no find by a bit, and holds no m
 """
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from digits_federation import digits_run
-from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient import search
 from fedassay.attacks.gradient.dlg import DLG
 from fedassay.attacks.gradient.fedavg_inversion import FedAvgInversion
 from fedassay.attacks.gradient.grad_inversion import GradInversion
-from fedassay.attacks.gradient.image_attack import ImageLots, SearchAttack
+from fedassay.attacks.gradient.image_attack import ImageLots
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.map_inversion import MapInversion
 from fedassay.attacks.gradient.search import Cosine, Search, best_restarts, total_variation, upload_parts
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.models.network import Network
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import View
 from fedassay.fl.streams import normal, uniform
-from torch import Tensor
 
 
-def bowl(images: Tensor) -> Tensor:
+def bowl(images):
     """Least at .3 in every pixel."""
     return (images - 0.3).square().flatten(1).sum(1)
 
 
 @pytest.mark.parametrize("signed", [True, False])
-def test_the_search_takes_the_steps_of_torchs_adam(signed: bool) -> None:
+def test_the_search_takes_the_steps_of_torchs_adam(signed):
     """Ten steps in two pixels, clamped to [0, 1], compared with PyTorch's own optimiser."""
     start = torch.tensor([0.9, 0.05], dtype=torch.float64).view(1, 1, 1, 1, 2)
     point = start.clone().requires_grad_(True)
@@ -50,14 +46,14 @@ def test_the_search_takes_the_steps_of_torchs_adam(signed: bool) -> None:
     torch.testing.assert_close(found, point.detach(), atol=1e-6, rtol=0)
 
 
-def test_of_equal_restarts_the_first_is_kept_and_one_that_is_no_number_never() -> None:
+def test_of_equal_restarts_the_first_is_kept_and_one_that_is_no_number_never():
     objectives = torch.tensor([2.0, 1.0, 1.0, torch.nan, 5.0, torch.inf])
     assert best_restarts(lambda images: objectives, torch.zeros(6, 1, 1, 2, 2), 3).tolist() == [1, 4]
     assert best_restarts(lambda images: objectives, torch.zeros(6, 1, 1, 2, 2), 2).tolist() == [1, 2, 4]
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_gradient_of_the_image_itself_has_no_distance_whatever_its_sign_and_length(channels: int) -> None:
+def test_a_gradient_of_the_image_itself_has_no_distance_whatever_its_sign_and_length(channels):
     """Three times the gradient: cosine 1; its negative: cosine -1."""
     network, rng = Network(model="lenet", shape=(channels, 8, 8), classes=4), np.random.default_rng(0)
     model, images = network.initial(rng), uniform(rng, (2, 1, channels, 8, 8))
@@ -70,13 +66,13 @@ def test_a_gradient_of_the_image_itself_has_no_distance_whatever_its_sign_and_le
     torch.testing.assert_close(wrong.values(images), expected, atol=1e-6, rtol=0)
 
 
-def test_total_variation_of_a_colour_lot_is_the_mean_of_its_images_and_channels() -> None:
+def test_total_variation_of_a_colour_lot_is_the_mean_of_its_images_and_channels():
     images = uniform(np.random.default_rng(0), (2, 3, 3, 5, 5))
     each = total_variation(images.flatten(0, 2).view(18, 1, 1, 5, 5)).view(2, 9).mean(1)
     torch.testing.assert_close(total_variation(images), each)
 
 
-def test_the_slope_of_the_cosine_is_that_of_its_formula() -> None:
+def test_the_slope_of_the_cosine_is_that_of_its_formula():
     network = Network(model="lenet", shape=(1, 8, 8), classes=10, inert=2)
     rng, d = np.random.default_rng(0), network.layout.dim
     model, gradients, rows = (normal(rng, (*lead, d), dtype=torch.float64) for lead in ((), (3,), (3,)))
@@ -93,22 +89,19 @@ def test_the_slope_of_the_cosine_is_that_of_its_formula() -> None:
 
 
 @cache
-def federation(model: str = "lenet") -> tuple[View, Knowledge]:
+def federation(model="lenet"):
     """Four uploads of three images each, with next to no noise; with none where the model draws or mixes."""
     protection = DPSGDProtection(clip_norm=1.0, noise_multiplier=1e-3) if model == "lenet" else Protection()
     return digits_run(model, 4, 12, protection=protection)[1:]
 
 
-def found(attack: Any, model: str = "lenet") -> np.ndarray:
-    images: np.ndarray = attack.run(*federation(model), np.random.default_rng(0)).images
-    return images
+def found(attack, model="lenet"):
+    return attack.run(*federation(model), np.random.default_rng(0)).images
 
 
 @pytest.mark.simulations
 @pytest.mark.parametrize("attack", [GradientInversion, MapInversion, GradInversion, FedAvgInversion, DLG])
-def test_finds_are_the_same_bit_for_bit_however_few_uploads_are_in_a_part(
-    attack: type[SearchAttack], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finds_are_the_same_bit_for_bit_however_few_uploads_are_in_a_part(attack, monkeypatch):
     """All four uploads at once, two and two, one by one; GradInversion's restarts still pull each other."""
     whole = found(attack(iterations=8, restarts=2))
     for held, parts in ((2 * 2 * 3 * 6500, 2), (1, 4)):
@@ -117,7 +110,7 @@ def test_finds_are_the_same_bit_for_bit_however_few_uploads_are_in_a_part(
         np.testing.assert_array_equal(found(attack(iterations=8, restarts=2)), whole)
 
 
-def test_parts_are_whole_uploads_and_as_large_as_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_are_whole_uploads_and_as_large_as_they_may(monkeypatch):
     """100 numbers bear three restarts of 10 thrice; one upload that is too large stands alone."""
     monkeypatch.setattr(search, "_HELD", 100)
     assert upload_parts(21, 3, 10) == [slice(0, 9), slice(9, 18), slice(18, 21)]
@@ -125,13 +118,13 @@ def test_parts_are_whole_uploads_and_as_large_as_they_may(monkeypatch: pytest.Mo
     assert upload_parts(0, 3, 10) == []
 
 
-def test_no_batch_of_a_search_holds_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_batch_of_a_search_holds_more_than_it_may(monkeypatch):
     """Gradients of 40 numbers and images of 10, of lots of two: 100 numbers a candidate."""
     monkeypatch.setattr(search, "_HELD", 450)
     sizes = list[int]()
 
-    def objective(part: slice) -> search.Values:
-        def values(images: Tensor) -> Tensor:
+    def objective(part):
+        def values(images):
             sizes.append(len(images))
             return images.square().flatten(1).sum(1)
 

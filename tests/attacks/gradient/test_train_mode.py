@@ -1,15 +1,13 @@
 """Attacks on models in train mode: batch norm, whose statistics are a lot's own, and dropout with draws of its own."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from digits_federation import UNDEFENDED, digits_run, matched_psnr
-from fedassay.attacks.attack import Attack, Knowledge, Undefined
+from fedassay.attacks.attack import Undefined
 from fedassay.attacks.gradient.dlg import DLG
 from fedassay.attacks.gradient.fedavg_inversion import FedAvgInversion
 from fedassay.attacks.gradient.grad_inversion import GradInversion
@@ -26,17 +24,15 @@ from fedassay.attacks.labels.llg_plus import LLGPlus
 from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
 from fedassay.attacks.membership.loss import LossThreshold
 from fedassay.attacks.uploads import read_uploads, reduce_view
-from fedassay.audit.evidence import LabelCounts, Reconstructions
+from fedassay.audit.evidence import LabelCounts
 from fedassay.audit.observer import AGGREGATE
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.fl.algorithms import FedAvg
-from fedassay.fl.recorder import View
 from fedassay.fl.streams import Streams, uniform
-from fedassay.fl.task import Task
 from torch.nn.functional import conv2d, leaky_relu, one_hot
 
 MODELS = ("lenet_bn", "lenet_dropout")
-INVERSIONS: tuple[type[Attack], ...] = (GradientInversion, DLG, GradInversion, FedAvgInversion, MapInversion)
+INVERSIONS = (GradientInversion, DLG, GradInversion, FedAvgInversion, MapInversion)
 NOISE = LDPGaussianProtection(clip_norm=10.0, noise_std=1e-3)
 """What MAP inversion needs is a law; the others take the noise as they find it."""
 FAINT = LDPGaussianProtection(clip_norm=1e6, noise_std=1e-9)
@@ -44,25 +40,23 @@ FAINT = LDPGaussianProtection(clip_norm=1e6, noise_std=1e-9)
 
 
 @cache
-def federation(model: str, samples: int, *, clients: int = 3, **changes: Any) -> tuple[Task, View, Knowledge]:
+def federation(model, samples, *, clients=3, **changes):
     return digits_run(model, clients, clients * samples, **changes)
 
 
-def said(attack: Any, view: View, knowledge: Knowledge) -> Reconstructions:
-    found: Reconstructions = attack.run(view, knowledge, np.random.default_rng(0))
-    return found
+def said(attack, view, knowledge):
+    return attack.run(view, knowledge, np.random.default_rng(0))
 
 
-def broadcast(view: View) -> torch.Tensor:
+def broadcast(view):
     model = view.rounds[0].broadcast
-    assert model is not None
     return model[0]
 
 
 @pytest.mark.parametrize("samples", [1, 3])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("part", INVERSIONS, ids=lambda part: part.__name__)
-def test_every_inversion_faces_train_mode_and_no_truth(part: Callable[..., Attack], model: str, samples: int) -> None:
+def test_every_inversion_faces_train_mode_and_no_truth(part, model, samples):
     """An image in [0, 1] for each sample (one for a lot by the attack on single ones), and after the truth is replaced
     the same to the last bit.
     """
@@ -82,10 +76,10 @@ def test_every_inversion_faces_train_mode_and_no_truth(part: Callable[..., Attac
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("part", [IDLG, ILRG, BiasCorrected, LLGPlus, LabelLikelihood], ids=lambda part: part.__name__)
-def test_label_rules_read_no_truth(part: Callable[..., Attack], model: str) -> None:
+def test_label_rules_read_no_truth(part, model):
     task, view, knowledge = federation.__wrapped__(model, 1)
 
-    def counts() -> np.ndarray:
+    def counts():
         found = part().run(view, knowledge, np.random.default_rng(0))
         assert isinstance(found, LabelCounts)
         return found.counts
@@ -103,7 +97,7 @@ def test_label_rules_read_no_truth(part: Callable[..., Attack], model: str) -> N
     [GradientInversion(), GradInversion(), FedAvgInversion(), MapInversion(iterations=60)],
     ids=lambda part: type(part).__name__,
 )
-def test_one_image_under_batch_norm_comes_back(part: Attack) -> None:
+def test_one_image_under_batch_norm_comes_back(part):
     """Observed 23.6 to 25.1 dB; the mean image has 11.2."""
     task, view, knowledge = federation("lenet_bn", 1, clients=6, protection=NOISE)
     null = matched_psnr(said(MeanImage(), view, knowledge).images, task).mean()
@@ -113,7 +107,7 @@ def test_one_image_under_batch_norm_comes_back(part: Attack) -> None:
 
 @pytest.mark.simulations
 @pytest.mark.parametrize("part", [GradientInversion(), GradInversion()], ids=lambda part: type(part).__name__)
-def test_not_to_know_what_was_dropped_costs(part: Attack) -> None:
+def test_not_to_know_what_was_dropped_costs(part):
     """The same images and weights without dropout, and with: as they are, zero columns give the draws away, and under
     the least noise they do not. Observed 37.0, 40.4 and 13.0 dB; 40.0, 41.0 and 13.2.
     """
@@ -126,15 +120,13 @@ def test_not_to_know_what_was_dropped_costs(part: Attack) -> None:
 
 
 @pytest.mark.parametrize("samples", [1, 3])
-def test_what_an_upload_shows_of_dropout_is_read_off_the_last_layers_columns(samples: int) -> None:
+def test_what_an_upload_shows_of_dropout_is_read_off_the_last_layers_columns(samples):
     """Against the stream's own draws: all of one sample's, of three the features that none of them kept."""
     task, view, knowledge = federation("lenet_dropout", samples)
     uploads = read_uploads(view, knowledge, 0)
     shown = shown_dropout(uploads.gradients, task.network, knowledge.plan, uploads.senders)
-    assert shown is not None
     for client in range(task.clients):
         drawn = task.network.draw_dropout(Streams(0).generator("dropout", client=client), (1, samples))
-        assert drawn is not None
         expected = (drawn[0] > 0).any(0) / (1 - 0.5**samples)
         torch.testing.assert_close(shown[client, 0], expected)
         assert (expected == 0).any()
@@ -145,24 +137,23 @@ def test_what_an_upload_shows_of_dropout_is_read_off_the_last_layers_columns(sam
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-def test_simulating_the_true_lot_under_batch_norm_gives_the_upload_itself(steps: int) -> None:
+def test_simulating_the_true_lot_under_batch_norm_gives_the_upload_itself(steps):
     """Its statistics at every local step's own model, for three clients side by side."""
     algorithm = FedAvg(learning_rate=0.1, local_steps=steps)
     task, view, knowledge = federation("lenet_bn", 4, algorithm=algorithm)
     held = torch.stack([task.images[part] for part in task.parts])
     labels = one_hot(torch.stack([task.labels[part] for part in task.parts]), 10).float()
     reports = view.rounds[0].reports
-    assert reports is not None
     simulated = simulated_updates(task.network, knowledge.plan, 0, broadcast(view), held, labels)
     torch.testing.assert_close(simulated, reports.values[0], rtol=1e-3, atol=1e-5)
 
 
-def test_the_distance_of_statistics_is_that_of_the_layers_written_down() -> None:
+def test_the_distance_of_statistics_is_that_of_the_layers_written_down():
     task, view, knowledge = federation("lenet_bn", 1)
     model, lots = broadcast(view), uniform(np.random.default_rng(1), (2, 3, 1, 8, 8))
     layers = task.network.layout.unflatten(model)
 
-    def inputs(images: torch.Tensor) -> list[torch.Tensor]:
+    def inputs(images):
         first = conv2d(images, layers["conv1.weight"], stride=2, padding=2)
         scale = (first.var((0, 2, 3), correction=0, keepdim=True) + 1e-5).sqrt()
         normed = leaky_relu((first - first.mean((0, 2, 3), keepdim=True)) / scale)
@@ -183,7 +174,7 @@ def test_the_distance_of_statistics_is_that_of_the_layers_written_down() -> None
     assert float(whole) == pytest.approx(0, abs=1e-5)
 
 
-def test_a_weight_of_statistics_below_zero_is_refused() -> None:
+def test_a_weight_of_statistics_below_zero_is_refused():
     with pytest.raises(ValueError, match="statistics must be a number >= 0, got -1"):
         GradInversion(statistics=-1.0)
 
@@ -191,7 +182,7 @@ def test_a_weight_of_statistics_below_zero_is_refused() -> None:
 # What batch norm leaves undefined.
 
 
-def test_labels_of_a_mixed_lot_have_no_likelihood_of_samples() -> None:
+def test_labels_of_a_mixed_lot_have_no_likelihood_of_samples():
     _, view, knowledge = federation("lenet_bn", 3)
     with pytest.raises(
         Undefined, match="the contribution of one label to a batch of 3 is not defined: under model lenet_bn"
@@ -199,7 +190,7 @@ def test_labels_of_a_mixed_lot_have_no_likelihood_of_samples() -> None:
         LabelLikelihood().run(view, knowledge, np.random.default_rng(0))
 
 
-def test_the_sum_of_mixed_lots_is_no_gradient_of_a_larger_one() -> None:
+def test_the_sum_of_mixed_lots_is_no_gradient_of_a_larger_one():
     _, view, knowledge = federation("lenet_bn", 3, observer=AGGREGATE)
     with pytest.raises(Undefined, match="the sum is not the gradient of one larger batch"):
         reduce_view(view, knowledge)
@@ -207,7 +198,7 @@ def test_the_sum_of_mixed_lots_is_no_gradient_of_a_larger_one() -> None:
     assert reduce_view(view, knowledge).knowledge.plan.clients == 1
 
 
-def test_membership_of_a_mixed_lot_has_losses_and_no_likelihood_ratio() -> None:
+def test_membership_of_a_mixed_lot_has_losses_and_no_likelihood_ratio():
     task, view, knowledge = federation("lenet_bn", 4)
     attack = LossThreshold(count=4)
     probe = attack.plant(task, np.random.default_rng(0))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from digits_federation import dealt_digits, received
-from fedassay.attacks.attack import Attack, Knowledge
+from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.labels.bias_corrected import BiasCorrected
 from fedassay.attacks.labels.label_attack import noise_units
 from fedassay.attacks.labels.label_likelihood import LabelLikelihood
@@ -19,32 +19,28 @@ from fedassay.defenses.local.vectors.em_mds import LDPEMMDS
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.laws import GaussianLaw, LayeredGaussianLaw
-from fedassay.fl.plan import Plan
-from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import View
-from fedassay.fl.task import Task
 from fedassay.suites.scoring.label_rows import score_labels
 from toy_federation import toy_plan
 
 
 @cache
-def setting(model: str) -> tuple[Task, Plan]:
+def setting(model):
     task = dealt_digits(model, 16, 256, seed=1)
     return task, toy_plan(task, rounds=1, algorithm=FedSGD(learning_rate=1.0))
 
 
-def seen(protection: Protection, model: str = "lenet") -> tuple[View, Knowledge]:
+def seen(protection, model="lenet"):
     task, plan = setting(model)
     return received(task, plan, protection, seed=1), Knowledge.of(task, plan, protection)
 
 
-def accuracy(part: Attack, view: View, knowledge: Knowledge, model: str = "lenet") -> float:
+def accuracy(part, view, knowledge, model="lenet"):
     task, _ = setting(model)
     truth = np.stack([np.bincount(task.labels[held].numpy(), minlength=10) for held in task.parts])
     return score_labels(part.run(view, knowledge, np.random.default_rng(0)).counts, truth).accuracy.mean()
 
 
-def layered(std: float, *, loud: str, clip_norm: float = 1.0) -> LayeredProtection:
+def layered(std, *, loud, clip_norm=1.0):
     """Noise ``std``, thirty times as much in the layers whose name begins with ``loud``."""
     names = setting("lenet")[1].layout.names
     stds = tuple(std * (30 if name.startswith(loud) else 1) for name in names)
@@ -52,7 +48,7 @@ def layered(std: float, *, loud: str, clip_norm: float = 1.0) -> LayeredProtecti
 
 
 @pytest.mark.parametrize(("std", "least"), [(3e-3, 0.98), (1e-2, 0.98), (3e-2, 0.9)])
-def test_a_noisy_layer_has_little_weight(std: float, least: float) -> None:
+def test_a_noisy_layer_has_little_weight(std, least):
     """Observed 1, 1 and .945; bias_corrected, which reads the quiet layer alone, 1, 1 and .926; without noise .926,
     .789 and .688, equal counts .678.
     """
@@ -62,7 +58,7 @@ def test_a_noisy_layer_has_little_weight(std: float, least: float) -> None:
     assert found >= accuracy(BiasCorrected(), view, knowledge) - 0.02
 
 
-def test_one_noise_for_all_layers_is_caught() -> None:
+def test_one_noise_for_all_layers_is_caught():
     """The planted bug: the last layer's noise, or the layers' pooled, used for all layers. Observed .746 and .660."""
     protection = layered(1e-2, loud="conv")
     view, knowledge = seen(protection)
@@ -74,26 +70,26 @@ def test_one_noise_for_all_layers_is_caught() -> None:
         assert accuracy(LabelLikelihood(), view, pooled) < found - 0.1
 
 
-def test_where_the_last_layer_is_loud_the_others_tell() -> None:
+def test_where_the_last_layer_is_loud_the_others_tell():
     """Observed 1.0; bias_corrected .758."""
     view, knowledge = seen(layered(3e-3, loud="output"))
     assert accuracy(LabelLikelihood(), view, knowledge) > accuracy(BiasCorrected(), view, knowledge) + 0.1
 
 
-def test_each_layer_is_read_at_its_own_clip() -> None:
+def test_each_layer_is_read_at_its_own_clip():
     """Observed .965; bias_corrected, which takes a clipped report for the truth, .789."""
     view, knowledge = seen(layered(1e-3, loud="conv", clip_norm=0.05))
     assert accuracy(LabelLikelihood(), view, knowledge) > accuracy(BiasCorrected(), view, knowledge) + 0.1
 
 
-def test_layers_of_one_noise_and_no_clip_that_bites_are_the_plain_gaussian() -> None:
+def test_layers_of_one_noise_and_no_clip_that_bites_are_the_plain_gaussian():
     view, knowledge = seen(layered(3e-2, loud="none", clip_norm=10.0))
     plain = replace(knowledge, law=lambda observer, client: GaussianLaw(clip_norm=10, scale=1.0, noise_std=3e-2))
     ours, theirs = (LabelLikelihood().run(view, told, np.random.default_rng(0)).counts for told in (knowledge, plain))
     assert np.array_equal(ours, theirs)
 
 
-def test_the_plain_gaussian_is_read_in_gradients_and_draws_nothing() -> None:
+def test_the_plain_gaussian_is_read_in_gradients_and_draws_nothing():
     """Dividing by a unit of one and a clip's factor for every coordinate alike change no bit."""
     _, plan = setting("lenet")
     rng = np.random.default_rng(0)
@@ -103,7 +99,7 @@ def test_the_plain_gaussian_is_read_in_gradients_and_draws_nothing() -> None:
     assert rng.random() == np.random.default_rng(0).random()
 
 
-def test_units_are_the_noise_of_the_layer_that_a_coordinate_is_in() -> None:
+def test_units_are_the_noise_of_the_layer_that_a_coordinate_is_in():
     _, plan = setting("lenet")
     law = layered(1e-2, loud="conv").law(UPLOADS, plan, 0)
     assert isinstance(law, LayeredGaussianLaw)
@@ -113,7 +109,7 @@ def test_units_are_the_noise_of_the_layer_that_a_coordinate_is_in() -> None:
         assert (units[layer] == (0.3 if name.startswith("conv") else 0.01)).all()
 
 
-def test_a_local_randomisers_noise_is_drawn_and_is_its_variance() -> None:
+def test_a_local_randomisers_noise_is_drawn_and_is_its_variance():
     """Laplace of a scale b has variance 2 b^2, b = 2 radius / epsilon: fewer than one seed in 1e5 would fail."""
     _, plan = setting("lenet")
     dim = plan.layout.dim
@@ -125,7 +121,7 @@ def test_a_local_randomisers_noise_is_drawn_and_is_its_variance() -> None:
 
 @pytest.mark.simulations
 @pytest.mark.parametrize("model", ["logistic", "lenet"])
-def test_ranges_that_differ_by_layer_weigh_by_layer(model: str) -> None:
+def test_ranges_that_differ_by_layer_weigh_by_layer(model):
     """Every coordinate at an epsilon of 12. Observed .93 and .79; bias_corrected .51 and .45, without noise .56 and
     .46.
     """
@@ -136,7 +132,7 @@ def test_ranges_that_differ_by_layer_weigh_by_layer(model: str) -> None:
     assert ours > theirs + 0.15
 
 
-def test_coordinates_that_hang_together_count_as_no_noise() -> None:
+def test_coordinates_that_hang_together_count_as_no_noise():
     _, plan = setting("logistic")
     for defense in (LDPLaplace(), LDPEMMDS()):
         law = defense.prepare(plan).protection.law(UPLOADS, plan, 0)
@@ -144,7 +140,7 @@ def test_coordinates_that_hang_together_count_as_no_noise() -> None:
         assert noise_units(law, plan, np.random.default_rng(0))[1] == 0.0
 
 
-def test_the_plain_gaussians_counts_are_as_they_were() -> None:
+def test_the_plain_gaussians_counts_are_as_they_were():
     """Counts of the first two clients, as found before layers had units."""
     view, knowledge = seen(LDPGaussianProtection(clip_norm=0.3, noise_std=0.03))
     found = LabelLikelihood().run(view, knowledge, np.random.default_rng(0)).counts

@@ -207,7 +207,7 @@ def test_a_posterior_shows_the_noised_target_to_those_who_know_the_predictions(n
     np.testing.assert_allclose(scores[:, 1] - scores[:, 0], (by_hand[:, 1] - by_hand[:, 0]).numpy(), atol=0.02)
 
 
-def law_of(noised_message: Noised) -> VerticalLaw:
+def law_of(noised_message):
     return VerticalLaw(noised=noised_message, noise=Noise.GAUSSIAN, scale=1.0, releases=2)
 
 
