@@ -169,7 +169,7 @@ def _fail_in_mechanism(target: str, error: Exception) -> NoReturn:
     link: traceback.TracebackException | None = shown
     while link is not None:
         foreign = [n for n, frame in enumerate(link.stack) if not _is_own(frame.filename)]
-        del link.stack[: min(foreign, default=0)]
+        del link.stack[: min(foreign, default=len(link.stack))]
         link = link.__cause__ or link.__context__
     fail(f"cannot audit {target}, because it raised an exception:", *"".join(shown.format()).splitlines(), code=1)
 

@@ -1,5 +1,7 @@
 """Conformance: every bundled part passes the checks of its kind, as `fedassay check` runs them, and the rules of this
 repository; of defenses alone, see their folder.
+
+The base class gives the checks of `fedassay check` as tests.
 """
 
 import dataclasses
@@ -20,6 +22,7 @@ from fedassay.suites.conformance.audit_parts import estimator_error_rate
 from fedassay.suites.conformance.check import run_checks
 from fedassay.suites.conformance.conformance import checks_and_subject, known_parts
 from fedassay.suites.conformance.defense import claims_hold
+from fedassay.testing import PartTests
 
 LONG = (claims_hold, estimator_error_rate)
 """Checks that take seconds of a part."""
@@ -92,20 +95,17 @@ TRUTH_OR_TEXT = [True, False, "1"]
 
 
 def bad_values(name, default, *, defense):
-    """What a field with this name and default must refuse; of a defense, what is no number and what no report carries
-    too.
-    """
+    """What a field with this name and default must refuse; of a defense, what no report carries too."""
     if isinstance(default, bool):
-        return []
+        return ["1", 2]
     if isinstance(default, str):
-        return ["no such thing"]
-    wrong, extreme = (TRUTH_OR_TEXT, [1e-300, 1e300]) if defense else ([], [])
-    extreme = extreme if name in ("epsilon", "radius", "clip_norm") else []
+        return ["no such thing", 1.5]
+    extreme = [1e-300, 1e300] if defense and name in ("epsilon", "radius", "clip_norm") else []
     if isinstance(default, int):
-        return [-1, default + 0.5, math.nan, *wrong]
+        return [-1, default + 0.5, math.nan, *TRUTH_OR_TEXT]
     if isinstance(default, float):
-        return [-1.0, math.nan, math.inf, [1.0] if defense else -math.inf, *wrong, *extreme]
-    return wrong if default is None else []
+        return [-1.0, math.nan, math.inf, [1.0], *TRUTH_OR_TEXT, *extreme]
+    return TRUTH_OR_TEXT if default is None else []
 
 
 def unrefused(part):
@@ -170,3 +170,23 @@ def test_that_check_finds_a_field_without_a_check_a_wrong_name_and_a_wrong_kind_
         "untyped=2.5",
     }
     assert not found & {"checked=-1", "checked=3.5"}
+
+
+class TestIID(PartTests):
+    part = "iid"
+
+
+class TestWithOptions(PartTests):
+    part, kind, options = "dirichlet", "partition", {"alpha": 0.5}
+
+
+class _Broken(PartTests):
+    part, kind = "fedassay.fl.partitions:ByOwner", "sampling"
+
+
+def test_a_fault_fails_the_test():
+    from fedassay.suites.conformance.conformance import checks_and_subject
+
+    checks, _ = checks_and_subject(_Broken.part, kind=_Broken.kind)
+    with pytest.raises(AssertionError, match="must be a subclass of fedassay's Sampling"):
+        _Broken().test_conformance(checks[0])

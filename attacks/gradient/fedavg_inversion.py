@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from ...fl.fields import check_weight
 from ...fl.streams import uniform
 from ..attack import Knowledge
 from ..uploads import Uploads
 from .image_attack import (
     ImageLots,
     SearchAttack,
-    check_weight,
     lot_labels,
     simulated_updates,
     soft,

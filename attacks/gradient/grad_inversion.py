@@ -6,6 +6,7 @@ import numpy as np
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from ...fl.fields import check_weight
 from ...fl.streams import uniform
 from ..attack import Knowledge
 from ..uploads import Uploads
@@ -13,7 +14,6 @@ from .image_attack import (
     PUBLIC,
     ImageLots,
     SearchAttack,
-    check_weight,
     lot_labels,
     shown_dropout,
     soft,

@@ -2,7 +2,6 @@
 an upload: their number, labels and simulated updates.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -278,9 +277,3 @@ def lots_evidence(found: Sequence[tuple[Tensor, ImageLots]], view: View) -> Reco
     # Groups interleave, so rows are put back in the order of the view's uploads.
     uploads = np.repeat(sorted(by_row), [len(pair[1]) for pair in ordered])
     return Reconstructions(images, classes, upload_setting(view), uploads)
-
-
-def check_weight(name: str, weight: float) -> None:
-    """Raise ValueError unless ``weight``, the weight of a term of the objective, is a number >= 0."""
-    if not (math.isfinite(weight) and weight >= 0):
-        raise ValueError(f"{name} must be a number >= 0, got {weight}")

@@ -8,12 +8,13 @@ import torch
 from torch.nn.functional import one_hot
 
 from ...audit.evidence import Reconstructions
+from ...fl.fields import check_weight
 from ...fl.recorder import View
 from ...fl.streams import uniform
 from ..attack import Knowledge
 from ..labels.idlg import inferred_labels
 from ..uploads import read_uploads
-from .image_attack import ImageLots, SearchAttack, check_weight, lots_evidence, shown_dropout
+from .image_attack import ImageLots, SearchAttack, lots_evidence, shown_dropout
 from .search import Cosine
 
 

@@ -1,12 +1,12 @@
 """Attack by a malicious server that raises candidates' losses and observes if clients lower them (Nasr et al. 2019)."""
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from ...fl.fields import check_weight
 from ...fl.probe import Candidates
 from ..attack import Knowledge
 from .candidates import candidate_gradients
@@ -30,8 +30,7 @@ class ActiveAscent(GradientCosine):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.rate, bool) or not 0 <= self.rate < math.inf:
-            raise ValueError(f"rate (step size of the ascent) must be a number >= 0, got {self.rate!r}")
+        check_weight("rate (step size of the ascent)", self.rate)
 
     def tamper(self, models: Tensor, knowledge: Knowledge) -> Tensor:
         shown = self.shown(knowledge)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...audit.arrays import FloatArray
+from ...fl.fields import check_share
 from ..shadow_bank import ModelLogits, ShadowBank, rank_among
 from .shadow_attack import ShadowAttack
 
@@ -39,11 +40,7 @@ class RMIA(ShadowAttack):
             raise ValueError(
                 f"online (use of references trained with the candidate) must be true or false, got {self.online!r}"
             )
-        if not 0 <= self.a <= 1:
-            raise ValueError(
-                "a (the share of 1 - p that is left after training on a point, where p is the probability of its "
-                f"label) must be in [0, 1], got {self.a}"
-            )
+        check_share("a (remaining share of 1 - p after training on a point with probability p)", self.a)
 
     def scores(self, references: ShadowBank, target: ModelLogits) -> FloatArray:
         references.check(outs=1, ins=1 if self.online else 0)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ...audit.arrays import BoolArray, FloatArray
 from ...audit.evidence import TokenGuesses
+from ...fl.fields import check_share
 from ...fl.models.network import Network
 from ...fl.recorder import View
 from ..attack import Knowledge, Undefined
@@ -42,8 +43,7 @@ class EmbeddingTokens(TextAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.error_rate < 1:
-            raise ValueError(f"error_rate must be in (0, 1), got {self.error_rate}")
+        check_share("error_rate", self.error_rate, ends=False)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> TokenGuesses:
         """Return token counts ``(n, tokens)``, one row per upload, whose sum is the public number of tokens.

@@ -1,13 +1,25 @@
-"""Audits by independent runs: the planner's figure, verdicts, early ends, resuming, and wrong use."""
+"""Audits by independent runs: the planner's figure, verdicts, early ends, resuming, and wrong use.
 
-from dataclasses import replace
+All checks of a system at once, with and without play-back, and systems that are no runners.
 
+One run with many planted units: scores, a gross fault, a correct system, and wrong use.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
 import pytest
+import torch
 from fedassay.adapters import replicas
+from fedassay.adapters.many_units import ManyUnits, audit_many_units
+from fedassay.adapters.play_back import PlayBack, Step
 from fedassay.adapters.replicas import KeptProjections, audit_replicas, plan_replicas
-from fedassay.checks.training_record import Plant
+from fedassay.adapters.runner import is_runner, watch
+from fedassay.checks.training_record import Plant, Release, TrainingRecord
 from fedassay.defenses.accounting.stated_laws import claim_from_noise
-from foreign_runner import STEPS, GaussianRunner, ScheduledRunner
+from fedassay.fl.laws import GaussianLaw
+from fedassay.fl.layout import Layout
+from foreign_runner import LAYOUT, STEPS, GaussianRunner, ScheduledRunner
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +163,144 @@ def test_a_unit_that_is_rarely_drawn_is_not_taken_for_one_that_never_arrives(pla
     assert "arrived in no release of 64 runs" in replicas._unseen(
         GaussianRunner(clip=0.0), replace(plan.release, rate=0.0215), Plant(), 0
     )
+
+
+def test_a_system_without_play_back_is_watched():
+    assert watch(GaussianRunner()).failed == ()
+    assert [one.name for one in watch(GaussianRunner(share=0.1)).failed] == ["noise scale"]
+    assert is_runner(GaussianRunner())
+    assert not is_runner(GaussianRunner)
+
+
+@dataclass(frozen=True)
+class Played(GaussianRunner):
+    """Its step sums rows without a clip; ``takes_rows``: or takes none."""
+
+    takes_rows: bool = True
+
+    def play_back(self, seed):
+        if not self.takes_rows:
+            raise ValueError("no rows can be played back")
+        step = Step(call=lambda rows, seed: rows.sum(0), layout=LAYOUT, clip_norm=1.0, noise_multiplier=1.0)
+        return PlayBack(step, seed)
+
+
+@pytest.mark.parametrize(("takes_rows", "passed"), [(True, False), (False, None)])
+def test_a_system_with_play_back_is_also_played(takes_rows, passed):
+    last = watch(Played(takes_rows=takes_rows)).results[-1 if not takes_rows else -2]
+    assert last.passed is passed
+
+
+class ReturnsNothing(GaussianRunner):
+    def run(self, member=False, seed=0, *, plant=None):
+        super().run(member, seed, plant=plant)
+
+
+class TakesASeedAlone(GaussianRunner):
+    def run(self, seed):
+        return super().run(False, seed)
+
+
+@pytest.mark.parametrize(
+    ("system", "words"),
+    [
+        (ReturnsNothing(), "run of ReturnsNothing must return a TrainingRecord, got NoneType in"),
+        (TakesASeedAlone(), r"run of TakesASeedAlone must take \(member, seed, \*, plant=None\), .*is \(seed\)"),
+    ],
+)
+@pytest.mark.parametrize("use", [watch, plan_replicas, audit_replicas])
+def test_a_method_run_of_another_kind_is_refused_with_what_is_wanted(system, words, use):
+    with pytest.raises(ValueError, match=words):
+        use(system)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [("claim", "epsilon 1", "must be a Claim, got 'epsilon 1'"), ("law", 1.0, "must be a GaussianLaw, .*got 1.0")],
+)
+def test_a_claim_or_law_of_another_kind_is_refused(name, value, words):
+    system = type("Stated", (GaussianRunner,), {name: value})()
+    with pytest.raises(ValueError, match=f"{name} of Stated {words}"):
+        plan_replicas(system)
+
+
+def test_runs_of_other_numbers_of_releases_are_refused_with_the_run():
+    class Shorter(GaussianRunner):
+        def run(self, member=False, seed=0, *, plant=None):
+            found = super().run(member, seed, plant=plant)
+            return replace(found, releases=found.releases[: 3 if member else None])
+
+    with pytest.raises(ValueError, match="got 3 in run 0 with the planted unit, and 5 in the first run"):
+        audit_replicas(replace(Shorter(), replayable=False), plan=plan_replicas(GaussianRunner()))
+
+
+@pytest.mark.parametrize(
+    ("released", "words"),
+    [
+        (np.zeros(6), r"released of step 0 must be a tensor \(d,\), got ndarray"),
+        (torch.zeros(5), r"released of step 0 must have shape \(6,\), as the layout has, got \(5,\)"),
+    ],
+)
+def test_releases_that_do_not_fit_the_layout_are_refused(released, words):
+    with pytest.raises(ValueError, match=words):
+        TrainingRecord(
+            layout=LAYOUT, releases=(Release(step=0, released=released, clip_norm=1.0, noise_multiplier=1.0),)
+        )
+
+
+WIDE_LAYOUT = Layout(names=("weight",), shapes=((1500,),))
+WIDE_STEPS = 4
+
+
+class OneRun:
+    """Gaussian releases of all records; ``clip`` is the length at which a row is really clipped."""
+
+    def __init__(self, *, clip=1.0, share=1.0):
+        self.clip, self.share = clip, share
+        self.claim = claim_from_noise(4.0, delta=1e-5, steps=WIDE_STEPS)
+        self.law = GaussianLaw(clip_norm=1.0, scale=1.0, noise_std=4.0)
+
+    def run_many_units(self, many, seed=0):
+        rng = np.random.default_rng(seed)
+        rows = torch.stack(list(many.vectors(WIDE_LAYOUT)))
+        lengths = rows.norm(dim=1, keepdim=True).clamp_min(1e-9)
+        total, rest = (rows * (self.clip / lengths).clamp(max=1)).sum(0), torch.zeros(1500)
+        releases = []
+        for step in range(WIDE_STEPS):
+            noise = 4.0 * self.share * torch.from_numpy(rng.standard_normal(1500))
+            releases.append(Release(step=step, released=total + noise, rest=rest, clip_norm=1.0, noise_multiplier=4.0))
+        return TrainingRecord(layout=WIDE_LAYOUT, releases=tuple(releases))
+
+
+def test_coins_are_fair_and_coordinates_differ():
+    many = ManyUnits(units=1000)
+    assert 440 < many.coins.sum() < 560
+    assert len(set(many.coordinates(WIDE_LAYOUT))) == 1000
+    taken = [float(vector.norm()) for vector in many.vectors(WIDE_LAYOUT)]
+    assert taken == [10.0 * coin for coin in many.coins]
+
+
+@pytest.mark.parametrize(("broken", "verdict"), [({}, "NOT_REFUTED"), ({"clip": 10.0}, "REFUTED")])
+def test_a_missing_clip_is_refuted_and_the_correct_system_is_not(broken, verdict):
+    assert audit_many_units(OneRun(**broken), ManyUnits(units=1000)).verdict.value == verdict
+
+
+@pytest.mark.long
+def test_correct_systems_are_refuted_no_oftener_than_alpha():
+    found = [audit_many_units(OneRun(), ManyUnits(units=400, seed=n), seed=n).verdict.value for n in range(100)]
+    assert found.count("REFUTED") <= 11  # 5 expected at most; more than 11 have probability .004.
+
+
+def test_wrong_use_is_refused():
+    with pytest.raises(ValueError, match="units must be at most the 1500 coordinates, got 2000"):
+        ManyUnits(units=2000).coordinates(WIDE_LAYOUT)
+    with pytest.raises(ValueError, match="weight"):
+        ManyUnits(units=3, weight=0.0)
+    runner = OneRun()
+    runner.law = None
+    with pytest.raises(ValueError, match="many units are scored by one noise multiplier"):
+        audit_many_units(runner, ManyUnits(units=3))
+    run = OneRun().run_many_units(ManyUnits(units=3))
+    unknown = replace(run, releases=(replace(run.releases[0], rest=None),))
+    with pytest.raises(ValueError, match="step 0 holds no sum without the planted units"):
+        ManyUnits(units=3).scores(unknown, OneRun().law)

@@ -141,10 +141,3 @@ def test_the_class_mean_is_of_the_label_that_the_upload_shows():
     for image, label in zip(found.images, task.labels[held].tolist(), strict=True):
         mean = task.test_images[task.test_labels == label].mean(0)
         np.testing.assert_allclose(image, mean.numpy(), atol=1e-6)
-
-
-def test_bad_weights_are_named_and_shown():
-    with pytest.raises(ValueError, match="consistency must be a number >= 0, got -1"):
-        GradInversion(consistency=-1.0)
-    with pytest.raises(ValueError, match="total_variation must be a number >= 0, got nan"):
-        FedAvgInversion(total_variation=float("nan"))

@@ -87,8 +87,3 @@ def test_a_view_without_uploads_is_refused():
         named(blind, knowledge)
     with pytest.raises(ValueError, match=r"must hold the attacked round 7, got rounds \[0\]"):
         named(view, knowledge, round=7)
-
-
-def test_a_negative_round_is_refused():
-    with pytest.raises(ValueError, match="round must be a whole number >= 0, got -1"):
-        IDLG(round=-1)

@@ -268,15 +268,6 @@ def test_equal_counts_are_fractions_and_random_labels_fill_the_lot():
 # What is refused.
 
 
-def test_bad_fields_are_named():
-    with pytest.raises(ValueError, match="images must be a whole number >= 1, got 0"):
-        LLGStar(images=0)
-    with pytest.raises(ValueError, match="samples must be a whole number >= 2, got True"):
-        LabelLikelihood(samples=True)
-    with pytest.raises(ValueError, match='prior must be "flat" or "public", got \'even\''):
-        LabelLikelihood(prior="even")
-
-
 @pytest.mark.parametrize("part", [ILRG(), LLGStar(), LLGPlus(), BiasCorrected(), LabelLikelihood()], ids=name)
 @pytest.mark.parametrize(
     "algorithm",

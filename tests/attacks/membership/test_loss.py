@@ -1,17 +1,34 @@
-"""Loss threshold: minus the loss under the final model; it finds memorised samples, and none where none was."""
+"""Loss threshold: minus the loss under the final model; it finds memorised samples, and none where none was.
+
+Random scores: a null attack on membership; and what all attacks on candidates need and refuse.
+
+Scores of a membership attack over independent replicas are evidence for an audit; scores of one run are not.
+"""
+
+from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
+from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
 from fedassay.attacks.membership.loss import LossThreshold
+from fedassay.attacks.membership.random_scores import RandomScores
+from fedassay.audit.estimators.clopper_pearson import clopper_pearson
+from fedassay.audit.evidence import CandidateScores, MembershipScores
+from fedassay.audit.finding import Verdict, judge
 from fedassay.audit.observer import FINAL_MODEL
+from fedassay.audit.threshold import FixedThreshold, SplitThreshold
+from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.defenses.without_dp.none import Undefended
 from fedassay.fl.algorithms import FedAvg
 from fedassay.fl.engine import run_federation
+from fedassay.fl.laws import lot_sum
 from fedassay.fl.probe import CandidateProbe, Candidates
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import View
+from fedassay.fl.recorder import RoundView, View
 from fedassay.fl.streams import Streams
+from fedassay.fl.training.local import Batch
 from fedassay.suites.scoring.membership_rows import auc
 
 COUNT = 10
@@ -74,3 +91,114 @@ def test_without_candidates_there_is_nothing_to_score(toy_task, toy_plan, knowle
     view = View(observer=FINAL_MODEL, plan=plan, rounds=(), final_model=torch.zeros(1, plan.layout.dim))
     with pytest.raises(ValueError, match="LossThreshold needs candidates, which must be planted before training"):
         LossThreshold().run(view, knowledge_of(task, plan, Protection()), np.random.default_rng(0))
+
+
+PARTS = [RandomScores, LossThreshold, LikelihoodRatio]
+
+
+@pytest.fixture
+def scored_run(toy_task, toy_plan, knowledge_of):
+    """(final model, seed, observer) -> scores and truth."""
+    task = toy_task((20,), outsiders=20)
+    plan = toy_plan(task)
+    probe = RandomScores(count=20).plant(task, np.random.default_rng(0))
+    knowledge = knowledge_of(task, plan, Protection(), candidates=probe.shown)
+
+    def run(model=0.0, seed=0, observer=FINAL_MODEL):
+        final = torch.full((1, plan.layout.dim), model)
+        view = View(observer=observer, plan=plan, rounds=(), final_model=final)
+        return RandomScores(count=20).run(view, knowledge, np.random.default_rng(seed)), probe
+
+    return run
+
+
+def test_over_many_seeds_it_is_right_half_of_the_time(scored_run):
+    """2,000 draws of 20 and 20 candidates: the mean AUC within four standard errors of a half."""
+    values = [auc(scores.against(probe.member)) for scores, probe in (scored_run(seed=seed) for seed in range(2000))]
+    assert abs(np.mean(values) - 0.5) < 4 * (41 / (12 * 400) / 2000) ** 0.5
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_half_of_the_candidates_are_the_clients_own_and_half_outsiders(part, toy_task):
+    task = toy_task((9, 20, 11), outsiders=16)
+    probe = part(count=15, client=1).plant(task, np.random.default_rng(3))
+    assert probe.shown.clients == (1,)
+    assert probe.member.sum() == 15
+    for image, place in zip(probe.shown.images, probe.sample, strict=True):
+        home = task.outsider_images if place < 0 else task.images[task.parts[1][place : place + 1]]
+        assert (home == image).flatten(1).all(1).any()
+    assert not np.array_equal(probe.member, np.sort(probe.member))
+
+
+def test_attacks_of_one_stream_ask_about_the_same_candidates(toy_task):
+    probes = [part(count=4).plant(toy_task(), np.random.default_rng(3)) for part in PARTS]
+    for probe in probes[1:]:
+        np.testing.assert_array_equal(probe.sample, probes[0].sample)
+        assert torch.equal(probe.shown.images, probes[0].shown.images)
+
+
+TRIALS, ROUNDS, ALPHA = 100, 2, 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoClip(DPSGDProtection):
+    """Planted bug: the clip is forgotten."""
+
+    def total(self, gradients, present):
+        return lot_sum(gradients, present)
+
+
+def verdict(claim, scores, threshold=None):
+    """At a ratio of 1 by default: fixed before any score is seen."""
+    policy = threshold or FixedThreshold(0.0)
+    measured = clopper_pearson(
+        scores, delta=claim.delta, alpha=ALPHA, threshold=policy, curve=claim.curve, epsilon=claim.epsilon
+    )
+    return judge(claim, measured)
+
+
+@pytest.fixture(scope="module")
+def final_models(toy_task, toy_plan, knowledge_of):
+    """(correct or not) -> dp_sgd's claim, and the loss attack's scores of one sample in runs with it and without."""
+
+    @cache
+    def gather(correct, runs=60):
+        task = toy_task((4, 3))
+        plan = toy_plan(task, rounds=6)
+        prepared = DPSGD(epsilon=1.0, delta=1e-5, clip_norm=0.1).prepare(plan)
+        running = prepared.protection if correct else NoClip(clip_norm=0.1, noise_multiplier=0.01)
+        candidate, attack = int(task.parts[0][0]), LossThreshold(count=1)
+        shown = Candidates(
+            images=task.images[candidate : candidate + 1], labels=task.labels[candidate : candidate + 1], clients=(0,)
+        )
+        known = knowledge_of(task, plan, prepared.protection, candidates=shown)
+        said = []
+        for arm in (0, 1):
+            included = torch.ones(runs, len(task.labels), dtype=torch.bool)
+            included[:, candidate] = arm == 1
+            batch = Batch(replicas=runs, block=arm, included=included)
+            models = run_federation(task, plan, running, Streams(0), batch=batch)
+            rounds = tuple(RoundView(round=number) for number in range(plan.rounds))
+            views = [View(observer=FINAL_MODEL, plan=plan, rounds=rounds, final_model=model[None]) for model in models]
+            said.append([attack.run(view, known, np.random.default_rng(0)) for view in views])
+        nonmember, member = said
+        return prepared.claims[0], member, nonmember
+
+    return gather
+
+
+@pytest.mark.parametrize(("correct", "expected"), [(True, Verdict.NOT_REFUTED), (False, Verdict.REFUTED)])
+def test_an_attack_on_final_models_judges_a_claim_by_one_score_of_each_run(final_models, correct, expected):
+    """Correct version: refuted falsely with probability .01 at most; seeded. Threshold chosen on half of the runs."""
+    claim, member, nonmember = final_models(correct)
+    assert (
+        verdict(claim, MembershipScores.one_per_run(member, nonmember), SplitThreshold(0.5, curve=claim.curve)).verdict
+        is expected
+    )
+
+
+def test_scores_of_one_model_are_clustered_and_refused_with_advice(final_models):
+    claim, member, nonmember = final_models(True)
+    one = CandidateScores(np.concatenate([member[0].values, nonmember[0].values]), member[0].setting)
+    with pytest.raises(ValueError, match=r"clustered: give one score of each of many runs.*one_per_run"):
+        verdict(claim, one.against(np.array([True, False])))

@@ -135,10 +135,3 @@ def test_owners_that_cannot_be_scored_are_refused(toy_task):
         plant_clients(toy_task(), count=2, rng=rng)
     with pytest.raises(ValueError, match="names the owners of its images"):
         plant_users(replace(toy_task(), owners=None), count=2, rng=rng)
-    with pytest.raises(ValueError, match="count must be a whole number >= 2, got 1"):
-        ClientMembership(count=1)
-
-
-def test_only_clients_and_users_are_owners():
-    with pytest.raises(ValueError, match="unit must be client or user, got 'sample'"):
-        RandomPeople(unit="sample")

@@ -1,4 +1,7 @@
-"""Attacks on rounds: naive versions, signs, which clients are scored, and what remains without named senders."""
+"""Attacks on rounds: naive versions, signs, which clients are scored, and what remains without named senders.
+
+A malicious server: what it sends, what stays its own, and the control that climbs nowhere.
+"""
 
 from dataclasses import replace
 
@@ -8,6 +11,7 @@ import torch
 from digits_federation import received
 from fedassay.attacks.attack import Undefined
 from fedassay.attacks.membership import candidates as alignment
+from fedassay.attacks.membership.active_ascent import ActiveAscent
 from fedassay.attacks.membership.confidence_series import ConfidenceSeries
 from fedassay.attacks.membership.fedmia_cosine import FedMIACosine
 from fedassay.attacks.membership.fedmia_loss import FedMIALoss
@@ -19,8 +23,11 @@ from fedassay.attacks.membership.round_attack import compare_with_other_clients
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms import FedAvg, FedSGD
+from fedassay.fl.engine import run_federation
 from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.sampling import Poisson
+from fedassay.fl.streams import Streams
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -259,3 +266,71 @@ def test_a_client_that_has_not_taken_part_yet_has_no_scores_yet(attacked):
     complete = [number for number in range(1, 7) if set().union(*came[:number]) == set(range(CLIENTS))]
     assert [rounds for rounds, _ in whole.history] == [number for number in complete if came[number - 1]]
     assert complete[0] > 1
+
+
+@pytest.fixture
+def setting(toy_task, toy_plan, knowledge_of):
+    task = toy_task((4, 4, 4), model="mlp", outsiders=12)
+    plan, probe = toy_plan(task), ActiveAscent(count=3, client="all").plant(task, np.random.default_rng(0))
+    return task, plan, probe, knowledge_of(task, plan, Protection(), candidates=probe.shown)
+
+
+def watched(task, plan, tamper=None):
+    recorder = ViewRecorder(observer=UPLOADS)
+    final = run_federation(task, plan, Protection(), Streams(0), recorders=[recorder], tamper=tamper)
+    return recorder.view(plan, final)
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1])
+def test_every_candidate_is_raised_by_a_step_of_the_stated_length(rate, setting):
+    task, _, probe, knowledge = setting
+    model = task.network.initial(np.random.default_rng(1))
+    sent = ActiveAscent(rate=rate).tamper(model[None], knowledge)[0]
+    assert float((sent - model).norm() / model.norm()) == pytest.approx(rate, rel=1e-4)
+    before, after = (task.network.losses(one, probe.shown.images, probe.shown.labels).mean() for one in (model, sent))
+    assert after > before
+
+
+def test_clients_train_on_what_is_sent_and_the_server_goes_on_from_its_own(setting):
+    task, plan, _, _ = setting
+    view = watched(task, plan, tamper=lambda models: models + 1)
+    own = task.network.initial(Streams(0).generator("init"))
+    for seen in view.rounds:
+        torch.testing.assert_close(seen.broadcast[0], own + 1)
+        own = own + 0.5 * seen.reports.values[0].mean(0)
+    torch.testing.assert_close(view.final_model[0], own)
+
+
+def test_the_control_that_climbs_nowhere_is_the_passive_attack(setting):
+    task, plan, _, knowledge = setting
+    attack = ActiveAscent(count=3, client="all", rate=0.0)
+    seen = watched(task, plan, tamper=lambda models: attack.tamper(models, knowledge))
+    passive = watched(task, plan)
+    assert torch.equal(seen.final_model, passive.final_model)
+    ours, theirs = (
+        one.run(view, knowledge, np.random.default_rng(0)).values
+        for one, view in ((attack, seen), (GradientCosine(count=3, client="all"), passive))
+    )
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_tampered_model_of_another_shape_is_refused(setting):
+    task, plan, _, _ = setting
+    with pytest.raises(ValueError, match="tamper must return"):
+        watched(task, plan, tamper=lambda models: models[:, 1:])
+
+
+@pytest.mark.simulations
+def test_an_active_attack_has_a_federation_of_its_own_and_leaves_the_others_alone(assay, suite_file, timeless):
+    ascent = (
+        '[attacks.active_ascent]\ncount = 8\n\n[attacks.control]\npart = "active_ascent"\nrate = 0.0\ncount = 8\n\n'
+    )
+    passive = "[attacks.gradient_cosine]\ncount = 8\n\n[attacks.loss]\n"
+    run, alone = (assay(suite_file("[attacks.loss]\n", tables)) for tables in (ascent + passive, passive))
+    scores = {(row.defense, row.attack): row.value for row in run.records if row.metric == "auc"}
+    for defense in ("none", "ldp_gaussian"):
+        assert scores[defense, "control"] == scores[defense, "gradient_cosine"]
+    values = [
+        {(r.defense, r.attack, r.metric): r.value for r in one.records if "a" in r.attack} for one in (run, alone)
+    ]
+    assert all(values[0][key] == value for key, value in values[1].items())

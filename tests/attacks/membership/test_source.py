@@ -103,10 +103,3 @@ def test_ties_share_the_credit_by_hand():
 @pytest.mark.parametrize(("right", "n"), [(0, 8), (3, 10), (10, 10)])
 def test_the_interval_is_wilsons(right, n):
     assert wilson(right / n, n) == pytest.approx(tuple(binomtest(right, n).proportion_ci(method="wilson")), abs=1e-12)
-
-
-def test_a_bad_field_is_named():
-    with pytest.raises(ValueError, match=r'by .*must be "loss" or "cosine", got .norm.'):
-        SourceInferenceAttack(by="norm")
-    with pytest.raises(ValueError, match="count must be a whole number >= 1, got 0"):
-        SourceInferenceAttack(count=0)

@@ -150,6 +150,4 @@ def test_an_attack_without_a_law_or_a_view_says_so():
         attacked(VoteLikelihood(), GNMax(), FINAL_MODEL)
     with pytest.raises(ValueError, match="answers does not observe"):
         attacked(AnswerLikelihood(), GNMax(), ANSWERS)
-    with pytest.raises(ValueError, match="teacher must be a whole number"):
-        VoteLikelihood(teacher=-1)
     assert VoteLikelihood(teacher=2).fields() == {"teacher": 2}
