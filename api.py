@@ -295,14 +295,13 @@ def open(folder: str | Path) -> Run:
 
 def _run_folder(folder: str | Path) -> "RunFolder":
     from .reports.reading.run_folder import RunFolder
-    from .suites.config.source import ConfigError
+    from .suites.config.source import ConfigError, config_errors
 
     try:
-        return RunFolder.read(folder)
+        with config_errors():
+            return RunFolder.read(folder)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be read: {error.strerror}" if error.strerror else str(error)) from error
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def _call(suite: str | Mapping[str, Any], **given: Any) -> str:
@@ -335,13 +334,11 @@ def _reported(begun: "Launch", gate: Outcome, report: bool) -> Run:
     folder = begun.store.folder
     if report:
         from .reports.formats.write import write_report
-        from .suites.config.source import ConfigError
+        from .suites.config.source import config_errors
         from .suites.execution.run import record_cost
 
-        try:
+        with config_errors():
             write_report(folder)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
         # After the report, whose time belongs to the run.
         record_cost(begun)
     return Run(folder=folder, verdict=gate)

@@ -32,15 +32,13 @@ def compare(
         from ..reports.regression.baseline import Baseline
         from ..reports.regression.comparison import compare_runs
         from ..reports.regression.gated_run import as_data, cell_table, gap_lines, note_lines
-        from ..suites.config.source import ConfigError
+        from ..suites.config.source import config_errors
         from ..suites.config.tables.margins import stated_margins
         from .progress import print_table
 
-        try:
+        with config_errors():
             margins = margins_of(new) | stated_margins(margin or ())
             found = compare_runs(Baseline.read(base), Baseline.read(new), margins=margins)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
         if json:
             import json as writer  # The option has the name of the module.
 
@@ -73,10 +71,10 @@ def gate(
         from ..reports.reading.run_folder import RunFolder
         from ..reports.regression.gated_run import accept as accepted
         from ..reports.regression.gated_run import judge_folder
-        from ..suites.config.source import ConfigError
+        from ..suites.config.source import ConfigError, config_errors
         from ..suites.config.tables.margins import stated_margins
 
-        try:
+        with config_errors():
             folder, margins = RunFolder.read(run), stated_margins(margin or ())
             # Before anything is judged: a mistake in a path must not cost the verdict.
             _check_targets(run, baseline, [path for path in (junit, summary) if path is not None])
@@ -86,8 +84,6 @@ def gate(
                 if baseline is None:
                     raise ConfigError("--accept needs --baseline FILE, the baseline file to write")
                 print_lines(f"accept {accepted(folder, baseline)}")
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
         _write(judged, junit, summary)
         for line in _lines(judged):
             print_lines(line)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..audit.check import CHECKS
 from ..audit.wording import nearest
-from ..suites.config.source import ConfigError
+from ..suites.config.source import ConfigError, config_errors
 
 if TYPE_CHECKING:
     from ..fl.data.dataset import Dataset
@@ -58,10 +58,8 @@ def one_dataset(kind: str, name: str | None, changes: tuple[str, ...]) -> dict[s
     options: dict[str, Any] = {}
     for change in changes:
         apply_override(options, change)
-    try:
+    with config_errors():
         dataset = load_dataset({"part": name, **options} if options else name)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
     notes = {f"note {number}": text for number, text in enumerate(dataset.notes, 1)}
     return {"name": dataset.name, **description(dataset), "models": ", ".join(_models_for(dataset)), **notes}
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..suites.config.source import ConfigError, apply_override
+from ..suites.config.source import ConfigError, apply_override, config_errors
 from .console import print_lines
 
 
@@ -52,7 +52,7 @@ def print_report(
         raise ConfigError(
             "--column, --metric and --label choose one LaTeX table: give --latex FILE, and --column or --metric"
         )
-    try:
+    with config_errors():
         runs = read_runs(folders)
         own = {"html": runs[0].path / "report.html", "md": runs[0].path / "report.md"}
         # First, because an unknown column must leave every old file unchanged.
@@ -61,8 +61,6 @@ def print_report(
         written = [*chosen, *write_files(runs, others if requested or figures or pack else own)]
         drawn = [] if figures is None else write_figures(runs, figures)
         packed = [] if pack is None else write_pack(runs[0], pack)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
     unread = [line if len(runs) == 1 else f"{line} ({run.path})" for run in runs for line in unread_words(run)]
     # A pipe cannot be opened later, and it may be the one that these lines are printed into.
     return [
@@ -81,11 +79,9 @@ def print_site(folders: Sequence[Path], place: Path) -> list[str]:
     from ..reports.formats.terminal import unread_words
     from ..reports.formats.write import read_runs, write_site
 
-    try:
+    with config_errors():
         runs = read_runs(folders)
         files = write_site(runs, place)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
     unread = [f"{line} ({run.path})" for run in runs for line in unread_words(run)]
     return [*unread, f"open   {files[0]} ({len(files)} files)"]
 
@@ -94,10 +90,8 @@ def print_schema(kind: str) -> str:
     """Return the JSON Schema of result rows, claims or suite files; raise ConfigError for an unknown kind of file."""
     from ..suites.results.schemas import schema_of
 
-    try:
+    with config_errors():
         return json.dumps(schema_of(kind), indent=2, ensure_ascii=False)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def print_calibration(repeats: int, seed: int) -> int:

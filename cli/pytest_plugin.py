@@ -204,17 +204,15 @@ class SystemFixture:
         from ..adapters.replicas import audit_replicas
         from ..adapters.runner import watch
         from ..suites.results.outcome import judge_finding
+        from .system_run import judge_watched
 
         results = watch(system, seed=seed)
-        if results.failed:
-            names = ", ".join(dict.fromkeys(one.name for one in results.failed))
-            self.note_verdict(f"FAIL: implementation checks failed: {names}")
-            pytest.fail("\n".join(results.lines()), pytrace=False)
-        if not any(one.passed for one in results.results):
-            self.note_verdict("INCONCLUSIVE: no check could look at anything")
+        checked = judge_watched(results)
+        if checked.exit_code or not replicas:
+            self.note_verdict(checked.verdict_line)
+        if checked.exit_code:
             pytest.fail("\n".join(results.lines()), pytrace=False)
         if not replicas:
-            self.note_verdict("OK: no check failed")
             return None
         finding = audit_replicas(system, seed=seed, **options)
         gate = judge_finding(type(system).__name__, finding)

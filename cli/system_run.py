@@ -11,7 +11,7 @@ from ..adapters.target import find_object
 from ..audit.wording import counted
 from ..checks.watched_run import Watched
 from ..suites.config.source import ConfigError
-from ..suites.results.outcome import FAIL, INCONCLUSIVE, OK, judge_finding
+from ..suites.results.outcome import FAIL, INCONCLUSIVE, OK, Outcome, judge_finding
 from .console import print_lines
 from .errors import with_config_errors
 
@@ -41,11 +41,24 @@ def carry_out_watch(target: str, *, seed: int, as_json: bool) -> int:
             "fedassay.adapters.opacus, or a function without arguments that returns one"
         )
     results = with_config_errors(target, lambda: watch(system, seed=seed))
-    looked = any(one.passed for one in results.results)
-    code = FAIL if results.failed else OK if looked else INCONCLUSIVE
-    for line in _printed(target, results, code, as_json=as_json):
-        print_lines(*line.split("\n"))
-    return code
+    gate = judge_watched(results)
+    if as_json:
+        checks = [{"name": one.name, "passed": one.passed, "words": one.words} for one in results.results]
+        text = json.dumps({"target": target, "checks": checks, "exit_code": gate.exit_code}, indent=1)
+        print_lines(*text.split("\n"))
+    else:
+        print_lines(*results.lines(), f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
+    return gate.exit_code
+
+
+def judge_watched(results: Watched) -> Outcome:
+    """Return the verdict on the checks of one watched run."""
+    if results.failed:
+        names = ", ".join(dict.fromkeys(one.name for one in results.failed))
+        return Outcome(verdict_line=f"FAIL: implementation checks failed: {names}", exit_code=FAIL)
+    if passed := sum(one.passed is True for one in results.results):
+        return Outcome(verdict_line=f"OK: {counted(passed, 'check')} passed", exit_code=OK)
+    return Outcome(verdict_line="INCONCLUSIVE: no check could look at anything", exit_code=INCONCLUSIVE)
 
 
 def carry_out_replicas(target: str, system: Runner, given: Mapping[str, Any]) -> int:
@@ -66,17 +79,6 @@ def carry_out_replicas(target: str, system: Runner, given: Mapping[str, Any]) ->
         print_lines(f"seen   {measured.estimator}, {measured.trials}; {measured.witness}")
     print_lines(f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
     return gate.exit_code
-
-
-def _printed(target: str, results: Watched, code: int, *, as_json: bool) -> list[str]:
-    if as_json:
-        checks = [{"name": one.name, "passed": one.passed, "words": one.words} for one in results.results]
-        return [json.dumps({"target": target, "checks": checks, "exit_code": code}, indent=1)]
-    failed = ", ".join(dict.fromkeys(one.name for one in results.failed))
-    passed = sum(one.passed is True for one in results.results)
-    words = f"OK: {counted(passed, 'check')} passed" if passed else "INCONCLUSIVE: no check could look at anything"
-    words = f"FAIL: implementation checks failed: {failed}" if failed else words
-    return [*results.lines(), f"gate   {words} (exit code {code})"]
 
 
 def _takes_nothing(found: Any) -> bool:

@@ -6,7 +6,8 @@ Beyond the bounds a parser or a check would fail in its own words, or fill the m
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -83,6 +84,17 @@ class ConfigError(ValueError):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.args))
+
+
+@contextmanager
+def config_errors() -> Iterator[None]:
+    """Raise a ValueError of the block as a ConfigError with its words."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 @dataclass(frozen=True)

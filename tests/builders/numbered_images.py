@@ -7,7 +7,7 @@ from fedassay.fl.streams import Streams, uniform
 TRAIN = 60
 
 
-def numbered_images() -> Dataset:
+def numbered_images():
     """Three classes in turn, images of 4x4 pixels; nine test images."""
     rng = Streams(0).generator("toy data")
     images = uniform(rng, (TRAIN, 1, 4, 4))

@@ -5,7 +5,7 @@ import hashlib
 import re
 
 
-def without_script(page: str) -> str:
+def without_script(page):
     """Return the page without its script; exactly one is there, and the page's policy lets no other one run."""
     first, script, last = re.split(r"<script>(.*?)</script>", page, maxsplit=1, flags=re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -16,6 +16,6 @@ def without_script(page: str) -> str:
     return first + last
 
 
-def without_marks(page: str) -> str:
+def without_marks(page):
     """Return the page as it is before its terms get links and explanations."""
     return re.sub(r'<abbr title="[^"]*">(.*?)</abbr>', r"\1", re.sub(r'<a class="term"[^>]*>(.*?)</a>', r"\1", page))

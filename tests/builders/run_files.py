@@ -32,19 +32,19 @@ class RunFiles:
             finish(self.path, **self.gate)
 
 
-def finish(folder: Path, **gate: Any) -> None:
+def finish(folder, **gate):
     """Writes gate.json with the checksums of what the folder holds, as a run does last."""
     found = {"verdict_line": "OK", "exit_code": 0} | gate | digests(folder, read_rows(folder / "results.jsonl"))
     (folder / "gate.json").write_text(json.dumps(found))
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     """Path below the run's folder -> bytes, of every file of its cells."""
     cells = (folder / "cells").rglob("*")
     return {str(path.relative_to(folder)): path.read_bytes() for path in cells if path.is_file()}
 
 
-def results(folder: Path) -> list[tuple[str, str]]:
+def results(folder):
     """(cell, metric) of every line of results.jsonl; fails where one is torn."""
     rows = map(json.loads, (folder / "results.jsonl").read_text().splitlines())
     return [(row["cell_id"], row["metric"]) for row in rows]

@@ -1,13 +1,11 @@
 """Combinations of parameters, of which the default run takes few."""
 
-from collections.abc import Collection
 from itertools import product
-from typing import Any
 
 import pytest
 
 
-def thinned(*axes: Collection[Any]) -> list[Any]:
+def thinned(*axes):
     """Every combination of the axes' values, for ``parametrize``; all but as many as the longest axis has values are
     marked ``simulations``. Those that are left hold each value of each axis.
     """
@@ -23,7 +21,7 @@ def thinned(*axes: Collection[Any]) -> list[Any]:
     ]
 
 
-def every(step: int, values: Collection[Any]) -> list[Any]:
+def every(step, values):
     """All values, for ``parametrize``; those other than the first of each ``step`` are marked ``simulations``."""
     return [
         pytest.param(

@@ -21,5 +21,5 @@ FACTS = {
 }
 
 
-def toy_cell() -> Cell:
+def toy_cell():
     return Cell(cell_id="c", facts=dict(FACTS))

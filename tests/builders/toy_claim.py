@@ -1,14 +1,12 @@
 """A claim with plain defaults: a test names only what it is about."""
 
-from typing import Any
-
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.observer import GLOBAL_MODELS
 
 
-def toy_claim(epsilon: float = 4.0, mu: float | None = None, unit: Unit = Unit.CLIENT, **other: Any) -> Claim:
-    fields: dict[str, Any] = {
+def toy_claim(epsilon=4.0, mu=None, unit=Unit.CLIENT, **other):
+    fields = {
         "epsilon": epsilon,
         "delta": 1e-5,
         "unit": unit,

@@ -1,7 +1,5 @@
 """Federations of random images, and plans without a task: a test names only what it is about."""
 
-from typing import Any
-
 import torch
 from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.layout import Layout
@@ -14,25 +12,25 @@ from fedassay.fl.task import Task
 
 
 def toy_task(
-    sizes: tuple[int, ...] = (4, 6, 5),
+    sizes=(4, 6, 5),
     *,
-    model: str = "logistic",
-    side: int = 3,
-    classes: int = 3,
-    inert: int = 0,
-    outsiders: int = 8,
-    seed: int = 0,
-    held_out: int = 0,
-    stream: str = "toy task",
-    shuffled: bool = False,
-    **fields: Any,
-) -> Task:
+    model="logistic",
+    side=3,
+    classes=3,
+    inert=0,
+    outsiders=8,
+    seed=0,
+    held_out=0,
+    stream="toy task",
+    shuffled=False,
+    **fields,
+):
     """Random images, two of each owner; ``inert`` unused weights behind the model's own; the last ``held_out`` clients
     never take part.
     """
     rng = Streams(seed).generator(stream)
 
-    def data(n: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def data(n):
         return uniform(rng, (n, 1, side, side)), torch.from_numpy(rng.integers(classes, size=n))
 
     (pool, labels), (outside, outside_labels), (test, test_labels) = data(sum(sizes)), data(outsiders), data(9)
@@ -52,15 +50,15 @@ def toy_task(
     )
 
 
-def toy_plan(task: Task, **changes: Any) -> Plan:
+def toy_plan(task, **changes):
     """The task's plan; by default three rounds of FedSGD with all clients and samples."""
-    fields: dict[str, Any] = {"rounds": 3, "cohort": Full(), "lot": Full(), "algorithm": FedSGD(learning_rate=0.5)}
+    fields = {"rounds": 3, "cohort": Full(), "lot": Full(), "algorithm": FedSGD(learning_rate=0.5)}
     fields |= {"sizes": task.sizes, "layout": task.network.layout, "clients_per_user": task.clients_per_user}
     return Plan(**(fields | changes))
 
 
-def flat_plan(clients: int = 10_000, dim: int = 7850, *, size: int = 6, **changes: Any) -> Plan:
+def flat_plan(clients=10_000, dim=7850, *, size=6, **changes):
     """A plan without a task: one round of FedSGD with all clients, of ``size`` samples each, on ``dim`` weights."""
-    fields: dict[str, Any] = {"rounds": 1, "cohort": Full(), "lot": Full(), "algorithm": FedSGD(learning_rate=0.5)}
+    fields = {"rounds": 1, "cohort": Full(), "lot": Full(), "algorithm": FedSGD(learning_rate=0.5)}
     fields |= {"sizes": (size,) * clients, "layout": Layout(names=("weight",), shapes=((dim,),))}
     return Plan(**(fields | changes))

@@ -1,7 +1,5 @@
 """Federations of short random texts, with what an attacker sees of them: a test names only what it is about."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from fedassay.attacks.attack import Knowledge
@@ -10,7 +8,7 @@ from fedassay.fl.data.shakespeare import ALPHABET, LETTERS, PREFIX, tokens_of
 from fedassay.fl.engine import run_federation
 from fedassay.fl.models.network import Network
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import LotRecorder, View, ViewRecorder
+from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task
 from toy_federation import toy_plan
@@ -18,16 +16,7 @@ from toy_federation import toy_plan
 LENGTH, TOKENS = 6, 9
 
 
-def toy_texts(
-    sizes: tuple[int, ...] = (1,) * 6,
-    *,
-    held_out: int = 0,
-    outsiders: int = 8,
-    seed: int = 0,
-    width: int = 32,
-    secrets: bool = False,
-    rank: int | None = None,
-) -> Task:
+def toy_texts(sizes=(1,) * 6, *, held_out=0, outsiders=8, seed=0, width=32, secrets=False, rank=None):
     """Texts of skewed random tokens, or secrets; the last ``held_out`` clients never take part. Clients are owners.
 
     ``rank``: that of adapters, which are trained in place of a model of this ``width``.
@@ -35,7 +24,7 @@ def toy_texts(
     rng = Streams(seed).generator("toy texts")
     length, tokens = (len(PREFIX) + LETTERS - 1, len(ALPHABET)) if secrets else (LENGTH, TOKENS)
 
-    def data(n: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def data(n):
         words = np.minimum(rng.geometric(0.25, size=(n, LETTERS if secrets else LENGTH + 1)), TOKENS) - 1
         phrase = np.tile(tokens_of(PREFIX), (n, 1))
         drawn = torch.from_numpy(np.hstack([phrase, words + tokens_of("a")]) if secrets else words)
@@ -60,9 +49,7 @@ def toy_texts(
     )
 
 
-def observed_texts(
-    task: Task, protection: Protection | None = None, **plan: Any
-) -> tuple[View, Knowledge, dict[int, LotRecorder]]:
+def observed_texts(task, protection=None, **plan):
     """What a server that sees uploads receives of a training, one round by default, what it knows, and the lots."""
     used, chosen = protection or Protection(), toy_plan(task, **({"rounds": 1} | plan))
     recorder = ViewRecorder(observer=UPLOADS)

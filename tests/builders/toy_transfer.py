@@ -1,28 +1,25 @@
 """Transfers of random images: a test names only what it is about."""
 
-from typing import Any
-
 import torch
 from fedassay.fl.layout import Layout
 from fedassay.fl.streams import Streams
-from fedassay.fl.task import TrainingRule
-from fedassay.fl.transfer.task import TransferPlan, TransferTask, transfer_task
+from fedassay.fl.transfer.task import TrainingRule, TransferPlan, transfer_task
 from toy_federation import toy_task
 
 RULE = TrainingRule(steps=3, learning_rate=0.1, optimizer="sgd")
 
 
-def toy_transfer(sizes: tuple[int, ...] = (4, 6, 5), *, queries: int = 5, **changes: Any) -> TransferTask:
+def toy_transfer(sizes=(4, 6, 5), *, queries=5, **changes):
     """A toy task with 9 test images, of which ``queries`` are the student's public data."""
     return transfer_task(toy_task(sizes, **changes), queries=queries, streams=Streams(0))
 
 
-def toy_transfer_plan(data: TransferTask, **changes: Any) -> TransferPlan:
+def toy_transfer_plan(data, **changes):
     """The task's plan; by default three SGD steps on all samples for teachers and student."""
     return data.plan(**({"teacher": RULE, "student": RULE} | changes))
 
 
-def votes_plan(teachers: int = 50, queries: int = 10, classes: int = 3) -> TransferPlan:
+def votes_plan(teachers=50, queries=10, classes=3):
     """A plan without a task, for hooks that see votes alone."""
     layout = Layout(names=("weight",), shapes=((1,),))
     return TransferPlan(
@@ -30,6 +27,6 @@ def votes_plan(teachers: int = 50, queries: int = 10, classes: int = 3) -> Trans
     )
 
 
-def logits_of(votes: torch.Tensor, classes: int) -> torch.Tensor:
+def logits_of(votes, classes):
     """Logits that vote for the given classes: ``votes (..., queries)`` give ``(..., queries, classes)``."""
     return torch.nn.functional.one_hot(votes, classes).float()

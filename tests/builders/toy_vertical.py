@@ -1,7 +1,6 @@
 """A small vertical federation of random people, and all that is sent in a run of it."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,14 +21,14 @@ SPLIT = VerticalNetwork(widths=(3, 4, 0), classes=3, embedding=2, top_hidden=(6,
 BINARY = VerticalNetwork(widths=(3, 2), classes=2, embedding=4, top_hidden=(5,))
 
 
-def toy_people(network: VerticalNetwork, n: int, purpose: str, streams: Streams) -> People:
+def toy_people(network, n, purpose, streams):
     rng = streams.generator(purpose)
     labels = torch.from_numpy(rng.integers(network.classes, size=n))
     rows = normal(rng, (n, sum(network.widths))) + labels.unsqueeze(1)
     return People(columns=tuple(torch.split(rows, list(network.widths), dim=1)), labels=labels)
 
 
-def toy_vertical(network: VerticalNetwork, n: int = 12, **plan: object) -> tuple[VerticalTask, VerticalPlan]:
+def toy_vertical(network, n=12, **plan):
     """A federation of ``n`` people, by default for two epochs of batches of four."""
     edges = np.cumsum([0, *network.widths])
     streams = Streams(7)
@@ -42,12 +41,10 @@ def toy_vertical(network: VerticalNetwork, n: int = 12, **plan: object) -> tuple
         shape=(1, 1, sum(network.widths)),
     )
     settings = {"epochs": 2, "batch": 4, "learning_rate": 0.5} | plan
-    return task, VerticalPlan(people=n, network=network, **settings)  # type: ignore[arg-type]
+    return task, VerticalPlan(people=n, network=network, **settings)
 
 
-def label_case(
-    protection: VerticalProtection, *, epsilon: float = 1.0, delta: float = 0.0, seed: int = 0, **facts: Any
-) -> VerticalCase:
+def label_case(protection, *, epsilon=1.0, delta=0.0, seed=0, **facts):
     """A claim about one label; by default against a passive party, of all epochs of a federation as ``toy_vertical``
     makes it of SPLIT.
     """
@@ -58,7 +55,7 @@ def label_case(
     return VerticalCase(claim=claim, task=task, plan=plan, protection=protection, streams=Streams(seed), **facts)
 
 
-def row_case(protection: VerticalProtection, **facts: Any) -> VerticalCase:
+def row_case(protection, **facts):
     """A claim about one person's columns against the active party, else as ``label_case``."""
     return label_case(protection, **({"unit": "sample", "observer": ACTIVE_PARTY} | facts))
 
@@ -73,7 +70,7 @@ class Events:
         self.steps.append(event)
 
 
-def steps_of(task, plan, protection, *, seed=3, planted=None, replicas=1) -> list[StepEvent]:
+def steps_of(task, plan, protection, *, seed=3, planted=None, replicas=1):
     """All steps of a run; the draws hang on the seed alone."""
     kept = Events()
     runs = Runs(replicas=replicas)
@@ -81,25 +78,25 @@ def steps_of(task, plan, protection, *, seed=3, planted=None, replicas=1) -> lis
     return kept.steps
 
 
-def with_label(task: VerticalTask, person: int, label: int, replicas: int = 1) -> Planted:
+def with_label(task, person, label, replicas=1):
     """One label is another one."""
     labels = task.people.labels.repeat(replicas, 1)
     labels[:, person] = label
     return Planted(labels=labels)
 
 
-def with_rows(person: int, rows: dict[int, list[float]], replicas: int = 1) -> Planted:
+def with_rows(person, rows, replicas=1):
     """One person's columns are others, at some parties."""
     return Planted(person=person, rows={party: torch.tensor(row).repeat(replicas, 1) for party, row in rows.items()})
 
 
-def context_of(plan: VerticalPlan, **facts: object) -> VerticalContext:
+def context_of(plan, **facts):
     """The facts of the first step, of all people."""
     settings = {"epoch": 0, "step": 0, "replicas": 1, "people": torch.arange(plan.people)} | facts
-    return VerticalContext(plan=plan, **settings)  # type: ignore[arg-type]
+    return VerticalContext(plan=plan, **settings)
 
 
-def relabelled(task: VerticalTask, labels: torch.Tensor) -> VerticalTask:
+def relabelled(task, labels):
     """The same federation with other labels."""
     return replace(task, people=replace(task.people, labels=labels))
 

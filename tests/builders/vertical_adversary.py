@@ -2,15 +2,13 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
 from fedassay.attacks.attack import Level
 from fedassay.attacks.vertical.attack import VerticalKnowledge
-from fedassay.audit.evidence import PersonColumns, PersonLabels
 from fedassay.audit.metrics import ScoresByRun, area
-from fedassay.audit.observer import PASSIVE_PARTY, Observer
+from fedassay.audit.observer import PASSIVE_PARTY
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.engine import run_vertical
 from fedassay.fl.vertical.network import VerticalModels, VerticalNetwork
@@ -33,9 +31,7 @@ class Observed:
     final: VerticalModels
 
 
-def drawn_people(
-    count: int, network: VerticalNetwork, shares: tuple[float, ...], signal: float, rng: np.random.Generator
-) -> People:
+def drawn_people(count, network, shares, signal, rng):
     """People whose columns are a class's centre times ``signal`` plus standard normal noise: at 0 they are independent
     of the labels. The centres are the same for all people.
     """
@@ -45,16 +41,7 @@ def drawn_people(
     return People(columns=tuple(torch.split(rows, list(network.widths), dim=1)), labels=labels)
 
 
-def drawn_task(
-    network: VerticalNetwork,
-    people: int = 200,
-    *,
-    shares: tuple[float, ...] = (),
-    signal: float = 1.0,
-    public: int = 300,
-    seed: int = 0,
-    **plan: Any,
-) -> tuple[VerticalTask, VerticalPlan]:
+def drawn_task(network, people=200, *, shares=(), signal=1.0, public=300, seed=0, **plan):
     """A task and its plan; classes are equally frequent unless ``shares`` are given."""
     rng, shares = np.random.default_rng(seed), shares or (1 / network.classes,) * network.classes
     edges = np.cumsum([0, *network.widths])
@@ -72,23 +59,14 @@ def drawn_task(
 
 
 def observed(
-    task: VerticalTask,
-    plan: VerticalPlan,
-    protection: VerticalProtection | None = None,
-    *,
-    observer: Observer = PASSIVE_PARTY,
-    party: int = 0,
-    seed: int = 0,
-    known: int = 20,
-    speeds: dict[int, float] | None = None,
-    **knowledge: Any,
-) -> Observed:
+    task, plan, protection=None, *, observer=PASSIVE_PARTY, party=0, seed=0, known=20, speeds=None, **knowledge
+):
     """Train once; the labels of the first ``known`` people are known."""
     streams, recorder = Streams(seed), VerticalRecorder(observer=observer, party=party)
     protection = protection or VerticalProtection()
     final = run_vertical(task, plan, protection, streams, speeds=speeds, recorders=[recorder])
     counts = torch.bincount(task.public.labels, minlength=task.network.classes).double()
-    fields: dict[str, Any] = {
+    fields = {
         "level": Level.REALISTIC,
         "plan": plan,
         "public": task.public,
@@ -101,25 +79,25 @@ def observed(
     return Observed(view=view, knowledge=VerticalKnowledge(**(fields | knowledge)), task=task, final=final)
 
 
-def auc(evidence: PersonLabels, labels: torch.Tensor) -> float:
+def auc(evidence, labels):
     """Area under the ROC curve of the second of two classes."""
     truth, margin = labels.numpy()[evidence.people], evidence.scores[:, 1] - evidence.scores[:, 0]
     return area(ScoresByRun.of(margin[truth == 1], margin[truth == 0]))
 
 
-def auc_deviations(evidence: PersonLabels, labels: torch.Tensor) -> float:
+def auc_deviations(evidence, labels):
     """How many standard deviations the area is from 1/2, if scores are independent of labels (Mann-Whitney)."""
     ones = int((labels.numpy()[evidence.people] == 1).sum())
     zeros = len(evidence.people) - ones
     return (auc(evidence, labels) - 0.5) / np.sqrt((ones + zeros + 1) / (12 * ones * zeros))
 
 
-def accuracy(evidence: PersonLabels, labels: torch.Tensor) -> float:
+def accuracy(evidence, labels):
     """Share of people whose label has the highest score."""
     return float((evidence.scores.argmax(1) == labels.numpy()[evidence.people]).mean())
 
 
-def squared_error(evidence: PersonColumns, task: VerticalTask) -> float:
+def squared_error(evidence, task):
     """Mean squared error of all columns."""
     truth = task.people.columns[evidence.party].double().numpy()[evidence.people]
     return float(np.square(evidence.rows - truth).mean())
