@@ -33,7 +33,7 @@ from ..audit.evidence import Setting
 from ..audit.finding import refutes
 from ..audit.ledger import SUITE
 from ..audit.measurement import Measurement
-from ..audit.mechanism.columns import Coordinates
+from ..audit.mechanism.columns import coordinates
 from ..audit.mechanism.scores import Marginals, Score, learn_marginals
 from ..audit.mechanism.search import Event
 from ..audit.mechanism.trial_stream import call_effect
@@ -370,7 +370,7 @@ class _Trials:
         """Likelihood ratios of all rounds' numbers of one channel, as if they were independent."""
         for name, places in self.columns.items():
             for bins in (2, 8):
-                yield _OfChannel(name, learn_marginals(within, out, Coordinates(np.array(places)), bins))
+                yield _OfChannel(name, learn_marginals(within, out, coordinates(np.array(places)), bins))
 
     def count(self, pilot: _Pilot) -> Measurement | None:
         """Count the event on fresh runs; None where runs turn out to depend on each other.

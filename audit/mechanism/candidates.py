@@ -5,7 +5,6 @@ conditional ones for sequences with flags, logistic regression for the rest, and
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -17,27 +16,28 @@ from ..estimators.hockey_stick import Classifier, fit
 from .columns import (
     SUMMARIES,
     Columns,
-    Coordinates,
-    Difference,
-    Product,
-    Steps,
-    Summary,
     cells_of,
+    coordinates,
+    difference,
     finite,
     numbers,
+    product,
     standardised,
+    steps,
     summaries,
+    summary,
 )
 from .scores import (
     GRIDS,
     Marginals,
+    RowScore,
     Score,
-    Value,
     learn_chain,
     learn_low_bits,
     learn_marginals,
     learn_repeats,
     tabulate,
+    value,
 )
 
 # Newton's method solves a system in the features; beyond 200 it overfits a pilot and takes long.
@@ -51,64 +51,6 @@ _MULTIPLIED, _MOST_MULTIPLIED, _MOST_OF_THREE = 20_000, 1024, 64
 _CLEAR = 1000
 _FITTED, _MOST_FITTED, _KEPT = 12_000_000, 400_000, 100_000
 """The most numbers and trials per input for logistic regression, and the most trials for values that repeat."""
-
-
-@dataclass(frozen=True, eq=False)
-class Logistic:
-    """A score of a mechanism's output by logistic regression on its coordinates and their squares, as in
-    ``hockey_stick``.
-    """
-
-    classifier: Classifier
-
-    def __str__(self) -> str:
-        return "logistic regression on the coordinates and their squares"
-
-    def score(self, outputs: NDArray[Any]) -> FloatArray:
-        return self.classifier.score(finite(numbers(outputs)))
-
-
-@dataclass(frozen=True, eq=False)
-class LogisticCells:
-    """A score by logistic regression on the cells into which the columns of ``marginals`` fall: like these, and right
-    for columns that depend on each other.
-    """
-
-    marginals: Marginals
-    classifier: Classifier
-
-    def __str__(self) -> str:
-        return f"logistic regression on {self.marginals.bins} bins of {self.marginals.columns}"
-
-    def score(self, outputs: NDArray[Any]) -> FloatArray:
-        weights = self._weights()
-        rows = self.marginals.columns.of(numbers(outputs))
-        total, at = np.zeros(len(rows)), 0
-        # A sum of table entries is the product with the indicators, without building these.
-        for column, cells in zip(rows.T, self.marginals.cells, strict=True):
-            total += weights[at : at + cells.size][cells.of(column)]
-            at += cells.size
-        return total
-
-    def _weights(self) -> FloatArray:
-        """What an indicator of 1 adds to the log-odds, standardised and cut as when it was fitted."""
-        model = self.classifier
-        one, zero = (np.clip((indicator - model.centre) / model.spread, -10, 10) for indicator in (1.0, 0.0))
-        return np.asarray(model.weights[1:] * (one - zero), dtype=np.float64)
-
-
-@dataclass(frozen=True, eq=False)
-class Projection:
-    """A score that projects outputs on a ``direction``; it is optimal for isotropic Gaussian noise."""
-
-    direction: FloatArray
-    name: str
-
-    def __str__(self) -> str:
-        return f"projection on {self.name}"
-
-    def score(self, outputs: NDArray[Any]) -> FloatArray:
-        return np.asarray(finite(numbers(outputs)) @ self.direction, dtype=np.float64)
 
 
 def candidates(
@@ -155,28 +97,26 @@ def candidates(
 
 
 def _of_numbers(member: FloatArray, nonmember: FloatArray, *, thorough: bool) -> Iterator[Score]:
-    width = member.shape[1]
+    width, chosen = member.shape[1], None
     yield from _repeats(member, nonmember, _KEPT if thorough else _KEPT // 4)
     if width == 1:
-        yield from (Value(Coordinates(), sign) for sign in (1, -1))
-        yield from (learn_marginals(member, nonmember, Coordinates(), bins) for bins in (16, 64, 1024))
+        yield from (value(coordinates(), sign) for sign in (1, -1))
+        yield from (learn_marginals(member, nonmember, coordinates(), bins) for bins in (16, 64, 1024))
         yield _logistic(member, nonmember)
         return
     if width > _MOST_COORDINATES:
         yield _projection(finite(member).mean(axis=0) - finite(nonmember).mean(axis=0), "the difference of the means")
         chosen = _most_different(member, nonmember)
-        few = Coordinates(chosen)
-        yield from _single(member, nonmember, Coordinates(chosen[:1]))
-    else:
-        few = Coordinates()
-    views: list[Columns] = [few, Steps()] if width <= _MOST_COORDINATES else [few]
-    yield from _single(member, nonmember, Summary("sum"))
+        yield from _single(member, nonmember, coordinates(chosen[:1]))
+    few = coordinates(chosen)
+    views = [few, steps()] if chosen is None else [few]
+    yield from _single(member, nonmember, summary("sum"))
     for columns in views:
         yield learn_marginals(member, nonmember, columns, 8, alike=True)
         yield from (learn_marginals(member, nonmember, columns, bins) for bins in ((2, 8, 64) if thorough else (8,)))
     yield learn_chain(member, nonmember, few, 8)
     if thorough:
-        yield from _structure(member, nonmember, few.chosen)
+        yield from _structure(member, nonmember, chosen)
         if 2 * width <= _MOST_FEATURES:
             yield _logistic(member, nonmember)
         for columns in views:
@@ -198,13 +138,34 @@ def _logistic_cells(member: FloatArray, nonmember: FloatArray, columns: Columns)
         if sum(cells.size for cells in marginals.cells) <= _MOST_FEATURES:
             few = _fitted(sum(cells.size for cells in marginals.cells))
             sides = [_indicators(side[:few], marginals) for side in (member, nonmember)]
-            yield LogisticCells(marginals, fit(*sides, squares=False))
+            yield _of_cells(marginals, fit(*sides, squares=False))
             return
 
 
-def _logistic(member: FloatArray, nonmember: FloatArray) -> Logistic:
+def _of_cells(marginals: Marginals, model: Classifier) -> RowScore:
+    """The score of a model of the cells into which the columns of ``marginals`` fall: like these, and right for columns
+    that depend on each other.
+    """
+    # What an indicator of 1 adds to the log-odds, standardised and cut as when it was fitted.
+    one, zero = (np.clip((indicator - model.centre) / model.spread, -10, 10) for indicator in (1.0, 0.0))
+    weights = model.weights[1:] * (one - zero)
+
+    def of(rows: FloatArray) -> FloatArray:
+        total, at = np.zeros(len(rows)), 0
+        # A sum of table entries is the product with the indicators, without building these.
+        for column, cells in zip(marginals.columns.of(rows).T, marginals.cells, strict=True):
+            total += weights[at : at + cells.size][cells.of(column)]
+            at += cells.size
+        return total
+
+    return RowScore(f"logistic regression on {marginals.bins} bins of {marginals.columns}", of)
+
+
+def _logistic(member: FloatArray, nonmember: FloatArray) -> RowScore:
+    """The score by logistic regression on coordinates and their squares, as in ``hockey_stick``."""
     few = _fitted(2 * member.shape[1])
-    return Logistic(fit(finite(member[:few]), finite(nonmember[:few])))
+    model = fit(finite(member[:few]), finite(nonmember[:few]))
+    return RowScore("logistic regression on the coordinates and their squares", lambda rows: model.score(finite(rows)))
 
 
 def _fitted(features: int) -> int:
@@ -221,20 +182,20 @@ def _indicators(rows: FloatArray, marginals: Marginals) -> FloatArray:
 def _structure(member: FloatArray, nonmember: FloatArray, chosen: IntArray | None) -> Iterator[Score]:
     """The summary and the difference of two coordinates that tell the inputs apart best."""
     gains = [_evidence(*both) for both in zip(summaries(member).T, summaries(nonmember).T, strict=True)]
-    yield from _single(member, nonmember, Summary(SUMMARIES[int(np.argmax(gains))]))
+    yield from _single(member, nonmember, summary(SUMMARIES[int(np.argmax(gains))]))
     gains = [_evidence(*both) for both in zip(member.T, nonmember.T, strict=True)]
-    yield from _single(member, nonmember, Coordinates(np.array([int(np.argmax(gains))])))
+    yield from _single(member, nonmember, coordinates(np.array([int(np.argmax(gains))])))
     if chosen is None:
         width = member.shape[1]
         chosen = np.arange(width) if width <= _MOST_PAIRED else _most_different(member, nonmember)
-    pairs = [Difference(int(first), int(second)) for first, second in combinations(chosen, 2)]
+    pairs = [difference(int(first), int(second)) for first, second in combinations(chosen, 2)]
     gains = [_evidence(pair.of(member)[:, 0], pair.of(nonmember)[:, 0]) for pair in pairs]
     yield from _single(member, nonmember, pairs[int(np.argmax(gains))])
-    for product in _products(member, nonmember):
-        yield from _single(member, nonmember, product)
+    for several in _products(member, nonmember):
+        yield from _single(member, nonmember, several)
 
 
-def _products(member: FloatArray, nonmember: FloatArray) -> Iterator[Product]:
+def _products(member: FloatArray, nonmember: FloatArray) -> Iterator[Columns]:
     """The product of two coordinates, and of three of not too many, whose mean differs most between the inputs."""
     width = member.shape[1]
     if width > _MOST_MULTIPLIED:
@@ -260,11 +221,11 @@ def _products(member: FloatArray, nonmember: FloatArray) -> Iterator[Product]:
         found.append(max(best((place,)) for place in range(width - 2))[1])
     for places in found:
         chosen = np.array(places)
-        yield Product(chosen, centre[chosen], spread[chosen])
+        yield product(chosen, centre[chosen], spread[chosen])
 
 
 def _single(member: FloatArray, nonmember: FloatArray, columns: Columns) -> Iterator[Score]:
-    yield from (Value(columns, sign) for sign in (1, -1))
+    yield from (value(columns, sign) for sign in (1, -1))
     yield learn_marginals(member, nonmember, columns, 16)
 
 
@@ -304,7 +265,9 @@ def _shift(inputs: tuple[Any, Any], shape: tuple[int, ...]) -> FloatArray | None
     return shift.reshape(-1) if np.isfinite(shift).all() and shift.any() else None
 
 
-def _projection(direction: FloatArray, name: str) -> Projection:
+def _projection(direction: FloatArray, name: str) -> RowScore:
+    """The score that projects outputs on a ``direction``; it is optimal for isotropic Gaussian noise."""
     # Scaled to 1, so that products with large outputs do not overflow.
     largest = float(np.abs(direction).max())
-    return Projection(direction / largest if largest > 0 else direction, name)
+    scaled = direction / largest if largest > 0 else direction
+    return RowScore(f"projection on {name}", lambda rows: finite(rows) @ scaled)

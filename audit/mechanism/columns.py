@@ -7,8 +7,9 @@ Structure that no single coordinate shows is a column here: the difference of tw
 two bits), products of a few, steps along a sequence, a row's smallest and largest entry, the parity of its bits.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,72 +115,54 @@ def ratios(counts_in: FloatArray, counts_out: FloatArray) -> FloatArray:
     return np.asarray(seen * share, dtype=np.float64)
 
 
-class Columns(Protocol):
-    """The interface of a function from outputs to columns; ``str(columns)`` is its name in the results of an audit."""
-
-    def of(self, outputs: FloatArray) -> FloatArray:
-        """Return an array (n, k) for an array (n, d)."""
-
-
 @dataclass(frozen=True, eq=False)
-class Coordinates:
-    """Some coordinates of the output, or all of them where ``chosen`` is None."""
+class Columns:
+    """A function ``of`` from outputs (n, d) to columns (n, k), with its name in the results of an audit."""
 
-    chosen: IntArray | None = None
-
-    def __str__(self) -> str:
-        if self.chosen is None:
-            return "the output"
-        return f"the coordinate {self.chosen[0]}" if len(self.chosen) == 1 else f"{len(self.chosen)} coordinates"
-
-    def of(self, outputs: FloatArray) -> FloatArray:
-        return outputs if self.chosen is None else outputs[:, self.chosen]
-
-
-@dataclass(frozen=True)
-class Steps:
-    """The first coordinate, and the difference of each coordinate from the one before it."""
+    name: str
+    of: Callable[[FloatArray], FloatArray]
 
     def __str__(self) -> str:
-        return "the steps from coordinate to coordinate"
+        return self.name
 
-    def of(self, outputs: FloatArray) -> FloatArray:
+
+def coordinates(chosen: IntArray | None = None) -> Columns:
+    """Return some coordinates of the output, or all of them where ``chosen`` is None."""
+    if chosen is None:
+        return Columns("the output", lambda outputs: outputs)
+    name = f"the coordinate {chosen[0]}" if len(chosen) == 1 else f"{len(chosen)} coordinates"
+    return Columns(name, lambda outputs: outputs[:, chosen])
+
+
+def steps() -> Columns:
+    """Return the first coordinate, and the difference of each coordinate from the one before it."""
+
+    def of(outputs: FloatArray) -> FloatArray:
         # Infinite entries differ by NaN, which is a cell of its own.
         with np.errstate(invalid="ignore", over="ignore"):
             return np.diff(outputs, axis=1, prepend=0.0)
 
+    return Columns("the steps from coordinate to coordinate", of)
 
-@dataclass(frozen=True)
-class Difference:
-    """The difference of two coordinates; of two bits, it is 0 where their XOR is."""
 
-    first: int
-    second: int
+def difference(first: int, second: int) -> Columns:
+    """Return the difference of two coordinates; of two bits, it is 0 where their XOR is."""
 
-    def __str__(self) -> str:
-        return f"the difference of the coordinates {self.first} and {self.second}"
-
-    def of(self, outputs: FloatArray) -> FloatArray:
+    def of(outputs: FloatArray) -> FloatArray:
         with np.errstate(invalid="ignore", over="ignore"):
-            return outputs[:, [self.first]] - outputs[:, [self.second]]
+            return outputs[:, [first]] - outputs[:, [second]]
+
+    return Columns(f"the difference of the coordinates {first} and {second}", of)
 
 
-@dataclass(frozen=True, eq=False)
-class Product:
-    """The product of a few coordinates, each less its centre and in units of its spread, cut at 3; of bits, it is their
-    XOR. It shows a dependence that no single coordinate does.
+def product(places: IntArray, centre: FloatArray, spread: FloatArray) -> Columns:
+    """Return the product of a few coordinates, each less its centre and in units of its spread, cut at 3; of bits, it
+    is their XOR. It shows a dependence that no single coordinate does.
     """
-
-    places: IntArray
-    centre: FloatArray
-    spread: FloatArray
-
-    def __str__(self) -> str:
-        return f"the product of the coordinates {', '.join(map(str, self.places[:-1]))} and {self.places[-1]}"
-
-    def of(self, outputs: FloatArray) -> FloatArray:
-        chosen = standardised(outputs[:, self.places], self.centre, self.spread)
-        return np.asarray(chosen.prod(axis=1, keepdims=True))
+    return Columns(
+        f"the product of the coordinates {', '.join(map(str, places[:-1]))} and {places[-1]}",
+        lambda outputs: standardised(outputs[:, places], centre, spread).prod(axis=1, keepdims=True),
+    )
 
 
 def standardised(outputs: FloatArray, centre: FloatArray, spread: FloatArray) -> FloatArray:
@@ -191,17 +174,10 @@ def standardised(outputs: FloatArray, centre: FloatArray, spread: FloatArray) ->
 SUMMARIES = ("sum", "smallest entry", "largest entry", "range", "sum of sizes", "parity", "sign of the product", "NaN")
 
 
-@dataclass(frozen=True)
-class Summary:
-    """One number of a whole row, by its name in ``SUMMARIES``."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f"the number of {self.name}" if self.name == "NaN" else f"the {self.name} of each output"
-
-    def of(self, outputs: FloatArray) -> FloatArray:
-        return summaries(outputs)[:, [SUMMARIES.index(self.name)]]
+def summary(name: str) -> Columns:
+    """Return one number of a whole row, by its name in ``SUMMARIES``."""
+    words = f"the number of {name}" if name == "NaN" else f"the {name} of each output"
+    return Columns(words, lambda outputs: summaries(outputs)[:, [SUMMARIES.index(name)]])
 
 
 def summaries(outputs: FloatArray) -> FloatArray:

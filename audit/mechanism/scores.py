@@ -13,14 +13,14 @@ from it. So ``x + noise`` near 0 is a multiple of the coarse spacing at x, while
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import FloatArray, IntArray, held
+from ..arrays import BoolArray, FloatArray, IntArray, held
 from .columns import Cells, Columns, cells_of, finite, numbers, ratios
 
 Counts = list[FloatArray]
@@ -78,17 +78,21 @@ class FrequencyTable:
     def count(self, outputs: NDArray[Any]) -> Counts:
         """Count how often each output of the table occurs; others are left out."""
         wanted = row_keys(outputs)
-        at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        found = at[self.keys[at] == wanted]
-        return [np.bincount(found, minlength=len(self.keys)).astype(np.float64)]
+        at, seen = self._places(wanted)
+        return [np.bincount(at[seen], minlength=len(self.keys)).astype(np.float64)]
 
     def counted(self, member: Counts, nonmember: Counts) -> "FrequencyTable":
         return FrequencyTable(self.keys, ratios(member[0], nonmember[0]))
 
     def of_keys(self, wanted: _Keys) -> FloatArray:
         """Return the log-likelihood ratio of each key (n,), 0 where it was not seen."""
+        at, seen = self._places(wanted)
+        return np.where(seen, self.ratios[at], 0.0)
+
+    def _places(self, wanted: _Keys) -> tuple[IntArray, BoolArray]:
+        """The place of each key in the table, and whether it is there."""
         at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        return np.where(self.keys[at] == wanted, self.ratios[at], 0.0)
+        return at, self.keys[at] == wanted
 
 
 def tabulate(member: NDArray[Any], nonmember: NDArray[Any]) -> FrequencyTable | None:
@@ -172,19 +176,22 @@ _SORTED = 100_000
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
-    """A score that is the value of the one column of ``columns``, or the negative value; no table is as fine in the
-    tails.
-    """
+class RowScore:
+    """A score that is a function ``of`` outputs as rows of numbers (n, d), with its name in the results of an audit."""
 
-    columns: Columns
-    sign: int
+    name: str
+    of: Callable[[FloatArray], FloatArray]
 
     def __str__(self) -> str:
-        return f"{'-' if self.sign < 0 else ''}({self.columns})"
+        return self.name
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
-        return self.sign * finite(self.columns.of(numbers(outputs)))[:, 0]
+        return np.asarray(self.of(numbers(outputs)), dtype=np.float64)
+
+
+def value(columns: Columns, sign: int) -> RowScore:
+    """Return the value of the one column of ``columns``, or the negative value; no table is as fine in the tails."""
+    return RowScore(f"{'-' if sign < 0 else ''}({columns})", lambda rows: sign * finite(columns.of(rows))[:, 0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,39 +305,28 @@ GRIDS = (0, 36, 28, 20, 14)
 MOST_COLUMNS = 64
 
 
-@dataclass(frozen=True, eq=False)
-class RepeatScore:
-    """A score that adds up, over the entries of an output, the log-likelihood ratio of that value in the pilot.
+def learn_repeats(member: FloatArray, nonmember: FloatArray, places: int, *, together: bool) -> RowScore | None:
+    """Return the score of pilot outputs (n, d) that adds up, over the entries of an output, the log-likelihood ratio of
+    that value in the pilot; a value that the pilot did not see counts 0. None where no value repeats.
 
-    ``grid``: (d,) the width to which entries are rounded, 0 for none; ``together``: whether an output is one value or
-    each entry is. A value that the pilot did not see counts 0.
-    """
-
-    table: FrequencyTable
-    grid: FloatArray
-    together: bool
-
-    def __str__(self) -> str:
-        what = "outputs" if self.together else "entries"
-        return f"{what} that repeat the pilot's" + (f", rounded to {self.grid.max():.3g}" if self.grid.any() else "")
-
-    def score(self, outputs: NDArray[Any]) -> FloatArray:
-        keys = _keys(numbers(outputs), self.grid, self.together)
-        scores: FloatArray = self.table.of_keys(keys.reshape(-1)).reshape(keys.shape).sum(axis=1)
-        return scores
-
-
-def learn_repeats(member: FloatArray, nonmember: FloatArray, places: int, *, together: bool) -> RepeatScore | None:
-    """Fit a ``Repeats`` score to pilot outputs (n, d); None where no value repeats.
-
-    ``places``: how many binary places of a coordinate's spread are compared, 0 for all of its bits.
+    ``places``: how many binary places of a coordinate's spread are compared, 0 for all of its bits. ``together``:
+    whether an output is one value, or each entry is.
     """
     if (together and member.shape[1] == 1) or (not together and member.shape[1] > MOST_COLUMNS):
         return None
     grid = np.zeros(member.shape[1]) if places == 0 else _spread(np.concatenate([member, nonmember])) * 2.0**-places
     keys = [_keys(side, grid, together).reshape(-1) for side in (member, nonmember)]
     table = frequencies(*keys)
-    return RepeatScore(table, grid, together) if len(table.keys) < sum(map(len, keys)) else None
+    if len(table.keys) == sum(map(len, keys)):
+        return None
+
+    def of(rows: FloatArray) -> FloatArray:
+        wanted = _keys(rows, grid, together)
+        scores: FloatArray = table.of_keys(wanted.reshape(-1)).reshape(wanted.shape).sum(axis=1)
+        return scores
+
+    rounded = f", rounded to {grid.max():.3g}" if grid.any() else ""
+    return RowScore(f"{'outputs' if together else 'entries'} that repeat the pilot's{rounded}", of)
 
 
 def _keys(rows: FloatArray, grid: FloatArray, together: bool) -> NDArray[np.uint64]:
@@ -358,32 +354,22 @@ _SIZE = _MOST_BIT - _LEAST_BIT + 2
 _COORDINATES = 64
 
 
-@dataclass(frozen=True, eq=False)
-class LowBitScore:
-    """A score that adds up, over the first coordinates, the log-likelihood ratio of the pair (exponent of the number,
-    exponent of its lowest bit).
-
-    ``tables``: (pairs,) ratios per coordinate, of 64 at most.
+def learn_low_bits(member: FloatArray, nonmember: FloatArray) -> RowScore:
+    """Return the score of pilot outputs (n, d) that adds up, over the first 64 coordinates, the log-likelihood ratio of
+    the pair (exponent of the number, exponent of its lowest bit).
     """
-
-    tables: tuple[FloatArray, ...]
-
-    def __str__(self) -> str:
-        return "likelihood ratio of size and lowest bit"
-
-    def score(self, outputs: NDArray[Any]) -> FloatArray:
-        columns = zip(numbers(outputs).T, self.tables, strict=False)
-        total: FloatArray = np.sum([table[bit_cells(column)] for column, table in columns], axis=0)
-        return total
-
-
-def learn_low_bits(member: FloatArray, nonmember: FloatArray) -> LowBitScore:
-    """Fit a ``LowBitScore`` score to pilot outputs (n, d) of the second and of the first input."""
     tables = []
     for sides in zip(member.T[:_COORDINATES], nonmember.T[:_COORDINATES], strict=True):
         counts = [np.bincount(bit_cells(side), minlength=_SIZE**2).astype(float) for side in sides]
         tables.append(ratios(*counts))
-    return LowBitScore(tuple(tables))
+
+    def of(rows: FloatArray) -> FloatArray:
+        total: FloatArray = np.sum(
+            [table[bit_cells(column)] for column, table in zip(rows.T, tables, strict=False)], axis=0
+        )
+        return total
+
+    return RowScore("likelihood ratio of size and lowest bit", of)
 
 
 def bit_cells(values: FloatArray) -> IntArray:

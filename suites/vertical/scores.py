@@ -10,7 +10,7 @@ import numpy as np
 
 from ...audit.arrays import FloatArray
 from ...audit.claim import Claim
-from ...audit.mechanism.columns import Columns, Coordinates
+from ...audit.mechanism.columns import Columns, coordinates
 from ...audit.mechanism.scores import Score, learn_marginals
 from ...audit.mechanism.search import Event
 from ...audit.mechanism.trials import pilot_events
@@ -101,19 +101,12 @@ _MOST_LOOKED_AT = 100
 """Numbers all of which are looked at; of more, those that differ most."""
 
 
-@dataclass(frozen=True)
-class Places:
-    """Sizes over the row's largest one, whether a number is the largest, and its fractional part."""
-
-    def __str__(self) -> str:
-        return "places of the largest and fractional parts"
-
-    def of(self, outputs: FloatArray) -> FloatArray:
-        """Return an array (n, 3 k) for an array (n, k)."""
-        sizes = np.abs(np.nan_to_num(outputs))
-        largest = sizes.max(axis=1, keepdims=True)
-        rest = [sizes == largest, np.mod(np.nan_to_num(outputs), 1.0)]
-        return np.concatenate([np.divide(sizes, largest, where=largest > 0, out=np.zeros_like(sizes)), *rest], axis=1)
+def places_of(outputs: FloatArray) -> FloatArray:
+    """Sizes over the largest of a row, whether a number is the largest, its fractional part: (n, 3 k) for (n, k)."""
+    sizes = np.abs(np.nan_to_num(outputs))
+    largest = sizes.max(axis=1, keepdims=True)
+    rest = [sizes == largest, np.mod(np.nan_to_num(outputs), 1.0)]
+    return np.concatenate([np.divide(sizes, largest, where=largest > 0, out=np.zeros_like(sizes)), *rest], axis=1)
 
 
 def clearest_event(out: FloatArray, within: FloatArray, claim: Claim, *, trials: int, alpha: float) -> Event | None:
@@ -134,5 +127,6 @@ def clearest_event(out: FloatArray, within: FloatArray, claim: Claim, *, trials:
 
 
 def _of_cells(out: FloatArray, within: FloatArray) -> list[Score]:
-    views: list[Columns] = [Coordinates(), Places()] if out.shape[1] <= _MOST_LOOKED_AT else []
+    places = Columns("places of the largest and fractional parts", places_of)
+    views = [coordinates(), places] if out.shape[1] <= _MOST_LOOKED_AT else []
     return [learn_marginals(within, out, columns, bins) for columns in views for bins in _BINS]

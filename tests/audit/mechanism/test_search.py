@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict
-from fedassay.audit.mechanism.columns import Coordinates
+from fedassay.audit.mechanism.columns import coordinates
 from fedassay.audit.mechanism.mechanism import audit_mechanism
 from fedassay.audit.mechanism.scores import learn_chain, learn_marginals
 from fedassay.audit.mechanism.search import (
@@ -205,7 +205,7 @@ def test_answers_in_both_directions_show_more_together_than_alone():
 def test_counts_of_two_parts_of_a_pilot_add_up_to_those_of_the_whole(learn):
     rng = np.random.default_rng(0)
     member, nonmember = rng.integers(0, 3, (2, 4000, 5)).astype(float)
-    whole = learn(member, nonmember, Coordinates(), 8)
+    whole = learn(member, nonmember, coordinates(), 8)
     parts = [(whole.count(side[:999]), whole.count(side[999:])) for side in (member, nonmember)]
     again = whole.counted(*(list(map(np.add, *both)) for both in parts))
     np.testing.assert_allclose(again.score(member), whole.score(member))
@@ -214,7 +214,7 @@ def test_counts_of_two_parts_of_a_pilot_add_up_to_those_of_the_whole(learn):
 def test_coordinates_that_are_alike_share_a_table_of_their_pooled_counts():
     rng = np.random.default_rng(0)
     member, nonmember = rng.random((4000, 20)) < 0.52, rng.random((4000, 20)) < 0.48
-    score = learn_marginals(member.astype(float), nonmember.astype(float), Coordinates(), 8, alike=True)
+    score = learn_marginals(member.astype(float), nonmember.astype(float), coordinates(), 8, alike=True)
     # The ratio of an output is 20 times the log-odds .08 for ones alone, with a standard error of .01 per entry.
     assert score.score(np.ones((1, 20)))[0] == pytest.approx(20 * math.log(0.52 / 0.48), abs=20 * 0.03)
     assert len({id(table) for table in score.tables}) == 1

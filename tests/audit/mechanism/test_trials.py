@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 from fedassay.audit.binomial import epsilon_low
 from fedassay.audit.claim import Claim
-from fedassay.audit.mechanism.candidates import Projection
+from fedassay.audit.mechanism.columns import coordinates
 from fedassay.audit.mechanism.mechanism import audit_mechanism
+from fedassay.audit.mechanism.scores import value
 from fedassay.audit.mechanism.search import Event
 from fedassay.audit.mechanism.trial_stream import MOST_TESTED, call_effect, dependence
 from fedassay.audit.mechanism.trials import Trials, at_looks, pilot_events
 from fedassay.audit.threshold import CountingPlan, Cut
 from scipy.stats import f_oneway, rankdata
 
-ABOVE_HALF = Event(score=Projection(np.ones(1), "it"), cut=Cut(threshold=0.5, margin=0.0, bound=0.0))
+ABOVE_HALF = Event(score=value(coordinates(), 1), cut=Cut(threshold=0.5, margin=0.0, bound=0.0))
 
 
 def trials(rng, rates, looks, alpha=0.05):
