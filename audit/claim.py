@@ -5,7 +5,6 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from .binomial import check_delta, check_number, check_positive
 from .curve import Curve, GaussianCurve, curve_from_dict, epsilon_from_mu
 from .observer import UPLOADS, Observer
-from .wording import plain, unknown
+from .wording import NamedEnum, plain, unknown
 
 Value = float | int | str | bool
 DP_MODELS = ("central", "local", "shuffle", "distributed")
@@ -28,7 +27,7 @@ ONE_TRAINER = "one party holds all data and trains"
 _MODEL_OF = {"uploads": "local", "shuffled": "shuffle", "aggregate": "distributed"}
 
 
-class Unit(StrEnum):
+class Unit(NamedEnum):
     """The part of the data that two neighbouring datasets differ in, such as one sample, one client or one report."""
 
     SAMPLE = "sample"
@@ -38,16 +37,12 @@ class Unit(StrEnum):
     COORDINATE = "coordinate"
     LABEL = "label"
 
-    @classmethod
-    def _missing_(cls, value: object) -> "Unit":
-        raise unknown("unit", str(value), cls)
-
 
 HELD_BY_CLIENTS = (Unit.SAMPLE, Unit.USER)
 """Units that clients hold: one more of them is no client more."""
 
 
-class Adjacency(StrEnum):
+class Adjacency(NamedEnum):
     """How two neighbouring datasets differ in one unit (such as one sample): it is added or removed, replaced, or set
     to zero.
     """
@@ -55,10 +50,6 @@ class Adjacency(StrEnum):
     ADD_REMOVE = "add_remove"
     REPLACE_ONE = "replace_one"
     ZERO_OUT = "zero_out"
-
-    @classmethod
-    def _missing_(cls, value: object) -> "Adjacency":
-        raise unknown("adjacency", str(value), cls)
 
     @property
     def phrase(self) -> str:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
@@ -13,10 +12,10 @@ from numpy.typing import ArrayLike
 from .arrays import BoolArray, FloatArray, IntArray, as_floats
 from .claim import Adjacency, Claim, Unit
 from .observer import Observer
-from .wording import unknown
+from .wording import NamedEnum
 
 
-class Design(StrEnum):
+class Design(NamedEnum):
     """How the trials of an audit depend on each other: independent runs, canaries of one run, or scores that share
     runs.
 
@@ -26,10 +25,6 @@ class Design(StrEnum):
     INDEPENDENT = "independent"
     ONE_RUN = "one_run"
     CLUSTERED = "clustered"
-
-    @classmethod
-    def _missing_(cls, value: object) -> "Design":
-        raise unknown("design", str(value), cls)
 
 
 @dataclass(frozen=True, kw_only=True)

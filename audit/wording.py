@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from difflib import SequenceMatcher
+from enum import StrEnum
 
 _MOST, _SHOWN = 8, 6
 
@@ -43,6 +44,14 @@ def _round(number: float, towards: Callable[[float], int], digits: int) -> float
     places = digits - 1 - math.floor(math.log10(abs(number)))
     # Rounding to nine more digits first: in binary floating point 2.30 * 100 is below 230, and its floor would be 229.
     return float(towards(round(number * 10.0**places, 9))) / 10.0**places
+
+
+class NamedEnum(StrEnum):
+    """Names of one kind; an unknown one is refused with the known ones."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> "NamedEnum":
+        raise unknown(cls.__name__.lower(), str(value), cls)
 
 
 def counted(number: int, noun: str) -> str:

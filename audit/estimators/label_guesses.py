@@ -14,7 +14,7 @@ nothing is bounded.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, logit
@@ -23,8 +23,9 @@ from scipy.stats import binom
 from ..arrays import FloatArray
 from ..binomial import check_level
 from ..bisection import crossing
-from ..evidence import Design, Setting
+from ..evidence import Design, Guesses, Setting
 from ..measurement import OBSERVED_LABELS, UNKNOWN_LABELS, Kind, Measurement
+from .one_run import guesses_measured
 
 _MOST = 50.0
 """Largest epsilon that is looked at: beyond it every guess may be right."""
@@ -86,32 +87,19 @@ def label_guesses_measured(
     check_level("alpha", alpha)
     bounds, made = _checked(prior, guesses), sum(guesses.made)
     estimate = _last(lambda eps: float(_chances(guesses.made, bounds, eps).sum()) < guesses.right)
-    found = partial(
-        Measurement,
-        estimator="label_guesses",
-        n0=0,
-        n1=0,
-        delta=0.0,
-        threshold_policy=f"{made} guesses",
-        estimate=estimate if estimate < _MOST else None,
-        witness=witness,
-        setting=guesses.setting,
-        canaries=guesses.people,
-        made=made,
-        right=guesses.right,
-    )
+    about_people = Guesses(guesses.right, made, guesses.people, guesses.setting)
+    found: dict[str, Any] = {"estimator": "label_guesses", "delta": 0.0, "witness": witness}
+    found["estimate"] = estimate if estimate < _MOST else None
     if not known:
-        return found(kind=Kind.ESTIMATE, assumption=UNKNOWN_LABELS, alpha=1.0, epsilon_low=0.0, ceiling=0.0)
+        nothing: dict[str, Any] = {"kind": Kind.ESTIMATE, "assumption": UNKNOWN_LABELS, "alpha": 1.0}
+        return guesses_measured(about_people, lambda right: 0.0, **nothing, **found)
 
     def bound(right: int) -> float:
         return _last(lambda eps: p_value(replace(guesses, right=right), prior, epsilon=eps) < alpha)
 
-    return found(
-        assumption=OBSERVED_LABELS,
-        alpha=alpha,
-        epsilon_low=bound(guesses.right),
-        ceiling=bound(made),
-        detectable=_detectable(guesses.made, bounds, alpha=alpha, epsilon=epsilon),
+    detectable = _detectable(guesses.made, bounds, alpha=alpha, epsilon=epsilon)
+    return guesses_measured(
+        about_people, bound, assumption=OBSERVED_LABELS, alpha=alpha, detectable=detectable, **found
     )
 
 

@@ -7,6 +7,7 @@ chance that v or more of r guesses on m canaries are right (theorem 5.2). The ca
 import math
 from bisect import bisect_left
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -116,12 +117,11 @@ def one_run(
         )
     return guesses_measured(
         guesses,
+        bound,
         estimator="one_run",
         assumption=FAIR_COINS,
         delta=delta,
         alpha=alpha,
-        epsilon_low=bound(guesses.right),
-        ceiling=bound(guesses.made),
         estimate=_estimate(guesses),
         detectable=None if needed is None else _smallest_true(needed, guesses.made),
         witness=witness,
@@ -149,41 +149,24 @@ def _check_levels(*, delta: float, alpha: float | None = None, epsilon: float | 
     check_epsilon(epsilon)
 
 
-def guesses_measured(
-    guesses: Guesses,
-    *,
-    estimator: str,
-    assumption: str,
-    delta: float,
-    alpha: float,
-    epsilon_low: float,
-    ceiling: float,
-    estimate: float | None,
-    detectable: float | None,
-    witness: str,
-) -> Measurement:
-    """Build the measurement (bound, counts and assumption) of a one-run audit from its numbers of guesses.
+def guesses_measured(guesses: Guesses, bound: Callable[[int], float], **own: Any) -> Measurement:
+    """Build the measurement of a one-run audit from its numbers of guesses.
 
-    Such a measurement has no separate runs with and without the canary, and no threshold.
+    ``bound``: a number of right guesses -> the epsilon that they prove; ``own``: the estimator's other fields. Such a
+    measurement has no separate runs with and without the canary, and no threshold.
     """
     return Measurement(
-        estimator=estimator,
-        assumption=assumption,
-        alpha=alpha,
         # There are no arms, because one run holds included and excluded canaries; the counts of guesses replace them.
         n0=0,
         n1=0,
-        delta=delta,
         threshold_policy=f"{guesses.made} guesses",
-        epsilon_low=epsilon_low,
-        estimate=estimate,
-        ceiling=ceiling,
-        detectable=detectable,
-        witness=witness,
+        epsilon_low=bound(guesses.right),
+        ceiling=bound(guesses.made),
         setting=guesses.setting,
         canaries=guesses.canaries,
         made=guesses.made,
         right=guesses.right,
+        **own,
     )
 
 

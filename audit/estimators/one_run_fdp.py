@@ -76,12 +76,11 @@ def one_run_fdp(
 
     return guesses_measured(
         guesses,
+        bound,
         estimator="one_run_fdp",
         assumption=GAUSSIAN_ONE_RUN,
         delta=delta,
         alpha=alpha,
-        epsilon_low=bound(guesses.right),
-        ceiling=bound(guesses.made),
         estimate=_estimate(guesses, delta),
         detectable=None if epsilon is None else detectable_gaussian(guesses, bound, delta=delta, epsilon=epsilon),
         witness=witness,
