@@ -14,7 +14,7 @@ from fedassay.fl.vertical.protection import VerticalProtection
 from fedassay.suites.vertical import runs
 from fedassay.suites.vertical.pairs import pair_of_labels
 from fedassay.suites.vertical.runs import dependent
-from fedassay.suites.vertical.scores import Places, clearest_event
+from fedassay.suites.vertical.scores import clearest_event, places_of
 from toy_vertical import LOGISTIC, SPLIT, label_case, toy_vertical
 
 
@@ -174,9 +174,9 @@ def test_equal_groups_rarely_show_an_event():
 
 
 def test_places_are_the_largest_and_the_fractional_parts():
-    rows = Places().of(np.array([[1.5, -3.0, 0.0]]))
+    rows = places_of(np.array([[1.5, -3.0, 0.0]]))
     np.testing.assert_array_equal(rows, [[0.5, 1, 0, 0, 1, 0, 0.5, 0, 0]])
-    assert not Places().of(np.zeros((1, 2)))[0, :2].any()
+    assert not places_of(np.zeros((1, 2)))[0, :2].any()
 
 
 def test_runs_that_all_diverged_show_no_event():
