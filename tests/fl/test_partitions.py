@@ -33,16 +33,6 @@ def test_iid_deals_each_sample_once_and_sizes_differ_by_one_at_most(labels, data
     assert max(sizes) - min(sizes) <= 1
 
 
-@pytest.mark.simulations
-@_properties
-@given(labels=_labels, alpha=_alphas, replicate=st.integers(0, 5), data=st.data())
-def test_dirichlet_deals_each_sample_once_and_leaves_no_client_empty(labels, alpha, replicate, data):
-    clients = data.draw(st.integers(1, len(labels)))
-    parts = Dirichlet(alpha=alpha).split(labels, clients, _rng(replicate))
-    assert len(parts) == clients
-    _assert_deals_all(parts, len(labels))
-
-
 def _naive_dirichlet(labels, alpha, clients, rng):
     """Looks through all samples for each client, and through all clients for each that has none."""
     holder = np.empty(len(labels), dtype=np.int64)

@@ -101,12 +101,6 @@ def test_a_client_takes_part_once_per_pass_also_in_one_that_is_cut_short():
         assert (rule.participations(9), rule.pass_start(5)) == (9, 5)
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_the_rate_is_the_share_that_is_drawn(rule):
-    share = float(rule.draw(rng(), 4000, 8).double().mean())
-    assert share == pytest.approx(rule.rate(8), abs=5 * 0.5 / math.sqrt(4000 * 8))
-
-
 def test_every_rule_leaves_the_stream_at_the_same_place():
     following = []
     for rule in RULES:
