@@ -1,4 +1,4 @@
-"""Fifty broken parts of a user: each gets one clear paragraph that names the fault."""
+"""Broken parts of a user, of every kind: each gets one clear paragraph that names the fault."""
 
 import re
 import sys
@@ -89,6 +89,45 @@ class part(LossSeries):
 """
 
 
+TRANSFER_PRELUDE = """\
+import dataclasses
+from dataclasses import dataclass
+import numpy as np
+import torch
+from fedassay.attacks.transfer.random_guess import RandomGuess
+from fedassay.audit.observer import UPLOADS
+from fedassay.defenses.transfer.defense import PreparedTransfer, TransferDefense
+from fedassay.defenses.transfer.gnmax import GNMax
+from fedassay.defenses.transfer.defense import NoisyVotes
+from fedassay.fl.transfer.protection import ReleasedLabels, TransferProtection
+"""
+
+
+def transfer_attack(body):
+    return f"""
+@dataclass(frozen=True, kw_only=True)
+class part(RandomGuess):
+    def run(self, view, knowledge, rng):
+        sound = RandomGuess.run(self, view, knowledge, rng)
+        {body}
+"""
+
+
+def transfer_defense(body):
+    return f"""
+class Broken(NoisyVotes):
+    def aggregate_votes(self, answers, context, state, rng):
+        released, state = super().aggregate_votes(answers, context, state, rng)
+        {body}
+
+@dataclass(frozen=True, kw_only=True)
+class part(GNMax):
+    def prepare(self, plan):
+        right = super().prepare(plan)
+        return PreparedTransfer(protection=Broken(**vars(right.protection)), claims=right.claims)
+"""
+
+
 LEAKY = """
 KNOWN = {}
 @dataclass(frozen=True, kw_only=True)
@@ -105,250 +144,263 @@ class part(LossSeries):
 WITH = "import dataclasses; return dataclasses.replace(sound, values=%s)"
 
 BAD = {
-    # data sets
-    "wrong shape": ("dataset", "def part():\n    return data(images=torch.rand(30, 4, 4))", "must be .n, channel, h"),
-    "NaN images": ("dataset", "def part():\n    return data(images=torch.full((30, 1, 4, 4), float('nan')))", "nan"),
-    "bytes as images": (
-        "dataset",
-        "def part():\n    return data(images=torch.full((30, 1, 4, 4), 255.))",
-        "must be in .0, 1., got 255",
-    ),
-    "double images": ("dataset", "def part():\n    return data(images=torch.zeros(30, 1, 4, 4).double())", "float64"),
-    "labels out of range": ("dataset", "def part():\n    return data(classes=2)", r"must be in \[0, 2\), got 0 to 2"),
-    "labels in floats": ("dataset", "def part():\n    return data(labels=torch.zeros(30))", "int64 .* torch.float32"),
-    "too few labels": (
-        "dataset",
-        "def part():\n    return data(labels=torch.zeros(7).long())",
-        r"shape \(30,\), got \(7,\)",
-    ),
-    "negative owners": ("dataset", "def part():\n    return data(owners=torch.full((30,), -1))", "owners must be >= 0"),
-    "no images": (
-        "dataset",
-        "def part():\n    return data(torch.zeros(0, 1, 4, 4), torch.zeros(0).long())",
-        "at least one",
-    ),
-    "a class without a sample": ("dataset", "def part():\n    return data(classes=4)", r"classes \[3\] of 4 have no"),
-    "returns None": ("dataset", "def part():\n    data()", "must be a fedassay Dataset, .* got NoneType"),
-    "raises": ("dataset", "def part():\n    raise KeyError('column')", "KeyError: 'column'"),
-    "other data at every load": (
-        "dataset",
-        "N = []\ndef part():\n    N.append(1)\n    return data(seed=len(N))",
-        "other data",
-    ),
-    "global generator of torch": ("dataset", "def part():\n    return data(images=torch.rand(30, 1, 4, 4))", "PyTorch"),
-    "global generator of NumPy": ("dataset", "def part():\n    np.random.rand()\n    return data()", "of NumPy"),
-    "global generator of Python": ("dataset", "def part():\n    random.random()\n    return data()", "of Python"),
-    "a list": ("dataset", "part = [1, 2]", r"must give pairs \(image, label\), got int"),
-    "slow": ("dataset", "def part():\n    time.sleep(9)\n    return data()", "stopped after the limit of 0.5 s"),
-    # models
-    "logits of a wrong shape": ("model", model("return logits[:, :1]"), r"must return logits \(n, 10\)"),
-    "a tuple of logits": ("model", model("return logits, x"), "got tuple"),
-    "model returns None": ("model", "def part(shape, classes):\n    pass", "must return an nn.Module, got NoneType"),
-    "a model that raises": (
-        "model",
-        "def part(shape, classes):\n    raise OSError('no weights')",
-        "OSError: no weights",
-    ),
-    "a model of no arguments": ("model", "def part():\n    return net((1, 8, 8), 2)", "takes 0 positional"),
-    "double logits": ("model", model("return logits.double()"), "float64"),
-    "infinite logits": ("model", model("return logits / 0"), "not finite"),
-    "side effects between calls": (
-        "model",
-        model("self.calls += 1\n        return logits + self.calls"),
-        "keeps state|other logits",
-    ),
-    "noise in the forward pass": ("model", model("return logits + torch.randn_like(logits)"), "PyTorch"),
-    "mixes a batch": ("model", model("return logits - logits.mean(0)"), "mixes the samples|with the rest of the batch"),
-    "running statistics": (
-        "model",
-        "def part(shape, classes):\n    return nn.Sequential(nn.BatchNorm2d(shape[0]), net(shape, classes))",
-        "GroupNorm",
-    ),
-    "probabilities": ("model", model("return logits.softmax(-1)"), "sums to 1, as after a softmax.*return the logits"),
-    "changes its input": (
-        "model",
-        model("x.zero_()\n        return logits"),
-        "changes the images that it is given, in place",
-    ),
-    "one fixed initial model": (
-        "model",
-        "def part(shape, classes):\n    made = net(shape, classes)\n    nn.init.zeros_(made[1].weight)\n"
-        "    nn.init.zeros_(made[1].bias)\n    return made",
-        "all seeds give the same initial parameters",
-    ),
-    # algorithms, partitions, sampling, canaries
-    "a missing method": ("algorithm", "class part:\n    local_steps = 1", "lacks"),
-    "a wrong linear scale": ("algorithm", dataclass_of("FedAvg", "linear_scale = -7.0"), "away from linear_scale"),
-    "an algorithm with state": (
-        "algorithm",
-        dataclass_of(
-            "FedSGD",
-            "seen = []\n    def combine(self, model, aggregate):\n"
-            "        self.seen.append(1)\n        return model + len(self.seen) * aggregate",
+    "dataset": {
+        "labels out of range": ("def part():\n    return data(classes=2)", r"must be in \[0, 2\), got 0 to 2"),
+        "labels in floats": ("def part():\n    return data(labels=torch.zeros(30))", "int64 .* torch.float32"),
+        "a class without a sample": ("def part():\n    return data(classes=4)", r"classes \[3\] of 4 have no"),
+        "returns None": ("def part():\n    data()", "must be a fedassay Dataset, .* got NoneType"),
+        "raises": ("def part():\n    raise KeyError('column')", "KeyError: 'column'"),
+        "other data at every load": (
+            "N = []\ndef part():\n    N.append(1)\n    return data(seed=len(N))",
+            "other data",
         ),
-        "keeps state|away from the aggregate|with the other replicas",
-    ),
-    "replicas mixed": (
-        "algorithm",
-        dataclass_of("FedSGD", "def combine(self, model, aggregate):\n        return model + aggregate.mean(0)"),
-        "with the other replicas",
-    ),
-    "one count for all replicas": (
-        "algorithm",
-        dataclass_of("Scaffold", "def keep(self, model, local, state):\n        return {'count': torch.ones(1)}"),
-        r"count has shape \(1,\): replicas must come first",
-    ),
-    "another start where nothing was kept": (
-        "algorithm",
-        dataclass_of(
-            "Scaffold",
-            "def start(self, model, shared=None, kept=None):\n"
-            "        return super(part, self).start(model, shared, kept or {'control': torch.ones_like(model)})",
+        "global generator of torch": ("def part():\n    return data(images=torch.rand(30, 1, 4, 4))", "PyTorch"),
+        "global generator of NumPy": ("def part():\n    np.random.rand()\n    return data()", "of NumPy"),
+        "global generator of Python": ("def part():\n    random.random()\n    return data()", "of Python"),
+        "a list": ("part = [1, 2]", r"must give pairs \(image, label\), got int"),
+        "slow": ("def part():\n    time.sleep(9)\n    return data()", "stopped after the limit of 0.5 s"),
+    },
+    "model": {
+        "logits of a wrong shape": (model("return logits[:, :1]"), r"must return logits \(n, 10\)"),
+        "a tuple of logits": (model("return logits, x"), "got tuple"),
+        "model returns None": ("def part(shape, classes):\n    pass", "must return an nn.Module, got NoneType"),
+        "a model that raises": ("def part(shape, classes):\n    raise OSError('no weights')", "OSError: no weights"),
+        "a model of no arguments": ("def part():\n    return net((1, 8, 8), 2)", "takes 0 positional"),
+        "double logits": (model("return logits.double()"), "float64"),
+        "infinite logits": (model("return logits / 0"), "not finite"),
+        "side effects between calls": (
+            model("self.calls += 1\n        return logits + self.calls"),
+            "keeps state|other logits",
         ),
-        "start must take zeros for a client that has not taken part",
-    ),
-    "any learning rate": (
-        "algorithm",
-        dataclass_of("FedSGD", "def __post_init__(self):\n        pass"),
-        "accepted learning_rate = -1.0",
-    ),
-    "samples dealt twice": (
-        "partition",
-        dataclass_of("IID", "def split(self, labels, clients, rng):\n        return (np.arange(4),) * clients"),
-        "two clients hold the same sample",
-    ),
-    "an empty client": (
-        "partition",
-        dataclass_of("IID", "def split(self, labels, clients, rng):\n        return (np.arange(0),) * clients"),
-        "a client got no sample",
-    ),
-    "own random hands": (
-        "partition",
-        dataclass_of(
-            "IID",
-            "def split(self, labels, clients, rng):\n"
-            "        return super(part, self).split(labels, clients, np.random.default_rng())",
+        "noise in the forward pass": (model("return logits + torch.randn_like(logits)"), "PyTorch"),
+        "mixes a batch": (model("return logits - logits.mean(0)"), "mixes the samples|with the rest of the batch"),
+        "running statistics": (
+            "def part(shape, classes):\n    return nn.Sequential(nn.BatchNorm2d(shape[0]), net(shape, classes))",
+            "GroupNorm",
         ),
-        "equal seeds give other hands",
-    ),
-    "an unknown exchangeable": ("partition", dataclass_of("IID", "exchangeable = 'some'"), "must state exchangeable"),
-    "a false rate": (
-        "sampling",
-        "@dataclass(frozen=True)\nclass part(Poisson):\n    probability: float = 0.5\n"
-        "    def rate(self, n):\n        return 0.1\n",
-        "it states 0.1 and drew",
-    ),
-    "a mask of numbers": (
-        "sampling",
-        "class part(Sampling):\n    def draw(self, rng, replicas, n, turn=0):\n        return torch.ones(replicas, n)\n"
-        "    def rate(self, n):\n        return 1.0\n",
-        "must hold booleans",
-    ),
-    "a canary of zeros": (
-        "canary",
-        "def part(inputs):\n    return Canary(unit=inputs.unit, present=torch.zeros(inputs.plan.layout.dim))",
-        "zero|norm",
-    ),
-    "a canary that is no canary": ("canary", "def part(inputs):\n    return 3", "must return a Canary"),
-    # attacks and estimators
-    "an attack that knows the members": ("attack", LEAKY, "AUC 1.00, where chance gives"),
-    "an attack that draws elsewhere": ("attack", attack(WITH % "sound.values + np.random.randn()"), "NumPy"),
-    "an attack with NaN": ("attack", attack(WITH % "sound.values * np.nan"), "NaN|finite"),
-    "an attack without evidence": ("attack", attack("return None"), "must return evidence"),
-    "an attack that changes the model": (
-        "attack",
-        attack("view.final_model.zero_(); return sound"),
-        "changed the models",
-    ),
-    "a bound that is too high": (
-        "estimator",
-        "import dataclasses\n"
-        "def part(scores: MembershipScores, *, delta: float, alpha: float, threshold) -> Measurement:\n"
-        "    sound = clopper_pearson(scores, delta=delta, alpha=alpha, threshold=threshold)\n"
-        "    return dataclasses.replace(sound, epsilon_low=sound.epsilon_low + 3)\n",
-        "exceeds the true epsilon|null: FAILS",
-    ),
-    "an estimator of anything": ("estimator", "def part(scores):\n    return 3.0", "must be a function whose first"),
-    # defenses
-    "half of the noise": (
-        "defense",
-        defense("return updates.with_values((sound.values + super().report(updates, context, state, rng).values) / 2)"),
-        "noise scale",
-    ),
-    "noise from elsewhere": (
-        "defense",
-        defense("return sound.with_values(sound.values + torch.randn_like(sound.values))"),
-        "PyTorch",
-    ),
-    "noise shared by replicas": (
-        "defense",
-        defense("return sound.with_values(sound.values[:1].expand_as(sound.values).clone())"),
-        "share their noise",
-    ),
-    "a defense with state": (
-        "defense",
-        "SEEN = []\n" + defense("SEEN.append(1); return sound.with_values(sound.values + len(SEEN))"),
-        "keeps state",
-    ),
-    "a median that states a mean": (
-        "defense",
-        defense(
-            "return sound\n    sums = 'mean'\n    def aggregate(self, received, context, state, rng):\n"
-            "        return received.values.median(1).values"
+        "probabilities": (model("return logits.softmax(-1)"), "sums to 1, as after a softmax.*return the logits"),
+        "changes its input": (
+            model("x.zero_()\n        return logits"),
+            "changes the images that it is given, in place",
         ),
-        "a cohort in blocks differs",
-    ),
-    "a mean that states a sum": ("defense", defense("return sound\n    sums = 'sum'"), "a cohort in blocks differs"),
-    "reports that depend on each other": (
-        "defense",
-        defense("return sound.with_values(sound.values - sound.values.mean(1, keepdim=True))\n    sums = 'mean'"),
-        "a cohort in blocks differs",
-    ),
-    "noise of all clients in one draw": (
-        "defense",
-        defense(
-            "n, d = updates.values.shape[1:]\n        noise = torch.from_numpy(rng.standard_normal((d, n))).float().T\n"
-            "        return sound.with_values(sound.values + noise)\n    sums = 'mean'"
+        "one fixed initial model": (
+            "def part(shape, classes):\n    made = net(shape, classes)\n    nn.init.zeros_(made[1].weight)\n"
+            "    nn.init.zeros_(made[1].bias)\n    return made",
+            "all seeds give the same initial parameters",
         ),
-        "must treat each row alone and draw row after row",
-    ),
-    "claims that are no claims": (
-        "defense",
-        dataclass_of(
-            "LDPGaussian", "def prepare(self, plan):\n        return Prepared(protection=Protection(), claims=(4.0,))"
+    },
+    "algorithm": {
+        "a missing method": ("class part:\n    local_steps = 1", "lacks"),
+        "a wrong linear scale": (dataclass_of("FedAvg", "linear_scale = -7.0"), "away from linear_scale"),
+        "an algorithm with state": (
+            dataclass_of(
+                "FedSGD",
+                "seen = []\n    def combine(self, model, aggregate):\n"
+                "        self.seen.append(1)\n        return model + len(self.seen) * aggregate",
+            ),
+            "keeps state|away from the aggregate|with the other replicas",
         ),
-        "must be a tuple of Claim",
-    ),
-    "prepare returns None": (
-        "defense",
-        dataclass_of("Defense", "def prepare(self, plan):\n        return None"),
-        "must return Prepared",
-    ),
-    "unpicklable": (
-        "defense",
-        dataclass_of("LDPGaussian", "def __reduce__(self):\n        raise TypeError('cannot pickle a lock')"),
-        "cannot be pickled: TypeError: cannot pickle a lock",
-    ),
+        "replicas mixed": (
+            dataclass_of("FedSGD", "def combine(self, model, aggregate):\n        return model + aggregate.mean(0)"),
+            "with the other replicas",
+        ),
+        "one count for all replicas": (
+            dataclass_of("Scaffold", "def keep(self, model, local, state):\n        return {'count': torch.ones(1)}"),
+            r"count has shape \(1,\): replicas must come first",
+        ),
+        "another start where nothing was kept": (
+            dataclass_of(
+                "Scaffold",
+                "def start(self, model, shared=None, kept=None):\n"
+                "        return super(part, self).start(model, shared, kept or {'control': torch.ones_like(model)})",
+            ),
+            "start must take zeros for a client that has not taken part",
+        ),
+        "any learning rate": (
+            dataclass_of("FedSGD", "def __post_init__(self):\n        pass"),
+            "accepted learning_rate = -1.0",
+        ),
+    },
+    "partition": {
+        "samples dealt twice": (
+            dataclass_of("IID", "def split(self, labels, clients, rng):\n        return (np.arange(4),) * clients"),
+            "two clients hold the same sample",
+        ),
+        "an empty client": (
+            dataclass_of("IID", "def split(self, labels, clients, rng):\n        return (np.arange(0),) * clients"),
+            "a client got no sample",
+        ),
+        "own random hands": (
+            dataclass_of(
+                "IID",
+                "def split(self, labels, clients, rng):\n"
+                "        return super(part, self).split(labels, clients, np.random.default_rng())",
+            ),
+            "equal seeds give other hands",
+        ),
+        "an unknown exchangeable": (dataclass_of("IID", "exchangeable = 'some'"), "must state exchangeable"),
+    },
+    "sampling": {
+        "a false rate": (
+            "@dataclass(frozen=True)\nclass part(Poisson):\n    probability: float = 0.5\n"
+            "    def rate(self, n):\n        return 0.1\n",
+            "it states 0.1 and drew",
+        ),
+        "a mask of numbers": (
+            "class part(Sampling):\n"
+            "    def draw(self, rng, replicas, n, turn=0):\n        return torch.ones(replicas, n)\n"
+            "    def rate(self, n):\n        return 1.0\n",
+            "must hold booleans",
+        ),
+    },
+    "canary": {
+        "a canary of zeros": (
+            "def part(inputs):\n    return Canary(unit=inputs.unit, present=torch.zeros(inputs.plan.layout.dim))",
+            "zero|norm",
+        ),
+        "a canary that is no canary": ("def part(inputs):\n    return 3", "must return a Canary"),
+    },
+    "attack": {
+        "an attack that knows the members": (LEAKY, "AUC 1.00, where chance gives"),
+        "an attack that draws elsewhere": (attack(WITH % "sound.values + np.random.randn()"), "NumPy"),
+        "an attack with NaN": (attack(WITH % "sound.values * np.nan"), "NaN|finite"),
+        "an attack without evidence": (attack("return None"), "must return evidence"),
+        "an attack that changes the model": (attack("view.final_model.zero_(); return sound"), "changed the models"),
+    },
+    "estimator": {
+        "a bound that is too high": (
+            "import dataclasses\n"
+            "def part(scores: MembershipScores, *, delta: float, alpha: float, threshold) -> Measurement:\n"
+            "    sound = clopper_pearson(scores, delta=delta, alpha=alpha, threshold=threshold)\n"
+            "    return dataclasses.replace(sound, epsilon_low=sound.epsilon_low + 3)\n",
+            "exceeds the true epsilon|null: FAILS",
+        ),
+        "an estimator of anything": ("def part(scores):\n    return 3.0", "must be a function whose first"),
+    },
+    "defense": {
+        "half of the noise": (
+            defense(
+                "return updates.with_values((sound.values + super().report(updates, context, state, rng).values) / 2)"
+            ),
+            "noise scale",
+        ),
+        "noise from elsewhere": (
+            defense("return sound.with_values(sound.values + torch.randn_like(sound.values))"),
+            "PyTorch",
+        ),
+        "noise shared by replicas": (
+            defense("return sound.with_values(sound.values[:1].expand_as(sound.values).clone())"),
+            "share their noise",
+        ),
+        "a defense with state": (
+            "SEEN = []\n" + defense("SEEN.append(1); return sound.with_values(sound.values + len(SEEN))"),
+            "keeps state",
+        ),
+        "a median that states a mean": (
+            defense(
+                "return sound\n    sums = 'mean'\n    def aggregate(self, received, context, state, rng):\n"
+                "        return received.values.median(1).values"
+            ),
+            "a cohort in blocks differs",
+        ),
+        "a mean that states a sum": (defense("return sound\n    sums = 'sum'"), "a cohort in blocks differs"),
+        "reports that depend on each other": (
+            defense("return sound.with_values(sound.values - sound.values.mean(1, keepdim=True))\n    sums = 'mean'"),
+            "a cohort in blocks differs",
+        ),
+        "noise of all clients in one draw": (
+            defense(
+                "n, d = updates.values.shape[1:]\n"
+                "        noise = torch.from_numpy(rng.standard_normal((d, n))).float().T\n"
+                "        return sound.with_values(sound.values + noise)\n    sums = 'mean'"
+            ),
+            "must treat each row alone and draw row after row",
+        ),
+        "claims that are no claims": (
+            dataclass_of(
+                "LDPGaussian",
+                "def prepare(self, plan):\n        return Prepared(protection=Protection(), claims=(4.0,))",
+            ),
+            "must be a tuple of Claim",
+        ),
+        "prepare returns None": (
+            dataclass_of("Defense", "def prepare(self, plan):\n        return None"),
+            "must return Prepared",
+        ),
+        "unpicklable": (
+            dataclass_of("LDPGaussian", "def __reduce__(self):\n        raise TypeError('cannot pickle a lock')"),
+            "cannot be pickled: TypeError: cannot pickle a lock",
+        ),
+    },
+    "transfer attack": {
+        "returns None": (transfer_attack("return None"), "must return evidence, got None"),
+        "too few queries": (
+            transfer_attack("return dataclasses.replace(sound, values=sound.values[1:])"),
+            r"shape \(5, 10\), not \(6, 10\)",
+        ),
+        "own randomness": (
+            transfer_attack("return dataclasses.replace(sound, values=sound.values + torch.rand(6, 10).numpy())"),
+            "global random generator",
+        ),
+        "another observer": (
+            transfer_attack(
+                "return dataclasses.replace(sound, setting=dataclasses.replace(sound.setting, observer=UPLOADS))"
+            ),
+            "names uploads, not answers",
+        ),
+        "no teacher": (
+            "from fedassay.attacks.transfer.vote_attack import VoteAttack\n"
+            + ("@dataclass(frozen=True, kw_only=True)\nclass part(VoteAttack):\n    pass\n"),
+            "abstract .* run|abstract .*'run'",
+        ),
+    },
+    "transfer defense": {
+        "prepares nothing": (
+            "@dataclass(frozen=True, kw_only=True)\nclass part(TransferDefense):\n    pass\n",
+            "must define the method prepare",
+        ),
+        "one label for all runs": (
+            transfer_defense("return ReleasedLabels(labels=released.labels[:1]), state"),
+            r"torch.int64 and shape \(replicas, queries\) = \(3, 6\), got .* shape \(1, 6\)",
+        ),
+        "noise of its own": (
+            transfer_defense("return ReleasedLabels(labels=torch.randint(10, released.labels.shape)), state"),
+            "global random generator",
+        ),
+    },
 }
-"""Name of the fault -> the kind, the source that defines ``part``, and a pattern of the paragraph."""
-assert len(BAD) >= 50
+"""By kind, the name of the fault -> the source that defines ``part``, and a pattern of the paragraph."""
+FAULTS = [(kind, fault) for kind, faults in BAD.items() for fault in faults]
 
 
-LONG = ["half of the noise", "a bound that is too high", "an attack that knows the members"]
-FAULTS = [pytest.param(name, marks=[pytest.mark.simulations] * (name in LONG)) for name in BAD]
+def lines_of(own_module, kind, source, limit=60.0):
+    """The checks of a part that are not passed, and how many were made."""
+    prelude = TRANSFER_PRELUDE if kind.startswith("transfer") else PRELUDE
+    module = own_module(f"{prelude}\n{source}")
+    outcomes = list(check_part(f"{module}:part", kind=kind.split()[-1], limit=limit))
+    return [outcome.line for outcome in outcomes if not outcome.passed], len(outcomes)
 
 
 @pytest.mark.simulations
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_broken_part_is_named_in_one_paragraph(own_module, fault):
-    kind, source, pattern = BAD[fault]
-    module = own_module(f"{PRELUDE}\n{source}")
-    limit = 0.5 if fault == "slow" else 60.0
-    failed = [outcome for outcome in check_part(f"{module}:part", kind=kind, limit=limit) if not outcome.passed]
-    assert failed, "no check noticed it"
-    lines = [outcome.line for outcome in failed]
+@pytest.mark.parametrize(("kind", "fault"), FAULTS)
+def test_a_broken_part_is_named_in_one_paragraph(own_module, kind, fault):
+    source, pattern = BAD[kind][fault]
+    lines, _ = lines_of(own_module, kind, source, limit=0.5 if fault == "slow" else 60.0)
     assert any(re.search(pattern, line) for line in lines), lines
     assert all("\n" not in line and len(line) < 1200 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        ("transfer attack", transfer_attack("return sound")),
+        ("transfer defense", transfer_defense("return released, state")),
+    ],
+)
+def test_a_sound_part_of_transfers_has_no_fault(own_module, kind, source):
+    lines, made = lines_of(own_module, kind, source)
+    assert lines == []
+    assert made >= 4
 
 
 NOT_FOUND = {
