@@ -1,19 +1,18 @@
 """Audits of blocks written by hand: what is true of the replicas decides, and what is missing is FAILED."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from fedassay.audit.estimators.release_tests import BrokenRelease, draw_projections
-from fedassay.audit.evidence import Design, Projections, Setting
+from fedassay.audit.binomial import upper_bound
+from fedassay.audit.estimators.release_tests import BrokenRelease
+from fedassay.audit.evidence import Design
 from fedassay.audit.observer import Observer
 from fedassay.defenses.controls.noise import ControlSeedShared
-from fedassay.fl.streams import Streams
 from fedassay.suites.audits.canary_replicas import canary_for
 from fedassay.suites.audits.power import designed_tests
-from fedassay.suites.audits.replicas import SETTING, save_projections
 from fedassay.suites.results.store import Store
+from written_blocks import write_block
 
 REPLICAS = 1000
 
@@ -28,23 +27,6 @@ def audit_of(planned):
     """(overrides) -> the one audit of the small suite, with a thousand replicas."""
 
     return lambda *overrides: planned("replicas = 40", f"replicas = {REPLICAS}", overrides=overrides).audits[0]
-
-
-def setting_of(claim, **changes):
-    return replace(Setting.claimed(claim), **changes)
-
-
-def write_block(store, block, truth, *, stream=0, shift=0.0, **changes):
-    """The block's replicas as they would be if ``truth`` were what is wrong with the claimed mechanism."""
-    release, setting = block.release, setting_of(block.claim, **changes)
-    arms = []
-    for arm in (0, 1):
-        rng = Streams(stream).generator("by hand", arm=arm, client=block.seed)
-        values = draw_projections(release, truth, arm=arm, n=block.replicas, rng=rng) + shift
-        arms.append([Projections(values, np.ones(values.shape, dtype=bool), setting)])
-    artifact = save_projections(block, arms, store)
-    row = block.cell.record(metric="replicas", value=block.replicas, n=block.replicas, artifact=artifact)
-    store.finish(block.cell.cell_id, [row])
 
 
 def judged(store, audit):
@@ -62,25 +44,6 @@ def test_a_claim_at_its_boundary_is_not_refuted(store, audit_of):
     row = judged(store, audit)
     assert (row.verdict, row.status, row.route) == ("NOT_REFUTED", "ok", "curve")
     assert 0 < row.value < audit.claim.epsilon < row.ceiling
-
-
-def test_the_row_of_a_verdict_states_what_was_looked_at_and_what_was_not(store, audit_of):
-    audit = audit_of()
-    write_block(store, audit.blocks[0], BrokenRelease())
-    row = judged(store, audit)
-    assert {"sensitivity", "noise scale", "whole message", "epsilon of the law"} <= {*row.looked_at}
-    assert row.not_looked_at[-1].startswith("the timing of messages: ")
-
-
-@pytest.mark.long
-def test_a_claim_at_its_boundary_is_refuted_no_oftener_than_alpha(store, audit_of):
-    # alpha .05: of 20 runs more than 6 would be refuted once in 30,000 batches.
-    refuted = 0
-    for stream in range(20):
-        audit = audit_of()
-        write_block(store, audit.blocks[0], BrokenRelease(), stream=stream)
-        refuted += judged(store, audit).verdict == "REFUTED"
-    assert refuted <= 6
 
 
 @pytest.mark.simulations
@@ -123,8 +86,6 @@ def test_the_row_states_what_was_measured_and_how(store, audit_of):
         "alpha": (),
     }
     # The joint point that the row reports is that of the arrays beside it.
-    from fedassay.audit.binomial import upper_bound
-
     errors = np.count_nonzero(arrays["nonmember"] > arrays["threshold"])
     share = float(arrays["alpha"]) / 2 / 2  # Two tests, two rates.
     assert float(arrays["fpr_high"]) == pytest.approx(float(upper_bound(errors, REPLICAS, share)))
@@ -166,21 +127,12 @@ def test_a_failed_block_fails_the_audit_with_its_reason(store, audit_of):
 
 
 @pytest.mark.simulations
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"observer": Observer("uploads", sees_participation=True)}, "also observing who takes part, the claim covers"),
-        ({"unit": "sample"}, "the evidence is of one sample, the claim of one report"),
-        ({"adjacency": "add_remove"}, "the evidence is of add/remove neighbours, the claim of replace-one"),
-        ({"rounds": 3}, "the evidence is of 3 rounds, the claim covers 2"),
-    ],
-)
-def test_evidence_of_another_setting_is_out_of_scope_however_damning(store, audit_of, changes, says):
+def test_evidence_of_another_setting_is_out_of_scope_however_damning(store, audit_of):
     audit = audit_of()
-    write_block(store, audit.blocks[0], BrokenRelease(noise=0.1), **changes)
+    write_block(store, audit.blocks[0], BrokenRelease(noise=0.1), rounds=3)
     row = judged(store, audit)
     assert row.verdict == "OUT_OF_SCOPE"
-    assert says in row.reason
+    assert "the evidence is of 3 rounds, the claim covers 2" in row.reason
 
 
 def test_the_law_of_a_claim_out_of_scope_is_still_held_against_it(store, audit_of):
@@ -229,13 +181,6 @@ def test_a_score_that_is_no_number_is_refused(store, audit_of):
     row = judged(store, audit)
     assert row.status == "failed"
     assert "must be finite, got 1 of" in row.reason
-
-
-def test_a_block_keeps_its_setting_as_data(store, audit_of):
-    audit = audit_of()
-    write_block(store, audit.blocks[0], BrokenRelease())
-    kept = json.loads((store.cell_folder(audit.blocks[0].cell.cell_id) / SETTING).read_text())
-    assert Setting.from_dict(kept) == setting_of(audit.claim)
 
 
 def test_the_claimed_release_of_local_noise_is_the_mechanisms_own(audit_of):
@@ -316,7 +261,9 @@ def test_every_claim_is_checked_and_each_check_is_a_row_of_the_audits_cell(store
     assert probes[0].value == pytest.approx(2.0, rel=1e-3)
     assert probes[0].reason.startswith("sensitivity 2 <= 2 allowed (")
     assert "implementation check" not in row.reason
+    assert {"sensitivity", "noise scale", "whole message", "epsilon of the law"} <= {*row.looked_at}
     assert "all that is received: the audit allows 0 runs, and 2048 are needed" in row.not_looked_at
+    assert row.not_looked_at[-1].startswith("the timing of messages: ")
 
 
 @pytest.mark.simulations

@@ -171,16 +171,12 @@ def test_a_claim_that_is_audited_and_attacked_is_tested_twice_and_spends_alpha_o
 
 
 def test_registered_are_all_attacks_on_shadows_but_null_ones_on_the_first_seed(planned):
-    (audit,) = attack_audits(planned("seeds = 1", "seeds = 2", more="[attacks.alone]\npart = 'loss'\n"))
-    assert [item.entry.label for item in audit.attacked.attacks] == ["loss", "lira_online"]
+    more = "[attacks.alone]\npart = 'loss'\n[attacks.more]\npart = 'rmia'\nshadows = 16\n"
+    (audit,) = attack_audits(planned("seeds = 1", "seeds = 2", more=more))
+    assert [item.entry.label for item in audit.attacked.attacks] == ["loss", "lira_online", "more"]
     assert {item.cell.facts["seed"] for item in audit.attacked.attacks} == {audit.attacked.seed} == {0}
     assert audit.attacked.candidates == 100
     assert audit.attacked.setting == setting()
-
-
-def test_attacks_on_more_and_on_fewer_shadows_share_one_audit(planned):
-    (audit,) = attack_audits(planned(more="[attacks.more]\npart = 'rmia'\nshadows = 16\n"))
-    assert [item.entry.label for item in audit.attacked.attacks] == ["loss", "lira_online", "more"]
 
 
 @pytest.mark.parametrize("defense", ["dp_fedavg", "ldp_gaussian", "none"])

@@ -102,12 +102,6 @@ def test_no_two_replicas_share_a_draw_of_noise_in_any_batch_or_world(block_of, s
     assert repeated < 0.03  # 1200 numbers on 100,000 places: .012 meet by chance.
 
 
-@pytest.mark.simulations
-def test_another_seed_draws_another_block(block_of, shown):
-    one, other = (shown(block_of("ldp_gaussian", seed=seed)) for seed in (0, 1))
-    assert not np.intersect1d(one["nonmember"], other["nonmember"]).size > 3
-
-
 def test_a_block_states_what_its_scores_are_evidence_of(block_of, shown, tmp_path):
     block = block_of("dp_fedavg")
     shown(block)
@@ -116,13 +110,6 @@ def test_a_block_states_what_its_scores_are_evidence_of(block_of, shown, tmp_pat
         '{"unit": "client", "adjacency": "add_remove", "observer": "global_models", "rounds": 5, '
         '"design": "independent"}'
     )
-
-
-def test_a_finished_block_is_not_run_again(block_of, tmp_path):
-    block = block_of("ldp_gaussian")
-    store = Store(tmp_path / "run")
-    assert block.run(store, frozenset({block.cell.cell_id})) == []
-    assert store.finished() == set()
 
 
 def test_replicas_that_share_their_noise_are_no_independent_trials():

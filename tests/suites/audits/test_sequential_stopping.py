@@ -1,11 +1,8 @@
 """Sequential audits by blocks written by hand: they stop when the verdict is certain, and never change it."""
 
-import numpy as np
 import pytest
-from fedassay.audit.estimators.release_tests import BrokenRelease, draw_projections
-from fedassay.audit.evidence import Projections, Setting
+from fedassay.audit.estimators.release_tests import BrokenRelease
 from fedassay.audit.finding import refutes
-from fedassay.fl.streams import Streams
 from fedassay.suites.audits import planted_canary
 from fedassay.suites.audits.audit_method import (
     MADE_ALL,
@@ -13,8 +10,8 @@ from fedassay.suites.audits.audit_method import (
     stop_reason,
     where_stopped,
 )
-from fedassay.suites.audits.replicas import save_projections
 from fedassay.suites.results.store import Store
+from written_blocks import write_block
 
 REPLICAS = 400
 
@@ -58,19 +55,6 @@ def carried_out(tmp_path):
         return store.cell_records(audit.cell.cell_id)[0], made
 
     return run
-
-
-def write_block(store, block, truth, *, stream):
-    """The block's runs as they would be if ``truth`` were what is wrong with the claimed mechanism."""
-    release, setting = block.release, Setting.claimed(block.claim)
-    arms = []
-    for arm in (0, 1):
-        rng = Streams(stream).generator("by hand", arm=arm, client=block.seed, replicate=block.stage)
-        values = draw_projections(release, truth, arm=arm, n=block.replicas, rng=rng)
-        arms.append([Projections(values, np.ones(values.shape, dtype=bool), setting)])
-    artifact = save_projections(block, arms, store)
-    row = block.cell.record(metric="replicas", value=block.replicas, n=block.replicas, artifact=artifact)
-    store.finish(block.cell.cell_id, [row])
 
 
 @pytest.mark.simulations
