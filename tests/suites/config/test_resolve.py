@@ -1,16 +1,39 @@
-"""From a checked suite to parts, plans and claims: what is wrong is told before anything runs."""
+"""From a checked suite to parts, plans, claims and identities: what is wrong is reported before anything runs."""
 
 import dataclasses
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
 
+import numpy as np
 import pytest
+from fedassay.attacks.membership.attack_r import AttackR
+from fedassay.attacks.membership.lira_offline import LiRAOffline
+from fedassay.attacks.membership.lira_online import LiRAOnline
+from fedassay.attacks.membership.rmia import RMIA
+from fedassay.attacks.membership.shadow_attack import ShadowAttack
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.models.layers import Normalisation
 from fedassay.fl.sampling import FixedSize, Full, Poisson
-from fedassay.suites.config.resolve import audited, plan_of, prepare, task_of
+from fedassay.suites.config.compatibility import DEFAULT_SHADOWS, too_few
+from fedassay.suites.config.resolve import (
+    IDENTITY,
+    audited,
+    calibrated,
+    identity,
+    plain_data,
+    plan_of,
+    prepare,
+    task_of,
+)
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.tables.suite import AuditSpec
+from hypothesis import given
+from hypothesis import strategies as st
 from suite_text import SHOWN
 
 OWN = """\
@@ -232,3 +255,149 @@ def test_constants_for_another_number_of_channels_are_refused_with_their_line(re
     said = refusal(prepare, suite, suite.defenses[0], "main", 0)
     assert f"line {line_of(tiny.replace('rounds = 2', wrong), 'normalise')}" in said
     assert "one for each of the 1 channels, got 2" in said
+
+
+@pytest.fixture
+def prepared_for(monkeypatch):
+    """The plans that LDPGaussian was prepared for, in order."""
+    plans, right = [], LDPGaussian.prepare
+
+    def counted(self, plan):
+        plans.append(plan)
+        return right(self, plan)
+
+    monkeypatch.setattr(LDPGaussian, "prepare", counted)
+    return plans
+
+
+def test_equal_plans_of_two_seeds_are_one_calibration_and_another_plan_is_a_second(resolved, prepared_for):
+    suite = resolved("seeds = 1", "seeds = 2", extra=(LDPGaussian(),))
+    first, second = (prepare(suite, suite.defenses[2], "main", seed) for seed in (0, 1))
+    assert first is second
+    assert len(prepared_for) == 1
+    longer = dataclasses.replace(prepared_for[0], rounds=prepared_for[0].rounds + 1)
+    assert calibrated(suite.defenses[2].defense, longer).claims != first.claims
+    assert len(prepared_for) == 2
+
+
+def test_another_budget_is_another_calibration(resolved, prepared_for):
+    suite = resolved(extra=(LDPGaussian(),))
+    plan = (prepare(suite, suite.defenses[2], "main", 0), prepared_for[0])[1]
+    assert calibrated(LDPGaussian(epsilon=3.0), plan).claims != calibrated(LDPGaussian(epsilon=2.0), plan).claims
+
+
+def test_a_defense_that_cannot_be_hashed_is_prepared_each_time(resolved, prepared_for):
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Listing(LDPGaussian):
+        notes: list = dataclasses.field(default_factory=list)
+
+    suite = resolved(extra=(LDPGaussian(),))
+    prepare(suite, suite.defenses[2], "main", 0)
+    plan = prepared_for[0]
+    one, two = (calibrated(Listing(), plan) for _ in range(2))
+    assert one.claims == two.claims
+    assert len(prepared_for) == 3
+
+
+FACTS = {"seed": 3, "epsilon": 4.0, "name": "ü", "list": [1, None, True], "table": {"b": 1, "a": 0.1}}
+PINNED = "4fad95583fbdcfaf"
+"""The SHA-256 of FACTS in canonical JSON, as sha256sum gives it. If it changes, resumed runs no longer know their
+cells: change IDENTITY with it, knowingly."""
+
+plain_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def test_the_pinned_value_stands():
+    assert IDENTITY == "identity-6"
+    assert identity(**FACTS) == PINNED
+
+
+def test_another_process_finds_the_same_value():
+    code = f"from fedassay.suites.config.resolve import identity; print(identity(**{FACTS!r}))"
+    out = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONHASHSEED": "7"},
+    )
+    assert out.stdout.strip() == PINNED
+
+
+def test_the_order_of_the_facts_does_not_count():
+    turned = {key: FACTS[key] for key in reversed(FACTS)} | {"table": {"a": 0.1, "b": 1}}
+    assert identity(**turned) == PINNED
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 4},
+        {"epsilon": 4.000000000000001},
+        {"name": "u"},
+        {"list": [None, 1, True]},
+        {"table": {"a": 1, "b": 0.1}},
+        {"one more": None},
+    ],
+)
+def test_any_other_fact_gives_another_value(change):
+    assert identity(**(FACTS | change)) != PINNED
+
+
+@given(plain_values, plain_values)
+def test_two_facts_share_a_value_only_if_they_are_written_alike(one, other):
+    alike = json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    assert (identity(fact=one) == identity(fact=other)) == alike
+
+
+def test_what_is_no_plain_data_is_refused():
+    with pytest.raises(TypeError):
+        identity(fact=object())
+
+
+@given(plain_values)
+def test_plain_data_stays_as_it_is(value):
+    assert plain_data(value) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.float32(0.5), 0.5),
+        (np.int64(3), 3),
+        (np.bool_(True), True),
+        ((1, (2, 3)), [1, [2, 3]]),
+        ({1: np.float64(2.0)}, {"1": 2.0}),
+        (float("inf"), "inf"),
+        (range(3), "range(0, 3)"),
+    ],
+)
+def test_other_values_become_plain(value, expected):
+    assert plain_data(value) == expected
+    identity(fact=plain_data(value))
+
+
+# A candidate is in one model of each pair, and the target's pair is left out.
+@pytest.mark.parametrize(("attack", "least"), [(AttackR, 4), (RMIA, 4), (LiRAOffline, 6), (LiRAOnline, 6)])
+def test_each_attack_has_its_least_number(attack, least):
+    assert f"{least} suffice" in too_few(attack(), least - 2)
+    assert [too_few(attack(), count) for count in (least, DEFAULT_SHADOWS)] == ["", ""]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own(ShadowAttack):
+    """Refuses, or fails, whatever the number of models."""
+
+    error: type[Exception] = ValueError
+
+    def scores(self, references, target):
+        raise self.error("not today")
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyError])
+def test_an_attack_that_always_fails_is_left_to_the_run(error):
+    assert too_few(Own(error=error), 4) == ""

@@ -1,14 +1,22 @@
-"""A run: the same seed gives the same rows, in one process or two; what it writes agrees with itself."""
+"""A run: equal seeds give equal rows in one process or two; sequential runs; one process at a time in a folder."""
 
 import json
+import os
 import random
+import subprocess
+import sys
 
 import fedassay
 import numpy as np
 import pytest
 import torch
+from fedassay.cli.app import app
+from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.suites.execution import run as workers_module
-from run_files import contents
+from fedassay.suites.results import store as store_module
+from fedassay.suites.results.store import Store
+from run_files import contents, results
+from typer.testing import CliRunner
 
 
 def arrays_of(folder):
@@ -101,3 +109,116 @@ def test_the_manifest_stands_before_the_first_cell_is_run(suite_file, tmp_path, 
     monkeypatch.setattr(workers_module, "run_job", look)
     with pytest.raises(KeyboardInterrupt):
         fedassay.run(str(suite_file()), jobs=1, folder=tmp_path / "run")
+
+
+SEQUENTIAL = ("replicas = 40", "replicas = 400\nsequential = true")
+CONTROL = "[defenses.control_noise_halved]\nepsilon = 4.0\ndelta = 1e-5\n\n[attacks.loss]"
+
+
+class Killed(BaseException):
+    """Nothing in the package catches this."""
+
+
+@pytest.fixture
+def path(suite_file):
+    return suite_file(*SEQUENTIAL, "[attacks.loss]", CONTROL)
+
+
+@pytest.fixture
+def whole(assay, path):
+    return assay(path)
+
+
+def test_what_is_not_run_is_a_row_with_its_reason_and_the_run_is_complete(whole):
+    blocks = [row for row in whole.records if row.role == "replicas"]
+    omitted = [row for row in blocks if row.status == "skipped"]
+    assert omitted
+    assert all(row.stopped and row.reason.startswith("not made: ") for row in omitted)
+    audits = {row.defense: row for row in whole.records if row.role == "audit"}
+    control = audits["control_noise_halved"]
+    assert control.verdict == "REFUTED"
+    assert control.n < 400
+    assert control.n == sum(row.n for row in blocks if row.defense == control.defense)
+    assert whole.verdict.exit_code == 0
+
+
+@pytest.mark.processes
+@pytest.mark.long
+def test_two_processes_stop_where_one_does(assay, path, whole, timeless):
+    assert timeless(assay(path, jobs=2).records) == timeless(whole.records)
+
+
+@pytest.mark.simulations
+def test_a_run_killed_at_any_place_makes_the_same_runs_when_resumed(
+    assay, path, whole, timeless, monkeypatch, tmp_path
+):
+    total = len({row.cell_id for row in whole.records})
+    for kept in range(1, total, 5):
+        folder, left = tmp_path / f"killed{kept}", iter(range(kept))
+        append = Store.append
+
+        def append_some(store, cell_id, left=left, append=append):
+            if next(left, None) is None:
+                raise Killed
+            append(store, cell_id)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(store_module.Store, "append", append_some)
+            with pytest.raises(Killed):
+                fedassay.run(str(path), jobs=1, folder=folder, report=False)
+        resumed = fedassay.resume(folder, jobs=1, report=False)
+        assert timeless(resumed.records) == timeless(whole.records)
+        assert len(results(folder)) == len(set(results(folder)))
+
+
+@pytest.mark.simulations
+def test_while_a_run_writes_its_folder_a_second_run_and_a_resume_are_refused(suite_file, tmp_path, monkeypatch):
+    real, refused = workers_module.run_job, []
+    words = [str(suite_file()), "-j", "1"]
+
+    def work(*arguments):
+        if not refused:
+            for command in (["run", *words, "-o", str(tmp_path / "run")], ["resume", str(tmp_path / "run")]):
+                second = CliRunner().invoke(app, command)
+                refused.append((second.exit_code, second.stderr))
+        return real(*arguments)
+
+    monkeypatch.setattr(workers_module, "run_job", work)
+    first = CliRunner().invoke(app, ["run", *words, "-o", str(tmp_path / "run")])
+    assert first.exit_code == 0, first.output
+    assert [code for code, _ in refused] == [2, 2]
+    assert all(f"another process is writing {tmp_path / 'run'}" in told for _, told in refused), refused
+    folder = RunFolder.read(tmp_path / "run")
+    assert folder.skipped == ()
+    assert len({record.cell_id for record in folder.records}) == folder.manifest.planned_cells
+
+
+@pytest.mark.processes
+def test_of_two_processes_in_one_folder_one_runs_and_the_other_is_reported_why_not(suite_file, tmp_path):
+    words = ["run", str(suite_file()), "-j", "1", "-o", "run"]
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-m", "fedassay", *words],
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        for _ in range(2)
+    ]
+    try:
+        ended = [(process.communicate(timeout=300)[1], process.returncode) for process in both]
+    finally:
+        for process in both:
+            if process.poll() is None:
+                process.kill()
+    refused = [said for said, code in ended if code == 2]
+    assert len(refused) == 1
+    assert "run" in refused[0]
+    assert "already holds a run; resume it, or name another folder" in refused[0] or "another process is" in refused[0]
+    folder = RunFolder.read(tmp_path / "run")
+    assert folder.skipped == ()
+    assert len({record.cell_id for record in folder.records}) == folder.manifest.planned_cells
+    assert folder.gate is not None
+    assert folder.gate.exit_code in {code for said, code in ended if said not in refused}

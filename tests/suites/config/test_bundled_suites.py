@@ -1,13 +1,96 @@
-"""The suite of FedRE: what it says the paper prints, what its presets need, and that its defenses fit its models."""
+"""Bundled suites: every part of a kind is in them, they can be prepared, and state what a paper prints."""
+
+from dataclasses import fields
 
 import pytest
 import torch
-from fedassay.audit.claim import Adjacency
+from fedassay.audit.claim import AS_PUBLISHED, Adjacency
 from fedassay.defenses.accounting.gaussian import Layer, LayeredGaussian, published_noise
 from fedassay.defenses.layers.fedre import published_split
+from fedassay.fl.data.dataset import DatasetMissing
 from fedassay.fl.data.datasets import available
 from fedassay.fl.models.network import Network
+from fedassay.suites.config.catalogue import build
+from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.planning.run_plan import plan_run
+from known_parts import parts_by_name
+
+SUITES = {
+    "gradient": ["gradients"],
+    "labels": ["labels"],
+    "text": ["text"],
+    "membership": ["membership", "membership_final", "membership_writers", "membership_location30"],
+}
+
+
+@pytest.mark.parametrize("folder", SUITES)
+def test_every_attack_of_its_kind_is_in_them(folder):
+    kind = f"fedassay.attacks.{folder}."
+    wanted = {label for label, part in parts_by_name("attack").items() if part.__module__.startswith(kind)}
+    specs = [load_suite(name)[0] for name in SUITES[folder]]
+    assert wanted
+    assert {entry.part or label for spec in specs for label, entry in spec.attacks.items()} >= wanted
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for several in SUITES.values() for name in several])
+def test_every_federation_of_it_can_be_prepared(name):
+    """A defense that no longer signs what the suite asks for would end a run before its first cell."""
+    spec, source = load_suite(name)
+    try:
+        plan = plan_run(resolve(spec.model_copy(update={"seeds": 1}), source, seed=0))
+    except DatasetMissing as missing:
+        pytest.skip(str(missing))
+    looked_at = {place for attack in spec.attacks.values() for place in attack.federations}
+    assert {cell.facts["federation"] for job in plan.jobs for cell in job.cells} >= looked_at
+
+
+DEFENSES = parts_by_name("defense")
+# The other reading of fedre is in the suite of its paper only, and the data of these suites name no owners of samples.
+HONEST = {name for name, part in DEFENSES.items() if not part.control} - {"fedre_per_sample", "user_level"}
+ON_TRIAL = {name for name, part in DEFENSES.items() if "variant" in {field.name for field in fields(part)}}
+
+
+def entries(name):
+    """(part, its fields) of every defense of a bundled suite."""
+    spec, _ = load_suite(name)
+    return [(entry.part or label, dict(entry.model_extra or {})) for label, entry in spec.defenses.items()]
+
+
+@pytest.mark.parametrize("name", ["defenses", "training"])
+def test_every_defense_is_in_it(name):
+    assert {part for part, _ in entries(name)} >= HONEST
+
+
+def test_users_have_a_suite_on_data_with_owners():
+    assert {part for part, _ in entries("users")} > {"user_level"}
+
+
+def test_every_paper_that_differs_stands_beside_its_corrected_form_in_the_same_setting():
+    found = entries("defenses")
+    for name in ON_TRIAL:
+        variants = {fields.get("variant", "corrected") for part, fields in found if part == name}
+        assert variants == {"corrected", AS_PUBLISHED}
+
+
+@pytest.mark.parametrize("name", ["defenses", "training"])
+def test_every_defense_of_it_can_be_built(name):
+    for part, configuration in entries(name):
+        assert (
+            build("defense", part, configuration).instance.fields().items()
+            >= {key: tuple(value) if isinstance(value, list) else value for key, value in configuration.items()}.items()
+        )
+
+
+def test_training_spends_epsilon_8_and_shufflers_have_a_thousand_clients():
+    spec, _ = load_suite("training")
+    assert all(field.get("epsilon", 8.0) == 8.0 for _, field in entries("training"))
+    assert {spec.federations[name].rounds for name in spec.federations} == {20}
+    crowd = {label for label, entry in spec.defenses.items() if entry.federation == "crowd"}
+    assert spec.federations["crowd"].clients >= 1000
+    assert crowd >= {"unis", "apes", "s_apes", "flame", "ldp_min", "pldp", "cldp_sgd"}
+
 
 TABLE_1 = """
 central     0.721 0.771 0.917 0.838
