@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...fl.protection import Protection
-from ...fl.streams import Streams
+from ...fl.streams import Runs, Streams
 from ...fl.transfer.engine import run_transfer, teacher_logits
 from ...fl.transfer.protection import TransferProtection
 from ...fl.transfer.task import TransferPlan, TransferTask
@@ -57,5 +57,6 @@ def shadow_students(
 ) -> ShadowModels:
     """Train one student on the answers of each set of teachers; each has its own lots and noise."""
     logits = teachers.logits
-    models = run_transfer(data, plan, protection, streams, logits=logits, replicas=len(logits), block=_FIRST_BLOCK)
+    runs = Runs(replicas=len(logits), block=_FIRST_BLOCK)
+    models = run_transfer(data, plan, protection, streams, logits=logits, runs=runs)
     return ShadowModels.of(data.task, plan.as_training(), Protection(), models=models, included=teachers.included)

@@ -4,16 +4,17 @@ The teachers are the costly part and hold all private data; the noise and the st
 outputs can be computed once (``teacher_logits``) and the rest run in many replicas.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from ..hooks import Recorder
-from ..streams import Streams
+from ..streams import Runs, Streams
 from .protection import ReleasedLabels, TransferContext, TransferProtection, released_labels, sent_answers
 from .recorder import TransferEvent
 from .task import ABSTAINED, Lessons, TransferPlan, TransferTask, trained
@@ -26,9 +27,7 @@ def run_transfer(
     streams: Streams,
     *,
     logits: Tensor | None = None,
-    replicas: int = 1,
-    block: int = 0,
-    arm: int = 0,
+    runs: Runs | None = None,
     recorders: Sequence[Recorder[TransferEvent]] = (),
 ) -> Tensor:
     """Run independent transfers at once and return the published students, ``(R, d)`` with one row per run.
@@ -38,22 +37,20 @@ def run_transfer(
     Args:
         logits: the teachers' outputs, ``(1, teachers, queries, classes)`` for all runs or ``(R, ...)``; by default
             ``teacher_logits`` of this task, which all runs share.
-        replicas: number of runs, R.
-        block: number of this batch of runs. It is part of every stream's name, so that no two batches share a draw.
-        arm: 1 with the canary, 0 without it.
+        runs: how many run together, R, and with which draws; one by default.
         recorders: receive the transfer when it has ended.
 
     Raises:
         ValueError: if the plan is not this task's, the logits do not fit it, or a hook returns a wrong shape.
     """
     _check_plan(data, plan)
-    outputs = teacher_logits(data, plan, streams) if logits is None else logits
+    outputs, runs = teacher_logits(data, plan, streams) if logits is None else logits, runs or Runs()
     wanted = (plan.teachers, plan.queries, plan.classes)
-    if tuple(outputs.shape[1:]) != wanted or len(outputs) not in (1, replicas):
-        raise ValueError(f"logits must have shape (1 or {replicas}, {wanted}), got {tuple(outputs.shape)}")
-    outputs = outputs.expand(replicas, *wanted)
-    answers, released = answered(outputs, plan, protection, streams, block=block, arm=arm)
-    model = students(data, plan, released, streams, block=block, arm=arm)
+    if tuple(outputs.shape[1:]) != wanted or len(outputs) not in (1, runs.replicas):
+        raise ValueError(f"logits must have shape (1 or {runs.replicas}, {wanted}), got {tuple(outputs.shape)}")
+    outputs, draws = outputs.expand(runs.replicas, *wanted), runs.draws(streams)
+    answers, released = answered(outputs, plan, protection, draws)
+    model = students(data, plan, released, draws("student lots"), streams)
     event = TransferEvent(
         plan=plan,
         public_images=data.public_images,
@@ -78,7 +75,7 @@ def teacher_logits(
 
     Args:
         included: (R, pool) booleans, which of the task's samples the teachers hold in each run; None: all, in one run.
-        block: as in ``run_transfer``.
+        block: of the ``Runs`` whose teachers these are.
     """
     _check_plan(data, plan)
     held, task = _held(data, included), data.task
@@ -101,14 +98,16 @@ def teacher_logits(
 
 
 def answered(
-    logits: Tensor, plan: TransferPlan, protection: TransferProtection, streams: Streams, *, block: int, arm: int
+    logits: Tensor,
+    plan: TransferPlan,
+    protection: TransferProtection,
+    draws: Callable[[str], np.random.Generator],
 ) -> tuple[Tensor, ReleasedLabels]:
     """Return what the teachers send, ``(R, teachers, queries, m)``, and what the student is given.
 
-    ``logits``: (R, teachers, queries, classes).
+    ``logits``: (R, teachers, queries, classes); ``draws`` gives the generator of a purpose.
     """
     context = TransferContext(plan=plan, replicas=len(logits))
-    draws = partial(streams.generator, replicate=block, arm=arm)
     state = protection.initial_state(plan)
     answers = sent_answers(protection, logits, context, state, draws("teacher answers"))
     released = released_labels(protection, answers, context, state, draws("aggregate votes"))
@@ -116,21 +115,14 @@ def answered(
 
 
 def students(
-    data: TransferTask,
-    plan: TransferPlan,
-    released: ReleasedLabels,
-    streams: Streams,
-    *,
-    block: int = 0,
-    arm: int = 0,
+    data: TransferTask, plan: TransferPlan, released: ReleasedLabels, rng: np.random.Generator, streams: Streams
 ) -> Tensor:
     """Train one student per run on the released labels and return them, ``(R, d)``.
 
-    A query without a label enters no step; a student without labels stays the initial model.
+    A query without a label enters no step; a student without labels stays the initial model. ``rng`` draws the lots.
     """
     count, queries = released.labels.shape
     start = data.task.initial(streams).expand(count, -1)
-    rng = streams.generator("student lots", replicate=block, arm=arm)
     lessons = Lessons(
         images=data.public_images,
         places=torch.arange(queries).expand(count, -1),

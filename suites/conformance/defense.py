@@ -96,9 +96,7 @@ TRANSFERS = Kind(
     protection=TransferProtection,
     plans=lambda: iter([toy_transfer()]),
     covered=lambda plan: 1,
-    trained=lambda task, plan, protection, runs: run_transfer(
-        task, plan, protection, Streams(1), replicas=runs.replicas
-    ),
+    trained=lambda task, plan, protection, runs: run_transfer(task, plan, protection, Streams(1), runs=runs),
 )
 
 

@@ -47,7 +47,7 @@ def attacked(attack, defense, observer, *, known=True):
     protection = one_query_of(defense)
     votes = torch.from_numpy(np.random.default_rng(0).integers(CLASSES, size=(TEACHERS, QUERIES)))
     logits = logits_of(votes, CLASSES).unsqueeze(0)
-    answers, released = answered(logits, PLAN, protection, Streams(0), block=0, arm=0)
+    answers, released = answered(logits, PLAN, protection, Streams(0).generator)
     view = TransferView(
         observer=observer,
         plan=PLAN,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.observer import ANSWERS, FINAL_MODEL, UPLOADS
-from fedassay.fl.streams import Streams
+from fedassay.fl.streams import Runs, Streams
 from fedassay.fl.transfer.engine import run_transfer
 from fedassay.fl.transfer.protection import TransferContext
 from fedassay.fl.transfer.recorder import AnswerRecorder
@@ -43,9 +43,8 @@ def prepared(part, plan):
 
 def run(part, data, plan, seed=1):
     recorder = AnswerRecorder(observer=UPLOADS)
-    final = run_transfer(
-        data, plan, prepared(part, plan).protection, Streams(seed), replicas=REPLICAS, recorders=[recorder]
-    )
+    protection, runs = prepared(part, plan).protection, Runs(replicas=REPLICAS)
+    final = run_transfer(data, plan, protection, Streams(seed), runs=runs, recorders=[recorder])
     return final, recorder.view
 
 

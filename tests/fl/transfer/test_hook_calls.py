@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.defenses.transfer.worst_votes import answer_mechanism, label_mechanism, teachers_mechanism
-from fedassay.fl.streams import Streams
+from fedassay.fl.streams import Runs, Streams
 from fedassay.fl.transfer.engine import run_transfer
 from fedassay.fl.transfer.protection import ReleasedLabels, TransferProtection, counts_of
 from toy_transfer import toy_transfer, toy_transfer_plan
@@ -72,7 +72,7 @@ def test_wrong_returns_are_refused_with_the_hooks_name_in_a_training_and_in_an_a
     name = {"answers": "teacher_answers", "votes": "aggregate_votes"}[hook]
     logits = torch.randn(REPLICAS, 3, 5, 3, generator=torch.Generator().manual_seed(0))
     with pytest.raises(ValueError, match=f"hook {name} must return .*{words}"):
-        run_transfer(data, plan, wrong, Streams(0), logits=logits, replicas=REPLICAS)
+        run_transfer(data, plan, wrong, Streams(0), logits=logits, runs=Runs(replicas=REPLICAS))
     of_one = answer_mechanism if hook == "answers" else label_mechanism
     for mechanism, shape in ((of_one, (5, 3)), (teachers_mechanism, (2, 5, 3))):
         with pytest.raises(ValueError, match=f"hook {name} must return"):
@@ -81,5 +81,5 @@ def test_wrong_returns_are_refused_with_the_hooks_name_in_a_training_and_in_an_a
 
 def test_right_returns_are_accepted(data):
     plan = toy_transfer_plan(data)
-    run_transfer(data, plan, Own(votes=with_number(torch.ones(REPLICAS, 2))), Streams(0), replicas=REPLICAS)
+    run_transfer(data, plan, Own(votes=with_number(torch.ones(REPLICAS, 2))), Streams(0), runs=Runs(replicas=REPLICAS))
     run_transfer(data, plan, Own(answers=lambda answers: torch.cat([answers, answers], -1)[..., :3]), Streams(0))

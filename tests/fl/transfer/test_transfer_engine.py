@@ -8,7 +8,7 @@ import pytest
 import torch
 from fedassay.audit.observer import AGGREGATE, ANSWERS, FINAL_MODEL, UPLOADS
 from fedassay.fl.models.network import Network
-from fedassay.fl.streams import Streams
+from fedassay.fl.streams import Runs, Streams
 from fedassay.fl.task import TrainingRule
 from fedassay.fl.transfer.engine import run_transfer, teacher_logits
 from fedassay.fl.transfer.protection import ReleasedLabels, TransferProtection, counts_of, votes_of
@@ -102,9 +102,11 @@ def test_without_protection_the_student_learns_the_label_with_most_votes(data):
 
 def test_a_query_without_a_label_enters_no_step_of_the_student(data):
     plan, seen = toy_transfer_plan(data), AnswerRecorder(observer=ANSWERS)
-    first = run_transfer(data, plan, Noisy(), STREAMS, replicas=4, recorders=[seen])
+    first = run_transfer(data, plan, Noisy(), STREAMS, runs=Runs(replicas=4), recorders=[seen])
     data.public_images[-1] = 100.0
-    assert torch.equal(first, run_transfer(data, plan, Noisy(), STREAMS, replicas=4, logits=torch.zeros(1, 3, 5, 3)))
+    assert torch.equal(
+        first, run_transfer(data, plan, Noisy(), STREAMS, runs=Runs(replicas=4), logits=torch.zeros(1, 3, 5, 3))
+    )
     assert data.answered(seen.view.released.labels).tolist() == [0.8] * 4
     assert len(first.unique(dim=0)) == 4
 
@@ -124,7 +126,7 @@ def test_runs_differ_in_noise_and_repeat_with_their_names(data):
     plan, logits = toy_transfer_plan(data), torch.zeros(1, 3, 5, 3)
 
     def run(**named):
-        return run_transfer(data, plan, Noisy(), STREAMS, logits=logits, replicas=3, **named)
+        return run_transfer(data, plan, Noisy(), STREAMS, logits=logits, runs=Runs(replicas=3, **named))
 
     state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     assert torch.equal(run(), run())
