@@ -36,6 +36,7 @@ from ..fl.sampling import Full
 from ..fl.streams import Streams, normal
 from ..fl.task import Task
 from .canaries import absent_row, against_others, clients_of_user, user_shapes
+from .noise_sample import spacing
 from .setup import ClaimSetup, SeenLaws
 
 _CLIENTS, _DRAWS = 16, 3
@@ -69,8 +70,8 @@ _GROUPS = 2
 """Groups of clients that hold the samples of a planted user in turn."""
 _PARTIAL = 3
 """Clients that are probed with cohorts and lots as sampled."""
-ROUNDING = 2.0**-22
-"""Float32 rounding as a share of the numbers compared."""
+_SLACK, _ROUNDING = 1e-3, 2.0**-22
+"""Allowed excess: a share of the limit, and float32 rounding as a share of the numbers compared."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -211,7 +212,7 @@ class ReplaySetup(ClaimSetup):
         runs = [[self.run(arm, noise=noise, rounds=1).releases[0] for arm in arms] for noise in (0, 1)]
         (without, added), (without_too, added_too) = runs
         moved = (added - without) - (added_too - without_too)
-        return bool((moved.abs() > 4 * ROUNDING * added.abs().max()).any())
+        return bool((moved.abs() > 4 * _ROUNDING * added.abs().max()).any())
 
     def absent(self, row: Tensor) -> Tensor | None:
         """Return what a client sends without its row: equal draws must cancel in the difference of two runs."""
@@ -649,3 +650,17 @@ def other_labels(task: Task, places: Tensor) -> Task:
     labels = task.labels.clone()
     labels[places] = task.network.objective.others(labels[places], task.network.classes)
     return replace(task, labels=labels)
+
+
+def distance(before: Tensor, after: Tensor, allowed: float, *, grid: float) -> tuple[float, float]:
+    """Return how far a release ``(rows, d)`` moved, and by how much more than ``allowed`` rounding may move it.
+
+    ``grid``: the step of the law's own grid.
+    """
+    moved = float(torch.linalg.vector_norm(after - before))
+    slack = _SLACK * allowed + _ROUNDING * float(torch.linalg.vector_norm(before))
+    if moved > allowed + slack and not grid:
+        # Numbers that are rounded after the noise was added move by one step more.
+        changed = int(torch.count_nonzero(after - before))
+        slack += max(spacing(row.numpy()) for row in (*before, *after)) * changed**0.5
+    return moved, slack

@@ -30,20 +30,19 @@ from ..fl.replay import (
     unequal_stream,
 )
 from ..fl.task import Task
-from .canaries import clients_of_user
 from .event_odds import EventOdds, SideArrays
-from .extreme import ExtremeProbe
+from .extreme import extreme_checks
 from .messages import MessageComparison
 from .neighbours import (
     BRIEF,
     FEW,
     LENGTHS,
     PLANTED,
-    ROUNDING,
     Inputs,
     ReplaySetup,
     RunPair,
     canary_rows,
+    distance,
     other_data,
     other_labels,
     pairs_of,
@@ -58,8 +57,6 @@ from .setup import SeenLaws
 
 _STEEPEST = 1e6
 """Factor of the real gradients where all of them change at once: no federation of the checks has so many samples."""
-_SLACK = 1e-3
-"""Allowed excess as a share of the limit, beside float32 rounding."""
 
 
 def check_claim(
@@ -100,26 +97,7 @@ def check_claim(
         *_noise(setup, setup.draws, moved, constant),
         *message.results(),
     )
-    return (*found, *odds.results(), *side.results(), *_extreme(setup))
-
-
-def _extreme(setup: ReplaySetup) -> Iterator[CheckResult]:
-    """The check of extreme rows at the largest client; of a user at the first clients."""
-    if setup.claim.unit not in (*PLANTED, Unit.USER):
-        return
-    of_user = setup.claim.unit is Unit.USER
-    client = 0 if of_user else setup.probed[0]
-    yield ExtremeProbe(
-        claim=setup.claim,
-        plan=setup.plan,
-        protection=setup.protection,
-        clip_norm=setup.length,
-        law=None if of_user and setup.several_reports else setup.law(client),
-        client=client,
-        clients=clients_of_user(setup.claim, setup.plan),
-        # One round: the first one, for which the law is published. A final model may be protected in the last one.
-        run=lambda canary, arm: setup.run(Inputs(canary=canary, arm=arm), rounds=setup.brief and 1),
-    ).result()
+    return (*found, *odds.results(), *side.results(), *extreme_checks(setup))
 
 
 def _message(setup: ReplaySetup) -> MessageComparison:
@@ -310,12 +288,7 @@ def _same_others(pair: RunPair, number: int) -> bool:
 
 def _move(before: Tensor, after: Tensor, allowed: float, witness: str, *, grid: float) -> CheckResult:
     """How far a release ``(rows, d)`` moved; ``grid``: the step of the law's own grid."""
-    moved = float(torch.linalg.vector_norm(after - before))
-    slack = _SLACK * allowed + ROUNDING * float(torch.linalg.vector_norm(before))
-    if moved > allowed + slack and not grid:
-        # Numbers that are rounded after the noise was added move by one step more.
-        changed = int(torch.count_nonzero(after - before))
-        slack += max(spacing(row.numpy()) for row in (*before, *after)) * changed**0.5
+    moved, slack = distance(before, after, allowed, grid=grid)
     return SENSITIVITY.at_most(moved, allowed, unit="L2 norm", witness=witness, slack=slack)
 
 

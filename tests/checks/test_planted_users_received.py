@@ -6,7 +6,7 @@ import pytest
 import torch
 from fedassay.audit.check import VIEW
 from fedassay.audit.claim import Unit
-from fedassay.checks.replay import replay_setup
+from fedassay.checks.neighbours import replay_setup
 from fedassay.checks.trials import neighbours_of, view_checks
 from fedassay.defenses.client_level.user_level import UserLevelProtection, user_sums
 from fedassay.defenses.controls.clipping import ControlUserClipPerClient

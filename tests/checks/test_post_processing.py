@@ -6,6 +6,7 @@ import pytest
 import torch
 from fedassay.audit.check import BETWEEN_ROUNDS, SCALE, SENSITIVITY
 from fedassay.audit.observer import UPLOADS
+from fedassay.checks.measured import measured_checks
 from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
@@ -34,7 +35,8 @@ def failed(task):
 
         kind = type(kind.__name__, (kind,), {"law": law})
         protection = kind(**vars(prepared.protection), **fields)
-        return {one.name for one in check_claim(task, plan, protection, prepared.claims[0]) if one.passed is False}
+        given = (task, plan, protection, prepared.claims[0])
+        return {one.name for one in (*check_claim(*given), *measured_checks(*given, plan)) if one.passed is False}
 
     return check
 
@@ -53,6 +55,11 @@ def eight_bits(values, unit, context, rng):
     return (values / step).round() * step
 
 
+def sketched(values, unit, context, rng):
+    basis = torch.linalg.qr(torch.randn(values.shape[-1], 40, generator=torch.Generator().manual_seed(1)))[0]
+    return values @ basis @ basis.T
+
+
 # By name: a function of the values, the law's standard deviation, the context and a generator.
 NEAR = {
     "half": lambda values, unit, context, rng: values.half().float(),
@@ -69,6 +76,7 @@ FAR = {
     "clipped length": by_length,
     "sparse": top_quarter,
     "signs": lambda values, unit, context, rng: values.sign(),
+    "sketch": sketched,
     "random mask": lambda values, unit, context, rng: values * (uniform(rng, tuple(values.shape)) < 0.3),
 }
 """Post-processing that the law has to name."""

@@ -8,7 +8,8 @@ import torch
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.observer import AGGREGATE, UPLOADS
 from fedassay.checks.measured import measured_checks
-from fedassay.checks.replay import check_claim, moves_of_all, replay_setup
+from fedassay.checks.neighbours import replay_setup
+from fedassay.checks.replay import check_claim, moves_of_all
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.fl.laws import GaussianLaw, clip
 from fedassay.fl.protection import Protection

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from fedassay.audit.check import VIEW
-from fedassay.checks.replay import replay_setup
+from fedassay.checks.neighbours import replay_setup
 from fedassay.checks.trials import neighbours_of, view_checks
 from fedassay.defenses.controls.case import ReportCase
 from fedassay.suites.config.part_listing import correct_cases, faults
