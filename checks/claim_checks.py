@@ -21,7 +21,7 @@ from .measured import measured_checks
 from .pure import pure_checks
 from .replay import check_claim, with_own_model
 from .sampled import Sampled, sampled_checks
-from .searches import chosen_check, driven_check, followed_check, joint_checks, longest_check, state_check
+from .searches import chosen_check, driven_check, followed_check, longest_check, together_check
 from .setup import SeenLaws
 from .shuffled import amplified_checks, shuffle_checks
 from .trials import MOST_RUNS, view_checks
@@ -107,8 +107,7 @@ def _sampled(runs: HookRuns) -> Iterator[CheckResult]:
         moved = moved if moved.passed is False else _worse(moved, _tried(search))
     yield moved
     yield from found
-    yield from joint_checks(sampled)
-    for further in (state_check, followed_check):
+    for further in (together_check, followed_check):
         result = _tried(partial(further, sampled))
         yield from () if result is None else (result,)
 

@@ -10,6 +10,7 @@ Runs with equal streams share every draw, and differ only in the unit, in the da
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -23,7 +24,7 @@ from ..fl.channels import changes_broadcast, state_channels, state_numbers
 from ..fl.hooks import overrides
 from ..fl.message import Message, clear_absent
 from ..fl.protection import State
-from ..fl.replay import Consumed, ReplayedStreams
+from ..fl.replay import Consumed, DrawAll, ReplayedStreams
 from ..fl.rounds import Round, Rounds, Rows, given_lots
 from ..fl.sampling import lot_indices
 from ..fl.streams import Runs, Streams, normal
@@ -97,13 +98,33 @@ class Surroundings:
 
     @property
     def replicas(self) -> int:
-        """Return the number of runs."""
+        """The number of runs."""
         return len(self.holders)
 
     @property
     def rounds(self) -> int:
-        """Return the number of rounds."""
+        """The number of rounds."""
         return self.units.shape[1]
+
+    @cached_property
+    def directions(self) -> Tensor:
+        """The unit vectors along the unit's rows, ``(R, T, d)`` in double precision; zeros where a row is zero."""
+        return unit_vectors(self.units.double())
+
+    def alone(self, units: Tensor, holders: Tensor) -> "Surroundings":
+        """Return other runs, in which one unit holds rows ``(R, T, d)`` that every clip shortens, and all others hold
+        zeros.
+        """
+        runs, _, dim = units.shape
+        return replace(
+            self,
+            holders=holders.repeat(-(-runs // len(holders)))[:runs],
+            places=torch.zeros(runs),
+            kinds=torch.zeros(runs, dtype=torch.long),
+            units=units,
+            others=torch.zeros(runs, self.others.shape[1], dim),
+            long=torch.ones(runs, dtype=torch.bool),
+        )
 
 
 def draw_surroundings(
@@ -261,6 +282,12 @@ def _lengths(rng: np.random.Generator, replicas: int) -> Tensor:
     return lengths[torch.from_numpy(rng.permutation(replicas))].float()
 
 
+def unit_vectors(rows: Tensor) -> Tensor:
+    """Return the rows ``(..., d)`` at length 1, and zeros as they are."""
+    units: Tensor = rows / torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp_min(1e-300)
+    return units
+
+
 ABSENT, ZERO, PRESENT, OPPOSITE = "absent", "zero", "present", "opposite"
 """What a run holds in the unit's place: nothing, a row of zeros, the unit's row, or its opposite."""
 _FEW_SAMPLES = 2
@@ -293,22 +320,19 @@ class HookRun:
     first_state: Sequence[bool]
     consumed: Sequence[Consumed]
 
-    def releases(self, claim: Claim, holders: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what the claim's observer receives of the holder, ``(R, T, d)`` in double precision, and whether
-        anything was sent, ``(R, T)``: the holder's report where the observer sees reports, else the aggregate.
+    def releases(self, claim: Claim, holders: Tensor) -> Tensor:
+        """Return what the claim's observer receives of the holder, ``(R, T, d)`` in double precision: the holder's
+        report where the observer sees reports, else the aggregate.
         """
         if claim.observer.rank < SHUFFLED.rank:
-            values = torch.stack(list(self.aggregates), dim=1).double()
-            return values, torch.ones(values.shape[:2], dtype=torch.bool)
-        found, sent = list[Tensor](), list[Tensor]()
-        replicas = torch.arange(len(holders))
+            return torch.stack(list(self.aggregates), dim=1).double()
+        found, replicas = list[Tensor](), torch.arange(len(holders))
         for message in self.reports:
             if message.senders is None or set(holders.tolist()) - {*message.senders}:
                 raise CannotRun("the defense's reports name no senders")
             rows = torch.tensor([message.senders.index(one) for one in holders.tolist()])
             found.append(message.values[replicas, rows].double())
-            sent.append(message.present[replicas, rows])
-        return torch.stack(found, dim=1), torch.stack(sent, dim=1)
+        return torch.stack(found, dim=1)
 
     def rows(self, claim: Claim, clients: int) -> Tensor:
         """Return what the claim's observer receives, ``(R, T, clients, d)`` in double precision, with zeros for clients
@@ -339,6 +363,15 @@ class HookSetup(ClaimSetup):
             clip_norm=self.length,
             seed=self.seed + further,
         )
+
+    @property
+    def everyone(self) -> "HookSetup":
+        """The same hooks, with all clients in every cohort: how often a unit takes part is for other checks."""
+        return replace(self, plan=replace(self.plan, cohort=DrawAll(self.plan.cohort)))
+
+    def released(self, around: Surroundings, arm: str, **changes: Any) -> Tensor:
+        """Return the releases of one run of all replicas, as ``run`` makes it and ``HookRun.releases`` reads them."""
+        return self.run(around, arm, **changes).releases(self.claim, around.holders)
 
     def rounds(self, streams: Streams, rows: Rows | None, runs: int, senders: tuple[int, ...] | None = None) -> Rounds:
         """Return rounds of so many runs that are opened one after the other, and never closed."""

@@ -26,7 +26,7 @@ from ..fl.hooks import overrides
 from ..fl.laws import GaussianLaw, Law
 from ..fl.replay import ReplayedStreams, unequal_stream
 from ..fl.sampling import Epoch, Full, Poisson
-from .given_rows import ABSENT, OPPOSITE, PLACES, PRESENT, ZERO, HookRun, HookSetup, Surroundings
+from .given_rows import ABSENT, OPPOSITE, PLACES, PRESENT, ZERO, HookRun, HookSetup, Surroundings, unit_vectors
 from .law import NotCheckable, law_check
 from .measured import Direction, Ratio, bound_of, check_stated, hold, rate_of, stated_rate, states_gaussian, steps_of
 from .neighbours import other_inputs, other_labels
@@ -78,14 +78,20 @@ class Sampled:
     @cached_property
     def runs(self) -> tuple[HookRun, HookRun, HookRun, HookRun]:
         """The unit and its absence among others, and a row of zeros and its absence among zeros."""
-        run = self.setup.run
-        alone = run(self.around, ZERO, data=False)
-        empty = alone if self.base == ZERO else run(self.around, self.base, data=False)
-        return run(self.around, PRESENT), run(self.around, self.base), alone, empty
+        return self._runs(0)
+
+    def _runs(self, noise: int) -> tuple[HookRun, HookRun, HookRun, HookRun]:
+        run = partial(self.setup.run, self.around, noise=noise)
+        alone = run(ZERO, data=False)
+        empty = alone if self.base == ZERO else run(self.base, data=False)
+        return run(PRESENT), run(self.base), alone, empty
 
     @cached_property
     def releases(self) -> list[Tensor]:
-        return [run.releases(self.setup.claim, self.around.holders)[0] for run in self.runs]
+        return self._releases(self.runs)
+
+    def _releases(self, runs: Sequence[HookRun]) -> list[Tensor]:
+        return [run.releases(self.setup.claim, self.around.holders) for run in runs]
 
     @cached_property
     def unequal(self) -> str:
@@ -126,27 +132,19 @@ class Sampled:
         if self.laws is None or min(law.noise_std for law in self.laws) < _DITHER * size:
             return certain
         mean = torch.stack([self.moved, *(self._again(number) for number in range(1, _ROUNDED))]).mean(0)
-        units = self.around.units.double()
-        units = units / torch.linalg.vector_norm(units, dim=-1, keepdim=True).clamp_min(1e-300)
         # A row of one round lies in coordinates of its own.
-        along = torch.einsum("rtd,rud->rut", mean, units).abs()
+        along = torch.einsum("rtd,rud->rut", mean, self.around.directions).abs()
         error = size * math.sqrt(math.log(2 / SUITE.level("hooks", along.numel())) / 2 / _ROUNDED)
         return torch.maximum(certain, torch.where(changed > 0, along - error, 0.0).clamp_min(0))
 
     def _again(self, noise: int) -> Tensor:
         """The moves under other noise."""
-        run = partial(self.setup.run, self.around, noise=noise)
-        alone = run(ZERO, data=False)
-        empty = alone if self.base == ZERO else run(self.base, data=False)
-        runs = (run(PRESENT), run(self.base), alone, empty)
-        releases = [one.releases(self.setup.claim, self.around.holders)[0] for one in runs]
-        return _moved(releases, absent=self.base == ABSENT)
+        return _moved(self._releases(self._runs(noise)), absent=self.base == ABSENT)
 
     @property
     def _opposite(self) -> Tensor:
         """The moves by the unit's opposite rows."""
-        run = self.setup.run(self.around, OPPOSITE)
-        within = run.releases(self.setup.claim, self.around.holders)[0]
+        within = self.setup.released(self.around, OPPOSITE)
         return _moved([within, *self.releases[1:]], absent=self.base == ABSENT)
 
     @property
@@ -161,8 +159,8 @@ class Sampled:
         A noisy count may silence a round too: then a release is sometimes zero with a client, or not zero without one.
         """
         setup, around = self.setup, self.around
-        again = [setup.run(around, arm, noise=1, data=False) for arm in (ZERO, self.base)]
-        both = [self.releases[2:], [run.releases(setup.claim, around.holders)[0] for run in again]]
+        again = [setup.released(around, arm, noise=1, data=False) for arm in (ZERO, self.base)]
+        both = [self.releases[2:], again]
         cohorts = torch.stack(list(self.runs[2].cohort), dim=1)
         unit = cohorts[torch.arange(around.replicas), :, around.holders]
         lonely = unit & (cohorts.sum(-1) == 1)
@@ -314,9 +312,7 @@ def _by_law(sampled: Sampled, laws: list[GaussianLaw]) -> CheckResult:
         slack = slack + changed * sampled.step
     share = np.where(first, moved / (allowed + slack), 0.0)
     run, turn = np.unravel_index(int(share.argmax()), share.shape)
-    where = (
-        f"a row of client {int(sampled.around.holders[run])}, round {turn}, in {_words(sampled, int(run), int(turn))}"
-    )
+    where = f"a row of {_words(sampled, run, turn)}"
     shift = AS_SAMPLED.at_most(
         float(moved[run, turn]),
         float(allowed[run, 0]),
@@ -359,8 +355,7 @@ def _bare(sampled: Sampled, first: BoolArray) -> CheckResult | None:
         return None
     run, turn, place = (moved & (sampled.noise == 0)).nonzero()[0].tolist()
     witness = (
-        f"of {count} numbers that a row moves, those without any noise: number {place} of client "
-        f"{int(sampled.around.holders[run])}, round {turn}, in {_words(sampled, run, turn)}"
+        f"of {count} numbers that a row moves, those without any noise: number {place} of {_words(sampled, run, turn)}"
     )
     return AS_SAMPLED.failed(witness, float(bare), allowed, unit="bare numbers")
 
@@ -405,15 +400,15 @@ def _over_noise(
         return None
     witness = (
         f"shift over noise, in shares of the law's: noise of {math.sqrt(squares[run, turn] / dim):.3g} standard "
-        f"deviations, a row of client {int(sampled.around.holders[run])}, round {turn}, in "
-        f"{_words(sampled, int(run), int(turn))}"
+        f"deviations, a row of {_words(sampled, run, turn)}"
     )
     return AS_SAMPLED.failed(witness, float(ratio[run, turn]), 1.0, unit="law's")
 
 
-def _words(sampled: Sampled, run: int, turn: int) -> str:
-    present = sampled.runs[0].cohort[turn][run]
-    return f"a cohort of {int(present.sum())} of {len(present)} clients"
+def _words(sampled: Sampled, run: int | np.intp, turn: int | np.intp) -> str:
+    present = sampled.runs[0].cohort[int(turn)][int(run)]
+    client = int(sampled.around.holders[int(run)])
+    return f"client {client}, round {turn}, in a cohort of {int(present.sum())} of {len(present)} clients"
 
 
 def held_by_claim(sampled: Sampled) -> CheckResult:
@@ -452,15 +447,14 @@ class _Shifts(NamedTuple):
 def _shifts_of(sampled: Sampled) -> _Shifts:
     around = sampled.around
     # Noise on the same rows: what is done with a release afterwards may depend on them.
-    again = sampled.setup.run(around, sampled.base, noise=1).releases(sampled.setup.claim, around.holders)[0]
+    again = sampled.setup.released(around, sampled.base, noise=1)
     scattered = (again - sampled.releases[1]) / math.sqrt(2)
     # Rows within the clip norm move less.
     long = around.long.unsqueeze(1).expand(-1, around.rounds).numpy()
     others = around.others.sum(1, keepdim=True).expand_as(sampled.moved).double()
     used = (sampled.used if sampled.clean else np.ones_like(long)) & long
     found = []
-    for towards, counted in ((around.units.double(), used), (others, long & (others != 0).any(-1).numpy())):
-        unit = towards / torch.linalg.vector_norm(towards, dim=-1, keepdim=True).clamp_min(1e-300)
+    for unit, counted in ((around.directions, used), (unit_vectors(others), long & (others != 0).any(-1).numpy())):
         found.append(((sampled.moved * unit).sum(-1), (scattered * unit).sum(-1), counted))
     return _Shifts(rows=found[0], others=found[1], holders=around.holders.numpy(), direction=around.units[0, 0])
 
@@ -786,7 +780,7 @@ def _unused(sampled: Sampled) -> Iterator[CheckResult]:
         return
     laws = sampled.laws
     length = _GARBAGE * (laws[0].clip_norm if laws else 1.0)
-    other = setup.run(sampled.around, sampled.base, garbage=length).releases(setup.claim, sampled.around.holders)[0]
+    other = setup.released(sampled.around, sampled.base, garbage=length)
     before = sampled.releases[1]
     moved = torch.linalg.vector_norm(other - before, dim=-1)
     share = float((moved / torch.linalg.vector_norm(before, dim=-1).clamp_min(1e-12)).max())

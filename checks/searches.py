@@ -22,16 +22,13 @@ A client may train on what it received: its update may lie along the last aggreg
 most. A claim over many rounds covers such rows too, since it covers every choice that is made from earlier releases. A
 defense whose clip or noise depends on earlier releases may protect every fixed row and no row of this kind.
 
-Hold everything noised that one round releases, the public state included, against the claim.
+Hold everything noised that one round releases, the public state and arrays beside the release included, against the
+claim.
 
-Each noised number may be within the claim as if it were released alone, while all of them together show more. Only
+Each noised number may be within the claim as if it were released alone, while all of them together show more: a budget
+that is not split, a second copy with noise of its own, or a partial sum with its share of the noise. Only
 numbers with additive noise count, to which the unit adds the same under all noise: functions of a noised release have
 noise that depends on the unit, and show nothing more than the release does.
-
-Hold all noised vectors that travel together against the claim, where a law describes only one of them.
-
-A second copy with noise of its own, or a partial sum with its share of the noise, hides what the law says of neither
-alone; together they show more. The shift of all vectors by one unit is compared with their common noise.
 """
 
 import copy
@@ -41,7 +38,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -49,7 +45,6 @@ from ..audit.check import FOLLOWED, TOGETHER, CheckResult
 from ..audit.claim import Unit
 from ..audit.observer import GLOBAL_MODELS, SHUFFLED, UPLOADS
 from ..fl.channels import state_channels, state_numbers
-from ..fl.laws import GaussianLaw
 from ..fl.replay import DrawAll
 from ..fl.sampling import Full, Poisson, Sampling
 from ..fl.streams import Streams, normal
@@ -63,8 +58,9 @@ from .given_rows import (
     Surroundings,
     among_samples,
     in_constellations,
+    unit_vectors,
 )
-from .law import NotCheckable, law_check, rounds_alike
+from .law import NotCheckable
 from .measured import Direction, Ratio, bound_of, check_stated, hold, rate_of, states_gaussian, steps_of
 from .sampled import Sampled, held_by_claim, sampled_checks
 
@@ -80,16 +76,6 @@ _CONFIRMED, _CHOSEN_FEWEST = 2**23, 32
 """Numbers of all rounds of all runs that confirm a large shift, at most, and runs at least."""
 _CHOSEN_MARGIN = 1.2
 """Factor by which a pilot must exceed the claim's shift over noise before it is confirmed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DrawFirst(DrawAll):
-    """A sampling rule that draws the first ``count`` items, but publishes the numbers of the rule that it replaces."""
-
-    count: int
-
-    def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
-        return (torch.arange(n) < self.count).expand(replicas, -1).clone()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +105,7 @@ def chosen_check(setup: HookSetup, holders: list[int], *, most: int = _CHOSEN_RU
     if runs < _CHOSEN_LEAST:
         return None
     # Everyone takes part, so that the constellation is complete.
-    full = replace(plan, cohort=DrawAll(plan.cohort))
-    crowded = replace(setup, plan=full, task=with_one_label(setup.task, holders[:2]))
+    crowded = replace(setup.everyone, task=with_one_label(setup.task, holders[:2]))
     pilot = _sampled(crowded, tuple(range(len(CONSTELLATIONS))), tuple(holders), rounds=1, runs=runs)
     try:
         if pilot.laws is not None:
@@ -147,13 +132,13 @@ def _of_samples(setup: HookSetup, holder: int) -> CheckResult | None:
     lot: Sampling = plan.lot
     if isinstance(lot, Poisson):
         samples = min(_SAMPLES, samples)
-        lot = DrawFirst(rule=lot, count=samples)
+        lot = DrawAll(lot, count=samples)
     elif not isinstance(lot, Full):
         return None
     runs = min(_CHOSEN_RUNS, _CHOSEN_ROWS // (max(samples, plan.clients) * plan.layout.dim))
     if samples < 2 or runs < _CHOSEN_LEAST:
         return None
-    crowded = replace(setup, plan=replace(plan, cohort=DrawAll(plan.cohort), lot=lot))
+    crowded = replace(setup, plan=replace(setup.everyone.plan, lot=lot))
     around = crowded.surroundings((holder,), rounds=1, runs=runs)
     chosen = torch.arange(runs) % len(CONSTELLATIONS)
     near = among_samples(around, chosen, samples=samples, clip_norm=setup.length, seed=setup.seed)
@@ -184,30 +169,26 @@ def _sampled(setup: HookSetup, chosen: tuple[int, ...], holders: tuple[int, ...]
 
 def _shifts(pilot: Sampled) -> Iterator[_Shift]:
     """The shift over noise along the unit's rows, and along the sum of all others, in groups of runs."""
-    setup, around = pilot.setup, pilot.around
-    again = setup.run(around, pilot.base, noise=1).releases(setup.claim, around.holders)[0]
+    around = pilot.around
+    again = pilot.setup.released(around, pilot.base, noise=1)
     scattered, moved = (again - pilot.releases[1])[:, 0] / 2**0.5, pilot.moved[:, 0]
     holders = tuple(dict.fromkeys(around.holders.tolist()))
-    runs = len(around.holders)
-    numbers = (torch.arange(runs) // len(holders)) % len(CONSTELLATIONS)
-    for towards in (around.units[:, 0].double(), around.others.sum(1).double()):
-        unit = towards / torch.linalg.vector_norm(towards, dim=-1, keepdim=True).clamp_min(1e-300)
+    numbers = (torch.arange(around.replicas) // len(holders)) % len(CONSTELLATIONS)
+    everything = tuple(range(len(CONSTELLATIONS)))
+    kinds = list[tuple[Tensor, tuple[int, ...], tuple[int, ...], str]]()
+    for number, words in enumerate(CONSTELLATIONS):
+        kinds.append((numbers == number, (number,), holders, f"others hold {words}"))
+    for client in holders:
+        words = f"client {client} holds the unit, and the first clients samples of one label"
+        kinds.append((around.holders == client, everything, (client,), words))
+    for unit in (around.directions[:, 0], unit_vectors(around.others.sum(1).double())):
         noise = float((scattered * unit).sum(-1).square().mean().sqrt())
         if noise == 0:
             continue
         shift = (moved * unit).sum(-1) / noise
-        for number, words in enumerate(CONSTELLATIONS):
-            if bool((here := numbers == number).any()):
-                yield _Shift(ratio=_mean(shift[here]), chosen=(number,), holders=holders, words=f"others hold {words}")
-        everything = tuple(range(len(CONSTELLATIONS)))
-        for client in holders:
-            words = f"client {client} holds the unit, and the first clients samples of one label"
-            here = around.holders == client
-            yield _Shift(ratio=_mean(shift[here]), chosen=everything, holders=(client,), words=words)
-
-
-def _mean(shift: Tensor) -> float:
-    return abs(float(shift.mean()))
+        for here, chosen, held, words in kinds:
+            if bool(here.any()):
+                yield _Shift(ratio=abs(float(shift[here].mean())), chosen=chosen, holders=held, words=words)
 
 
 def with_one_label(task: Task, clients: list[int]) -> Task:
@@ -250,8 +231,7 @@ def driven_check(sampled: Sampled) -> CheckResult | None:
     if rounds <= around.rounds:
         return None
     runs = min(_DRIVEN_RUNS, _DRIVEN_NUMBERS // (rounds * size))
-    # Everyone takes part: the chance of it is the claim's rate.
-    full = replace(setup, plan=replace(setup.plan, cohort=DrawAll(setup.plan.cohort)), seed=setup.seed + 2)
+    full = replace(setup.everyone, seed=setup.seed + 2)
     for words, length in _ENDS:
         found = held_by_claim(Sampled(setup=full, around=_driven_around(full, around, rounds, runs, length)))
         if found.passed is False:
@@ -316,10 +296,10 @@ def longest_check(sampled: Sampled) -> CheckResult | None:
 
 def _present(setup: HookSetup, holders: list[int]) -> tuple[HookSetup, int]:
     """The same hooks with all clients and the unit's sample present, where coins decide, and the rows of a round."""
-    plan = replace(setup.plan, cohort=DrawAll(setup.plan.cohort))
+    plan = setup.everyone.plan
     rows = plan.clients
     if setup.claim.unit is Unit.SAMPLE and isinstance(plan.lot, Poisson):
-        plan = replace(plan, lot=DrawFirst(rule=plan.lot, count=_LOT))
+        plan = replace(plan, lot=DrawAll(plan.lot, count=_LOT))
     elif setup.claim.unit is Unit.SAMPLE:
         rows = max(rows, sum(plan.sizes[holder] for holder in holders))
     return replace(setup, plan=plan), rows
@@ -329,13 +309,12 @@ def _longest(given: HookSetup, around: Surroundings) -> Tensor | None:
     """Rows ``(R, d)`` of the lengths of the first ones that move their release further; None where none does."""
     # A copy: what hooks keep of rows with slopes must not reach other runs.
     setup = replace(given, protection=copy.deepcopy(given.protection))
-    base = setup.run(around, ZERO).releases(setup.claim, around.holders)[0][:, 0]
+    base = setup.released(around, ZERO)[:, 0]
 
     def moved(rows: Tensor) -> tuple[Tensor, Tensor]:
         """The logarithm of the move of each row ``(R,)``, and its slope ``(R, d)``."""
         leaf = rows.detach().requires_grad_(True)
-        run = setup.run(replace(around, units=leaf.unsqueeze(1)), PRESENT)
-        move = run.releases(setup.claim, around.holders)[0][:, 0] - base
+        move = setup.released(replace(around, units=leaf.unsqueeze(1)), PRESENT)[:, 0] - base
         lengths = torch.linalg.vector_norm(move, dim=-1).clamp_min(1e-30).log()
         if not lengths.requires_grad:
             return lengths.detach(), torch.zeros_like(rows)
@@ -413,26 +392,15 @@ def followed_check(sampled: Sampled) -> CheckResult | None:
     if rounds < _FOLLOWED_FEWEST or runs < _FOLLOWED_LEAST or _remembers(sampled):
         return None
     rate, steps = rate_of(claim, plan, setup.protection), steps_of(claim, plan, setup.protection)
-    # Everyone takes part: how often a unit does is for other checks.
-    full = replace(setup, plan=replace(plan, cohort=DrawAll(plan.cohort)))
-    holder = around.holders[:1].expand(runs)
-    silent = replace(
-        around,
-        holders=holder,
-        places=torch.zeros(runs),
-        kinds=torch.zeros(runs, dtype=torch.long),
-        units=torch.zeros(runs, rounds, plan.layout.dim),
-        others=torch.zeros(runs, plan.clients, plan.layout.dim),
-        long=torch.ones(runs, dtype=torch.bool),
-    )
+    full, kinds = setup.everyone, torch.arange(runs) % len(_FOLLOWED_WORDS)
+    silent = around.alone(torch.zeros(runs, rounds, plan.layout.dim), around.holders[:1])
     without = full.run(silent, ZERO, data=False)
-    kinds = torch.arange(runs) % len(_FOLLOWED_WORDS)
     # A unit moves a sum by little, so that rows which follow the runs without it follow those with it.
     units = _followed_rows(kinds, torch.stack(list(without.aggregates), dim=1), setup.length, setup.seed)
-    within = full.run(replace(silent, units=units), PRESENT, data=False)
-    noise, released = (run.releases(claim, holder)[0] for run in (without, within))
-    towards = units.double() / torch.linalg.vector_norm(units.double(), dim=-1, keepdim=True).clamp_min(1e-300)
-    along, moved = (noise * towards).sum(-1)[:, 1:], ((released - noise) * towards).sum(-1)[:, 1:]
+    following = replace(silent, units=units)
+    noise = without.releases(claim, silent.holders)
+    moves, towards = full.released(following, PRESENT, data=False) - noise, following.directions
+    along, moved = (noise * towards).sum(-1)[:, 1:], (moves * towards).sum(-1)[:, 1:]
     ratios = [
         _followed_ratio(along[kinds == kind], moved[kinds == kind], words) for kind, words in enumerate(_FOLLOWED_WORDS)
     ]
@@ -450,11 +418,9 @@ def followed_check(sampled: Sampled) -> CheckResult | None:
 
 def _remembers(sampled: Sampled) -> bool:
     """Whether the row of a round moves later releases too, on average over all runs."""
-    rows, moved = sampled.around.units.double(), sampled.moved
-    units = rows / torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp_min(1e-300)
     # (round of the row, round of the release)
-    along = torch.einsum("rtd,rsd->rts", units, moved)
-    mean, error = along.mean(0), along.std(0) / len(rows) ** 0.5
+    along = torch.einsum("rtd,rsd->rts", sampled.around.directions, sampled.moved)
+    mean, error = along.mean(0), along.std(0) / len(along) ** 0.5
     # A unit changes what noise later rounds have, where that depends on releases: on average by nothing.
     return bool((mean.triu(1).abs() > _LEFT * mean.diagonal().abs().max() + _FOLLOWED_ERRORS * error).any())
 
@@ -504,6 +470,8 @@ _STATE_LENGTH = 10.0
 """Length of the unit's row in clip norms."""
 _STATE_MARGIN = 1.2
 """Factor by which a pilot must exceed the claim's shift over noise before it is measured."""
+_ROWS = 4
+"""Rows of an array beside masked words, at most."""
 
 
 class _Numbers(NamedTuple):
@@ -515,22 +483,18 @@ class _Numbers(NamedTuple):
     names: tuple[str, ...]
 
 
-def state_check(sampled: Sampled) -> CheckResult | None:
-    """Return the check of a release together with the public state; None where the state holds no additive noise.
+def together_check(sampled: Sampled) -> CheckResult | None:
+    """Return the check of a release together with the public state and with arrays of its length that are sent with
+    it; None where none of them holds additive noise.
 
     A few runs of the first round show what could break the claim. It is then measured in fresh runs of all rounds.
     """
-    setup, claim = sampled.setup, sampled.setup.claim
-    if (
-        claim.unit is Unit.SAMPLE
-        or not GLOBAL_MODELS.rank <= claim.observer.rank
-        or claim.observer.rank == SHUFFLED.rank
-    ):
+    claim = sampled.setup.claim
+    if claim.observer.rank < GLOBAL_MODELS.rank or claim.observer.rank == SHUFFLED.rank:
         return None
-    if not _states(sampled.runs[0], sampled.around.replicas):
+    if len(_received(sampled, sampled.runs[0])) < 2:
         return None
-    # Everyone takes part: the chance of it is the claim's rate.
-    setup = replace(setup, plan=replace(setup.plan, cohort=DrawAll(setup.plan.cohort)))
+    setup, _ = _present(sampled.setup, sorted(set(sampled.around.holders.tolist())))
     pilot = _numbers(replace(sampled, setup=setup, around=_state_around(sampled.around, 1, _PILOT, setup.length)))
     if pilot is None:
         return None
@@ -575,19 +539,11 @@ def _all_rounds(sampled: Sampled) -> Surroundings:
 
 def _state_around(around: Surroundings, rounds: int, runs: int, clip_norm: float) -> Surroundings:
     """Runs in which all others hold zeros, and the unit a long row along one coordinate, the same in all rounds."""
-    (_, clients, dim), places = around.others.shape, torch.arange(runs)
+    dim, places = around.others.shape[-1], torch.arange(runs)
     units = torch.zeros(runs, 1, dim)
     # Squares of a row are the longest where it has one entry alone. Coordinates are spread over all weights.
     units[places, 0, (places * 7919) % dim] = clip_norm * _STATE_LENGTH
-    return replace(
-        around,
-        holders=around.holders.repeat(-(-runs // around.replicas))[:runs],
-        places=torch.zeros(runs),
-        kinds=torch.zeros(runs, dtype=torch.long),
-        units=units.expand(-1, rounds, -1),
-        others=torch.zeros(runs, clients, dim),
-        long=torch.ones(runs, dtype=torch.bool),
-    )
+    return around.alone(units.expand(-1, rounds, -1), around.holders)
 
 
 def _states(run: HookRun, runs: int) -> dict[str, Tensor]:
@@ -602,8 +558,8 @@ def _states(run: HookRun, runs: int) -> dict[str, Tensor]:
 
 
 def _received(sampled: Sampled, run: HookRun) -> dict[str, Tensor]:
-    release = run.releases(sampled.setup.claim, sampled.around.holders)[0]
-    return {"": release, **side_arrays(sampled, run), **_states(run, sampled.around.replicas)}
+    release = run.releases(sampled.setup.claim, sampled.around.holders)
+    return {"": release, **_side_arrays(sampled, run), **_states(run, sampled.around.replicas)}
 
 
 def _numbers(sampled: Sampled) -> _Numbers | None:
@@ -667,59 +623,7 @@ def _dependent(noise: Tensor) -> bool:
     return False
 
 
-_JOINT_ERRORS, _JOINT_MARGIN = 6.0, 1.1
-"""Standard errors by which a shift is lowered, and share by which all vectors together may exceed the law."""
-_JOINT_LEAST, _JOINT_ROWS = 8, 4
-"""Runs of long rows at least; rows of one array at most."""
-
-
-def joint_checks(sampled: Sampled) -> Iterator[CheckResult]:
-    """Check the shift over the noise of a release together with all arrays of its length; none without such arrays."""
-    setup, laws, around = sampled.setup, sampled.laws, sampled.around
-    arrays = [side_arrays(sampled, run) for run in sampled.runs]
-    if laws is None or not arrays[0] or not all(law.noise_std > 0 for law in laws):
-        return
-    stds = torch.tensor([law.noise_std for law in laws], dtype=torch.float64).view(-1, 1, 1)
-    within, without, alone, empty = ({**one, "": sampled.releases[place]} for place, one in enumerate(arrays))
-    moved = torch.stack([(within[name] - without[name] - alone[name] + empty[name]) / stds for name in within])
-    noise = torch.stack([alone[name] / stds for name in within])
-    noisy = noise.square().mean((1, 2, 3)) > 0
-    first = torch.tensor(sampled.runs[0].first_state)
-    lengths = torch.linalg.vector_norm(around.units, dim=-1)
-    counted = around.long.unsqueeze(1) & first
-    towards = (around.units / lengths.unsqueeze(-1).clamp_min(1e-300)).double()
-    # The last array is the release itself.
-    if int(noisy.sum()) < 2 or not bool(noisy[-1]):
-        return
-    rows = noise[noisy][:, :, first].flatten(1)
-    inverse = torch.linalg.pinv(rows @ rows.T / rows.shape[1], rtol=1e-6, hermitian=True)
-    # (arrays, runs of long rows); a unit that was not drawn, or is in another part, moves other arrays.
-    along, seen = (moved[noisy] * towards).sum(-1)[:, counted], 0.0
-    kinds, which = torch.unique(along != 0, dim=1, return_inverse=True)
-    for kind in range(kinds.shape[1]):
-        shifts = along[:, which == kind]
-        if shifts.shape[1] < _JOINT_LEAST:
-            continue
-        mean, error = shifts.mean(1), shifts.std(1) / math.sqrt(shifts.shape[1])
-        lowest = mean.sign() * (mean.abs() - _JOINT_ERRORS * error).clamp_min(0)
-        seen = max(seen, math.sqrt(max(0.0, float(lowest @ inverse @ lowest))))
-    law = laws[0]
-    stated = abs(law.scale) * law.clip_norm * law.steps / law.noise_std
-    names = ", ".join(sorted({name.partition(" row")[0] for name in within} - {""}))
-    words = f"one {setup.claim.unit} moves the release and {names} by {seen:.4g} standard deviations of their noise"
-    if seen <= _JOINT_MARGIN * stated:
-        yield TOGETHER.at_most(seen, stated, unit="noise", witness=words, slack=(_JOINT_MARGIN - 1) * stated)
-        return
-    # What the law does not cover may still be within the claim.
-    rounds, why = rounds_alike(setup.protection, setup.claim, setup.plan)
-    whole = GaussianLaw(
-        clip_norm=seen / law.steps, scale=1.0, noise_std=1.0, rate=law.rate, steps=law.steps, additive=False
-    )
-    found = law_check(whole, setup.claim, setup.plan, rounds=rounds, remark=why)[0]
-    yield replace(found, name=TOGETHER, witness=f"{words}: {found.witness}")
-
-
-def side_arrays(sampled: Sampled, run: HookRun) -> Mapping[str, Tensor]:
+def _side_arrays(sampled: Sampled, run: HookRun) -> Mapping[str, Tensor]:
     """Return the arrays of the release's length that the adversary receives with it, ``(R, T, d)`` by name."""
     claim, around = sampled.setup.claim, sampled.around
     uploads = claim.observer.rank >= UPLOADS.rank
@@ -736,6 +640,6 @@ def side_arrays(sampled: Sampled, run: HookRun) -> Mapping[str, Tensor]:
             places = torch.tensor([(messages[0].senders or ()).index(one) for one in around.holders.tolist()])
             found[name] = torch.stack([one[replicas, places] for one in rounds], dim=1)
         else:
-            rows = range(min(array.shape[1], _JOINT_ROWS))
+            rows = range(min(array.shape[1], _ROWS))
             found |= {f"{name} row {row}": torch.stack([one[:, row] for one in rounds], dim=1) for row in rows}
     return found

@@ -8,7 +8,7 @@ from fedassay.audit.check import TOGETHER
 from fedassay.checks.claim_checks import _around
 from fedassay.checks.given_rows import HookSetup
 from fedassay.checks.sampled import Sampled
-from fedassay.checks.searches import joint_checks
+from fedassay.checks.searches import together_check
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from toy_federation import toy_plan, toy_task
 
@@ -46,21 +46,22 @@ class Dither(LDPGaussianProtection):
         return replace(sent, side={"again": other.values})
 
 
-@pytest.mark.parametrize(("kind", "passed"), [(SentTwice, False), (Halves, True), (Copied, True), (Dither, True)])
-def test_two_copies_count_together(kind, passed):
+def together(part, kind, **changes):
     task = toy_task((4, 9, 6, 5), side=4, inert=1)
-    plan = toy_plan(task, rounds=3)
-    prepared = LDPGaussian().prepare(plan)
+    plan = toy_plan(task, rounds=3, **changes)
+    prepared = part.prepare(plan)
     setup = HookSetup(
         task=task, plan=plan, protection=kind(**vars(prepared.protection)), claim=prepared.claims[0], seed=0
     )
-    (found,) = joint_checks(Sampled(setup=setup, around=_around(setup, rounds=3, runs=64)))
+    return together_check(Sampled(setup=setup, around=_around(setup, rounds=3, runs=64)))
+
+
+@pytest.mark.parametrize(("kind", "passed"), [(SentTwice, False), (Halves, True), (Copied, True)])
+def test_two_copies_count_together(kind, passed):
+    found = together(LDPGaussian(), kind)
     assert (found.name, found.passed) == (TOGETHER, passed), found.words
 
 
-def test_a_release_alone_is_left_to_the_other_checks():
-    task = toy_task((4, 9, 6, 5), side=4, inert=1)
-    plan = toy_plan(task, rounds=3)
-    prepared = LDPGaussian().prepare(plan)
-    setup = HookSetup(task=task, plan=plan, protection=prepared.protection, claim=prepared.claims[0], seed=0)
-    assert list(joint_checks(Sampled(setup=setup, around=_around(setup, rounds=3, runs=32)))) == []
+@pytest.mark.parametrize("kind", [Dither, LDPGaussianProtection])
+def test_a_release_alone_is_left_to_the_other_checks(kind):
+    assert together(LDPGaussian(), kind) is None
