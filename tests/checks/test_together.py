@@ -1,12 +1,16 @@
-"""A release together with noised numbers of the public state: budgets that are not split are found."""
+"""A release together with noised numbers of the public state or of arrays beside it: budgets not split are found."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from fedassay.audit.check import TOGETHER
-from fedassay.checks.claim_checks import hook_runs
+from fedassay.checks.claim_checks import _around, hook_runs
+from fedassay.checks.given_rows import HookSetup
+from fedassay.checks.sampled import Sampled
+from fedassay.checks.searches import together_check
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import normal
 from toy_federation import toy_plan, toy_task
@@ -87,3 +91,62 @@ def test_a_budget_that_each_release_takes_for_itself_is_found(law, changes, task
 @pytest.mark.parametrize("kind", [Split, LastSum, NoiseInState, DPFedAvgProtection])
 def test_a_split_budget_and_functions_of_the_release_pass(kind, seed, law, task):
     assert all(one.passed for one in checked(task, kind, law=law, seed=seed))
+
+
+class SentTwice(LDPGaussianProtection):
+    """The same clipped update with other noise."""
+
+    def report(self, updates, context, state, rng):
+        sent, again = (super(SentTwice, self).report(updates, context, state, rng) for _ in range(2))
+        return replace(sent, side={"again": again.values})
+
+
+class Halves(SentTwice):
+    """The two copies have the noise of one together."""
+
+    def report(self, updates, context, state, rng):
+        loud = replace(self, noise_std=2**0.5 * self.noise_std)
+        return SentTwice.report(loud, updates, context, state, rng)
+
+
+class Copied(LDPGaussianProtection):
+    """A copy of what is sent anyway shows nothing more."""
+
+    def report(self, updates, context, state, rng):
+        sent = super().report(updates, context, state, rng)
+        return replace(sent, side={"again": sent.values.clone()})
+
+
+class Dither(LDPGaussianProtection):
+    """Noise without data."""
+
+    def report(self, updates, context, state, rng):
+        sent = super().report(updates, context, state, rng)
+        other = super().report(updates.with_values(torch.zeros_like(updates.values)), context, state, rng)
+        return replace(sent, side={"again": other.values})
+
+
+@pytest.fixture(scope="module")
+def together(task):
+    """(class of the protection) -> the result of the check of reports."""
+
+    def check(kind):
+        plan = toy_plan(task, rounds=3)
+        prepared = LDPGaussian().prepare(plan)
+        setup = HookSetup(
+            task=task, plan=plan, protection=kind(**vars(prepared.protection)), claim=prepared.claims[0], seed=0
+        )
+        return together_check(Sampled(setup=setup, around=_around(setup, rounds=3, runs=64)))
+
+    return check
+
+
+@pytest.mark.parametrize(("kind", "passed"), [(SentTwice, False), (Halves, True), (Copied, True)])
+def test_two_copies_count_together(kind, passed, together):
+    found = together(kind)
+    assert (found.name, found.passed) == (TOGETHER, passed), found.words
+
+
+@pytest.mark.parametrize("kind", [Dither, LDPGaussianProtection])
+def test_a_release_alone_is_left_to_the_other_checks(kind, together):
+    assert together(kind) is None
