@@ -12,7 +12,6 @@ Find the rows at the ends of a local randomiser's range, where its reports diffe
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from typing import Any
 
@@ -327,31 +326,12 @@ def _words(holders: Sequence[int]) -> str:
     return f"client {holders[0]}" if len(holders) == 1 else f"each of {len(holders)} clients"
 
 
-_FAR = 1e3
+FAR = 1e3
 """Entries outside of the range, in its halves."""
-_GROUP = 20
-"""Part of the numbers of a row that differs from the rest."""
 
 
-class Ends(StrEnum):
-    """Rows at the ends of a range and far outside of it, by what their numbers are."""
-
-    FEW = "far beyond one end in a twentieth of the numbers"
-    REST = "far beyond one end but for a twentieth"
-    HIGH = "at one end"
-    LOW = "at the other end"
-    TURNS = "at both ends in turn"
-    FIRST = "at one end but for the first number"
-    ZEROS = "of zeros"
-    ABOVE = "far beyond one end"
-    BELOW = "far beyond the other end"
-    BEFORE = "at one end in the first half, and zeros"
-    AFTER = "zeros, and at one end in the second half"
-
-
-def range_rows(law: object, claim: Claim, dim: int, radius: float) -> dict[Ends, Tensor]:
-    """Return rows ``(dim,)`` at the ends of the range and far outside of it, by name: of the range of the law, or else
-    of the claim.
+def range_ends(law: object, claim: Claim, dim: int, radius: float) -> tuple[Tensor, Tensor]:
+    """Return the lowest and the highest row of the range, ``(dim,)`` each: those of the law, or else of the claim.
 
     Args:
         law: the published law, or None.
@@ -363,22 +343,9 @@ def range_rows(law: object, claim: Claim, dim: int, radius: float) -> dict[Ends,
         stated = claim.parameters.get("radius", radius)
         high = torch.full((dim,), float(stated) if isinstance(stated, int | float) else 1.0)
         low = -high
-    if not bool((high != low).any()):
-        low, high = low - 1, high + 1
-    places, middle, zero = torch.arange(dim), (high + low) / 2, torch.zeros(dim)
-    above, below = (middle + _FAR * (end - middle) for end in (high, low))
-    # A choice among many numbers shows a group of them with a chance that can be counted.
-    few, before = places < max(1, dim // _GROUP), places < dim // 2
-    return {
-        Ends.FEW: torch.where(few, above, below),
-        Ends.REST: torch.where(few, below, above),
-        Ends.HIGH: high,
-        Ends.LOW: low,
-        Ends.TURNS: torch.where(places % 2 == 0, high, low),
-        Ends.FIRST: torch.where(places == 0, low, high),
-        Ends.ZEROS: zero,
-        Ends.ABOVE: above,
-        Ends.BELOW: below,
-        Ends.BEFORE: torch.where(before, high, zero),
-        Ends.AFTER: torch.where(before, zero, high),
-    }
+    return (low, high) if bool((high != low).any()) else (low - 1, high + 1)
+
+
+def in_turn(low: Tensor, high: Tensor) -> Tensor:
+    """Return the row whose entries are those of ``high`` and of ``low`` in turn."""
+    return torch.where(torch.arange(len(low)) % 2 == 0, high, low)

@@ -30,10 +30,7 @@ from ..fl.laws import GaussianLaw, ReportLaw
 from ..fl.message import clear_absent
 from ..fl.replay import ReplayedStreams
 from ..fl.rounds import Round, given_rows
-from .canaries import (
-    Ends,
-    range_rows,
-)
+from .canaries import FAR, in_turn, range_ends
 from .given_rows import HookSetup
 from .law import largest_ratio, law_of_all_rounds
 
@@ -93,21 +90,25 @@ _LEAST, _MANY = 128, 1024
 """Runs of one input at least, and where epsilon is small."""
 _BRIEF = 256
 """Runs at further clients before a shuffler."""
-_GROUP_RUNS = 8192
-"""Runs that show how often one number of a group is chosen."""
+_GROUP, _GROUP_RUNS = 20, 8192
+"""Part of the numbers of a row that differs from the rest, and runs that show how often one of them is chosen."""
 _LEARN = 4
 """One run in so many is used to choose an event."""
 _PILOT = 0.05
 """Level of the bounds by which an event is chosen."""
+_HIGH, _LOW, _TURNS, _ZERO = "at one end", "at the other end", "at both ends in turn", "of zeros"
+_FIRST, _ABOVE, _BELOW = "at one end but for the first number", "far beyond one end", "far beyond the other end"
+_BEFORE, _AFTER = "at one end in the first half, and zeros", "zeros, and at one end in the second half"
+_FEW, _REST = "far beyond one end in a twentieth of the numbers", "far beyond one end but for a twentieth"
 _PAIRS = (
-    (Ends.HIGH, Ends.LOW),
-    (Ends.HIGH, Ends.TURNS),
-    (Ends.HIGH, Ends.FIRST),
-    (Ends.HIGH, Ends.ZEROS),
-    (Ends.HIGH, Ends.BELOW),
-    (Ends.ABOVE, Ends.BELOW),
-    (Ends.BEFORE, Ends.AFTER),
-    (Ends.FEW, Ends.REST),
+    (_HIGH, _LOW),
+    (_HIGH, _TURNS),
+    (_HIGH, _FIRST),
+    (_HIGH, _ZERO),
+    (_HIGH, _BELOW),
+    (_ABOVE, _BELOW),
+    (_BEFORE, _AFTER),
+    (_FEW, _REST),
 )
 """Pairs of inputs that are compared under replace-one."""
 Arm = tuple[list[Tensor], list[Tensor]]
@@ -164,26 +165,22 @@ def _events_of(
         return
     rows = _rows(setup)
     inputs = {kind: (row, row) for kind, row in rows.items()}
-    pairs = (
-        [(kind, Ends.ZEROS) for kind in inputs if kind != Ends.ZEROS]
-        if claim.adjacency is Adjacency.ZERO_OUT
-        else [*_PAIRS]
-    )
+    pairs = [(kind, _ZERO) for kind in inputs if kind != _ZERO] if claim.adjacency is Adjacency.ZERO_OUT else [*_PAIRS]
     if claim.unit is Unit.REPORT and claim.rounds > 1:
         # The second input differs from the first: a correct memory of the first report tells nothing about the second.
-        inputs |= {f"{Ends.HIGH}, then {kind}": (rows[Ends.HIGH], rows[kind]) for kind in (Ends.LOW, Ends.TURNS)}
-        inputs[f"{Ends.LOW}, then {Ends.HIGH}"] = (rows[Ends.LOW], rows[Ends.HIGH])
+        inputs |= {f"{_HIGH}, then {kind}": (rows[_HIGH], rows[kind]) for kind in (_LOW, _TURNS)}
+        inputs[f"{_LOW}, then {_HIGH}"] = (rows[_LOW], rows[_HIGH])
         # Where both inputs change, a draw that is used twice shows which way.
         pairs += [
-            (f"{Ends.HIGH}, then {Ends.LOW}", f"{Ends.HIGH}, then {Ends.TURNS}"),
-            (f"{Ends.HIGH}, then {Ends.LOW}", f"{Ends.LOW}, then {Ends.HIGH}"),
+            (f"{_HIGH}, then {_LOW}", f"{_HIGH}, then {_TURNS}"),
+            (f"{_HIGH}, then {_LOW}", f"{_LOW}, then {_HIGH}"),
         ]
     most = max(runs, min(_GROUP_RUNS, 6 * numbers // (len(senders) * plan.layout.dim)))
     arms = {
-        kind: _drawn(setup, senders, most if kind in (Ends.FEW, Ends.REST) else runs, given, number)
+        kind: _drawn(setup, senders, most if kind in (_FEW, _REST) else runs, given, number)
         for number, (kind, given) in enumerate(inputs.items())
     }
-    if rounds > 1 and _remembered(arms[Ends.HIGH]):
+    if rounds > 1 and _remembered(arms[_HIGH]):
         rounds, why = 1, "in one or two rounds, because reports of two rounds depend on each other"
     found = [
         (
@@ -240,15 +237,33 @@ def _rounds(setup: HookSetup) -> tuple[int, str]:
 
 
 def _rows(setup: HookSetup) -> Mapping[str, Tensor]:
+    """Inputs by name: the ends of the range, both in turn, zeros, and rows far outside of the range."""
     dim, law = setup.plan.layout.dim, setup.protection.law(setup.claim.observer, setup.plan, 0)
-    return range_rows(law, setup.claim, dim, setup.length / dim**0.5)
+    low, high = range_ends(law, setup.claim, dim, setup.length / dim**0.5)
+    middle, zero = (high + low) / 2, torch.zeros(dim)
+    first = torch.where(torch.arange(dim) == 0, low, high)
+    # A choice among many numbers shows a group of them with a chance that can be counted.
+    few = torch.arange(dim) < max(1, dim // _GROUP)
+    return {
+        _FEW: middle + FAR * (torch.where(few, high, low) - middle),
+        _REST: middle + FAR * (torch.where(few, low, high) - middle),
+        _HIGH: high,
+        _LOW: low,
+        _TURNS: in_turn(low, high),
+        _FIRST: first,
+        _ZERO: zero,
+        _ABOVE: middle + FAR * (high - middle),
+        _BELOW: middle + FAR * (low - middle),
+        _BEFORE: torch.where(torch.arange(dim) < dim // 2, high, zero),
+        _AFTER: torch.where(torch.arange(dim) < dim // 2, zero, high),
+    }
 
 
 def _drawn(setup: HookSetup, senders: tuple[int, ...], runs: int, given: tuple[Tensor, Tensor], number: int) -> Arm:
     """What the observer receives in each round, ``(runs, rows, d)``, and the further arrays of the first round."""
     # Other noise for each input: their runs are independent.
     streams = ReplayedStreams(setup.seed, 1 + number)
-    rows = _rows(setup)[Ends.HIGH].expand(runs, len(senders), -1).clone()
+    rows = _rows(setup)[_HIGH].expand(runs, len(senders), -1).clone()
 
     def updates(turn: Round) -> Tensor:
         rows[:, 0] = given[turn.number]

@@ -49,14 +49,7 @@ from ..fl.replay import FixedGradients, FrozenFederation
 from ..fl.streams import Streams, normal
 from ..fl.task import Task
 from ..fl.training.local import Batch
-from .canaries import (
-    Ends,
-    absent_row,
-    clients_of_user,
-    range_rows,
-    user_shapes,
-    why_not_covered,
-)
+from .canaries import FAR, absent_row, clients_of_user, in_turn, range_ends, user_shapes, why_not_covered
 from .events import cautious_rates, likely_counts, smallest_factor
 from .neighbours import ReplaySetup, replay_setup
 from .received import ReceivedNumbers, RepeatedNoise
@@ -179,17 +172,21 @@ def _pair(
 
 def _extremes(setup: ReplaySetup, law: object) -> Iterator[tuple[Tensor, Tensor, str]]:
     """Rows at the ends of a local randomiser's range, and beyond."""
-    rows = range_rows(law, setup.claim, setup.plan.layout.dim, setup.length)
+    dim = setup.plan.layout.dim
+    low, high = range_ends(law, setup.claim, dim, setup.length)
+    middle, turns, zero = (high + low) / 2, in_turn(low, high), torch.zeros(dim)
     if setup.claim.adjacency is Adjacency.ZERO_OUT:
-        yield rows[Ends.HIGH], rows[Ends.ZEROS], f"rows {Ends.HIGH} of the range, and {Ends.ZEROS}"
+        yield high, torch.zeros(dim), "numbers at one end of the range, and zeros"
         return
-    for number, (one, other) in enumerate(
-        ((Ends.HIGH, Ends.LOW), (Ends.HIGH, Ends.TURNS), (Ends.BEFORE, Ends.AFTER), (Ends.ABOVE, Ends.BELOW))
-    ):
-        yield rows[one], rows[other], f"rows {one} of the range, and {other}"
-        if number == 0 and setup.claim.rounds > 1:
-            words = "rows at each end of the range by turns of rounds, and at one end"
-            yield torch.stack([rows[Ends.HIGH], rows[Ends.LOW]]), rows[Ends.HIGH], words
+    yield high, low, "numbers at one end of the range, and at the other end"
+    if setup.claim.rounds > 1:
+        yield torch.stack([high, low]), high, "numbers at each end of the range by turns of rounds, and at one end"
+    yield high, turns, "numbers at one end of the range, and at both ends in turn"
+    half = torch.arange(dim) < dim // 2
+    words = "numbers at one end of the range in the first half of the row, and in the second half"
+    yield torch.where(half, high, zero), torch.where(half, zero, high), words
+    far = [middle + FAR * (one - middle) for one in (high, low)]
+    yield far[0], far[1], "numbers far beyond one end of the range, and far beyond the other end"
 
 
 ALPHA = SUITE.level("trials")
