@@ -148,7 +148,7 @@ def test_the_released_label_is_the_one_of_the_largest_estimated_count():
         plan = votes_plan(teachers=30, queries=1, classes=4)
         votes = defense.prepare(plan).protection
         logits = torch.eye(4)[torch.arange(30) % 4].view(1, 30, 1, 4)
-        context = TransferContext(plan=plan, runs=Runs(replicas=1))
+        context = TransferContext(plan=plan, replicas=1)
         answers = votes.teacher_answers(logits, context, {}, np.random.default_rng(0))
         reports = answers[0, :, 0].numpy().astype(np.int64)
         own = reports.argmax(-1) if isinstance(defense, GRRVotes) else reports
@@ -162,7 +162,7 @@ def test_logits_of_any_two_teachers_are_at_most_two_clip_norms_apart_per_query()
     votes = GaussianLogits(epsilon=3.0, clip_norm=0.5).prepare(plan).protection
     assert epsilon_from_mu(math.sqrt(9) * 2 * 0.5 / votes.noise_std, 1e-5) == pytest.approx(3.0)
     silent = NoisyLogits(clip_norm=0.5, noise_std=0.0)
-    context = TransferContext(plan=plan, runs=Runs(replicas=1))
+    context = TransferContext(plan=plan, replicas=1)
     wild = torch.tensor([1e30, -3.0, math.nan, math.inf, 0.0]).expand(1, 1, 9, 5)
     ordinary = torch.randn(1, 1, 9, 5, generator=torch.Generator().manual_seed(0))
     for logits in (ordinary * 100, wild, ordinary * 1e-3):
