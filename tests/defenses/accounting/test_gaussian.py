@@ -7,9 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from dp_accounting import ComposedDpEvent, GaussianDpEvent, NeighboringRelation, SelfComposedDpEvent
-from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
-from dp_accounting.rdp import RdpAccountant
+from dp_accounting import ComposedDpEvent, GaussianDpEvent, SelfComposedDpEvent
 from fedassay.audit.claim import Adjacency
 from fedassay.audit.curve import GaussianCurve, epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.estimators.release_tests import BrokenRelease, GaussianRelease, draw_projections, release_scores
@@ -25,9 +23,6 @@ from fedassay.defenses.accounting.gaussian import (
     poisson_rate,
     published_noise,
 )
-from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
-from fedassay.defenses.sample_level.adap_dp_fl import AdapDPFL
-from fedassay.defenses.sample_level.nbafl import NbAFL
 from fedassay.fl.sampling import FixedSize, Full, Poisson
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,11 +69,6 @@ def test_the_published_figures_are_met_from_above(rate, sigma, steps, epsilon, a
     assert epsilon * (1 - 1e-6) <= ours <= epsilon * (1 + above)
 
 
-def test_renyi_accounting_of_the_same_law_gives_the_papers_figure():
-    mechanism = SampledGaussian(sigma=1.1, rate=0.013, steps=1000)
-    assert mechanism.epsilon(DELTA, Method.RDP) == pytest.approx(2.250012, abs=1e-6)
-
-
 def test_epsilon_two_over_a_thousand_lots_takes_the_published_noise():
     mechanism = calibrate_sampled_gaussian(epsilon=2.0, delta=DELTA, rate=0.013, steps=1000)
     assert round(mechanism.sigma, 3) == 1.106
@@ -114,41 +104,13 @@ def test_all_clients_every_time_takes_the_analytic_noise():
 )
 def test_the_analytic_gaussian_is_balle_and_wangs(sigma, epsilon):
     assert gaussian_noise(epsilon=epsilon, delta=DELTA, releases=1) == pytest.approx(sigma, rel=2e-6)
-
-
-@pytest.mark.parametrize(
-    ("sigma", "epsilon"), [(0.5, 9.997256), (1, 4.377178), (2, 1.993091), (5, 0.725522), (10, 0.340669)]
-)
-def test_noise_gives_back_its_epsilon_to_six_digits(sigma, epsilon):
     assert epsilon_from_mu(gaussian_curve(noise=sigma, releases=1).mu, DELTA) == pytest.approx(epsilon, abs=5e-7)
-
-
-def test_the_classic_formula_at_epsilon_fifty_is_worth_96():
-    assert round(epsilon_from_mu(50 / math.sqrt(2 * math.log(1.25 / DELTA)), DELTA)) == 96
 
 
 def test_releases_compose_by_the_square_root_of_their_number():
     one = gaussian_noise(epsilon=2.0, delta=DELTA, releases=1)
     assert gaussian_noise(epsilon=2.0, delta=DELTA, releases=25) == pytest.approx(5 * one)
     assert gaussian_curve(noise=5 * one, releases=25).mu == pytest.approx(1 / one)
-
-
-def test_replacing_one_takes_noise_over_twice_the_norm_in_both_accountants():
-    """Noise std 8 on vectors of norm 1, ten times; dp-accounting's PLD doubles the norm by itself, its RDP does not."""
-    noise, rounds = 8.0, 10
-    replace, add = NeighboringRelation.REPLACE_ONE, NeighboringRelation.ADD_OR_REMOVE_ONE
-    exact = PLDAccountant(add).compose(SelfComposedDpEvent(GaussianDpEvent(noise / 2), rounds)).get_epsilon(DELTA)
-    doubling = PLDAccountant(replace).compose(SelfComposedDpEvent(GaussianDpEvent(noise), rounds)).get_epsilon(DELTA)
-    assert doubling == pytest.approx(exact, rel=1e-3)
-    assert gaussian_noise(epsilon=exact, delta=DELTA, releases=rounds) == pytest.approx(noise / 2, rel=1e-3)
-    renyi = [
-        RdpAccountant(neighboring_relation=relation)
-        .compose(SelfComposedDpEvent(GaussianDpEvent(noise / 2), rounds))
-        .get_epsilon(DELTA)
-        for relation in (replace, add)
-    ]
-    assert renyi[0] == pytest.approx(renyi[1])
-    assert exact < renyi[0] < 1.2 * exact
 
 
 @pytest.mark.parametrize("mu", [0.3, 0.925, 2.0])
@@ -256,12 +218,6 @@ def test_a_budget_that_needs_next_to_no_noise_is_refused_and_more_releases_need_
         gaussian_noise(epsilon=1e9, delta=DELTA, releases=20)
 
 
-@pytest.mark.parametrize("defense", [AdapDPFL, NbAFL, LDPGaussian])
-def test_no_gaussian_defense_states_such_a_budget(defense, toy_task, toy_plan):
-    with pytest.raises(ValueError, match=r"epsilon is too large: its noise must be at least 0.3 sensitivities, got"):
-        defense(epsilon=1e9).prepare(toy_plan(toy_task()))
-
-
 def test_a_delta_below_the_tails_that_composition_cuts_is_refused():
     """At 1e-13 the calibrated noise is still the analytic one."""
     sampled = calibrate_sampled_gaussian(epsilon=4.0, delta=1e-13, rate=1.0, steps=3)
@@ -352,11 +308,6 @@ def test_two_queries_on_one_lot_are_one_with_less_noise():
     assert joint_noise(3.0, 4.0) == pytest.approx(12 / 5)
     event = gaussian_steps(sigma=joint_noise(1.1, 1.1), rate=0.013, steps=1000)
     assert epsilon_of(event, delta=DELTA, adjacency=ADD, method=Method.RDP) == pytest.approx(5.07, abs=0.005)
-
-
-def test_a_single_layer_is_the_analytic_gaussian():
-    release = LayeredGaussian(layers=(Layer(clip_norm=1.0, noise_std=2.0),), adjacency=ADD)
-    assert release.epsilon(DELTA) == epsilon_from_mu(0.5, DELTA) == pytest.approx(1.993091, abs=5e-7)
 
 
 @pytest.mark.parametrize(

@@ -183,11 +183,6 @@ def test_what_no_theorem_covers_is_refused(call, message):
         call()
 
 
-def coin_renyi(order, p, q):
-    """By definition, over one list of outcomes."""
-    return math.log(np.sum(np.exp(order * np.log(p) + (1 - order) * np.log(q)))) / (order - 1)
-
-
 def coins(number, chance):
     return binom.pmf(np.arange(number + 1), number, chance)
 
@@ -202,13 +197,13 @@ def coins(number, chance):
 )
 def test_no_row_of_one_coordinate_costs_more_than_its_bound_in_either_direction(trials, fair, theta, x, order):
     there, zero = np.convolve(coins(fair, 0.5), coins(trials, 0.5 + theta * x)), coins(fair + trials, 0.5)
-    exact = max(coin_renyi(order, there, zero), coin_renyi(order, zero, there))
+    exact = max(renyi(order, there, zero), renyi(order, zero, there))
     # Tiny divergences are sums that cancel.
     assert exact <= x**2 * row_rdp(order, trials=trials, fair=fair, theta=theta) * (1 + 1e-9) + 1e-12
 
 
 def test_the_bound_on_a_row_is_near_what_it_costs_where_coins_are_many():
-    exact = coin_renyi(6, np.convolve(coins(900, 0.5), coins(100, 0.56)), coins(1000, 0.5))
+    exact = renyi(6, np.convolve(coins(900, 0.5), coins(100, 0.56)), coins(1000, 0.5))
     assert exact <= row_rdp(6, trials=100, fair=900, theta=0.06) <= 1.15 * exact
 
 
@@ -216,7 +211,7 @@ def test_two_coordinates_of_one_row_cost_no_more_than_one():
     law = {"trials": 20, "fair": 60, "theta": 0.2}
     for first in (0.1, 0.4, 2**-0.5):
         exact = sum(
-            coin_renyi(5, np.convolve(coins(60, 0.5), coins(20, 0.5 + 0.2 * x)), coins(80, 0.5))
+            renyi(5, np.convolve(coins(60, 0.5), coins(20, 0.5 + 0.2 * x)), coins(80, 0.5))
             for x in (first, math.sqrt(1 - first**2))
         )
         assert exact <= row_rdp(5, **law)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.defenses.accounting.counts import CountPair
-from fedassay.defenses.secure.poisson_binomial import PoissonBinomial, PoissonBinomialProtection
+from fedassay.defenses.secure.poisson_binomial import PoissonBinomial
 from fedassay.fl.laws import clip
 from fedassay.fl.message import Message
 from fedassay.fl.protection import Context
@@ -15,14 +15,6 @@ from fedassay.fl.sampling import FixedSize, Poisson
 from scipy import stats
 
 ALARM = 1e-6
-
-
-class Counting(PoissonBinomialProtection):
-    """Keeps what clients would have sent without masks."""
-
-    def encoded(self, updates, rng):
-        self.sent.append(super().encoded(updates, rng))
-        return self.sent[-1]
 
 
 @pytest.fixture
@@ -68,32 +60,6 @@ def test_a_sum_has_the_convolution_of_its_coins_probabilities(shares, plan_of):
     expected = law[inside] / law[inside].sum() * counts.sum()
     assert counts.sum() > 0.99 * len(sums)
     assert stats.chisquare(counts, expected).pvalue > ALARM
-
-
-@pytest.mark.parametrize(("dropout", "left"), [(0.0, 100), (0.01, 99), (0.3, 70)])
-def test_the_secure_sum_is_the_plain_sum_of_the_survivors_counts_exactly(dropout, left, plan_of):
-    plan = plan_of(100)
-    correct = prepared(plan, dropout=dropout)
-    protection = Counting(**vars(correct))
-    object.__setattr__(protection, "sent", [])
-    rows = 9 * torch.randn(2, 100, plan.layout.dim, generator=torch.Generator().manual_seed(1))
-    reports, received, _ = released(protection, rows, plan)
-    plain = (protection.sent[0] * reports.present.unsqueeze(-1)).sum(1)
-    assert reports.present.sum(1).tolist() == received.side["survivors"][:, 0].tolist() == [left, left]
-    assert torch.equal(protection.sized.grid.centred(received.values[:, 0]), plain)
-
-
-@pytest.mark.parametrize("recovered", [False, True])
-def test_the_servers_view_of_one_client_is_uniform(recovered, plan_of):
-    """42,000 words of one client, its highest 8 bits; chi-square at one in a million."""
-    plan = plan_of(4)
-    protection = prepared(plan, dropout=0.25, drops="first", bits=16)
-    rows = torch.full((1400, 4, plan.layout.dim), 9.0)
-    reports, _, _ = released(protection, rows, plan, seed=5)
-    words = reports.values[:, 2] - (reports.side["recovered"][:, 2] if recovered else 0)
-    counts = np.bincount((protection.sized.grid.wrap(words) >> 8).flatten(), minlength=256)
-    assert stats.chisquare(counts).pvalue > ALARM
-    assert reports.masked
 
 
 def test_the_estimate_has_no_bias_in_cohorts_of_any_size(plan_of):

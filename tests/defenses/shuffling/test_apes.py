@@ -86,24 +86,6 @@ def test_every_client_reports_at_its_own_budget_and_the_server_sees_only_which_t
         assert (law.budget, law.mixing) == (protection.budgets[client], Mixing.COORDINATES)
 
 
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: APES(epsilon=0.0), "epsilon must be a number > 0, got 0.0"),
-        (lambda: APES(delta=0.0), r"delta must be in \(0, 1\), got 0.0"),
-        (lambda: APES(coordinate_delta=1.0), r"delta must be in \(0, 1\), got 1.0"),
-        (lambda: APES(budgets="table2"), "budgets, .*, must be"),
-        (lambda: APES(budget_scale=0.0), "budget_scale must be a number > 0, got 0.0"),
-        (lambda: APES(variant="paper"), "variant must be"),
-        (lambda: APES().prepare(plan(1, 5)), "clients must be >= 2"),
-        (lambda: APES(variant="as_published").prepare(plan(1, 5)), "clients must be >= 2"),
-    ],
-)
-def test_what_cannot_be_kept_is_refused(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()
-
-
 def test_where_not_all_come_those_count_who_are_clones_least_often():
     """A sampled cohort costs more, and one of rate 1 is all clients."""
     whole, sure, part = (

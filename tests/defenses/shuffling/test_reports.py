@@ -8,6 +8,7 @@ Post-sparsification: exactly the given count of numbers stays, the largest ones,
 """
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -63,18 +64,21 @@ def test_every_row_has_its_own_budget_and_is_clipped():
     assert float(rows[0, 1].mean()) == pytest.approx(RADIUS, rel=0.01)
 
 
-def test_blocks_change_nothing(monkeypatch):
-    rows, budgets = torch.linspace(-1, 1, 60).view(2, 5, 6), torch.linspace(0.1, 4, 10).view(2, 5)
-    whole = randomised_rows(rows, budgets, 0.5, np.random.default_rng(3))
+def top_rows(rows, budgets, radius, rng, *, selection):
+    return sparse_rows(rows, budgets, radius, 2, rng, selection=selection)
+
+
+@pytest.mark.parametrize(
+    "randomised",
+    [randomised_rows, laplace_rows, *(partial(top_rows, selection=one) for one in ("largest", "random"))],
+    ids=["clip-Laplace", "Laplace", "largest", "random"],
+)
+def test_blocks_change_nothing_and_reports_lie_on_one_grid(randomised, monkeypatch):
+    rows, budgets = torch.linspace(-1, 1, 60).view(2, 5, 6).double(), torch.linspace(0.1, 4, 10).view(2, 5)
+    whole = randomised(rows, budgets, 0.5, np.random.default_rng(3))
     monkeypatch.setattr(clip_laplace, "_CHUNK", 12)
-    assert torch.equal(whole, randomised_rows(rows, budgets, 0.5, np.random.default_rng(3)))
-
-
-def test_reports_of_all_values_lie_on_one_grid():
-    rows = randomised_rows(
-        torch.linspace(-1, 1, 1000).view(1, 1, -1).double(), torch.ones(1, 1), 0.5, np.random.default_rng(0)
-    )
-    steps = rows * 2**22 / 0.5
+    assert torch.equal(whole, randomised(rows, budgets, 0.5, np.random.default_rng(3)))
+    steps = whole * 2**22 / 0.5
     assert torch.equal(steps, steps.round())
 
 
@@ -156,20 +160,22 @@ def test_what_no_value_could_have_brought_is_the_nearest_one_that_could():
 
 
 @pytest.mark.parametrize("budget", [0.3, 3.0])
-def test_the_local_pair_is_the_ends_profile_and_no_other_pair_leaks_more(budget):
-    grid = np.linspace(-1, 1, 40_001)
-    one = ClippedLaplace(epsilon=budget, radius=1.0)
+@pytest.mark.parametrize(
+    ("pair", "randomiser", "reach", "error"), [(LocalPair, ClippedLaplace, 1, 1e-7), (LaplacePair, Laplace, 60, 1e-4)]
+)
+def test_the_pair_is_the_ends_profile_and_no_other_pair_leaks_more(pair, randomiser, reach, error, budget):
+    grid, one = np.linspace(-reach, reach, 400_001), randomiser(epsilon=budget, radius=1.0)
 
     def profile(x, other, at):
         p, q = np.exp(one.log_density(grid, x)), np.exp(one.log_density(grid, other))
         return float(np.trapezoid(np.maximum(p - math.exp(at) * q, 0), grid))
 
     for at in (0.0, 0.3 * budget, 0.8 * budget):
-        exact = LocalPair(budget).delta(at)
-        assert profile(1, -1, at) == pytest.approx(exact, abs=1e-7)
+        exact = pair(budget).delta(at)
+        assert profile(1, -1, at) == pytest.approx(exact, abs=error)
         for x, other in ((1, 0), (0.2, -0.9), (-1, 1), (-0.4, 0.1)):
-            assert profile(x, other, at) <= exact + 1e-7
-    assert LocalPair(budget).delta(budget) == LocalPair(budget).delta(2 * budget) == 0
+            assert profile(x, other, at) <= exact + error
+    assert pair(budget).delta(budget) == pair(budget).delta(2 * budget) == 0
 
 
 def test_where_cohorts_are_sampled_only_those_count_who_are_almost_surely_there(toy_task, toy_plan):
@@ -217,32 +223,6 @@ def test_rows_follow_the_mechanism_around_the_clipped_value(budget):
     rows = laplace_rows(torch.full((1, 4000, 3), 7.0), torch.full((1, 4000), budget), RADIUS, np.random.default_rng(0))
     expected = laplace(loc=RADIUS, scale=2 * RADIUS / budget)
     assert kstest(rows.double().numpy().ravel(), expected.cdf).pvalue > 1e-6
-
-
-def test_blocks_change_nothing_and_reports_lie_on_the_grid(monkeypatch):
-    rows, budgets = torch.linspace(-1, 1, 60).view(2, 5, 6).double(), torch.linspace(0.1, 4, 10).view(2, 5)
-    whole = laplace_rows(rows, budgets, 0.5, np.random.default_rng(3))
-    monkeypatch.setattr(clip_laplace, "_CHUNK", 12)
-    assert torch.equal(whole, laplace_rows(rows, budgets, 0.5, np.random.default_rng(3)))
-    steps = whole * 2**22 / 0.5
-    assert torch.equal(steps, steps.round())
-
-
-@pytest.mark.parametrize("budget", [0.3, 3.0])
-def test_the_pair_is_the_ends_profile_and_no_other_pair_leaks_more(budget):
-    grid = np.linspace(-60, 60, 400_001)
-    one = Laplace(epsilon=budget, radius=1.0)
-
-    def profile(x, other, at):
-        p, q = np.exp(one.log_density(grid, x)), np.exp(one.log_density(grid, other))
-        return float(np.trapezoid(np.maximum(p - math.exp(at) * q, 0), grid))
-
-    for at in (0.0, 0.3 * budget, 0.8 * budget):
-        exact = LaplacePair(budget).delta(at)
-        assert profile(1, -1, at) == pytest.approx(exact, abs=1e-4)
-        for x, other in ((1, 0), (0.2, -0.9), (-1, 1)):
-            assert profile(x, other, at) <= exact + 1e-4
-    assert LaplacePair(budget).delta(budget) == LaplacePair(budget).delta(2 * budget) == 0
 
 
 def test_a_clone_is_the_least_ratio_of_two_densities_over_all_values_and_reports():
@@ -351,11 +331,3 @@ def test_the_largest_are_those_of_a_sort(kept):
 def test_of_equal_numbers_the_first_stay():
     sizes = np.array([[2, 5, 2, 2, 1], [3, 3, 3, 3, 3], [1, 2, 3, 4, 5]], dtype=np.float32)
     assert _largest(sizes, 3).astype(int).tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]]
-
-
-@pytest.mark.parametrize("selection", ["largest", "random"])
-def test_blocks_change_no_top_report(monkeypatch, selection):
-    rows, budgets = torch.linspace(-1, 1, 60).view(2, 5, 6), torch.linspace(0.1, 4, 10).view(2, 5)
-    whole = sparse_rows(rows, budgets, 0.5, 2, np.random.default_rng(3), selection=selection)
-    monkeypatch.setattr(clip_laplace, "_CHUNK", 12)
-    assert torch.equal(whole, sparse_rows(rows, budgets, 0.5, 2, np.random.default_rng(3), selection=selection))

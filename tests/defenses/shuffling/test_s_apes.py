@@ -262,25 +262,3 @@ def test_as_published_it_claims_table_threes_figures():
     )
     assert local[0].parameters["provable_epsilon"] == pytest.approx(157.6, abs=0.1)
     assert [claim.epsilon for claim in (local[0], local[-1])] == pytest.approx([78.5, 1570], rel=2e-3)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"share": 0.0}, r"share must be in \(0, 1\), got 0.0"),
-        ({"share": 1.0}, r"share must be in \(0, 1\), got 1.0"),
-        ({"scale": 0.0}, "scale must be a number > 0"),
-        ({"epsilon": 0.0}, "epsilon must be a number > 0"),
-        ({"delta": 0.0}, r"delta must be in \(0, 1\)"),
-        ({"budgets": "none"}, "budgets, .*, must be"),
-        ({"selection": "smallest"}, "selection, .*, must be one of: largest or random; got 'smallest'"),
-    ],
-)
-def test_what_cannot_be_kept_is_refused(fields, message):
-    with pytest.raises(ValueError, match=message):
-        SAPES(**fields)
-
-
-def test_no_client_alone_is_shuffled():
-    with pytest.raises(ValueError, match="clients must be >= 2"):
-        SAPES().prepare(plan(1))
