@@ -152,7 +152,7 @@ class OneRun(BlockMethod):
         return Weakness(no_power=f"{reason}, or a published law that does not fit the claim")
 
     def plan_text(self, audit: PlannedAudit) -> list[str]:
-        best = best_case(audit)
+        best = best_of_guesses(audit.claim, _canaries(audit), alpha=audit.alpha)
         size = f"{audit.blocks[0].audit.canaries} canaries in one run, {guesses_text(guesses_planned(audit))}"
         reach = f"min detectable {best.detectable:.2f}" if best.detectable is not None else "UNDERPOWERED"
         certified = f"max certifiable {best.ceiling:.2f}"
@@ -191,13 +191,6 @@ def canary_set_for(job: BlockJob) -> CanarySet:
         coins=torch.from_numpy(coins == 1),
         replaced=job.claim.adjacency is Adjacency.REPLACE_ONE,
     )
-
-
-def best_case(audit: PlannedAudit) -> Measurement:
-    """Return the largest lower bound on epsilon that the planned number of guesses can give; it is reached if all
-    guesses are right.
-    """
-    return best_of_guesses(audit.claim, _canaries(audit), alpha=audit.alpha)
 
 
 def guesses_planned(audit: PlannedAudit) -> dict[str, int]:

@@ -76,16 +76,13 @@ class PlantedCanary(CanaryMethod):
         return arms, more
 
     def measure(self, audit: PlannedAudit, store: Store) -> Reading:
-        law = audit.blocks[0].release
-        release = law or stated_release(audit.blocks[0])
+        block = audit.blocks[0]
+        law, release = block.release, _scored_by(block)
         member, nonmember = pooled(audit, store)
         if release is None:
             found = self.measure_by_split(audit, member, nonmember)
             return replace(found, measurement=replace(found.measurement, detectable=None))
-        # The smaller arm counts for the design: power must not be promised from replicas that are missing.
-        claim, trials = audit.claim, min(len(member.values), len(nonmember.values))
-        last = final_look(audit) if audit.looks else Look(replicas=trials, alpha=audit.alpha)
-        tests = designed_tests(claim, release, audit.blocks[0].audit, n=last.replicas)
+        claim, last, tests = audit.claim, final_look(audit), _tests_of(audit, release)
         measured = audit_release_tests(
             member,
             nonmember,
@@ -107,14 +104,23 @@ class PlantedCanary(CanaryMethod):
         )
 
     def could_refute(self, audit: PlannedAudit, store: Store) -> bool:
-        release = audit.blocks[0].release or stated_release(audit.blocks[0])
+        """Return whether the runs between now and a later look could still refute the claim there, if no test made
+        another error in them.
+
+        Error counts only grow, and every bound falls with more errors: what errorless runs do not refute, no runs do.
+        """
+        release = _scored_by(audit.blocks[0])
         if release is None or audit.blocks[0].audit.estimator is not None:
             return True
-        tests = designed_tests(audit.claim, release, audit.blocks[0].audit, n=final_look(audit).replicas)
-        made = pooled_replicas(audit)
+        made, tests = pooled_replicas(audit), _tests_of(audit, release)
         later = [look for look in audit.looks if look.replicas > made]
-        member, nonmember = pooled(audit, store)
-        return could_refute(audit.claim, member, nonmember, release, tests, later)
+        sides = pooled(audit, store)
+        for test in tests:
+            within, out = (release_scores(side.values, release, test.broken, seen=side.seen) for side in sides)
+            errors = int(np.count_nonzero(out > test.threshold)), int(np.count_nonzero(within <= test.threshold))
+            if any(_refuted_by(audit.claim, sides[0].setting, errors, look, len(tests)) for look in later):
+                return True
+        return False
 
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
         release = audit.blocks[0].release
@@ -143,20 +149,17 @@ class PlantedCanary(CanaryMethod):
         return Weakness(unseen=unseen, no_power=no_power)
 
     def plan_text(self, audit: PlannedAudit) -> list[str]:
-        last, release = final_look(audit), audit.blocks[0].release
-        if release is None and (stated := stated_release(audit.blocks[0])) is not None:
-            tests = designed_tests(audit.claim, stated, audit.blocks[0].audit, n=last.replicas)
-            size = f"{replicas_words(audit)}, max certifiable {_most_certified(audit, tests):.2f}"
-            size += f", {self.witness(audit)}"
-            return [f"{size}: no law is published, scored by the noise that the claim states"]
+        last, law, release = final_look(audit), audit.blocks[0].release, _scored_by(audit.blocks[0])
         if release is None:
             return super().plan_text(audit)
-        tests = designed_tests(audit.claim, release, audit.blocks[0].audit, n=last.replicas)
-        found = detectable_epsilon(audit.claim, release, tests, n=last.replicas, alpha=last.alpha)
+        tests = _tests_of(audit, release)
         size = f"{replicas_words(audit)}, max certifiable {_most_certified(audit, tests):.2f}"
+        if law is None:
+            return [f"{size}, {self.witness(audit)}: no law is published, scored by the noise that the claim states"]
+        found = detectable_epsilon(audit.claim, law, tests, n=last.replicas, alpha=last.alpha)
         power = "UNDERPOWERED unless checks find it: no missing noise would show"
         power = power if found is None else f"min detectable {found:.2f}"
-        needed = replicas_needed(audit.claim, release, share=0.5, alpha=last.alpha)
+        needed = replicas_needed(audit.claim, law, share=0.5, alpha=last.alpha)
         costs = ", ".join(f"{route} {'out of reach' if n is None else f'{n:,}'}" for route, n in needed.items())
         return [
             f"{size}, {power} (power .9 at alpha {last.alpha:.2g})",
@@ -164,32 +167,19 @@ class PlantedCanary(CanaryMethod):
         ]
 
 
+def _scored_by(block: BlockJob) -> GaussianRelease | None:
+    """The noise by which runs are scored: that of the published law, or else what the claim states."""
+    return block.release or stated_release(block)
+
+
+def _tests_of(audit: PlannedAudit, release: GaussianRelease) -> tuple[ReleaseTest, ...]:
+    """The tests that were fixed for all planned runs of an audit."""
+    return designed_tests(audit.claim, release, audit.blocks[0].audit, n=final_look(audit).replicas)
+
+
 def canary_words(length: float) -> str:
     """Return a description of the canary; ``length`` is its norm in multiples of the clip norm."""
     return CANARIES[DIRAC].phrase.format(length=length)
-
-
-def could_refute(
-    claim: Claim,
-    member: Projections,
-    nonmember: Projections,
-    release: GaussianRelease,
-    tests: Sequence[ReleaseTest],
-    later: Sequence[Look],
-) -> bool:
-    """Return whether the runs between now and one of the ``later`` looks could still refute the claim there, if no test
-    made another error in them.
-
-    Error counts only grow, and every bound falls with more errors: what errorless runs do not refute, no runs do.
-    """
-    for test in tests:
-        within, out = (
-            release_scores(side.values, release, test.broken, seen=side.seen) for side in (member, nonmember)
-        )
-        errors = int(np.count_nonzero(out > test.threshold)), int(np.count_nonzero(within <= test.threshold))
-        if any(_refuted_by(claim, member.setting, errors, look, len(tests)) for look in later):
-            return True
-    return False
 
 
 def _refuted_by(claim: Claim, setting: Setting, errors: tuple[int, int], look: Look, tests: int) -> bool:

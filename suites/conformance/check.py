@@ -164,6 +164,16 @@ def require(condition: object, fault: str) -> None:
         raise NotConforming(fault)
 
 
+def require_refused(make: Callable[[], object], name: str) -> None:
+    """Raise NotConforming unless a field of this name is refused below 0, by a ValueError that names it."""
+    try:
+        make()
+    except ValueError as error:
+        require(name in str(error), f"its message for {name} = -1.0 does not name the field: {error}")
+        return
+    raise NotConforming(f"it accepted {name} = -1.0: check fields in __post_init__ and raise ValueError")
+
+
 def built(subject: CheckedPart) -> str | None:
     """It is found and can be built."""
     subject.make()  # Once before: the first import of a library may draw the name of a temporary file.

@@ -95,7 +95,7 @@ def test_stopping_never_changes_a_verdict_that_all_runs_would_give(audit_of, car
     audit = audit_of("alpha=0.2")
     truths = [(BrokenRelease(noise=noise), stream) for noise in (0.7, 1.0, 3.0) for stream in range(4)]
     stopped = [carried_out(audit, truth, stream=stream, checked=False) for truth, stream in truths]
-    monkeypatch.setattr(planted_canary, "could_refute", lambda *_: True)
+    monkeypatch.setattr(planted_canary.PlantedCanary, "could_refute", lambda *_: True)
     run_on = [carried_out(audit, truth, stream=stream, checked=False) for truth, stream in truths]
     assert [refuted for refuted, _ in stopped] == [refuted for refuted, _ in run_on]
     assert {refuted for refuted, _ in run_on} == {True, False}
