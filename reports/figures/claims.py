@@ -9,10 +9,11 @@ from matplotlib.axes import Axes
 from ...audit.wording import plain
 from ...suites.results.record import CORRECT
 from ..reading.claims import ClaimRow, one_row_per_claim, stated_rows
+from ..reading.pooling import gathered
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.pooled_rows import UtilityRow, pooled_utility, undefended
-from ..tables.printed import VERDICTS, claim_table, defense_words, neighbours_words, pooled_words, terms_words
+from ..tables.printed import VERDICTS, claim_table, defense_words, neighbours_of, pooled_words
 from ..tables.table import Right, Table, tabulate
 from . import frame
 from .frame import Figure, Panel, Sheet, Window, panel_figure
@@ -37,7 +38,8 @@ def claimed_measured(folder: RunFolder) -> Figure | None:
     rows = [row for row in stated_rows(folder) if row.epsilon_low is not None]
     if not rows:
         return None
-    panels = _panels(rows)
+    # An epsilon of another unit, adjacency or delta must not share an axis.
+    panels = gathered((neighbours_of(row.claim), row) for row in rows)
     heights = [_TITLE + _ROW * len(panel) + _MEASURED_FOOT for panel in panels.values()]
     top = frame.legend_height(_MEASURED_ENTRIES)
     with Sheet(MEASURED_KEY, top + sum(heights)) as sheet:
@@ -46,14 +48,6 @@ def claimed_measured(folder: RunFolder) -> Figure | None:
             _measured_panel(sheet, top, name, panel)
             top += height
         return sheet.figure(title=MEASURED_TITLE, description=MEASURED_DESCRIPTION, table=claim_table(rows))
-
-
-def _panels(rows: Sequence[ClaimRow]) -> dict[str, list[ClaimRow]]:
-    panels: dict[str, list[ClaimRow]] = {}
-    for row in rows:
-        # An epsilon of another unit, adjacency or delta must not share an axis.
-        panels.setdefault(neighbours_words(row), []).append(row)
-    return panels
 
 
 def _measured_panel(sheet: Sheet, top: float, name: str, rows: Sequence[ClaimRow]) -> None:
@@ -188,10 +182,10 @@ def privacy_utility(folder: RunFolder) -> Figure | None:
     ]
     if not points:
         return None
-    panels: dict[tuple[str, str, str], list[Point]] = {}
-    for row, accuracy in points:
-        terms, _, observer = terms_words(row).partition(", adversary: ")
-        panels.setdefault((row.federation, terms, observer), []).append((row, accuracy))
+    panels = gathered(
+        ((point[0].federation, neighbours_of(point[0].claim), point[0].claim.observer.phrase), point)
+        for point in points
+    )
     baseline = undefended(defense for _, defense in utility) or ""
     limits = {metric: _accuracy_range([row for row in rows if row.metric == metric]) for metric in _metrics(rows)}
     return panel_figure(

@@ -6,7 +6,7 @@ Noise and clip norms are those that a protection publishes round by round (``num
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import groupby, product
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ...audit.arrays import FloatArray
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record
 from ..reading.membership import Membership, memberships
-from ..reading.pooling import Curve, Leakage, leakages, spent, thinned, utility_curve
+from ..reading.pooling import Curve, Leakage, gathered, leakages, spent, thinned, utility_curve
 from ..reading.run_folder import RunFolder, once_per_run
 from ..tables import numerals
 from ..tables.pooled_rows import undefended
@@ -289,19 +289,20 @@ def accuracy_spent(folder: RunFolder) -> Figure | None:
     """Draw accuracy against epsilon spent; return None if no claim of a trained federation states the epsilon spent up
     to intermediate rounds.
     """
-    order = folder.order
-    panels: dict[tuple[str, str, str], list[_Line]] = {}
-    for federation in order.federations:
-        for defense in order.defenses:
-            for stated in spent(folder, federation, defense):
-                line = _Line(stated=stated, curves=_accuracy_and_loss(folder, federation, defense))
-                # A single point is no curve; the figure of privacy and utility shows it.
-                if len(line.spent) > 1:
-                    about = (federation, neighbours_of(stated.claim), stated.claim.observer.phrase)
-                    panels.setdefault(about, []).append(line)
+    lines = (
+        _Line(stated=stated, curves=_accuracy_and_loss(folder, federation, defense))
+        for federation, defense in product(folder.order.federations, folder.order.defenses)
+        for stated in spent(folder, federation, defense)
+    )
+    panels = gathered(
+        ((line.stated.federation, neighbours_of(line.stated.claim), line.stated.claim.observer.phrase), line)
+        for line in lines
+        # A single point is no curve; the figure of privacy and utility shows it.
+        if len(line.spent) > 1
+    )
     if not panels:
         return None
-    reference = undefended(order.defenses) or ""
+    reference = undefended(folder.order.defenses) or ""
     accuracy = max(_ACCURACY, *(label_height(len(lines)) for lines in panels.values()))
     # Runs of earlier versions stored no loss.
     low = (_LOSS,) if any(line.curves[numerals.LOSS] for lines in panels.values() for line in lines) else ()

@@ -15,7 +15,7 @@ from ...audit.arrays import FloatArray
 from ...audit.wording import counted
 from ...suites.results.record import Record
 from ..reading.claims import beyond_claims
-from ..reading.pooling import shared
+from ..reading.pooling import gathered, grouped, shared
 from ..reading.run_folder import Order, RunFolder
 from ..tables import numerals
 from ..tables.reconstruction import Gain, gain_words, gains
@@ -94,10 +94,8 @@ def reconstructions(folder: RunFolder) -> tuple[Figure, ...]:
 
 
 def _strips(folder: RunFolder, order: Order, records: Sequence[Record]) -> list[Strip]:
-    groups: dict[tuple[str, str], list[Record]] = {}
-    for record in sorted(records, key=lambda record: order.defense(record.defense)):
-        groups.setdefault((record.attack, record.defense), []).append(record)
-    return [strip for group in groups.values() if (strip := _strip(folder, group))]
+    groups = grouped(sorted(records, key=lambda record: order.defense(record.defense)), "attack", "defense")
+    return [strip for group in groups if (strip := _strip(folder, group))]
 
 
 def _strip(folder: RunFolder, group: Sequence[Record]) -> Strip | None:
@@ -210,17 +208,16 @@ def gain_by_noise(folder: RunFolder) -> tuple[Figure, ...]:
     """Draw PSNR gains by noise level, one figure per federation and kind of defense that runs at ``LEAST_LEVELS`` noise
     levels or more.
     """
-    ladders: dict[tuple[str, str, bool], dict[float, list[Gain]]] = {}
-    for gain in gains(folder):
-        noise = noise_of(folder, gain.federation, gain.defense)
-        if noise is not None and gain.mean is not None:
-            key = (gain.federation, _part(folder, gain.defense), noise.in_clip_norms)
-            # Levels in clip norms and in absolute units must not share an axis.
-            ladders.setdefault(key, {}).setdefault(noise.value, []).append(gain)
+    # Levels in clip norms and in absolute units must not share an axis.
+    ladders = gathered(
+        ((gain.federation, _part(folder, gain.defense), noise.axis), (noise.value, gain))
+        for gain in gains(folder)
+        if gain.mean is not None and (noise := noise_of(folder, gain.federation, gain.defense))
+    )
     return tuple(
-        _noise_figure(federation, part, NoiseLevel(value=1.0, in_clip_norms=clipped).axis, dict(sorted(levels.items())))
-        for (federation, part, clipped), levels in ladders.items()
-        if len(levels) >= LEAST_LEVELS
+        _noise_figure(*about, levels)
+        for about, found in ladders.items()
+        if len(levels := dict(sorted(gathered(found).items()))) >= LEAST_LEVELS
     )
 
 

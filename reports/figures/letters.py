@@ -11,6 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
+from ..reading.pooling import gathered
+
 SMALL = 10.0
 """The smallest font of a drawing."""
 _WIDE = re.compile("[\u2e80-\U0010ffff]")
@@ -49,9 +51,7 @@ def distinct(texts: Sequence[str], size: float, width: float) -> dict[str, str]:
     """Shorten each text to ``width`` pixels; if some would then be equal, keep the part in which the texts differ.
     The result has the order of ``texts``.
     """
-    alike: dict[str, list[str]] = {}
-    for text in dict.fromkeys(texts):
-        alike.setdefault(shortened(text, size, width), []).append(text)
+    alike = gathered((shortened(text, size, width), text) for text in dict.fromkeys(texts))
     short = {group[0]: one for one, group in alike.items() if len(group) == 1}
     for group in alike.values():
         if len(group) > 1:

@@ -18,7 +18,7 @@ from ..reading.claims import ClaimRow, stated_rows
 from ..reading.membership import NOTHING_STATED, Membership, memberships
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
-from ..tables.printed import VERDICTS, defense_words, terms_words
+from ..tables.printed import VERDICTS, defense_words, neighbours_of
 from ..tables.table import Right, Table, tabulate
 from . import frame
 from .frame import Figure, Panel, panel_figure
@@ -213,11 +213,11 @@ def _audit_panel(row: ClaimRow, scores: dict[str, FloatArray]) -> Panel:
     judged = VERDICTS.get(row.verdict, row.verdict) + (" (control)" if row.control else "")
     # The version of a mutant's correct version is printed below its name.
     version = "correct version, " if row.defense.endswith(CORRECT) else ""
-    terms, _, observer = terms_words(row).partition(", adversary: ")
     return Panel(
         title=row.defense.removesuffix(CORRECT),
         verdict=(judged, frame.RED if row.verdict == "REFUTED" else frame.INK),
-        below=f"{version}ε {plain(row.claim.epsilon)}, {terms}\nadversary: {observer}",
+        below=f"{version}ε {plain(row.claim.epsilon)}, {neighbours_of(row.claim)}\n"
+        f"adversary: {row.claim.observer.phrase}",
         draw=partial(_panel, row, scores),
     )
 

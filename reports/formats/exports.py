@@ -16,6 +16,7 @@ from ...audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS, Obser
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record
 from ..reading.claims import ClaimRow, left_unprotected, same_subject, stated_rows
+from ..reading.pooling import gathered
 from ..reading.run_folder import HORIZONTAL, VERTICAL, RunFolder
 from ..tables.several_runs import run_labels
 
@@ -76,9 +77,7 @@ def deployments(folders: Sequence[RunFolder]) -> str:
     """
     entries = []
     for label, folder in zip(run_labels(folders), folders, strict=True):
-        claims: dict[tuple[str, str, str], list[ClaimRow]] = {}
-        for row in stated_rows(folder):
-            claims.setdefault((row.federation, row.defense, row.claim.claim_id), []).append(row)
+        claims = gathered(((row.federation, row.defense, row.claim.claim_id), row) for row in stated_rows(folder))
         for own in claims.values():
             # Every run of one plan has the same identifier; the digest of its results says which run it was.
             which = {"run": label, "run_id": folder.manifest.run_id, "results_sha256": results_sha256(folder)}

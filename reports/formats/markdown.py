@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..reading.claims import ClaimRow, claim_rows
+from ..reading.pooling import gathered
 from ..reading.run_folder import RunFolder
 from ..tables import summary
 from ..tables.pooled_rows import omission_rows
@@ -104,8 +105,8 @@ def _reason(row: ClaimRow) -> str:
 
 def _stops(rows: Sequence[ClaimRow]) -> list[str]:
     """At which look each sequential audit stopped and why, those with the same words in one line."""
-    name, found = namer(rows, controls=False), dict[str, list[str]]()
-    for row in rows:
-        if row.record and row.record.stopped:
-            found.setdefault(row.record.stopped, []).append(f"{name(row)} ({row.claim_text})")
+    name = namer(rows, controls=False)
+    found = gathered(
+        (row.record.stopped, f"{name(row)} ({row.claim_text})") for row in rows if row.record and row.record.stopped
+    )
     return [cell(f"{'; '.join(audits)}: {words}") for words, audits in found.items()]

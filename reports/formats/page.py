@@ -15,19 +15,10 @@ from ..figures.images import gain_by_noise, reconstructions
 from ..figures.roc import membership_roc, roc
 from ..reading.claims import claim_rows, stated_rows
 from ..reading.run_folder import RunFolder
-from ..tables import numerals, summary
+from ..tables import numerals, printed, summary
 from ..tables.answers import answers, controls_sentence, headline, what_was_tested
 from ..tables.pooled_rows import attack_grids, pooled_attacks, pooled_utility
-from ..tables.printed import (
-    ROUTES,
-    VERDICTS,
-    attack_table,
-    check_counts,
-    check_words,
-    claim_table,
-    observer_words,
-    utility_table,
-)
+from ..tables.printed import attack_table, claim_table, utility_table
 from ..tables.sections import by_defense, how_to_read, sections
 from ..tables.several_runs import all_rows, by_run, overview, run_labels
 from .templates import environment
@@ -45,9 +36,7 @@ def html(folder: RunFolder) -> str:
         _environment()
         .get_template("report.html.j2")
         .render(
-            manifest=folder.manifest,
-            suite=_suite(folder),
-            gate=folder.gate,
+            run=folder,
             headline=headline(folder),
             tested=what_was_tested(folder),
             answers=answers(folder),
@@ -66,14 +55,9 @@ def html(folder: RunFolder) -> str:
             provenance=summary.provenance(folder),
             suite_json=json.dumps(folder.manifest.suite, indent=2, ensure_ascii=False),
             reproduce=summary.reproduce(folder),
-            git_dirty=folder.manifest.git is not None and folder.manifest.git.dirty,
             numerals=numerals,
-            observer_words=observer_words,
-            check_words=check_words,
-            check_counts=check_counts,
+            printed=printed,
             breakable=breakable,
-            routes=ROUTES,
-            verdicts=VERDICTS,
         )
     )
 
@@ -164,10 +148,6 @@ def breakable(label: str) -> Markup:
     page.
     """
     return Markup("_<wbr>").join(label.split("_"))
-
-
-def _suite(folder: RunFolder) -> dict[str, str]:
-    return {name: str(folder.manifest.suite.get(name, "")) for name in ("name", "version", "description")}
 
 
 def _environment() -> Environment:

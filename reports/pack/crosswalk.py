@@ -21,6 +21,7 @@ from ...suites.results.record import Record
 from ..formats.exports import results_sha256
 from ..reading.claims import ClaimRow, claims_under_test
 from ..reading.membership import memberships
+from ..reading.pooling import gathered
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.answers import allowed_of_thousand, allowed_words, item_in_plain_words, item_phrase, weakness
@@ -36,6 +37,7 @@ NIST = "NIST SP 800-226 (March 2025): factors and hazards"
 ISO = "ISO/IEC 27559:2022"
 EDPB = "EDPB Opinion 28/2024, section 3.2: elements of an assessment"
 _ORGANISATION = f"{EMPTY}: a matter of the organisation, not of a run"
+_TRIGGERS = "a list of changes that call for a new test; the real system is not monitored by a run"
 _SHOWN = 6
 _MEMBERSHIP, _LABELS, _IMAGES = ("auc",), ("label_accuracy",), ("psnr", "ssim", "mse")
 _REPORT, _STATEMENT, _CLAIMS = "report.html", "statement.md", "claims.yaml"
@@ -99,12 +101,15 @@ class _Run:
 
     def of_claims(self, words: Callable[[ClaimRow], str]) -> str:
         """Different words about the claims, with the defenses that they are about; empty if there are none at all."""
-        name, found = namer(self.rows, controls=False), dict[str, list[str]]()
-        for row in self.rows:
-            found.setdefault(words(row) or EMPTY, []).append(name(row))
+        name = namer(self.rows, controls=False)
+        found = gathered((words(row) or EMPTY, name(row)) for row in self.rows)
         if set(found) <= {EMPTY}:
             return ""
         return "; ".join(f"{_few(list(dict.fromkeys(names)))}: {said}" for said, names in found.items())
+
+    def of_audits(self, words: Callable[[ClaimRow], str]) -> str:
+        """The same, where the run has the result of an audit."""
+        return self.of_claims(words) if any(row.record for row in self.rows) else ""
 
     def measured(self, metrics: Sequence[str], *, null: bool = False) -> list[AttackRow]:
         """The attacks with a measured metric: those on defenses with a claim, where there are any."""
@@ -124,9 +129,7 @@ class _Run:
 
     def outcomes(self, metrics: Sequence[str]) -> str:
         """What each attack reached under each defense, by the first of the metrics that it has."""
-        found: dict[str, list[AttackRow]] = {}
-        for one in self.measured(metrics):
-            found.setdefault(one.attack, []).append(one)
+        found = gathered((one.attack, one) for one in self.measured(metrics))
         return "; ".join(f"{attack}: {self._outcome(rows, metrics)}" for attack, rows in found.items())
 
     def _outcome(self, rows: Sequence[AttackRow], metrics: Sequence[str]) -> str:
@@ -143,12 +146,11 @@ class _Run:
 
     def utility(self, wanted: Callable[[str], bool]) -> str:
         """The pooled values of metrics of utility, by metric and defense, without controls."""
-        found: dict[str, list[str]] = {}
         rows = [row for row in pooled_utility(self.folder) if wanted(row.metric) and not row.control]
         name = namer(rows, controls=False)
-        for row in rows:
-            value = pooled_words(row.metric, row.pooled) if row.pooled else EMPTY
-            found.setdefault(row.metric, []).append(f"{name(row)} {value}")
+        found = gathered(
+            (row.metric, f"{name(row)} {pooled_words(row.metric, row.pooled) if row.pooled else EMPTY}") for row in rows
+        )
         measured = {row.metric for row in rows if row.pooled}
         return "; ".join(
             f"{numerals.metric(key).label}: {', '.join(values)}" for key, values in found.items() if key in measured
@@ -228,16 +230,9 @@ def _parameters(run: _Run) -> str:
     return run.of_claims(lambda row: f"{row.claim_text} (verdict: {verdict_phrase(row)})")
 
 
-def _units(run: _Run) -> str:
-    return run.of_claims(lambda row: f"one {row.claim.unit} ({row.claim.adjacency.phrase})")
-
-
-def _composition(run: _Run) -> str:
-    def of(row: ClaimRow) -> str:
-        claimed = f"claimed over {counted(row.claim.rounds, 'round')}"
-        return claimed + (f" of {row.rounds_run}" if row.rounds_run else "")
-
-    return run.of_claims(of)
+def _rounds(row: ClaimRow) -> str:
+    claimed = f"claimed over {counted(row.claim.rounds, 'round')}"
+    return claimed + (f" of {row.rounds_run}" if row.rounds_run else "")
 
 
 def _adversaries(run: _Run) -> str:
@@ -247,14 +242,6 @@ def _adversaries(run: _Run) -> str:
 def _capacity(run: _Run) -> str:
     received = _adversaries(run)
     return f"capacity, by what is received: {received}; motives: {EMPTY}" if received else ""
-
-
-def _trust(run: _Run) -> str:
-    return run.of_claims(lambda row: row.claim.trust)
-
-
-def _checks(run: _Run) -> str:
-    return run.of_claims(_found_by_checks)
 
 
 def _found_by_checks(row: ClaimRow) -> str:
@@ -269,24 +256,9 @@ def _found_by_checks(row: ClaimRow) -> str:
     return "; ".join(said)
 
 
-def _utility(run: _Run) -> str:
-    return run.utility(numerals.is_quality)
-
-
-def _fairness(run: _Run) -> str:
-    return run.utility(lambda metric: "worst" in metric)
-
-
-def _verdicts(run: _Run) -> str:
-    return run.of_claims(verdict_phrase) if any(row.record for row in run.rows) else ""
-
-
-def _quantified(run: _Run) -> str:
-    def of(row: ClaimRow) -> str:
-        low = "" if row.epsilon_low is None else f", measured ε ≥ {numerals.lower_bound(row.epsilon_low)}"
-        return f"{row.claim_text}: {verdict_phrase(row)}{low}"
-
-    return run.of_claims(of) if any(row.record for row in run.rows) else ""
+def _quantified(row: ClaimRow) -> str:
+    low = "" if row.epsilon_low is None else f", measured ε ≥ {numerals.lower_bound(row.epsilon_low)}"
+    return f"{row.claim_text}: {verdict_phrase(row)}{low}"
 
 
 def _maximum(run: _Run) -> str:
@@ -316,7 +288,7 @@ def _adversarial(run: _Run) -> str:
         "membership": run.outcomes(_MEMBERSHIP),
         "labels": run.outcomes(_LABELS),
         "reconstruction": run.outcomes(_IMAGES),
-        "audits of claims": _verdicts(run),
+        "audits of claims": run.of_audits(verdict_phrase),
     }
     return "; ".join(f"{kind}: {said or EMPTY}" for kind, said in found.items()) if any(found.values()) else ""
 
@@ -340,10 +312,6 @@ def _data(run: _Run) -> str:
     return f"{names}; how they were chosen: {EMPTY}" if names else ""
 
 
-def _triggers(run: _Run) -> str:
-    return "a list of changes that call for a new test; the real system is not monitored by a run"
-
-
 def _residual(run: _Run) -> str:
     if run.folder.gate is None:
         return f"{EMPTY}: the run is unfinished, and not to be signed"
@@ -357,20 +325,35 @@ _POINTS: dict[str, tuple[_Point, ...]] = {
             "unit of privacy",
             "whose data a neighbouring dataset differs in; hazard: people with several records",
             _STATEMENT,
-            _units,
+            lambda run: run.of_claims(lambda row: f"one {row.claim.unit} ({row.claim.adjacency.phrase})"),
         ),
-        _Point("composition", "all releases together; hazard: releases not counted", _CLAIMS, _composition),
+        _Point(
+            "composition",
+            "all releases together; hazard: releases not counted",
+            _CLAIMS,
+            lambda run: run.of_claims(_rounds),
+        ),
         _Point(
             "tuning",
             "hazard: parameters chosen on the private data",
             _CLAIMS,
             lambda run: "not included in any claim of this run",
         ),
-        _Point("algorithms", "is the mechanism the one that was proved", _REPORT, _checks),
-        _Point("utility", "what the noise costs", _REPORT, _utility),
-        _Point("bias", "whom the noise costs most", _REPORT, _fairness),
+        _Point(
+            "algorithms",
+            "is the mechanism the one that was proved",
+            _REPORT,
+            lambda run: run.of_claims(_found_by_checks),
+        ),
+        _Point("utility", "what the noise costs", _REPORT, lambda run: run.utility(numerals.is_quality)),
+        _Point("bias", "whom the noise costs most", _REPORT, lambda run: run.utility(lambda metric: "worst" in metric)),
         _Point("bias", "systemic and human bias", "", _organisation),
-        _Point("threat model", "who is trusted with what", _STATEMENT, _trust),
+        _Point(
+            "threat model",
+            "who is trusted with what",
+            _STATEMENT,
+            lambda run: run.of_claims(lambda row: row.claim.trust),
+        ),
         _Point(
             "implementation: floating point",
             "hazard: low bits of noised numbers",
@@ -392,11 +375,11 @@ _POINTS: dict[str, tuple[_Point, ...]] = {
         _Point("7.3.2", "maximum or average risk", _STATEMENT, _both_risks),
         _Point("7.3.3", "attack on a population or on a sample", _REPORT, _candidates),
         _Point("7.3.4", "privacy models of the data", _CLAIMS, _parameters),
-        _Point("8.2.2", "quantified identifiability", _STATEMENT, _quantified),
+        _Point("8.2.2", "quantified identifiability", _STATEMENT, lambda run: run.of_audits(_quantified)),
         _Point("8.2.3", "adversarial testing", _REPORT, _adversarial),
         _Point("9.2.2", "roles and responsibilities", _STATEMENT, _residual),
         _Point("9.2.3 to 9.2.5", "policies, disclosure, stakeholders", "", _organisation),
-        _Point("9.3.2", "monitoring after release", _STATEMENT, _triggers),
+        _Point("9.3.2", "monitoring after release", _STATEMENT, lambda run: _TRIGGERS),
         _Point("9.4", "incidents", "", _organisation),
     ),
     EDPB: (
@@ -404,7 +387,7 @@ _POINTS: dict[str, tuple[_Point, ...]] = {
         _Point("design", "preparation and minimisation of data", "", _organisation),
         _Point("design", "choices in training meant to protect people (claimed, not proved)", _CLAIMS, _parameters),
         _Point("design", "measures on outputs of the model", "", lambda run: ""),
-        _Point("analysis", "does the code do what was designed", _REPORT, _checks),
+        _Point("analysis", "does the code do what was designed", _REPORT, lambda run: run.of_claims(_found_by_checks)),
         _Point("testing", "membership inference", _REPORT, lambda run: run.outcomes(_MEMBERSHIP)),
         _Point(
             "testing",

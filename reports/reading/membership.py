@@ -244,12 +244,9 @@ def best_attacks(found: Sequence[Membership]) -> list[BestAttack]:
     """Find the attack with the largest AUC for each defense, observer, attacked unit and kind of adversary (realistic,
     worst-case or active), in the order of the given attacks ``found``.
     """
-    places: dict[tuple[str, Question], list[Membership]] = {}
-    for one in found:
-        # Adversaries with different knowledge are kept apart below: a worst-case attack would hide every realistic one.
-        places.setdefault((one.defense, one.question), []).append(one)
     chosen = []
-    for here in places.values():
+    for here in grouped(found, "defense", "question"):
+        # Adversaries with different knowledge are kept apart: a worst-case attack would hide every realistic one.
         for kind in ADVERSARIES:
             if alike := [one for one in here if one.adversary == kind]:
                 best = max(alike, key=lambda one: one.area)

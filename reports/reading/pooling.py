@@ -1,21 +1,20 @@
 """Pool a measurement over seeds and images into one value with a confidence interval, also round by round."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from ...suites.results.record import Record
-from collections.abc import Callable, Mapping
-from functools import cache
 
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record
 from .run_folder import RunFolder, once_per_run
 
+K = TypeVar("K")
+T = TypeVar("T")
 LEVEL = 0.95
 """Confidence level of every interval of a report; joint for the attacks that are compared with each other."""
 # Enough for the 2.5 % quantiles, each of which then rests on fifty draws.
@@ -39,12 +38,17 @@ class Pooled:
     over: str = ""
 
 
-def grouped(records: "Iterable[Record]", *fields: str) -> "list[list[Record]]":
-    """Group result rows that agree in all of ``fields``; groups are in the order of their first row."""
-    groups: dict[tuple[object, ...], list[Record]] = {}
-    for record in records:
-        groups.setdefault(tuple(getattr(record, field) for field in fields), []).append(record)
-    return list(groups.values())
+def gathered(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Gather the second members of pairs by the first; both keep the order in which they come first."""
+    groups: dict[K, list[T]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
+
+
+def grouped(rows: Iterable[T], *fields: str) -> list[list[T]]:
+    """Group rows that agree in all of ``fields``; groups are in the order of their first row."""
+    return list(gathered((tuple(getattr(row, field) for field in fields), row) for row in rows).values())
 
 
 def shared(row: object, *names: str) -> dict[str, Any]:
@@ -134,14 +138,14 @@ _SPREAD = [f"{of}_{name}_{part}" for of in ("class", "client") for name in _QUAL
 _SHARES = frozenset({*_QUALITIES, *_SPREAD, "auc", "subset_accuracy", "tpr", "fpr"})
 
 
-def is_share(record: "Record") -> bool:
+def is_share(record: Record) -> bool:
     """Return whether a result row's value is a share or a probability, which lies in [0, 1]."""
     if record.metric in _ATTACK_LIMITS:
         return False
     return record.unit.startswith(("probability", "share of")) or record.metric in _SHARES
 
 
-def range_of(record: "Record") -> tuple[float, float]:
+def range_of(record: Record) -> tuple[float, float]:
     """Return the least and the largest value that a result row's metric can have."""
     if is_share(record):
         return 0.0, 1.0

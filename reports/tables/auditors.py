@@ -7,6 +7,7 @@ from ...audit.calibration import CalibrationRow
 from ...audit.wording import counted, plain
 from ...suites.results.outcome import FAIL, OK, Outcome
 from ...suites.results.record import CORRECT, Record
+from ..reading.pooling import gathered
 from ..reading.run_folder import RunFolder
 from . import numerals
 from .table import Right, Table, tabulate
@@ -184,11 +185,8 @@ def degenerate_table(rows: Sequence[CalibrationRow]) -> Table:
     """Return a table with one row per degenerate input and kind of outcome, which names the estimators with that
     outcome and gives the reason that the first of them stated.
     """
-    groups: dict[tuple[str, str], list[CalibrationRow]] = {}
-    for row in rows:
-        # Grouped, because many estimators answer a degenerate input in the same way.
-        if row.degenerate:
-            groups.setdefault((row.situation, row.outcome.partition(":")[0]), []).append(row)
+    # Grouped, because many estimators answer a degenerate input in the same way.
+    groups = gathered(((row.situation, row.outcome.partition(":")[0]), row) for row in rows if row.degenerate)
     inputs = list(dict.fromkeys(name for name, _ in groups))
     return tabulate(
         "Degenerate inputs",

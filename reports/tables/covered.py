@@ -16,12 +16,12 @@ from ..reading.claims import (
     same_subject,
     stated_rows,
 )
-from ..reading.pooling import LEVEL
+from ..reading.pooling import LEVEL, gathered
 from ..reading.run_folder import RunFolder, once_per_run
 from . import numerals
 from .pooled_rows import AttackRow, pooled_attacks, primary_results
 from .printed import namer, verdict_words
-from .reconstruction import SUCCESS, Success, prior_success, rebuilt_counts
+from .reconstruction import SUCCESS, Success, priors, rebuilt_counts
 from .table import Table, tabulate
 
 
@@ -81,16 +81,16 @@ def outside_attacks(folder: RunFolder, defense: str) -> dict[str, list[AttackRow
     """
     claims = [one for one in folder.claims if one.defense == defense]
     federations = {one.federation for one in claims}
-    found: dict[str, list[AttackRow]] = {}
-    for result in primary_results(folder).get(defense, []):
-        reason = (
+    return gathered(
+        (
             "for another unit, relation or number of rounds than the claim's"
             if result.federation in federations
-            else f"on {result.federation}, for which no claim is stated"
+            else f"on {result.federation}, for which no claim is stated",
+            result,
         )
-        if result.beyond and any(covers(one.claim.observer, result.observer) for one in claims):
-            found.setdefault(reason, []).append(result)
-    return found
+        for result in primary_results(folder).get(defense, [])
+        if result.beyond and any(covers(one.claim.observer, result.observer) for one in claims)
+    )
 
 
 def value_words(one: AttackRow) -> str:
@@ -141,7 +141,7 @@ def better_than_guessing(folder: RunFolder, one: AttackRow) -> bool | None:
     """Return whether the interval of an attack lies above guessing (of an error: below it), or that of the share of
     images that it rebuilt; None where no interval or no null attack shows it.
     """
-    rebuilt, prior = _rebuilt(folder, one), _priors(folder).get(one.federation)
+    rebuilt, prior = _rebuilt(folder, one), priors(folder).get(one.federation)
     if rebuilt is not None and prior is not None and rebuilt.low > prior:
         return True
     guess, pooled = _guess(folder, one), one.pooled
@@ -200,7 +200,7 @@ def _guess_words(folder: RunFolder, one: AttackRow) -> str:
     if one.metric == "auc":
         return percent(_CHANCE["auc"])
     if _rebuilt(folder, one) is not None:
-        prior = _priors(folder).get(one.federation)
+        prior = priors(folder).get(one.federation)
         return "" if prior is None else f"at most {_upper_percent(prior)} of images"
     counts = [row.count for row in _nulls(folder, one) if row.count]
     if one.count is not None and counts:
@@ -233,13 +233,6 @@ def _rebuilt(folder: RunFolder, one: AttackRow) -> Success | None:
     if one.metric != "psnr":
         return None
     return rebuilt_counts(folder).get((one.federation, one.defense, one.attack, one.observer))
-
-
-@once_per_run
-def _priors(folder: RunFolder) -> dict[str, float | None]:
-    """The largest share of images that guessing rebuilds, by federation."""
-    places = {federation for federation, *_ in rebuilt_counts(folder)}
-    return {federation: prior_success(folder, federation) for federation in sorted(places)}
 
 
 def _interval(one: AttackRow) -> str:

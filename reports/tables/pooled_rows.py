@@ -13,6 +13,7 @@ from ..reading.claims import beyond_claims
 from ..reading.pooling import (
     Pooled,
     count_over_seeds,
+    gathered,
     grouped,
     is_share,
     mean_over_seeds,
@@ -201,11 +202,7 @@ def pooled_attacks(folder: RunFolder) -> list[AttackRow]:
 @once_per_run
 def primary_results(folder: RunFolder) -> dict[str, list[AttackRow]]:
     """Return the measured primary results of each defense, in the order of the tables of attacks."""
-    found: dict[str, list[AttackRow]] = {}
-    for row in pooled_attacks(folder):
-        if row.primary:
-            found.setdefault(row.defense, []).append(row)
-    return found
+    return gathered((row.defense, row) for row in pooled_attacks(folder) if row.primary)
 
 
 def _target(record: Record) -> tuple[str, str, str]:
@@ -430,8 +427,7 @@ def attack_grids(rows: Sequence[AttackRow]) -> tuple[AttackGrid, ...]:
     """Return one table of attacks and defenses per federation, in the order in which ``rows`` first name the
     federations.
     """
-    federations = dict.fromkeys(row.federation for row in rows)
-    return tuple(_grid(name, [row for row in rows if row.federation == name]) for name in federations)
+    return tuple(_grid(name, group) for name, group in gathered((row.federation, row) for row in rows).items())
 
 
 def _grid(federation: str, rows: Sequence[AttackRow]) -> AttackGrid:

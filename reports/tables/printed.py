@@ -6,7 +6,7 @@ from ...audit.claim import Claim
 from ...audit.observer import Observer
 from ...audit.wording import plain
 from ..reading.claims import ClaimRow
-from ..reading.pooling import Pooled
+from ..reading.pooling import Pooled, gathered
 from ..reading.run_folder import OfDefense
 from . import numerals
 from .pooled_rows import AttackGrid, AttackRow, GridLine, OmissionRow, UtilityRow
@@ -169,10 +169,7 @@ def quality_words(row: UtilityRow) -> str:
 
 def useless_note(rows: Sequence[UtilityRow]) -> str:
     """Return why models are of no use, one sentence per reason; empty if all are of use."""
-    named: dict[str, list[str]] = {}
-    for row in rows:
-        if row.useless:
-            named.setdefault(row.useless, []).append(row.defense)
+    named = gathered((row.useless, row.defense) for row in rows if row.useless)
     return " ".join(f"{', '.join(dict.fromkeys(defenses))}: {OF_NO_USE}, {why}." for why, defenses in named.items())
 
 
@@ -203,19 +200,9 @@ def pooled_words(key: str, pooled: Pooled | None, intervals: bool = True, signed
     return f"{sign}{value} {numerals.interval_words(key, pooled) if intervals else ''}".rstrip()
 
 
-def neighbours_words(row: ClaimRow) -> str:
-    """Format the unit, adjacency and delta of a table row's epsilon; only rows that agree in them may share an axis."""
-    return neighbours_of(row.claim)
-
-
 def neighbours_of(claim: Claim) -> str:
     """Format unit, adjacency and delta as ``one client (add/remove), δ = 1e-5``."""
     return f"one {claim.unit} ({claim.adjacency.phrase}), δ = {plain(claim.delta)}"
-
-
-def terms_words(row: ClaimRow) -> str:
-    """Format the unit, adjacency, delta and adversary to which a table row's epsilon applies."""
-    return f"{neighbours_of(row.claim)}, adversary: {row.claim.observer.phrase}"
 
 
 def observer_words(observer: str) -> str:

@@ -9,7 +9,7 @@ from ...audit.observer import Observer
 from ...audit.posterior import beyond_reconstruction, success_bound
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record
-from ..reading.pooling import LEVEL, grouped, shared
+from ..reading.pooling import LEVEL, gathered, grouped, shared
 from ..reading.run_folder import Order, RunFolder, once_per_run
 from . import numerals
 from .printed import VERDICTS, namer
@@ -87,11 +87,12 @@ def _of_target(records: Sequence[Record], order: Order) -> list[Gain]:
 
 
 def _gain(group: Sequence[Record], null: str, null_psnr: dict[Image, float], attacks: int) -> Gain:
-    first, differences = group[0], dict[tuple[int | None, int | None], list[float]]()
-    for record in group:
-        reference = null_psnr.get((record.seed, record.record))
-        if reference is not None and record.value is not None:
-            differences.setdefault(_upload(record), []).append(record.value - reference)
+    first = group[0]
+    differences = gathered(
+        (_upload(record), record.value - reference)
+        for record in group
+        if (reference := null_psnr.get((record.seed, record.record))) is not None and record.value is not None
+    )
     # One value per upload: images of one upload share its gradient, so they are not independent samples.
     mean, low, high = _interval([sum(one) / len(one) for one in differences.values()], attacks)
     return Gain(
@@ -193,11 +194,17 @@ def rebuilt_counts(folder: RunFolder) -> dict[tuple[str, str, str, str], Success
 @once_per_run
 def reconstruction_rows(folder: RunFolder) -> list[ReconstructionRow]:
     """Return one row per federation and defense on which a gradient inversion stored images, in the suite's order."""
-    groups: dict[tuple[str, str], list[Gain]] = {}
-    for gain in gains(folder):
-        groups.setdefault((gain.federation, gain.defense), []).append(gain)
-    priors = {federation: prior_success(folder, federation) for federation, _ in groups}
-    return [_row(folder, group, priors[federation]) for (federation, _), group in groups.items()]
+    return [
+        _row(folder, group, priors(folder)[group[0].federation])
+        for group in grouped(gains(folder), "federation", "defense")
+    ]
+
+
+@once_per_run
+def priors(folder: RunFolder) -> dict[str, float | None]:
+    """Return ``prior_success`` of each federation on which images were reconstructed."""
+    places = sorted({gain.federation for gain in gains(folder)})
+    return {federation: prior_success(folder, federation) for federation in places}
 
 
 def prior_success(folder: RunFolder, federation: str) -> float | None:

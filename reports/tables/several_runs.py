@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from ...audit.claim import Claim
 from ...audit.wording import nearest, plain
 from ...suites.results.outcome import WEAK
 from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim, stated_rows
+from ..reading.pooling import gathered
 from ..reading.run_folder import RunFolder
 from . import numerals, summary
 from .answers import headline, weakness
@@ -35,9 +37,6 @@ from .table import Right, Table, tabulate
 MOST = 8
 """Runs for which a table has room as columns."""
 
-Cells = Mapping[tuple[str, ...], str]
-"""The text of each row of one run, by the columns that identify the row: federation and defense come first."""
-
 
 def by_run(folders: Sequence[RunFolder], labels: Sequence[str]) -> list[Table]:
     """Return the tables with one column per run, given each run's label; none for more runs than ``MOST``.
@@ -49,10 +48,7 @@ def by_run(folders: Sequence[RunFolder], labels: Sequence[str]) -> list[Table]:
     if len(folders) > MOST:
         return []
     named = list(zip(folders, _federation_names(folders, labels), strict=True))
-    tables = (
-        _table(title, about, labels, [cells(folder, names) for folder, names in named], note)
-        for title, about, cells, note in _BY_RUN
-    )
+    tables = (_by_run(kind, labels, [_cells(kind, folder, names) for folder, names in named]) for kind in _BY_RUN)
     return [table for table in tables if table.rows]
 
 
@@ -70,27 +66,42 @@ def _federation_names(folders: Sequence[RunFolder], labels: Sequence[str]) -> li
     ]
 
 
-def _table(title: str, about: tuple[str, ...], labels: Sequence[str], runs: Sequence[Cells], note: str) -> Table:
+class _ByRun(NamedTuple):
+    """A table with one column per run: its title, the rows of a run, the columns that identify a row after federation
+    and defense, the text of a row in the column of its run, and its note.
+    """
+
+    title: str
+    rows: Callable[[RunFolder], Sequence[Any]]
+    about: Mapping[str, Callable[[Any], str]]
+    text: Callable[[Any], str]
+    note: str = ""
+
+
+def _cells(kind: _ByRun, folder: RunFolder, names: Mapping[str, str]) -> dict[tuple[str, ...], str]:
+    """The text of each row of one run, by the columns that identify the row."""
+    return {
+        (
+            names.get(row.federation, row.federation),
+            defense_words(row.defense, row.control),
+            *(words(row) for words in kind.about.values()),
+        ): kind.text(row)
+        for row in kind.rows(folder)
+    }
+
+
+def _by_run(kind: _ByRun, labels: Sequence[str], runs: Sequence[Mapping[tuple[str, ...], str]]) -> Table:
     keys = list(dict.fromkeys(key for cells in runs for key in cells))
     # A defense that only a later run has follows the others; its own rows stay together.
     places = {pair: place for place, pair in enumerate(dict.fromkeys(key[:2] for key in keys))}
     keys.sort(key=lambda key: places[key[:2]])
     return Table(
-        title=title,
-        headers=(*about, *labels),
+        title=kind.title,
+        headers=("federation", "defense", *kind.about, *labels),
         rows=tuple((*key, *(cells.get(key, numerals.NOTHING) for cells in runs)) for key in keys),
-        note=note,
-        about=len(about),
+        note=kind.note,
+        about=2 + len(kind.about),
     )
-
-
-def _claims(folder: RunFolder, names: Mapping[str, str]) -> Cells:
-    return {
-        (names.get(row.federation, row.federation), defense_words(row.defense, row.control), row.claim_text): _found(
-            row
-        )
-        for row in one_row_per_claim(stated_rows(folder))
-    }
 
 
 def _found(row: ClaimRow) -> str:
@@ -104,49 +115,33 @@ def _found(row: ClaimRow) -> str:
     return "; ".join(filter(None, (verdict, *words, failed)))
 
 
-def _attacks(folder: RunFolder, names: Mapping[str, str]) -> Cells:
-    return {
-        (
-            names.get(row.federation, row.federation),
-            defense_words(row.defense, row.control),
-            f"{row.name}: {row.words}",
-            observer_words(row.observer),
-        ): attack_words(row)
-        for row in pooled_attacks(folder)
-        if row.primary
-    }
-
-
-def _utility(folder: RunFolder, names: Mapping[str, str]) -> Cells:
-    return {
-        (
-            names.get(row.federation, row.federation),
-            defense_words(row.defense, False),
-            numerals.metric_words(row.metric, row.direction),
-        ): quality_words(row)
-        for row in pooled_utility(folder)
-        if numerals.is_quality(row.metric) and row.pooled
-    }
-
-
-_BY_RUN: tuple[tuple[str, tuple[str, ...], Callable[[RunFolder, Mapping[str, str]], Cells], str], ...] = (
-    (
+_BY_RUN = (
+    _ByRun(
         "Claims by run",
-        ("federation", "defense", "claim"),
-        _claims,
+        lambda folder: one_row_per_claim(stated_rows(folder)),
+        {"claim": lambda row: row.claim_text},
+        _found,
         "The verdict of each run, the lower bound on epsilon that it measured, and the smallest true epsilon "
         "that it refutes with 90 % power.",
     ),
-    (
+    _ByRun(
         "Attacks by run",
-        ("federation", "defense", "attack and metric", "adversary"),
-        _attacks,
+        lambda folder: [row for row in pooled_attacks(folder) if row.primary],
+        {
+            "attack and metric": lambda row: f"{row.name}: {row.words}",
+            "adversary": lambda row: observer_words(row.observer),
+        },
+        attack_words,
         "The first metric of each attack, with its 95 % interval where there is one: of images over all "
         "images, else over seeds; of a single seed that of its own measurement.",
     ),
-    ("Utility by run", ("federation", "defense", "metric"), _utility, ""),
+    _ByRun(
+        "Utility by run",
+        lambda folder: [row for row in pooled_utility(folder) if numerals.is_quality(row.metric) and row.pooled],
+        {"metric": lambda row: numerals.metric_words(row.metric, row.direction)},
+        quality_words,
+    ),
 )
-"""Each table with one column per run: its title, the columns that identify a row, the cells of a run, and its note."""
 
 
 def tables_of(folders: Sequence[RunFolder]) -> list[Table]:
@@ -160,10 +155,11 @@ def tables_of(folders: Sequence[RunFolder]) -> list[Table]:
 
 def all_rows(folders: Sequence[RunFolder]) -> list[Table]:
     """Return the tables of several runs, merged by their titles, with a column that names each row's run."""
-    same: dict[str, list[tuple[str, Table]]] = {}
-    for label, folder in zip(run_labels(folders), folders, strict=True):
-        for table in run_tables(folder):
-            same.setdefault(table.title, []).append((label, table))
+    same = gathered(
+        (table.title, (label, table))
+        for label, folder in zip(run_labels(folders), folders, strict=True)
+        for table in run_tables(folder)
+    )
     return [merged(tables) for tables in same.values()]
 
 
@@ -230,10 +226,7 @@ def merged(tables: Sequence[tuple[str, Table]]) -> Table:
 
 def _notes(tables: Sequence[tuple[str, Table]]) -> str:
     """The note of all runs; where they differ, each with the names of its runs."""
-    runs: dict[str, list[str]] = {}
-    for label, table in tables:
-        runs.setdefault(table.note, []).append(label)
-    runs.pop("", None)
+    runs = gathered((table.note, label) for label, table in tables if table.note)
     if len(runs) < 2:
         return "".join(runs)
     return " ".join(f"{', '.join(labels)}: {note}" for note, labels in runs.items())
@@ -393,9 +386,7 @@ def scoreboards(claims: Sequence[ClaimOfRun]) -> list[Table]:
     """Return one table for each unit, adjacency, delta and adversary that is claimed. Defenses are in alphabetical
     order, each with its runs by the time when they finished; controls follow, and claims without a result come last.
     """
-    groups: dict[str, list[ClaimOfRun]] = {}
-    for one in claims:
-        groups.setdefault(f"{neighbours_of(one.claim)}, adversary: {one.claim.observer.phrase}", []).append(one)
+    groups = gathered((f"{neighbours_of(one.claim)}, adversary: {one.claim.observer.phrase}", one) for one in claims)
     columns = {"defense": _defense, **_BOARD_COLUMNS}
     return [tabulate(title, _in_order(group), columns, note=_BOARD_NOTE) for title, group in sorted(groups.items())]
 
@@ -404,19 +395,18 @@ def histories(claims: Sequence[ClaimOfRun]) -> list[Table]:
     """Return one table for each defense that several runs of one suite audited in one federation, by the time when
     they finished; controls come last. Defenses with the same label and other parts have tables of their own.
     """
-    named: dict[tuple[bool, str], list[ClaimOfRun]] = {}
-    for one in claims:
-        suite, part = one.folder.manifest.suite.get("name", ""), str(_settings(one).get("part") or "")
-        name = (
-            f"{_with(one.row.defense, part, 'control' * one.row.control)} in {suite}, federation {one.row.federation}"
-        )
-        named.setdefault((one.row.control, name), []).append(one)
+    named = gathered(((one.row.control, _about(one)), one) for one in claims)
     columns = {"defense": _defense, "claim": lambda one: one.row.claim_text, **_BOARD_COLUMNS}
     return [
         tabulate(f"History of {name}", _in_order(group), columns, about=2)
         for (_, name), group in sorted(named.items())
         if len({one.number for one in group}) > 1
     ]
+
+
+def _about(one: ClaimOfRun) -> str:
+    suite, part = one.folder.manifest.suite.get("name", ""), str(_settings(one).get("part") or "")
+    return f"{_with(one.row.defense, part, 'control' * one.row.control)} in {suite}, federation {one.row.federation}"
 
 
 def _in_order(group: Sequence[ClaimOfRun]) -> list[ClaimOfRun]:

@@ -10,7 +10,7 @@ from ...audit.posterior import group_privacy, posterior_bounds, right_guesses
 from ...audit.wording import at_least, at_most, counted, plain
 from ...suites.results.claims_file import StatedClaim
 from ..reading.claims import ClaimRow, left_unprotected, same_subject, stated_rows
-from ..reading.pooling import Pooled
+from ..reading.pooling import Pooled, gathered
 from ..reading.run_folder import RunFolder
 from . import numerals
 from .numerals import NOTHING
@@ -33,12 +33,7 @@ def trust_table(folder: RunFolder) -> Table:
 
     Its columns follow Table 2 of the survey of Fu et al. 2024: model, neighbourhood, server, clients, protected object.
     """
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for one in _whole_claims(folder):
-        size = next(iter(folder.size_of(one.federation)), NOTHING)
-        # Everything except epsilon belongs to the key, so that noise levels of one mechanism share a row.
-        kind = (*_kind(one.claim), size, _unprotected(folder, one))
-        groups.setdefault(kind, []).append(one.defense)
+    groups = gathered((_kind(folder, one), one.defense) for one in _whole_claims(folder))
     return Table(
         title="Protection and trust",
         headers=("DP model", "neighbours", "adversary", "trusted", "participants", "not protected against", "defenses"),
@@ -49,12 +44,16 @@ def trust_table(folder: RunFolder) -> Table:
     )
 
 
-def _kind(claim: Claim) -> tuple[str, str, str, str]:
+def _kind(folder: RunFolder, stated: StatedClaim) -> tuple[str, ...]:
+    """All that a claim states except epsilon, so that noise levels of one mechanism share a row."""
+    claim = stated.claim
     return (
         MODELS.get(claim.dp_model, claim.dp_model),
         f"one {claim.unit} ({claim.adjacency.phrase})",
         claim.observer.phrase,
         claim.trust,
+        next(iter(folder.size_of(stated.federation)), NOTHING),
+        _unprotected(folder, stated),
     )
 
 
@@ -119,10 +118,7 @@ def coverage_table(rows: Sequence[ClaimRow]) -> Table:
 
 def coverage_lines(folder: RunFolder) -> list[str]:
     """Return one line for each statement of what the checks of claims did not look at, with the claims' defenses."""
-    found: dict[str, list[str]] = {}
-    for row in stated_rows(folder):
-        if words := _words(row):
-            found.setdefault(words, []).append(row.defense)
+    found = gathered((words, row.defense) for row in stated_rows(folder) if (words := _words(row)))
     return [f"checks {', '.join(dict.fromkeys(labels))}: {words}" for words, labels in found.items()]
 
 

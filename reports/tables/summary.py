@@ -7,6 +7,7 @@ from ...audit.wording import counted, plain
 from ...suites.results.rows import SkippedRow, skipped_counts
 from ..reading.cell_files import SkippedFile
 from ..reading.claims import ClaimRow
+from ..reading.pooling import gathered
 from ..reading.run_folder import HORIZONTAL, FederationKind, RunFolder
 from . import numerals
 from .table import Table
@@ -202,10 +203,8 @@ def _line(row: tuple[str, ...]) -> str:
 
 
 def _rows(skipped: Sequence[SkippedRow]) -> list[tuple[str, str, str, str]]:
-    groups: dict[str, list[SkippedRow]] = {}
-    for row in skipped:
-        # By reason: a file cut in transfer gives the same reason for thousands of lines.
-        groups.setdefault(row.reason, []).append(row)
+    # By reason: a file cut in transfer gives the same reason for thousands of lines.
+    groups = gathered((row.reason, row) for row in skipped)
     return [
         (
             f"{_counted(group, 'row')} of results.jsonl",
@@ -218,15 +217,16 @@ def _rows(skipped: Sequence[SkippedRow]) -> list[tuple[str, str, str, str]]:
 
 
 def _files(skipped: Sequence[SkippedFile]) -> list[tuple[str, str, str, str]]:
-    groups: dict[str, list[SkippedFile]] = {}
-    for one in skipped:
-        shown = _SHOWN.get(PurePosixPath(one.place).name, "")
-        reason = f"{one.reason}; reports lack the {shown} of these cells" if shown else one.reason
-        groups.setdefault(reason, []).append(one)
+    groups = gathered((_lost(one), one) for one in skipped)
     return [
         (_counted(group, "file"), _few([one.place for one in group]), _cells(group), reason)
         for reason, group in groups.items()
     ]
+
+
+def _lost(one: SkippedFile) -> str:
+    shown = _SHOWN.get(PurePosixPath(one.place).name)
+    return f"{one.reason}; reports lack the {shown} of these cells" if shown else one.reason
 
 
 def _counted(group: Sequence[object], what: str) -> str:
