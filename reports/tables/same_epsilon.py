@@ -3,8 +3,9 @@
 Section 6.3 of that survey proposes this comparison of trust models at one epsilon.
 """
 
-from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Set
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ...audit.claim import Unit
 from ...audit.observer import Observer
@@ -17,7 +18,7 @@ from .membership_table import SourceInference, source_inferences
 from .pooled_rows import WHOLE_CELL, AttackRow, pooled_attacks, pooled_utility
 from .printed import VERDICTS, pooled_words
 from .reconstruction import Gain, gains
-from .table import Table
+from .table import Table, tabulate
 
 _BEYOND = "*"
 _HOLD_A_SAMPLE = frozenset({Unit.SAMPLE, Unit.CLIENT, Unit.USER, Unit.REPORT})
@@ -81,23 +82,22 @@ def same_epsilon_table(folder: RunFolder) -> Table:
         return Table(title=TITLE, headers=("ε",), rows=())
     questions = in_order([best.one.question for best in found.best if best.one.adversary == "realistic"])
     observers = sorted({one.observer for one in found.named}, key=lambda observer: (-observer.rank, str(observer)))
-    lines = tuple(_line(found, defense, questions, observers) for defense in _defenses(folder))
-    return Table(
-        title=TITLE,
-        headers=(
-            "defense",
-            "ε claimed",
-            "utility",
-            "audit",
-            *(f"membership of a {unit}, {_short(observer)}" for observer, unit in questions),
-            *(f"client of a sample, {_short(observer)}" for observer in observers),
-            "labels of an update",
-            "images of an update",
-        ),
-        rows=lines,
-        note=NOTE + found.reasons.words,
-        about=2,
-    )
+    columns: dict[str, Callable[[str], str]] = {
+        "defense": str,
+        "ε claimed": partial(_claimed, found),
+        "utility": partial(_utility, found),
+        "audit": partial(_measured, found),
+        **{
+            f"membership of a {unit}, {_short(observer)}": partial(_membership, found, (observer, unit))
+            for observer, unit in questions
+        },
+        **{f"client of a sample, {_short(observer)}": partial(_source, found, observer) for observer in observers},
+        "labels of an update": partial(_labels, found),
+        "images of an update": partial(_images, found),
+    }
+    table = tabulate(TITLE, _defenses(folder), columns, about=2)
+    # The cells number the reasons.
+    return replace(table, note=NOTE + found.reasons.words)
 
 
 def _defenses(folder: RunFolder) -> list[str]:
@@ -118,18 +118,8 @@ def _short(observer: Observer) -> str:
     return {"global_models": "all models", "final_model": "final model"}.get(observer.name, observer.name)
 
 
-def _line(found: _Found, defense: str, questions: Sequence[Question], observers: Sequence[Observer]) -> tuple[str, ...]:
-    epsilon = _epsilon(found.folder, defense)
-    return (
-        defense,
-        numerals.NOTHING if epsilon is None else plain(float(f"{epsilon:.3g}")),
-        _utility(found, defense),
-        _measured(found, defense),
-        *(_membership(found, defense, question) for question in questions),
-        *(_source(found, defense, observer) for observer in observers),
-        _labels(found, defense),
-        _images(found, defense),
-    )
+def _claimed(found: _Found, defense: str) -> str:
+    return numerals.optional(_epsilon(found.folder, defense), lambda epsilon: plain(float(f"{epsilon:.3g}")))
 
 
 def _utility(found: _Found, defense: str) -> str:
@@ -162,7 +152,7 @@ def _verdict(row: ClaimRow, *, alone: bool) -> str:
     return f"{of}≥ {at_least(row.epsilon_low)}{most}, {verdict}"
 
 
-def _membership(found: _Found, defense: str, question: Question) -> str:
+def _membership(found: _Found, question: Question, defense: str) -> str:
     here = [best for best in found.best if best.one.defense == defense and best.one.question == question]
     # Only realistic adversaries: those with other knowledge would hide the difference between trust models.
     real = next((best for best in here if best.one.adversary == "realistic"), None)
@@ -173,7 +163,7 @@ def _membership(found: _Found, defense: str, question: Question) -> str:
     return words + ("" if real.one.claims or _epsilon(found.folder, defense) is None else _BEYOND)
 
 
-def _source(found: _Found, defense: str, observer: Observer) -> str:
+def _source(found: _Found, observer: Observer, defense: str) -> str:
     here = [one for one in found.named if one.defense == defense and one.observer == observer]
     if not here:
         return _missing(found, defense, {one.attack for one in found.named}, str(observer))

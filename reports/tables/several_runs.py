@@ -336,7 +336,9 @@ class _Values:
             return {"run": run, "federation": federation, "defense": defense}[name]
         if name in _CLAIM_COLUMNS:
             own = [row for row in self.claims if (row.federation, row.defense) == (federation, defense)]
-            return "; ".join(dict.fromkeys(_CLAIM_COLUMNS[name][1](row) for row in own)) or numerals.NOTHING
+            # A defense without a claim still has a verdict.
+            shown = (_CLAIM_COLUMNS[name][1](row) for row in own if row.stated or name == "verdict")
+            return "; ".join(dict.fromkeys(shown)) or numerals.NOTHING
         row = self._metrics.get(name, {}).get((federation, defense))
         return pooled_words(row.metric, row.pooled, intervals) if row else numerals.NOTHING
 

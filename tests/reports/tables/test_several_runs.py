@@ -9,7 +9,7 @@ from fedassay.reports.formats.markdown import markdown_of_several as markdown
 from fedassay.reports.formats.page import html_of_several as html
 from fedassay.reports.formats.write import read_runs, write_files
 from fedassay.reports.tables.sections import run_tables
-from fedassay.reports.tables.several_runs import all_rows, by_run, merged, overview, run_labels, tables_of
+from fedassay.reports.tables.several_runs import all_rows, by_run, chosen_table, merged, overview, run_labels, tables_of
 from fedassay.reports.tables.table import Table
 from page_script import without_marks, without_script
 
@@ -287,3 +287,16 @@ def test_the_page_of_two_runs_draws_claims_frontier_and_heatmap_of_each(two):
     assert referred <= set(names)
     assert "Privacy and utility: monday" in page
     assert "figures of the last" not in page
+
+
+def test_a_chosen_table_has_a_row_per_defense_and_no_epsilon_where_none_is_claimed(runs, make_run):
+    columns = ("run", "defense", "epsilon", "verdict", "detectable", "accuracy")
+    other = make_run("other")
+    other.row(role="audit", attack="canary", metric="epsilon_low", seed=None, verdict="NO_CLAIM")
+    assert chosen_table([runs[0], other.write()], columns=columns).rows == (
+        ("old", "none", "–", "–", "–", "–"),
+        ("old", "mine", "4", "NOT REFUTED", "5.00", "0.700"),
+        ("other", "none", "–", "NO CLAIM", "–", "–"),
+    )
+    with pytest.raises(ValueError, match="no run has the column 'acuracy'; known columns: accuracy"):
+        chosen_table(runs, columns=["acuracy"])
