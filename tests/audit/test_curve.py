@@ -56,12 +56,6 @@ def test_a_profile_lies_at_or_below_the_exact_curve_and_within_a_thousandth(mu):
     assert np.max(exact - profile) < 1e-3
 
 
-def test_chords_between_the_knots_of_a_curve_would_refute_correct_mechanisms():
-    knots = np.linspace(0, 1, 8)
-    chords = np.interp(RATES, knots, GaussianCurve(0.925).fnr(knots))
-    assert np.max(chords - GaussianCurve(0.925).fnr(RATES)) > 0.01
-
-
 @settings(derandomize=True, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 20), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=6),

@@ -153,9 +153,3 @@ def test_one_score_per_run_is_an_independent_trial():
 def test_runs_that_are_no_independent_trials_are_refused(member, nonmember, says):
     with pytest.raises(ValueError, match=says):
         MembershipScores.one_per_run(member, nonmember)
-
-
-def test_clustered_scores_are_refused_with_what_to_give_instead():
-    clustered = CandidateScores(np.arange(4.0), SETTING).against(np.array([True, False, True, False]))
-    with pytest.raises(ValueError, match=r"clustered: give one score of each of many runs.*one_per_run"):
-        clopper_pearson(clustered, delta=0.0, alpha=0.05, threshold=FixedThreshold(2.5))

@@ -316,11 +316,6 @@ def test_a_bound_at_the_claim_does_not_refute_it(claim_of, measurement_of):
     assert (finding.verdict, finding.route) == (Verdict.NOT_REFUTED, "")
 
 
-def test_a_claim_that_no_method_covers_is_out_of_scope(claim_of):
-    finding = not_audited(claim_of(), "no canary covers it")
-    assert (finding.verdict, finding.reason, finding.measurement) == (Verdict.OUT_OF_SCOPE, "no canary covers it", None)
-
-
 CLAIM = Claim.stated(4.0, 1e-5, unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=GLOBAL_MODELS, rounds=10)
 OWN = Setting.claimed(CLAIM)
 

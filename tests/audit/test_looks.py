@@ -37,13 +37,6 @@ def test_a_claim_that_is_exactly_true_is_refuted_no_oftener_than_alpha_over_all_
     assert share_refuted(fp, fn, looks) <= ALPHA
 
 
-def test_looking_after_every_run_at_alpha_errs_more_often():
-    # The naive version: the same bound at alpha, looked at again and again until it refutes.
-    fp, fn = errors(FPR, 1 - math.exp(EPSILON) * FPR, repeats=500)
-    assert share_refuted(fp, fn, [(RUNS, ALPHA)]) < ALPHA
-    assert share_refuted(fp, fn, [(runs, ALPHA) for runs in range(10, RUNS + 1, 2)]) > 1.1 * ALPHA
-
-
 def test_the_looks_cost_less_power_than_a_sixth_of_the_runs():
     alpha = 0.01
     fp, fn = errors(0.1, 0.58)

@@ -16,11 +16,9 @@ from fedassay.audit.metrics import (
     area,
     area_interval,
     counted_runs,
-    is_enough,
     joint_statement,
     largest_tpr,
     roc_vertices,
-    run_weights,
     tpr_at,
 )
 from fedassay.audit.observer import FINAL_MODEL
@@ -33,12 +31,6 @@ def setting(design):
     return Setting(unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=FINAL_MODEL, rounds=1, design=design)
 
 
-def test_scores_without_runs_are_a_run_each():
-    sides = ScoresByRun.of([1.0, 2.0], [0.0])
-    assert sides.runs == 3
-    assert not sides.has_mixed_runs
-
-
 def test_runs_with_both_sides_are_dealt_in_turn_and_others_stay():
     # Runs 1, 4 and 6 have both sides: 1 and 6 give their non-members, 4 its members; 2 and 3 have one side only.
     sides = ScoresByRun.of([0.1, 0.2, 0.4, 0.6], [1.1, 1.3, 1.4, 1.6], [1, 2, 4, 6], [1, 3, 4, 6])
@@ -46,10 +38,6 @@ def test_runs_with_both_sides_are_dealt_in_turn_and_others_stay():
     assert sides.one_side_per_run.member.tolist() == [0.2, 0.4]
     assert sides.one_side_per_run.nonmember.tolist() == [1.1, 1.3, 1.6]
     assert not sides.one_side_per_run.has_mixed_runs
-
-
-def test_every_run_weighs_one():
-    assert run_weights(np.array([3, 1, 3, 3])).tolist() == [1 / 3, 1, 1 / 3, 1 / 3]
 
 
 def test_evidence_is_grouped_by_its_design():
@@ -179,18 +167,6 @@ def test_constant_scores_are_worth_a_half_and_give_no_interval(constant):
     assert "tie" in found.method
 
 
-def test_roc_vertices_without_ties_are_the_corners_of_the_staircase():
-    fpr, tpr = roc_vertices(np.array([3.0, 2.0, 0.5]), np.array([1.0, 0.0]))
-    # From the top: two members, a non-member, a member, a non-member; the vertex inside the first rise is left out.
-    assert list(zip(fpr, tpr, strict=True)) == [
-        (0, 0),
-        (0, pytest.approx(2 / 3)),
-        (0.5, pytest.approx(2 / 3)),
-        (0.5, 1),
-        (1, 1),
-    ]
-
-
 def test_the_vertices_agree_with_a_loop_over_thresholds():
     rng = np.random.default_rng(0)
     member, nonmember = rng.integers(0, 9, 40) / 4.0, rng.integers(0, 7, 50) / 4.0
@@ -234,13 +210,6 @@ def test_constant_scores_find_no_member():
     said = joint_statement(ScoresByRun.of(np.ones(50), np.ones(2000)), 0.01)
     assert said.tpr_low == 0.0
     assert not said.exceeds(lambda fpr: fpr)
-
-
-@pytest.mark.parametrize(
-    ("count", "rate", "enough"), [(999, 0.01, False), (1000, 0.01, True), (10_000, 0.001, True), (9_999, 0.001, False)]
-)
-def test_ten_non_members_must_be_allowed_above(count, rate, enough):
-    assert is_enough(count, rate) == enough
 
 
 def test_the_statement_by_hand():

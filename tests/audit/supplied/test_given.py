@@ -16,7 +16,6 @@ from fedassay.audit.evidence import Design
 from fedassay.audit.finding import Verdict
 from fedassay.audit.supplied.given import (
     FALSE_ALARM,
-    _equal_by_chance,
     check_copies,
     direction_test,
     one_score_per_cluster,
@@ -172,15 +171,6 @@ def test_outputs_may_be_texts_and_large_rows():
     with pytest.raises(ValueError, match="the same 30 scores"):
         check_copies(models[:30], models[:30][::-1], design=Design.INDEPENDENT)
     check_copies(models[:30], models[30:], design=Design.INDEPENDENT)
-
-
-def test_the_chance_of_equal_sides_is_that_of_an_enumeration():
-    # Of the 6 ways to split {0, 0, 1, 1} into two sides, 4 give both sides a 0 and a 1.
-    sides = np.array([0, 1]), np.array([1, 0])
-    assert np.exp(_equal_by_chance(*sides, np.array([1, 1]), ordered=True)) == pytest.approx(4 / 6)
-    # The values 0, 1, 0 stand in the same one of three orders as well: 9 of 20 splits, one order of 3.
-    same = np.array([0, 1, 0]), np.array([0, 1, 0])
-    assert np.exp(_equal_by_chance(*same, np.array([2, 1]), ordered=True)) == pytest.approx(6 * 2 / 20 / 3)
 
 
 def test_two_values_that_separate_are_remarked_and_others_are_not():
