@@ -3,11 +3,16 @@
 import gzip
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from fedassay.fl.algorithms import FedAvg
 from fedassay.fl.data.data_folder import DataFolder
+from fedassay.fl.engine import run_federation
 from fedassay.fl.models.network import Network
+from fedassay.fl.protection import Protection
+from fedassay.fl.streams import Streams
+from fedassay.fl.training.local import Batch
 from PIL import Image, ImageDraw
 from tape import Tape
 from toy_federation import toy_plan, toy_task
@@ -25,6 +30,23 @@ def make_plan():
     """(task, changes) -> its Plan; by default three rounds, all clients and samples, two local steps."""
     algorithm = FedAvg(learning_rate=0.3, local_steps=2)
     return lambda task, **changes: toy_plan(task, **({"algorithm": algorithm} | changes))
+
+
+@pytest.fixture
+def trained(make_task, make_plan):
+    """(protection, changes to the plan) -> a training with its ``task``, ``plan``, ``final`` models, ``tape`` and
+    ``events``; of the task of ``sizes`` where none is given.
+    """
+
+    def train(protection=None, *, task=None, sizes=(6, 10, 3, 5), seed=0, canary=None, recorders=(), **changes):
+        runs = {name: changes.pop(name) for name in ("replicas", "block", "arm", "included") if name in changes}
+        task = task or make_task(sizes)
+        plan, tape = make_plan(task, **changes), Tape()
+        options = {"batch": Batch(**runs), "canary": canary, "recorders": [tape, *recorders]}
+        final = run_federation(task, plan, protection or Protection(), Streams(seed), **options)
+        return SimpleNamespace(task=task, plan=plan, final=final, tape=tape, events=tape.events)
+
+    return train
 
 
 @pytest.fixture

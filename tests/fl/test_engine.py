@@ -16,7 +16,6 @@ from fedassay.fl.protection import Protection
 from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.executor_choice import executor_named
-from fedassay.fl.training.local import Batch
 from torch.nn.functional import cross_entropy
 
 DP_SGD = DPSGDProtection(clip_norm=0.5, noise_multiplier=0.8)
@@ -37,9 +36,8 @@ def flat(module):
 
 
 @pytest.mark.parametrize(("model", "side"), [("logistic", 4), ("lenet", 7)])
-def test_fedavg_is_the_plain_loop_of_the_paper(make_task, make_plan, model, side):
+def test_fedavg_is_the_plain_loop_of_the_paper(make_task, trained, model, side):
     task = make_task(model=model, side=side)
-    plan = make_plan(task, rounds=4, algorithm=FedAvg(learning_rate=0.3, local_steps=3))
     server = naive_module(task, seed=5)
     for _ in range(4):
         mean = torch.zeros_like(flat(server))
@@ -52,18 +50,18 @@ def test_fedavg_is_the_plain_loop_of_the_paper(make_task, make_plan, model, side
                 optimizer.step()
             mean += flat(client) * len(part) / sum(task.sizes)
         torch.nn.utils.vector_to_parameters(mean, server.parameters())
-    final = run_federation(task, plan, Protection(), Streams(5))
+    final = trained(task=task, seed=5, rounds=4, algorithm=FedAvg(learning_rate=0.3, local_steps=3)).final
     torch.testing.assert_close(final[0], flat(server), rtol=0, atol=1e-5)
     assert float((final[0] - flat(naive_module(task, seed=5))).abs().max()) > 0.1
 
 
-def test_fedsgd_with_poisson_lots_and_cohorts_is_the_plain_loop_on_the_same_draws(make_task, make_plan, make_tape):
-    task, tape = make_task(), make_tape()
-    plan = make_plan(task, rounds=6, cohort=Poisson(0.6), lot=Poisson(0.3), algorithm=FedSGD(learning_rate=0.7))
-    final = run_federation(task, plan, Protection(), Streams(5), batch=Batch(replicas=3), recorders=[tape])
+def test_fedsgd_with_poisson_lots_and_cohorts_is_the_plain_loop_on_the_same_draws(trained):
+    changes = {"cohort": Poisson(0.6), "lot": Poisson(0.3), "algorithm": FedSGD(learning_rate=0.7)}
+    done = trained(seed=5, replicas=3, rounds=6, **changes)
+    task = done.task
     for replica in range(3):
         server = naive_module(task, seed=5)
-        for event in tape.events:
+        for event in done.events:
             present = event.reports.present[replica].tolist()
             cohort = [k for k, here in zip(event.reports.senders, present, strict=True) if here]
             total = torch.zeros_like(flat(server))
@@ -75,7 +73,7 @@ def test_fedsgd_with_poisson_lots_and_cohorts_is_the_plain_loop_on_the_same_draw
                     gradient = torch.cat([weights.grad.flatten() for weights in server.parameters()])
                     total += gradient * task.sizes[client] / sum(task.sizes[k] for k in cohort)
             torch.nn.utils.vector_to_parameters(flat(server) - 0.7 * total, server.parameters())
-        torch.testing.assert_close(final[replica], flat(server), rtol=0, atol=1e-5)
+        torch.testing.assert_close(done.final[replica], flat(server), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("executor", ["sequential", "batched"])
@@ -102,11 +100,9 @@ def test_an_algorithm_that_steps_in_place_is_refused(make_task, make_plan, execu
     ],
     ids=["dp_sgd", "dp_fedavg", "ldp", "lots", "cohorts"],
 )
-def test_replicas_blocks_and_arms_share_no_chance(make_task, make_plan, protection, changes):
-    task = make_task()
-    plan = make_plan(task, **changes)
+def test_replicas_blocks_and_arms_share_no_chance(trained, protection, changes):
     finals = [
-        run_federation(task, plan, protection, Streams(1), batch=Batch(replicas=3, block=block, arm=arm))
+        trained(protection, seed=1, replicas=3, block=block, arm=arm, **changes).final
         for block in (0, 1)
         for arm in (0, 1)
     ]
@@ -115,31 +111,25 @@ def test_replicas_blocks_and_arms_share_no_chance(make_task, make_plan, protecti
     assert float(distances.min()) > 1e-3
 
 
-def test_all_replicas_of_all_blocks_and_arms_start_from_one_model(make_task, make_plan, make_tape):
-    task = make_task()
-    initial = task.network.initial(Streams(1).generator("init"))
+def test_all_replicas_of_all_blocks_and_arms_start_from_one_model(trained):
     for block, arm in ((0, 0), (3, 0), (0, 1)):
-        tape, batch = make_tape(), Batch(replicas=2, block=block, arm=arm)
-        run_federation(task, make_plan(task), DP_SGD, Streams(1), batch=batch, recorders=[tape])
-        assert torch.equal(tape.events[0].broadcast, initial.expand(2, -1))
+        done = trained(DP_SGD, seed=1, replicas=2, block=block, arm=arm)
+        initial = done.task.network.initial(Streams(1).generator("init"))
+        assert torch.equal(done.events[0].broadcast, initial.expand(2, -1))
 
 
 @pytest.mark.parametrize("protection", [DP_SGD, DP_FEDAVG, LDP], ids=["dp_sgd", "dp_fedavg", "ldp"])
-def test_a_defense_shifts_neither_init_nor_cohorts_nor_lots(make_task, make_plan, make_tape, protection):
-    task, undefended, defended = make_task(), make_tape(), make_tape()
-    plan = make_plan(task, cohort=Poisson(0.7), lot=Poisson(0.5), rounds=4)
-    for tape, chosen in ((undefended, Protection()), (defended, protection)):
-        run_federation(task, plan, chosen, Streams(7), batch=Batch(replicas=3), recorders=[tape])
+def test_a_defense_shifts_neither_init_nor_cohorts_nor_lots(trained, protection):
+    changes = {"cohort": Poisson(0.7), "lot": Poisson(0.5), "rounds": 4}
+    undefended, defended = (trained(one, seed=7, replicas=3, **changes).tape for one in (None, protection))
     assert defended.masks() == undefended.masks()
     assert torch.equal(defended.events[0].broadcast, undefended.events[0].broadcast)
     assert not torch.equal(defended.events[1].broadcast, undefended.events[1].broadcast)
 
 
-def test_cohorts_are_drawn_at_their_rate_anew_in_every_round(make_task, make_plan, make_tape):
-    task, tape = make_task((1, 1, 1)), make_tape()
-    plan = make_plan(task, cohort=Poisson(0.3), rounds=3, algorithm=FedSGD(learning_rate=0.1))
-    run_federation(task, plan, Protection(), Streams(2), batch=Batch(replicas=2000), recorders=[tape])
-    present = torch.stack([event.reports.present for event in tape.events]).double()
+def test_cohorts_are_drawn_at_their_rate_anew_in_every_round(trained):
+    done = trained(sizes=(1, 1, 1), seed=2, replicas=2000, cohort=Poisson(0.3), algorithm=FedSGD(learning_rate=0.1))
+    present = torch.stack([event.reports.present for event in done.events]).double()
     assert present.shape == (3, 2000, 3)
     # Nine rates of 2,000 draws each, five standard errors; so are the correlations between rounds and between clients.
     assert float((present.mean(1) - 0.3).abs().max()) < 5 * (0.3 * 0.7 / 2000) ** 0.5
@@ -148,46 +138,36 @@ def test_cohorts_are_drawn_at_their_rate_anew_in_every_round(make_task, make_pla
 
 
 @pytest.mark.parametrize("changes", [{"lot": Poisson(1e-9)}, {"cohort": Poisson(1e-9)}], ids=["lots", "cohorts"])
-def test_with_an_empty_cohort_an_undefended_model_stays_and_a_noisy_one_moves_by_noise_alone(
-    make_task, make_plan, make_tape, changes
-):
-    task, tape = make_task(), make_tape()
-    plan = make_plan(task, **changes)
-    initial = task.network.initial(Streams(1).generator("init"))
-    batch = Batch(replicas=2)
-    still = run_federation(task, plan, Protection(), Streams(1), batch=batch, recorders=[tape])
-    assert torch.equal(still, initial.expand(2, -1))
-    assert all(event.aggregate.shape == (2, 51) and not event.aggregate.any() for event in tape.events)
-    assert [len(event.reports.senders) for event in tape.events] == [0 if "cohort" in changes else 4] * 3
-    moved = run_federation(task, plan, DP_FEDAVG, Streams(1), batch=batch)
-    step = 0.8 * 0.5 / plan.expected_cohort * 3**0.5
+def test_with_an_empty_cohort_an_undefended_model_stays_and_a_noisy_one_moves_by_noise_alone(trained, changes):
+    still, moved = (trained(protection, seed=1, replicas=2, **changes) for protection in (None, DP_FEDAVG))
+    initial = still.task.network.initial(Streams(1).generator("init"))
+    assert torch.equal(still.final, initial.expand(2, -1))
+    assert all(event.aggregate.shape == (2, 51) and not event.aggregate.any() for event in still.events)
+    assert [len(event.reports.senders) for event in still.events] == [0 if "cohort" in changes else 4] * 3
+    step = 0.8 * 0.5 / still.plan.expected_cohort * 3**0.5
     # 102 numbers: their deviation is known to 7%; five of these are allowed.
-    assert float((moved - initial).std()) == pytest.approx(step, rel=0.35)
+    assert float((moved.final - initial).std()) == pytest.approx(step, rel=0.35)
 
 
-def test_a_replica_without_a_cohort_stays_while_its_neighbours_move(make_task, make_plan, make_tape):
-    task, tape = make_task((4, 3)), make_tape()
-    plan = make_plan(task, cohort=Poisson(0.4), rounds=1)
-    final = run_federation(task, plan, Protection(), Streams(3), batch=Batch(replicas=40), recorders=[tape])
-    event = tape.events[0]
+def test_a_replica_without_a_cohort_stays_while_its_neighbours_move(trained):
+    done = trained(sizes=(4, 3), seed=3, replicas=40, cohort=Poisson(0.4), rounds=1)
+    (event,) = done.events
     alone = ~event.reports.present.any(1)
     assert 0 < int(alone.sum()) < 40
-    moved = (final != event.broadcast).any(1)
+    moved = (done.final != event.broadcast).any(1)
     assert torch.equal(moved, ~alone)
     assert not event.reports.values[~event.reports.present].any()
 
 
-def test_a_client_that_diverges_spoils_no_replica_that_it_is_absent_from(make_task, make_plan, make_tape):
+def test_a_client_that_diverges_spoils_no_replica_that_it_is_absent_from(trained):
     class Diverging(Protection):
         per_sample = True
 
         def local_step(self, gradients, present, client, context, state, rng):
             return torch.full_like(gradients[:, 0], torch.inf)
 
-    task, tape = make_task((4, 3)), make_tape()
-    plan = make_plan(task, cohort=Poisson(0.4), rounds=1)
-    final = run_federation(task, plan, Diverging(), Streams(3), batch=Batch(replicas=40), recorders=[tape])
-    assert torch.equal(final.isfinite().all(1), ~tape.events[0].reports.present.any(1))
+    done = trained(Diverging(), sizes=(4, 3), seed=3, replicas=40, cohort=Poisson(0.4), rounds=1)
+    assert torch.equal(done.final.isfinite().all(1), ~done.events[0].reports.present.any(1))
 
 
 class Thinning(Protection):
@@ -198,11 +178,9 @@ class Thinning(Protection):
         return mask & (torch.tensor(context.senders) > 0)
 
 
-def test_participates_thins_the_cohort_and_moves_no_other_draw(make_task, make_plan, make_tape):
-    task, whole, thinned = make_task((2, 3, 2)), make_tape(), make_tape()
-    plan = make_plan(task, cohort=Poisson(0.8), lot=Poisson(0.5))
-    for tape, protection in ((whole, Protection()), (thinned, Thinning())):
-        run_federation(task, plan, protection, Streams(3), batch=Batch(replicas=500), recorders=[tape])
+def test_participates_thins_the_cohort_and_moves_no_other_draw(trained):
+    changes = {"cohort": Poisson(0.8), "lot": Poisson(0.5)}
+    whole, thinned = (trained(one, sizes=(2, 3, 2), seed=3, replicas=500, **changes) for one in (None, Thinning()))
     for before, after in zip(whole.events, thinned.events, strict=True):
         assert after.reports.senders == (1, 2)
         asked, came = before.reports.present[:, 1:], after.reports.present
@@ -214,17 +192,15 @@ def test_participates_thins_the_cohort_and_moves_no_other_draw(make_task, make_p
                 assert torch.equal(lot, had & came[:, row : row + 1])
 
 
-def test_equal_seeds_give_equal_bits_and_no_global_generator_is_read_or_moved(make_task, make_plan):
-    task = make_task()
-    plan = make_plan(task, cohort=Poisson(0.7), lot=Poisson(0.5))
-    finals = []
+def test_equal_seeds_give_equal_bits_and_no_global_generator_is_read_or_moved(trained):
+    changes, finals = {"cohort": Poisson(0.7), "lot": Poisson(0.5)}, []
     for seed in (1, 2):
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002
         torch.manual_seed(seed)
         before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
-        finals.append(run_federation(task, plan, DP_SGD, Streams(1)))
-        assert not torch.equal(finals[-1], run_federation(task, plan, DP_SGD, Streams(2)))
+        finals.append(trained(DP_SGD, seed=1, **changes).final)
+        assert not torch.equal(finals[-1], trained(DP_SGD, seed=2, **changes).final)
         after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
         assert before == after
     assert torch.equal(*finals)

@@ -82,9 +82,9 @@ class Spy(Protection):
         return {**state, "closed": state["closed"] + 1}
 
 
-def test_every_hook_is_called_once_a_round_in_order_with_the_state_of_the_one_before(make_task, make_plan):
-    task, spy = make_task(SIZES), Spy()
-    run_federation(task, make_plan(task), spy, Streams(0), batch=Batch(replicas=REPLICAS))
+def test_every_hook_is_called_once_a_round_in_order_with_the_state_of_the_one_before(trained):
+    spy = Spy()
+    trained(spy, replicas=REPLICAS)
     everybody, model, rows = (0, 1, 2, 3), (REPLICAS, DIM), (REPLICAS, 4, DIM)
     expected = []
     for number in range(ROUNDS):
@@ -104,10 +104,9 @@ def test_every_hook_is_called_once_a_round_in_order_with_the_state_of_the_one_be
     assert spy.calls == expected
 
 
-def test_a_hook_knows_the_rounds_cohort_and_only_its_rows(make_task, make_plan):
-    task, spy = make_task(SIZES), Spy()
-    plan = make_plan(task, cohort=FixedSize(1))
-    run_federation(task, plan, spy, Streams(0), batch=Batch(replicas=REPLICAS))
+def test_a_hook_knows_the_rounds_cohort_and_only_its_rows(trained):
+    spy = Spy()
+    trained(spy, replicas=REPLICAS, cohort=FixedSize(1))
     assert {call[2] for call in spy.calls if call[0] == "participates"} == {(0, 1, 2, 3)}
     reports = [call for call in spy.calls if call[0] == "report"]
     assert all(call[2] == call[6] and call[5] == (REPLICAS, len(call[2]), DIM) for call in reports)
@@ -116,13 +115,12 @@ def test_a_hook_knows_the_rounds_cohort_and_only_its_rows(make_task, make_plan):
     assert trained == {(call[1], sender) for call in reports for sender in call[2]}
 
 
-def test_no_two_calls_share_a_stream_in_any_block_or_world(make_task, make_plan):
-    task, drawn = make_task(SIZES), []
+def test_no_two_calls_share_a_stream_in_any_block_or_arm(trained):
+    drawn = []
     for block in (0, 1):
         for arm in (0, 1):
             spy = Spy()
-            batch = Batch(replicas=REPLICAS, block=block, arm=arm)
-            run_federation(task, make_plan(task), spy, Streams(0), batch=batch)
+            trained(spy, replicas=REPLICAS, block=block, arm=arm)
             drawn += spy.drawn
     assert len(set(drawn)) == len(drawn) == 4 * (ROUNDS * (6 + 4 * STEPS) + 1)
 
@@ -143,21 +141,19 @@ def test_no_stream_is_opened_twice(make_task, make_plan):
     assert {purpose for purpose, *_ in opened} > {"init", "cohort", "participation", "lot", "local noise", "aggregate"}
 
 
-def test_the_model_that_clients_train_on_is_the_one_that_was_broadcast(make_task, make_plan, make_tape):
+def test_the_model_that_clients_train_on_is_the_one_that_was_broadcast(trained):
     class Doubled(Protection):
         def broadcast(self, model, context, state, rng):
             return 2 * model
 
-    task, tape = make_task(), make_tape()
-    plan = make_plan(task, algorithm=FedSGD(learning_rate=0.5), rounds=2)
-    final = run_federation(task, plan, Doubled(), Streams(0), recorders=[tape])
-    first, second = tape.events
+    done = trained(Doubled(), algorithm=FedSGD(learning_rate=0.5), rounds=2)
+    task, (first, second) = done.task, done.events
     initial = task.network.initial(Streams(0).generator("init"))
     assert torch.equal(first.broadcast[0], 2 * initial)
     # The server adds to its own model, not to the one that it sent.
     torch.testing.assert_close(first.model[0], initial + 0.5 * first.aggregate[0])
     assert torch.equal(second.broadcast, 2 * first.model)
-    assert torch.equal(final, 2 * second.model)
+    assert torch.equal(done.final, 2 * second.model)
     for client, part in enumerate(task.parts):
         rows = task.network.sample_gradients(first.broadcast, task.images[part][None], task.labels[part][None])
         torch.testing.assert_close(first.reports.values[:, client], -rows.mean(1), rtol=1e-4, atol=1e-6)
@@ -189,7 +185,7 @@ def _steps(view):
     return zip(view.rounds, [*(seen.broadcast for seen in view.rounds[1:]), view.final_model], strict=True)
 
 
-def test_a_clients_query_results_are_sent_with_its_report(make_task, make_plan, make_tape):
+def test_a_clients_query_results_are_sent_with_its_report(trained):
     """Two steps of two numbers each; a client that stayed away sends zeros."""
 
     class Asking(Protection):
@@ -198,17 +194,14 @@ def test_a_clients_query_results_are_sent_with_its_report(make_task, make_plan, 
         def local_query(self, gradients, present, client, context, state, rng):
             return torch.stack([present.sum(1).float(), torch.full((len(gradients),), client + 1.0)], dim=1)
 
-    task, tape = make_task(SIZES), make_tape()
-    plan = make_plan(task, cohort=Poisson(0.5))
-    run_federation(task, plan, Asking(), Streams(0), batch=Batch(replicas=REPLICAS), recorders=[tape])
-    for event in tape.events:
+    for event in trained(Asking(), replicas=REPLICAS, cohort=Poisson(0.5)).events:
         asked, there = event.reports.side["query"], event.reports.present
         wanted = torch.tensor([[float(SIZES[k]), k + 1.0] for k in event.reports.senders])
         assert asked.shape == (REPLICAS, len(event.reports.senders), STEPS, 2)
         assert torch.equal(asked, (wanted * there.unsqueeze(-1)).unsqueeze(2).expand_as(asked))
 
 
-def test_a_round_opens_with_the_public_loss_of_its_model(make_task, make_plan, make_tape):
+def test_a_round_opens_with_the_public_loss_of_its_model(trained):
     losses = []
 
     class Watching(Protection):
@@ -216,14 +209,14 @@ def test_a_round_opens_with_the_public_loss_of_its_model(make_task, make_plan, m
             losses.append(context.public_loss())
             return state
 
-    task, tape = make_task(), make_tape()
-    run_federation(task, make_plan(task), Watching(), Streams(0), batch=Batch(replicas=2), recorders=[tape])
-    for loss, event in zip(losses, tape.events, strict=True):
+    done = trained(Watching(), replicas=2)
+    task = done.task
+    for loss, event in zip(losses, done.events, strict=True):
         per_image = task.network.losses(event.broadcast[1], task.test_images, task.test_labels)
         torch.testing.assert_close(loss[1], per_image.mean())
 
 
-def test_what_a_hook_changes_reaches_the_next_one(make_task, make_plan, make_tape):
+def test_what_a_hook_changes_reaches_the_next_one(trained):
     class Doubling(Protection):
         def report(self, updates, context, state, rng):
             return updates.with_values(torch.ones_like(updates.values))
@@ -234,15 +227,13 @@ def test_what_a_hook_changes_reaches_the_next_one(make_task, make_plan, make_tap
         def aggregate(self, received, context, state, rng):
             return received.values.sum(1)
 
-    task, tape = make_task(), make_tape()
-    plan = make_plan(task, algorithm=FedSGD(learning_rate=0.5), rounds=1)
-    final = run_federation(task, plan, Doubling(), Streams(0), recorders=[tape])
-    event = tape.events[0]
+    done = trained(Doubling(), algorithm=FedSGD(learning_rate=0.5), rounds=1)
+    (event,) = done.events
     assert (event.reports.values == 1).all()
     assert (event.received.values == 2).all()
     assert event.received.senders is None
     assert (event.aggregate == 8).all()
-    torch.testing.assert_close(final, event.broadcast + 4)
+    torch.testing.assert_close(done.final, event.broadcast + 4)
 
 
 class Wrong(Protection):
@@ -266,20 +257,18 @@ class Wrong(Protection):
         ({"participates": torch.ones(2, 4)}, "participates must return booleans of shape .* of torch.float32"),
     ],
 )
-def test_a_hook_that_answers_in_another_shape_is_named(make_task, make_plan, answers, message):
-    task = make_task()
+def test_a_hook_that_answers_in_another_shape_is_named(trained, answers, message):
     with pytest.raises(ValueError, match=message):
-        run_federation(task, make_plan(task), Wrong(**answers), Streams(0), batch=Batch(replicas=2))
+        trained(Wrong(**answers), replicas=2)
 
 
-def test_a_local_step_that_would_never_be_called_is_refused(make_task, make_plan):
+def test_a_local_step_that_would_never_be_called_is_refused(trained):
     class Forgetful(Protection):
         def local_step(self, gradients, present, client, context, state, rng):
             return torch.zeros_like(gradients[:, 0])
 
-    task = make_task()
     with pytest.raises(ValueError, match="Forgetful overrides local_step, so it must set per_sample = True"):
-        run_federation(task, make_plan(task), Forgetful(), Streams(0))
+        trained(Forgetful())
 
 
 def test_a_hook_is_overridden_by_a_class_or_on_the_object_and_by_nothing_else():
@@ -309,17 +298,16 @@ def test_a_plan_of_another_task_is_refused(make_task, make_plan):
 
 
 @pytest.mark.parametrize("arm", [0, 1])
-def test_a_canary_that_does_not_fit_is_refused_in_both_arms(make_task, make_plan, arm):
-    task = make_task()
+def test_a_canary_that_does_not_fit_is_refused_in_both_arms(trained, arm):
     for canary in (
         Canary(unit=Unit.SAMPLE, present=torch.ones(DIM), client=4),
         Canary(unit=Unit.CLIENT, present=torch.ones(1)),
     ):
         with pytest.raises(ValueError, match="canary's"):
-            run_federation(task, make_plan(task), Protection(), Streams(0), canary=canary, batch=Batch(arm=arm))
+            trained(canary=canary, arm=arm)
 
 
-def test_lots_are_padded_with_samples_that_are_marked_absent(make_task, make_plan):
+def test_lots_are_padded_with_samples_that_are_marked_absent(trained):
     """A protection gets (replicas, longest lot): the mask, not a zero, decides which rows count."""
     shapes = []
 
@@ -330,9 +318,7 @@ def test_lots_are_padded_with_samples_that_are_marked_absent(make_task, make_pla
             shapes.append((gradients.shape[1], present.sum(1)))
             return super().local_step(gradients, present, client, context, state, rng)
 
-    task = make_task((12,))
-    plan = make_plan(task, lot=Poisson(0.4))
-    run_federation(task, plan, Counting(), Streams(0), batch=Batch(replicas=6))
+    trained(Counting(), sizes=(12,), replicas=6, lot=Poisson(0.4))
     assert all(width == int(counts.max()) for width, counts in shapes)
     assert any(int(counts.min()) < width for width, counts in shapes)
 
