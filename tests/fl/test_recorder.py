@@ -29,7 +29,6 @@ from fedassay.fl.recorder import (
 )
 from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.streams import Streams, normal
-from fedassay.fl.training.local import Batch
 
 LADDER = [UPLOADS, SHUFFLED, AGGREGATE, GLOBAL_MODELS, FINAL_MODEL]
 PRESENT = torch.tensor([[True, True, False], [True, True, True]])
@@ -182,67 +181,58 @@ def test_a_view_holds_no_graph():
     assert not seen(UPLOADS, happened).broadcast.requires_grad
 
 
-def test_a_recorder_watches_one_run_only(make_task, make_plan):
-    task = make_task()
+def test_a_recorder_watches_one_run_only(trained):
     for recorder in (ViewRecorder(observer=UPLOADS), LotRecorder(client=0)):
-        run_federation(task, make_plan(task), Protection(), Streams(0), recorders=[recorder])
+        trained(recorders=[recorder])
         with pytest.raises(ValueError, match="a recorder can record one run only, got round 0 after 3 rounds"):
-            run_federation(task, make_plan(task), Protection(), Streams(0), recorders=[recorder])
+            trained(recorders=[recorder])
 
 
-def test_a_view_of_a_run_names_the_rounds_and_ends_with_its_final_model(make_task, make_plan, make_tape):
-    task, tape, recorder = make_task(), make_tape(), ViewRecorder(observer=UPLOADS)
-    plan = make_plan(task, rounds=4)
-    final = run_federation(task, plan, Protection(), Streams(0), recorders=[tape, recorder])
-    view = recorder.view(plan, final)
+def test_a_view_of_a_run_names_the_rounds_and_ends_with_its_final_model(trained):
+    recorder = ViewRecorder(observer=UPLOADS)
+    done = trained(rounds=4, recorders=[recorder])
+    view = recorder.view(done.plan, done.final)
     assert [kept.round for kept in view.rounds] == [0, 1, 2, 3]
-    assert torch.equal(view.final_model, final)
-    for kept, happened, after in zip(
-        view.rounds, tape.events, [e.broadcast for e in tape.events[1:]] + [final], strict=True
-    ):
+    assert torch.equal(view.final_model, done.final)
+    ends = [*(event.broadcast for event in done.events[1:]), done.final]
+    for kept, happened, after in zip(view.rounds, done.events, ends, strict=True):
         assert torch.equal(kept.reports.values, happened.reports.values)
-        between = plan.algorithm.aggregate_between(kept.broadcast, after)
+        between = done.plan.algorithm.aggregate_between(kept.broadcast, after)
         torch.testing.assert_close(between, kept.aggregate, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("observer", LADDER, ids=str)
-def test_a_round_without_a_cohort_is_a_round_of_the_view(make_task, make_plan, observer):
-    task, recorder = make_task(), ViewRecorder(observer=observer)
-    plan = make_plan(task, cohort=Poisson(1e-9))
-    final = run_federation(task, plan, Protection(), Streams(0), batch=Batch(replicas=2), recorders=[recorder])
-    reports = recorder.view(plan, final).rounds[2].reports
+def test_a_round_without_a_cohort_is_a_round_of_the_view(trained, observer):
+    recorder = ViewRecorder(observer=observer)
+    done = trained(replicas=2, recorders=[recorder], cohort=Poisson(1e-9))
+    reports = recorder.view(done.plan, done.final).rounds[2].reports
     assert (reports is not None) == (observer.rank >= 3)
     assert reports is None or (reports.values.shape, reports.present.shape) == ((2, 0, 51), (2, 0))
 
 
-def test_the_lot_recorder_keeps_one_clients_lots_and_nothing_where_it_was_absent(make_task, make_plan, make_tape):
-    task, tape, recorder = make_task(), make_tape(), LotRecorder(client=2)
-    plan = make_plan(task, cohort=Poisson(0.4), lot=Poisson(0.5), rounds=12)
-    run_federation(task, plan, Protection(), Streams(0), recorders=[tape, recorder])
-    came = [2 in happened.reports.senders for happened in tape.events]
+def test_the_lot_recorder_keeps_one_clients_lots_and_nothing_where_it_was_absent(trained):
+    recorder = LotRecorder(client=2)
+    events = trained(recorders=[recorder], cohort=Poisson(0.4), lot=Poisson(0.5), rounds=12).events
+    came = [2 in happened.reports.senders for happened in events]
     assert {True, False} == set(came)
-    for here, told, happened in zip(came, recorder.lots, tape.events, strict=True):
+    for here, told, happened in zip(came, recorder.lots, events, strict=True):
         assert [mask.tolist() for mask in told] == ([mask.tolist() for mask in happened.lots[2]] if here else [])
         assert [tuple(mask.shape) for mask in told] == [(1, 3)] * (2 if here else 0)
 
 
-def test_a_replica_that_the_client_missed_used_none_of_its_samples(make_task, make_plan, make_tape):
-    task, tape = make_task(), make_tape()
-    plan = make_plan(task, cohort=Poisson(0.5))
-    run_federation(task, plan, Protection(), Streams(0), batch=Batch(replicas=8), recorders=[tape])
-    for happened in tape.events:
+def test_a_replica_that_the_client_missed_used_none_of_its_samples(trained):
+    for happened in trained(replicas=8, cohort=Poisson(0.5)).events:
         for row, client in enumerate(happened.reports.senders):
             present = happened.reports.present[:, row : row + 1]
             assert all(torch.equal(mask, present.expand_as(mask)) for mask in happened.lots[client])
 
 
-def test_accuracy_and_loss_count_rounds_from_one_and_are_of_the_servers_model(make_task, make_plan, make_tape):
-    task, tape = make_task(), make_tape()
+def test_accuracy_and_loss_count_rounds_from_one_and_are_of_the_servers_model(make_task, trained):
+    task = make_task()
     curves = [UtilityRecorder(task=task, every=every) for every in (1, 2)]
-    run_federation(task, make_plan(task, rounds=5), Protection(), Streams(0), recorders=[tape, *curves])
     expected = [
         (n + 1, {one.metric: one.value for one in task.utility(happened.model[0])})
-        for n, happened in enumerate(tape.events)
+        for n, happened in enumerate(trained(task=task, rounds=5, recorders=curves).events)
     ]
     assert expected[0][1].keys() == {"accuracy", "loss"}
     assert curves[0].rows == expected

@@ -23,7 +23,6 @@ from fedassay.fl.models import network as network_file
 from fedassay.fl.models.network import Network
 from fedassay.fl.models.small_models import build_model
 from fedassay.fl.protection import Context, Protection
-from fedassay.fl.recorder import LotRecorder
 from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.fl.streams import Streams, normal, uniform
 from fedassay.fl.training.executors.sequential import Sequential
@@ -163,17 +162,16 @@ def test_a_batch_of_nothing_or_of_a_third_arm_is_refused(fields):
         Batch(**fields)
 
 
-def test_adams_moments_stay_with_each_client_and_replica_that_took_part(make_task, make_plan, make_tape, in_double):
+def test_adams_moments_stay_with_each_client_and_replica_that_took_part(make_task, trained, in_double):
     """Compared with torch's own optimisers, one per client and replica, each used only in that client's rounds."""
-    task, tape = in_double(make_task((5, 5, 5))), make_tape()
     algorithm = FedAvg(learning_rate=0.05, local_steps=2, optimizer="adam", keep_moments=True)
-    plan = make_plan(task, algorithm=algorithm, rounds=4, cohort=FixedSize(2))
-    final = run_federation(task, plan, Protection(), Streams(3), batch=Batch(replicas=2), recorders=[tape])
+    task = in_double(make_task((5, 5, 5)))
+    done = trained(task=task, seed=3, replicas=2, algorithm=algorithm, rounds=4, cohort=FixedSize(2))
     for replica in range(2):
         model = task.network.initial(Streams(3).generator("init"))
         points = [model.clone().requires_grad_(True) for _ in task.parts]
         optimisers = [torch.optim.Adam([point], lr=0.05) for point in points]
-        for event in tape.events:
+        for event in done.events:
             locals_ = []
             there = zip(event.reports.senders, event.reports.present[replica], strict=True)
             for client in [sender for sender, came in there if came]:
@@ -186,7 +184,7 @@ def test_adams_moments_stay_with_each_client_and_replica_that_took_part(make_tas
                     optimisers[client].step()
                 locals_.append(point.detach().clone())
             model = torch.stack(locals_).mean(0)
-        torch.testing.assert_close(final[replica], model, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(done.final[replica], model, rtol=1e-6, atol=1e-6)
 
 
 CLIP = 0.5
@@ -322,14 +320,13 @@ def restricted(task, included):
     "algorithm", [FedSGD(learning_rate=0.5), FedAvg(learning_rate=0.3, local_steps=3)], ids=["fedsgd", "fedavg"]
 )
 @pytest.mark.parametrize("model", ["logistic", "mlp"])
-def test_a_replica_is_the_federation_of_those_who_are_in(make_task, make_plan, model, algorithm, protection):
+def test_a_replica_is_the_federation_of_those_who_are_in(make_task, trained, model, algorithm, protection):
     task = make_task(SIZES, model=model)
     included = half_of_each(task, 3)
-    plan = make_plan(task, algorithm=algorithm)
-    found = run_federation(task, plan, protection, Streams(0), batch=Batch(replicas=3, included=included))
+    found = trained(protection, task=task, replicas=3, included=included, algorithm=algorithm).final
     for replica in range(3):
         alone = restricted(task, included[replica])
-        expected = run_federation(alone, make_plan(alone, algorithm=algorithm), protection, Streams(0))
+        expected = trained(protection, task=alone, algorithm=algorithm).final
         torch.testing.assert_close(found[replica], expected[0], atol=1e-5, rtol=0)
     assert not torch.allclose(found[0], found[1], atol=1e-3)
 
@@ -344,50 +341,36 @@ def test_a_replica_is_the_federation_of_those_who_are_in(make_task, make_plan, m
     ids=lambda one: type(one).__name__,
 )
 @pytest.mark.parametrize("lot", [Full(), Poisson(0.4)], ids=str)
-def test_what_is_out_can_be_anything(make_task, make_plan, protection, lot):
+def test_what_is_out_can_be_anything(make_task, trained, protection, lot):
     """Not a bit of a replica moves where another image and label stand in for one that is out of it."""
     task = make_task(SIZES)
     included = uniform(Streams(1).generator("coins"), (4, len(task.labels))) < 0.5
-    plan, batch = make_plan(task, lot=lot), Batch(replicas=4, included=included)
-    found = run_federation(task, plan, protection, Streams(0), batch=batch)
+    given = {"replicas": 4, "included": included, "lot": lot}
+    found = trained(protection, task=task, **given).final
     for replica in range(4):
         images, labels = task.images.clone(), task.labels.clone()
         images[~included[replica]], labels[~included[replica]] = 0.77, 2
         other = dataclasses.replace(task, images=images, labels=labels)
-        again = run_federation(other, plan, protection, Streams(0), batch=batch)
+        again = trained(protection, task=other, **given).final
         assert torch.equal(found[replica], again[replica])
 
 
-def test_a_mask_of_all_samples_changes_nothing(make_task, make_plan):
-    task = make_task(SIZES)
-    plan = make_plan(task, lot=Poisson(0.4))
-    everybody = Batch(replicas=2, included=torch.ones(2, len(task.labels), dtype=torch.bool))
-    found = [run_federation(task, plan, Protection(), Streams(0), batch=b) for b in (everybody, Batch(replicas=2))]
-    assert torch.equal(*found)
+def test_a_mask_of_all_samples_changes_nothing_and_one_of_none_leaves_the_model(trained):
+    whole = trained(sizes=SIZES, replicas=2, lot=Poisson(0.4))
+    everybody = torch.ones(2, sum(SIZES), dtype=torch.bool)
+    assert torch.equal(trained(sizes=SIZES, replicas=2, included=everybody, lot=Poisson(0.4)).final, whole.final)
+    nobody = trained(sizes=SIZES, replicas=2, included=~everybody).final
+    torch.testing.assert_close(nobody[0], whole.task.network.initial(Streams(0).generator("init")))
 
 
-def test_lots_are_those_of_the_plan_less_who_is_out(make_task, make_plan):
+def test_lots_are_those_of_the_plan_less_who_is_out(make_task, trained):
     """The same draws: leaving one sample out changes no other sample's draw."""
-    task = make_task(SIZES)
-    plan = make_plan(task, lot=Poisson(0.5))
+    task, drawn = make_task(SIZES), []
     included = half_of_each(task, 2)
-    drawn = []
     for mask in (included, None):
-        recorder = LotRecorder(client=1)
-        batch = Batch(replicas=2, included=mask)
-        run_federation(task, plan, Protection(), Streams(0), batch=batch, recorders=[recorder])
-        drawn.append(torch.stack([step for steps in recorder.lots for step in steps]))
+        done = trained(task=task, replicas=2, included=mask, lot=Poisson(0.5))
+        drawn.append(torch.stack([step for event in done.events for step in event.lots[1]]))
     assert torch.equal(drawn[0], drawn[1] & included[:, task.parts[1]])
-
-
-def test_a_client_without_samples_sends_nothing(make_task, make_plan):
-    task = make_task(SIZES)
-    included = torch.ones(1, len(task.labels), dtype=torch.bool)
-    for part in task.parts:
-        included[:, part] = False
-    plan = make_plan(task)
-    final = run_federation(task, plan, Protection(), Streams(0), batch=Batch(included=included))
-    torch.testing.assert_close(final[0], task.network.initial(Streams(0).generator("init")))
 
 
 @pytest.mark.parametrize(
@@ -399,26 +382,20 @@ def test_a_client_without_samples_sends_nothing(make_task, make_plan):
         (torch.ones(1, 27, dtype=torch.bool), "included .*must have a column for each of the 28 samples, got 27"),
     ],
 )
-def test_a_mask_that_does_not_fit_is_refused(make_task, make_plan, mask, words):
-    task = make_task(SIZES)
+def test_a_mask_that_does_not_fit_is_refused(trained, mask, words):
     with pytest.raises(ValueError, match=words):
-        run_federation(task, make_plan(task), Protection(), Streams(0), batch=Batch(included=mask))
+        trained(sizes=SIZES, included=mask)
 
 
-def test_lots_of_one_size_are_refused_under_a_mask(make_task, make_plan):
-    task = make_task(SIZES)
-    batch = Batch(included=torch.ones(1, len(task.labels), dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"included .*needs full or Poisson sampling of batches, got FixedSize"):
-        run_federation(task, make_plan(task, lot=FixedSize(3)), Protection(), Streams(0), batch=batch)
-
-
-def test_a_protection_that_looks_at_more_than_lots_is_refused_under_a_mask(make_task, make_plan):
-    task, plan = make_task(SIZES), None
-    plan = make_plan(task)
-    run_federation(task, plan, Looking(), Streams(0))
-    batch = Batch(included=torch.ones(1, len(task.labels), dtype=torch.bool))
-    with pytest.raises(ValueError, match="uses all of a client's samples"):
-        run_federation(task, plan, Looking(), Streams(0), batch=batch)
+def test_lots_of_one_size_and_looks_at_more_than_lots_are_refused_under_a_mask(trained):
+    trained(Looking(), sizes=SIZES)
+    everybody = torch.ones(1, sum(SIZES), dtype=torch.bool)
+    for changes, words in (
+        ({"lot": FixedSize(3)}, "needs full or Poisson sampling"),
+        ({}, "all of a client's samples"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            trained(Looking(), sizes=SIZES, included=everybody, **changes)
 
 
 IMAGES = torch.linspace(0, 1, 32).reshape(2, 1, 4, 4)
@@ -438,15 +415,14 @@ class Spy(Protection):
 
 
 @pytest.fixture
-def run(make_task, make_plan):
+def run(make_task, trained):
     """(protection, planted, arm) -> the task; one round of FedSGD at two clients with 3 and 5 samples."""
 
-    def go(protection, planted=None, *, arm=1, replicas=1, owners=True, inert=0, **changes):
-        task = make_task((3, 5), inert=inert)
+    def go(protection, planted=None, *, arm=1, owners=True, **changes):
+        task = make_task((3, 5))
         task = task if owners else dataclasses.replace(task, owners=None)
-        plan = make_plan(task, **({"algorithm": FedSGD(learning_rate=0.5), "rounds": 1} | changes))
-        run_federation(task, plan, protection, Streams(9), batch=Batch(replicas=replicas, arm=arm), canary=planted)
-        return task
+        options = {"algorithm": FedSGD(learning_rate=0.5), "rounds": 1} | changes
+        return trained(protection, task=task, seed=9, arm=arm, canary=planted, **options).task
 
     return go
 
