@@ -294,13 +294,17 @@ def test_what_is_stated_as_published_states_what_is_provable(name, part, plan_of
 
 
 @pytest.mark.parametrize(("name", "part"), DEFENSES.items(), ids=DEFENSES)
-def test_controls_are_marked_and_state_what_a_correct_defense_states(name, part, prepared):
+def test_controls_are_marked_and_state_what_a_correct_defense_states(name, part, prepared, plan_of):
     assert part.control == name.startswith("control_")
     if not part.control:
         return
     (correct,) = [other for other in part.__mro__[1:] if other in DEFENSES.values() and not other.control]
-    assert prepared(part).claims == prepared(correct).claims != ()
-    assert type(prepared(part).protection) is not type(prepared(correct).protection)
+    plan, broken = plan_of(TAKEN[part][0]), prepared(part)
+    fixed = correct(**part().fields()).prepare(plan)
+    assert broken.claims == fixed.claims != ()
+    assert type(broken.protection) is not type(fixed.protection)
+    for observer in OBSERVERS:
+        assert broken.protection.law(observer, plan, 0) == fixed.protection.law(observer, plan, 0)
 
 
 def test_somebody_states_and_somebody_publishes_a_law(prepared, laws):

@@ -20,7 +20,6 @@ from fedassay.defenses.client_level.dp_fedsgd import DPFedSGD
 from fedassay.defenses.client_level.regularised_sparsified import RegularisedSparsified
 from fedassay.fl.algorithms import BoundedUpdate, FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
-from fedassay.fl.laws import prune
 from fedassay.fl.message import Message
 from fedassay.fl.protection import Context, Protection
 from fedassay.fl.sampling import Epoch, FixedSize, Poisson
@@ -186,7 +185,7 @@ def test_it_is_calibrated_and_published_as_dp_fedavg_and_states_its_own_source(t
 
 def test_several_local_steps_and_cohorts_of_fixed_size_are_refused(toy_task, toy_plan):
     plan = toy_plan(toy_task(), cohort=Poisson(0.5))
-    with pytest.raises(ValueError, match=r"algorithm must be fedsgd, .* got FedAvg\(learning_rate=0.1"):
+    with pytest.raises(ValueError, match=r"algorithm must be fedsgd, .* got FedAvg\("):
         DPFedSGD().prepare(toy_plan(toy_task(), algorithm=FedAvg(learning_rate=0.1, local_steps=1)))
     with pytest.raises(ValueError, match="cohort must be Poisson or full"):
         DPFedSGD().prepare(toy_plan(toy_task(), cohort=FixedSize(2)))
@@ -205,11 +204,6 @@ def test_each_client_keeps_its_own_largest_numbers_and_clips_what_is_left(toy_ta
     protection = RegularisedSparsified().prepare(plan).protection
     kept = protection.report(sent, context, {}, np.random.default_rng(0)).values
     torch.testing.assert_close(kept, torch.tensor([[[0.6, 0.0, -0.8, 0.0], [0.0, 0.2, 0.0, -0.3]]]))
-
-
-def test_as_many_numbers_are_dropped_as_the_share_states_whatever_is_equal():
-    rows = torch.ones(2, 3, 10)
-    assert (prune(rows, 0.35).sum(-1) == 7).all()
 
 
 def test_the_claim_law_and_noise_are_those_of_dp_fedavg(toy_task, toy_plan):

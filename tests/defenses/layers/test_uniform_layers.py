@@ -86,21 +86,6 @@ def test_a_clip_norm_for_each_layer_scales_its_noise_alone(plan):
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        (
-            {"clip_norms": (1.0, 1.0, 1.0)},
-            r"clip_norms must have one number for each of the 2 layers output.weight, output.bias, got 3",
-        ),
-        ({"clip_norms": ()}, "clip_norms must have one number for each of the 2 layers .*, got 0"),
-    ],
-)
-def test_thresholds_of_another_number_are_refused(fields, message, plan):
-    with pytest.raises(ValueError, match=message):
-        UniformLayers(**fields).prepare(plan)
-
-
-@pytest.mark.parametrize(
     ("build", "message"),
     [
         (lambda: UniformLayers(clip_norms=(1.0, 0.0)), "each of clip_norms must be a number > 0, got 0.0"),

@@ -1,7 +1,7 @@
 """Properties of every randomiser: laws against sums, samples against laws, audits of each and of one at 1.2 epsilon."""
 
 import math
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import fields, replace
 from functools import cache
 
 import numpy as np
@@ -72,17 +72,10 @@ def test_every_file_but_the_shared_ones_holds_one():
 
 @EVERY
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
-def test_its_density_sums_to_one(name, epsilon):
+def test_its_density_sums_to_one_and_the_mean_and_variance_of_its_estimate_are_those_stated(name, epsilon):
     randomiser = built(name, epsilon)
     for value in some_values(randomiser):
         assert weighted(randomiser, value)[1].sum() == pytest.approx(1, abs=1e-10)
-
-
-@EVERY
-@pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
-def test_the_mean_and_variance_of_its_estimate_are_those_stated(name, epsilon):
-    randomiser = built(name, epsilon)
-    for value in some_values(randomiser):
         mean, variance = moments(randomiser, value)
         np.testing.assert_allclose(mean, randomiser.expectation(value), atol=1e-9)
         np.testing.assert_allclose(variance, randomiser.variance(value), rtol=1e-8, atol=1e-9)
@@ -151,19 +144,6 @@ def test_its_exact_epsilon_is_the_claims_or_below(name, epsilon):
     exact = randomiser.exact_epsilon()
     assert exact <= epsilon * (1 + 1e-9) + 1e-9
     assert name in LOOSE or exact == pytest.approx(epsilon, rel=1e-6)
-
-
-@EVERY
-@settings(max_examples=12)
-@given(epsilon=st.floats(0.05, 10))
-def test_at_any_epsilon_the_law_sums_to_one_with_the_stated_mean_and_variance(name, epsilon):
-    randomiser = built(name, epsilon)
-    value = some_values(randomiser)[-1]
-    assert weighted(randomiser, value)[1].sum() == pytest.approx(1, abs=1e-9)
-    mean, variance = moments(randomiser, value)
-    spread = np.sqrt(randomiser.variance(value))
-    np.testing.assert_allclose(mean, randomiser.expectation(value), atol=1e-8 * max(1, spread.max()))
-    np.testing.assert_allclose(variance, randomiser.variance(value), rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "gaussian"])
@@ -279,13 +259,6 @@ def test_the_same_generator_gives_the_same_reports_of_any_leading_shape(name):
     assert randomiser.sample(value, np.random.default_rng(5)).shape == one.shape[1:]
     assert randomiser.estimate(block).shape == (2, 3, *randomiser.target(value).shape)
     assert np.isfinite(randomiser.log_density(block, value)).all()
-
-
-@EVERY
-def test_it_is_frozen(name):
-    for field in fields(built(name)):
-        with pytest.raises(FrozenInstanceError):
-            setattr(built(name), field.name, 1)
 
 
 @EVERY

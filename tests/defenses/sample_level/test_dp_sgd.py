@@ -155,14 +155,6 @@ def test_no_two_clients_rounds_or_steps_share_their_noise(toy_task, toy_plan, ta
     assert np.abs(correlations).max() < 5 / math.sqrt(4000)
 
 
-def test_several_steps_are_not_one_noise_draw_repeated(toy_task, toy_plan, tape, has_std, streams):
-    """Four steps of one draw would have twice the law's standard deviation."""
-    task = toy_task((4,), inert=4000)
-    plan = toy_plan(task, algorithm=FedAvg(learning_rate=1.0, local_steps=4), rounds=1)
-    seen = uploads(task, plan, DPSGDProtection(clip_norm=1.0, noise_multiplier=4.0), tape, streams)[..., -4000:]
-    assert has_std(seen, 2.0)
-
-
 def test_only_who_sees_uploads_and_linear_steps_has_a_law(toy_task, toy_plan):
     task = toy_task()
     for observer in (SHUFFLED, AGGREGATE, GLOBAL_MODELS, FINAL_MODEL):

@@ -14,7 +14,6 @@ from dp_accounting.pld import PLDAccountant
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import ACTIVE_PARTY
 from fedassay.defenses.accounting.pure import composed_epsilon
-from fedassay.defenses.controls.vertical import ControlColumnsInFull
 from fedassay.defenses.vertical.columns.columns_randomised_response import ColumnsRandomisedResponse
 from fedassay.defenses.vertical.columns.embedding_bits import EmbeddingBits
 from fedassay.defenses.vertical.columns.embedding_gaussian import EmbeddingGaussian
@@ -104,13 +103,6 @@ def test_new_people_are_randomised_too():
     weak = ColumnsRandomisedResponse(epsilon=1.0).prepare(plan).protection
     drawn = [predicted(final, task.test, plan, weak, Streams(seed)) for seed in (0, 1)]
     assert not torch.allclose(drawn[0], drawn[1])
-
-
-def test_the_control_gives_each_column_the_whole_budget():
-    _, plan = toy_vertical(SPLIT)
-    prepared = ControlColumnsInFull(epsilon=1.0).prepare(plan)
-    assert prepared.claims == ColumnsRandomisedResponse(epsilon=1.0).prepare(plan).claims
-    assert prepared.protection.epsilons == pytest.approx((1.0, 1.0))
 
 
 @pytest.mark.parametrize(
