@@ -35,14 +35,16 @@ def make_plan():
 @pytest.fixture
 def trained(make_task, make_plan):
     """(protection, changes to the plan) -> a training with its ``task``, ``plan``, ``final`` models, ``tape`` and
-    ``events``; of the task of ``sizes`` where none is given.
+    ``events``; of the task of ``sizes`` where none is given. ``more``: further arguments of ``run_federation``.
     """
 
-    def train(protection=None, *, task=None, sizes=(6, 10, 3, 5), seed=0, canary=None, recorders=(), **changes):
+    def train(
+        protection=None, *, task=None, sizes=(6, 10, 3, 5), seed=0, canary=None, recorders=(), more=(), **changes
+    ):
         runs = {name: changes.pop(name) for name in ("replicas", "block", "arm", "included") if name in changes}
         task = task or make_task(sizes)
         plan, tape = make_plan(task, **changes), Tape()
-        options = {"batch": Batch(**runs), "canary": canary, "recorders": [tape, *recorders]}
+        options = {"batch": Batch(**runs), "canary": canary, "recorders": [tape, *recorders]} | dict(more)
         final = run_federation(task, plan, protection or Protection(), Streams(seed), **options)
         return SimpleNamespace(task=task, plan=plan, final=final, tape=tape, events=tape.events)
 

@@ -7,12 +7,9 @@ import pytest
 import torch
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS
 from fedassay.fl.algorithms import BoundedUpdate, FedAvg, FedProx, FedSGD, Scaffold, algorithm_from
-from fedassay.fl.engine import run_federation
-from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.sampling import FixedSize
 from fedassay.fl.streams import Streams, normal
-from fedassay.fl.training.local import Batch
 
 MODEL = torch.tensor([[1.0, -2.0], [0.5, 4.0]])
 DIRECTION = torch.tensor([[0.5, 1.0], [-2.0, 0.0]])
@@ -241,10 +238,9 @@ def by_hand(task, model, cohorts):
     return model, control
 
 
-def test_every_replica_is_the_papers_algorithm_on_its_own_cohorts(make_task, make_plan, make_tape):
-    task, tape = make_task((5, 5, 5, 5)), make_tape()
-    plan = make_plan(task, algorithm=ALGORITHM, rounds=5, cohort=FixedSize(2))
-    final = run_federation(task, plan, Protection(), Streams(3), batch=Batch(replicas=3), recorders=[tape])
+def test_every_replica_is_the_papers_algorithm_on_its_own_cohorts(trained):
+    done = trained(sizes=(5,) * 4, seed=3, replicas=3, algorithm=ALGORITHM, rounds=5, cohort=FixedSize(2))
+    task, final, tape = done.task, done.final, done.tape
     initial = task.network.initial(Streams(3).generator("init"))
     for replica in range(3):
         there = [(event.reports.present[replica], event.reports.senders) for event in tape.events]
@@ -255,12 +251,10 @@ def test_every_replica_is_the_papers_algorithm_on_its_own_cohorts(make_task, mak
         torch.testing.assert_close(tape.events[-1].shared["control"][replica], control, rtol=1e-4, atol=1e-5)
 
 
-def test_only_observers_of_the_models_get_the_servers_control(make_task, make_plan):
-    task = make_task()
-    plan = make_plan(task, algorithm=ALGORITHM)
+def test_only_observers_of_the_models_get_the_servers_control(trained):
     watching = {o: ViewRecorder(observer=o, coordinates=slice(0, 4)) for o in (AGGREGATE, GLOBAL_MODELS, FINAL_MODEL)}
-    final = run_federation(task, plan, Protection(), Streams(0), recorders=list(watching.values()))
+    done = trained(algorithm=ALGORITHM, recorders=watching.values())
     for observer, recorder in watching.items():
-        shared = [seen.shared for seen in recorder.view(plan, final).rounds]
+        shared = [seen.shared for seen in recorder.view(done.plan, done.final).rounds]
         assert all(("control" in seen) == (observer is not FINAL_MODEL) for seen in shared)
         assert observer is FINAL_MODEL or shared[1]["control"].shape == (1, 4)

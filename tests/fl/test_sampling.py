@@ -4,17 +4,14 @@ Cohorts without replacement: every client exactly once per pass, in an order of 
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.engine import run_federation
-from fedassay.fl.protection import Protection
 from fedassay.fl.sampling import Epoch, FixedSize, Full, Poisson, cohort_from, lot_indices, sampling_from
 from fedassay.fl.streams import Streams
-from fedassay.fl.training.local import Batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -223,13 +220,11 @@ def test_lots_of_one_size_are_those_of_runs_next_to_a_larger_one():
 ROUNDS, PASS, CLIENTS = 8, 4, 8
 
 
-def presences(make_task, make_plan, make_tape, *, cohort=None, batch=None, **run):
+def presences(trained, **changes):
     """Who took part: booleans ``(rounds, replicas, clients)``."""
-    task, tape = make_task((2,) * CLIENTS), make_tape()
-    plan = make_plan(task, rounds=ROUNDS, cohort=cohort or Epoch(PASS))
-    run_federation(task, plan, Protection(), Streams(3), batch=batch or Batch(replicas=3), recorders=[tape], **run)
+    given = {"sizes": (2,) * CLIENTS, "seed": 3, "replicas": 3, "rounds": ROUNDS, "cohort": Epoch(PASS)} | changes
     rows = []
-    for event in tape.events:
+    for event in trained(**given).events:
         there = torch.zeros(event.reports.present.shape[0], CLIENTS, dtype=torch.bool)
         there[:, list(event.reports.senders)] = event.reports.present
         rows.append(there)
@@ -252,25 +247,18 @@ class OrderPerRound(Epoch):
         return super().draw(rng, replicas, n, 0)
 
 
-def test_every_client_takes_part_exactly_once_per_pass(make_task, make_plan, make_tape):
-    there = presences(make_task, make_plan, make_tape)
+@pytest.mark.parametrize(("cohort", "right"), [(Epoch(PASS), True), (OrderPerRound(PASS), False)])
+def test_every_client_takes_part_exactly_once_per_pass_and_an_order_per_round_is_caught(trained, cohort, right):
+    there = presences(trained, cohort=cohort)
     assert there.sum(2).unique().tolist() == [CLIENTS // PASS]
-    assert is_one_pass_after_the_other(there)
+    assert is_one_pass_after_the_other(there) is right
 
 
-def test_an_order_per_round_is_caught(make_task, make_plan, make_tape):
-    there = presences(make_task, make_plan, make_tape, cohort=OrderPerRound(PASS))
-    assert there.sum(2).unique().tolist() == [CLIENTS // PASS]
-    assert not is_one_pass_after_the_other(there)
-
-
-def test_two_passes_replicas_blocks_and_arms_have_other_orders(make_task, make_plan, make_tape):
+def test_two_passes_replicas_blocks_and_arms_have_other_orders(trained):
     orders = [
         there[start : start + PASS, replica].flatten().tolist()
         for block, arm in ((0, 0), (0, 1), (1, 0))
-        for there in [
-            presences(make_task, make_plan, make_tape, batch=Batch(replicas=3, block=block, arm=arm)),
-        ]
+        for there in [presences(trained, block=block, arm=arm)]
         for replica in range(3)
         for start in (0, PASS)
     ]
@@ -279,16 +267,14 @@ def test_two_passes_replicas_blocks_and_arms_have_other_orders(make_task, make_p
 
 
 @pytest.mark.parametrize("stop", [1, 3, 4, 6])
-def test_a_resumed_run_goes_on_with_the_pass_that_was_interrupted(make_task, make_plan, make_tape, stop):
+def test_a_resumed_run_goes_on_with_the_pass_that_was_interrupted(trained, stop):
     states = []
-    whole = presences(make_task, make_plan, make_tape, on_round_end=states.append)
-    rest = presences(make_task, make_plan, make_tape, resume_from=states[stop - 1])
-    assert torch.equal(rest, whole[stop:])
+    whole = presences(trained, more={"on_round_end": states.append})
+    assert torch.equal(presences(trained, more={"resume_from": states[stop - 1]}), whole[stop:])
 
 
-def test_a_pass_changes_no_other_draw(make_task, make_plan, make_tape):
-    task, full, passes = make_task((2,) * CLIENTS), make_tape(), make_tape()
-    plan = make_plan(task, rounds=2)
-    for tape, cohort in ((full, plan.cohort), (passes, Epoch(1))):
-        run_federation(task, replace(plan, cohort=cohort), Protection(), Streams(3), recorders=[tape])
+def test_a_pass_changes_no_other_draw(trained):
+    full, passes = (
+        trained(sizes=(2,) * CLIENTS, seed=3, rounds=2, cohort=cohort).tape for cohort in (Full(), Epoch(1))
+    )
     assert full.masks() == passes.masks()

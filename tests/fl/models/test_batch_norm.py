@@ -5,12 +5,10 @@ import torch
 from fedassay.audit.claim import Unit
 from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.canary import Canary, CanarySet, DataCanary
-from fedassay.fl.engine import run_federation
 from fedassay.fl.models.network import Network
 from fedassay.fl.protection import Protection
 from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import Streams, normal, uniform
-from fedassay.fl.training.local import Batch
 from torch import nn
 from torch.nn.functional import cross_entropy, one_hot
 
@@ -125,12 +123,10 @@ def test_the_common_contrast_of_a_lot_is_not_in_its_gradient():
 
 
 @pytest.mark.parametrize("lot", [Full(), Poisson(0.4)], ids=str)
-def test_a_client_trains_on_the_statistics_of_its_drawn_lots(make_task, make_plan, make_tape, lot):
+def test_a_client_trains_on_the_statistics_of_its_drawn_lots(make_task, trained, lot):
     """Two local steps over lots of unequal sizes, replayed with PyTorch's module; an empty lot changes nothing."""
-    task, tape = make_task(model="lenet_bn", side=8), make_tape()
-    plan = make_plan(task, rounds=1, lot=lot, algorithm=FedAvg(learning_rate=0.1, local_steps=2))
-    run_federation(task, plan, Protection(), Streams(3), recorders=[tape])
-    event = tape.events[0]
+    task, algorithm = make_task(model="lenet_bn", side=8), FedAvg(learning_rate=0.1, local_steps=2)
+    (event,) = trained(task=task, seed=3, rounds=1, lot=lot, algorithm=algorithm).events
     sizes = set()
     for row, client in enumerate(event.reports.senders):
         local = start = event.broadcast[0]
@@ -143,7 +139,7 @@ def test_a_client_trains_on_the_statistics_of_its_drawn_lots(make_task, make_pla
     assert len(sizes) > 2  # Else the padding would not have been tried.
 
 
-def test_samples_have_no_gradients_of_their_own(make_task, make_plan):
+def test_samples_have_no_gradients_of_their_own(make_task, trained):
     network, params, images, labels = case()
     with pytest.raises(ValueError, match="under model lenet_bn batch norm mixes the samples of a batch, so no sample"):
         network.sample_gradients(params, images, labels)
@@ -152,9 +148,8 @@ def test_samples_have_no_gradients_of_their_own(make_task, make_plan):
         per_sample = True
 
     task = make_task(model="lenet_bn", side=8)
-    plan = make_plan(task)
     with pytest.raises(ValueError, match="PerSample needs a separate gradient for each sample, but under model"):
-        run_federation(task, plan, PerSample(), Streams(0))
+        trained(PerSample(), task=task)
     planted = task.with_inert(2)
     row = torch.zeros(planted.network.layout.dim)
     image, label = task.images[:1], task.labels[:1]
@@ -164,14 +159,13 @@ def test_samples_have_no_gradients_of_their_own(make_task, make_plan):
         CanarySet(unit=Unit.SAMPLE, length=1.0, dim=len(row), coins=torch.tensor([True, False])),
     ):
         with pytest.raises(ValueError, match="a canary that is a sample needs a separate gradient for each sample"):
-            run_federation(planted, make_plan(planted), Protection(), Streams(0), canary=canary)
+            trained(task=planted, canary=canary)
 
 
-def test_a_canary_that_is_a_client_trains_on_its_own_lot(make_task, make_plan, make_tape):
-    task, tape = make_task(model="lenet_bn", side=8), make_tape()
-    plan = make_plan(task, rounds=1, algorithm=FedSGD(learning_rate=1.0))
+def test_a_canary_that_is_a_client_trains_on_its_own_lot(make_task, trained):
+    task = make_task(model="lenet_bn", side=8)
     canary = DataCanary(unit=Unit.CLIENT, images=task.outsider_images[:2], present=task.outsider_labels[:2])
-    run_federation(task, plan, Protection(), Streams(3), batch=Batch(arm=1), canary=canary, recorders=[tape])
-    event = tape.events[0]
+    options = {"rounds": 1, "algorithm": FedSGD(learning_rate=1.0)}
+    (event,) = trained(task=task, seed=3, arm=1, canary=canary, **options).events
     naive = naive_gradient(event.broadcast[0], task.outsider_images[:2], task.outsider_labels[:2])
     torch.testing.assert_close(event.reports.values[0, -1], -naive, rtol=1e-4, atol=1e-5)

@@ -15,7 +15,6 @@ from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient.analytic_linear import AnalyticLinear
 from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.engine import run_federation
 from fedassay.fl.models.layers import (
     Dropout,
     Normalisation,
@@ -34,7 +33,6 @@ from fedassay.fl.protection import Protection
 from fedassay.fl.sampling import Full, Poisson, lot_indices
 from fedassay.fl.streams import Streams, normal, uniform
 from fedassay.fl.task import build_task
-from fedassay.fl.training.local import Batch
 from torch import nn
 from torch.func import functional_call, vmap
 from torch.nn.functional import conv2d, cross_entropy, leaky_relu
@@ -178,12 +176,11 @@ def case(replicas, samples=4):
 
 @pytest.mark.parametrize("lot", [Full(), Poisson(0.4)], ids=str)
 @pytest.mark.parametrize("protection", [Protection(), PerSample()], ids=["sum", "per_sample"])
-def test_a_clients_round_is_repeated_from_the_names_of_its_streams(make_task, make_plan, make_tape, lot, protection):
+def test_a_clients_round_is_repeated_from_the_names_of_its_streams(make_task, trained, lot, protection):
     """Two rounds of two local steps in two replicas: every update is that of the plain loop with the stream's draws."""
-    task, tape = make_task((4, 6), model="lenet_dropout", side=8), make_tape()
-    plan = make_plan(task, rounds=2, lot=lot, algorithm=FedAvg(learning_rate=0.1, local_steps=2))
-    run_federation(task, plan, protection, Streams(SEED), batch=Batch(replicas=2), recorders=[tape])
-    for number, event in enumerate(tape.events):
+    task, algorithm = make_task((4, 6), model="lenet_dropout", side=8), FedAvg(learning_rate=0.1, local_steps=2)
+    done = trained(protection, task=task, seed=SEED, replicas=2, rounds=2, lot=lot, algorithm=algorithm)
+    for number, event in enumerate(done.events):
         for row, client in enumerate(event.reports.senders):
             local = start = event.broadcast
             for step, mask in enumerate(event.lots[client]):
@@ -222,11 +219,10 @@ def test_without_factors_nothing_is_dropped():
     assert torch.equal(network.logits(params[0], images[0]), plain.logits(params[0], images[0]))
 
 
-def test_neither_training_nor_evaluation_moves_the_global_generators(make_task, make_plan):
+def test_neither_training_nor_evaluation_moves_the_global_generators(make_task, trained):
     task = make_task((4, 6), model="lenet_dropout", side=8)
     before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    final = run_federation(task, make_plan(task), PerSample(), Streams(SEED))
-    task.utility(final[0])
+    task.utility(trained(PerSample(), task=task, seed=SEED).final[0])
     assert torch.equal(torch.get_rng_state(), before)
     np.testing.assert_array_equal(np.random.get_state()[1], numpy_before)  # noqa: NPY002
 
