@@ -1,7 +1,8 @@
 """Trains a vertical federation for a batch of replicas (independent runs), and passes each step to recorders."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -112,42 +113,42 @@ def run_vertical(
     return training.run(stop_after)
 
 
+@dataclass
 class _Training:
-    """One training; its methods are the parties' turns in a step."""
+    """One training; its methods are the parties' turns in a step.
 
-    def __init__(
-        self,
-        task: VerticalTask,
-        plan: VerticalPlan,
-        protection: VerticalProtection,
-        streams: Streams,
-        runs: Runs,
-        planted: Planted,
-        speeds: Mapping[int, float],
-        recorders: Sequence[Recorder[StepEvent]],
-    ) -> None:
+    ``kept``: what each passive party sent about each person, for parties that send it once.
+    """
+
+    task: VerticalTask
+    plan: VerticalPlan
+    protection: VerticalProtection
+    streams: Streams
+    runs: Runs
+    planted: Planted
+    speeds: Mapping[int, float]
+    recorders: Sequence[Recorder[StepEvent]]
+    kept: list[Tensor] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        task, plan = self.task, self.plan
         if plan.people != len(task.people) or plan.network != task.network:
             raise ValueError(
                 f"plan must have the task's people and network, got {plan.people} people and {plan.network}, task has "
                 f"{len(task.people)} and {task.network}"
             )
-        if protection.sends_once and not plan.frozen:
+        if self.protection.sends_once and not plan.frozen:
             raise ValueError(
                 "embeddings that are sent once need bottom models that are not trained: set frozen = true in the plan"
             )
-        planted.check(task, runs.replicas)
-        for party, speed in speeds.items():
+        self.planted.check(task, self.runs.replicas)
+        for party, speed in self.speeds.items():
             if party not in range(task.network.passive):
                 raise ValueError(f"speeds belong to a passive party, 0..{task.network.passive - 1}, got {party}")
             check_positive("speed", speed)
-        self.task, self.plan, self.protection, self.streams = task, plan, protection, streams
-        self.runs, self.planted, self.speeds, self.recorders = runs, planted, speeds, recorders
-        self.network = task.network
-        self.draws = runs.draws(streams)
-        # What each passive party sent about each person, for parties that send it once.
-        self.kept: list[Tensor] = []
+        self.network, self.draws = task.network, self.runs.draws(self.streams)
         # Of all people, where a defense changes them before the training; else only the rows of a batch are copied.
-        changed = range(task.network.passive) if overrides(protection, "columns") else ()
+        changed = range(task.network.passive) if overrides(self.protection, "columns") else ()
         self.released = [self._released(party) for party in changed]
 
     def run(self, stop_after: int | None) -> VerticalModels:
@@ -193,18 +194,15 @@ class _Training:
         sent = tuple(message.detach() for message in messages)
         wanted = targets[:, people]
         down, by_top, by_own = self._active(models, (*sent, computed[-1]), wanted, replace(context, targets=wanted))
-        self._record(models, context, sent, down, wanted)
-        steps = [
-            models.bottoms[party]
-            if self.plan.frozen
-            else self._passive(
-                models, party, outputs[party][1], _through(messages[party], leaves[party], back), context
-            )
-            for party, back in enumerate(down)
-        ]
-        own = self._updated(self.network.passive, models, outputs[-1][1], by_own, people)
+        self._record(context, embeddings=sent, gradients=down, models=models, targets=wanted)
+        steps = list(models.bottoms)
+        if not self.plan.frozen:
+            for party, back in enumerate(down):
+                back = _through(messages[party], leaves[party], back)
+                steps[party] = self._bottom(models, party, outputs[party][1], back, context)
+        steps[-1] = self._bottom(models, self.network.passive, outputs[-1][1], by_own, context)
         top = moved(models.top, self._rate(people) * by_top) if models.top else ()
-        return VerticalModels(bottoms=(*steps, own), top=top)
+        return VerticalModels(bottoms=tuple(steps), top=top)
 
     def _released(self, party: int) -> Tensor:
         """A passive party's columns of all people as the protection's hook returns them, ``(R, n, width)``."""
@@ -252,33 +250,26 @@ class _Training:
         )
         return down, by_top, by_embeddings[-1]
 
-    def _record(
-        self,
-        models: VerticalModels,
-        context: VerticalContext,
-        sent: tuple[Tensor, ...],
-        down: tuple[Tensor, ...],
-        targets: Tensor,
-    ) -> None:
-        event = StepEvent(
-            step=context.step,
-            epoch=context.epoch,
-            people=context.people,
-            embeddings=sent,
-            sent=not (self.protection.sends_once and context.epoch),
-            gradients=down,
-            models=models,
-            targets=targets,
-        )
+    def _record(self, context: VerticalContext, **seen: Any) -> None:
+        sent = not (self.protection.sends_once and context.epoch)
+        event = StepEvent(step=context.step, epoch=context.epoch, people=context.people, sent=sent, **seen)
         for recorder in self.recorders:
             recorder.watch(event)
 
-    def _passive(
+    def _bottom(
         self, models: VerticalModels, party: int, held: Layers, back: Tensor, context: VerticalContext
     ) -> Layers:
-        """A passive party's turn after it received the gradients: its updated bottom model."""
+        """A party's updated bottom model, from the gradients by its embeddings."""
         layers = models.bottoms[party]
         gradients, _ = self.network.bottoms[party].backward(layers, held, back)
+        if party < self.network.passive:
+            total = self._protected_sum(party, held, gradients, context)
+        else:
+            # Without any hook: no other party receives gradients of the active party's own model.
+            total = weighted_sum(held, gradients, back.new_ones(back.shape[:2]))
+        return moved(layers, self.speeds.get(party, 1.0) * self._rate(context.people) * total)
+
+    def _protected_sum(self, party: int, held: Layers, gradients: Layers, context: VerticalContext) -> Tensor:
         norms = row_norms(held, gradients)
         weights = self.protection.bottom_weights(norms, party, context)
         weights = torch.ones_like(norms) if weights is None else weights
@@ -286,14 +277,7 @@ class _Training:
         total = weighted_sum(held, gradients, weights)
         rng = self.draws("bottom", round=context.step, client=party)
         found = self.protection.bottom_sum(total, party, context, rng)
-        total = check_returned("bottom_sum", found, total, of_type=True)
-        return moved(layers, self.speeds.get(party, 1.0) * self._rate(context.people) * total)
-
-    def _updated(self, party: int, models: VerticalModels, held: Layers, back: Tensor, people: Tensor) -> Layers:
-        """The active party's own bottom model, updated without any hook: no other party receives its gradients."""
-        gradients, _ = self.network.bottoms[party].backward(models.bottoms[party], held, back)
-        total = weighted_sum(held, gradients, back.new_ones(back.shape[:2]))
-        return moved(models.bottoms[party], self._rate(people) * total)
+        return check_returned("bottom_sum", found, total, of_type=True)
 
     def _rate(self, people: Tensor) -> float:
         return self.plan.learning_rate / len(people)
