@@ -32,7 +32,6 @@ from ..curve import Curve
 from ..evidence import Setting, whole
 from ..measurement import INDEPENDENT_TRIALS, Measurement
 from .joint_point import check_independent_trials, measured_counts
-from .pairwise_event import EventCounts
 
 _FEWEST = 64
 
@@ -165,41 +164,39 @@ class Contrast:
 
 
 def event_ratio_of_counts(
-    counts: EventCounts,
+    counts: ErrorCounts,
     *,
+    setting: Setting,
     contrast: Contrast,
     delta: float,
-    alpha: float,
-    threshold: float | None = None,
     threshold_policy: str = "event",
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Compute a lower bound on epsilon at ``delta`` from the counts of one event; it holds with probability 1 -
-    ``alpha``.
+    """Compute a lower bound on epsilon at ``delta`` from the errors of one event, at ``counts.alpha``.
 
     Assumes independent trials, and that event and ``contrast`` were fixed before these counts were seen. ``epsilon``:
     the claimed one, from which ``detectable`` is computed. Raises ValueError for levels out of range and for trials
     that are not independent.
     """
-    check_independent_trials(counts.setting, "event_ratio", delta, alpha)
-    rates = (counts.hits_in, counts.n1, counts.hits_out, counts.n0)
+    check_independent_trials(setting, "event_ratio", delta, counts.alpha)
+    rates = (counts.n1 - counts.false_negatives, counts.n1, counts.false_positives, counts.n0)
     if contrast.complement:
-        rates = (counts.n0 - counts.hits_out, counts.n0, counts.n1 - counts.hits_in, counts.n1)
+        rates = (counts.n0 - counts.false_positives, counts.n0, counts.false_negatives, counts.n1)
     high, n_high, low, n_low = rates
     estimate = math.log((high / n_high - delta) / (low / n_low)) if low and high / n_high > delta else None
     return measured_counts(
-        counts.errors(threshold, alpha),
+        counts,
         delta=delta,
         epsilon=epsilon,
         estimator="event_ratio",
         assumption=INDEPENDENT_TRIALS,
         threshold_policy=threshold_policy,
-        epsilon_low=ratio_low(*rates, weight=contrast.weight, delta=delta, alpha=alpha),
+        epsilon_low=ratio_low(*rates, weight=contrast.weight, delta=delta, alpha=counts.alpha),
         estimate=estimate,
-        ceiling=largest_certifiable_epsilon(counts.n0, counts.n1, delta, alpha),
+        ceiling=largest_certifiable_epsilon(counts.n0, counts.n1, delta, counts.alpha),
         witness=witness,
-        setting=counts.setting,
+        setting=setting,
     )
 
 

@@ -50,16 +50,10 @@ class EventCounts:
         hits = {"hits_in": errors.n1 - errors.false_negatives, "hits_out": errors.false_positives}
         return cls(**hits, n1=errors.n1, n0=errors.n0, setting=setting)
 
-    def errors(self, threshold: float | None, alpha: float) -> ErrorCounts:
+    def errors(self, alpha: float) -> ErrorCounts:
         """Return the counts as errors of the guess "the first input" wherever the event did not occur."""
-        return ErrorCounts(
-            threshold=threshold,
-            false_positives=self.hits_out,
-            false_negatives=self.n1 - self.hits_in,
-            n0=self.n0,
-            n1=self.n1,
-            alpha=alpha,
-        )
+        counts = {"false_positives": self.hits_out, "false_negatives": self.n1 - self.hits_in}
+        return ErrorCounts(threshold=None, **counts, n0=self.n0, n1=self.n1, alpha=alpha)
 
 
 def pairwise_event(
@@ -89,7 +83,7 @@ def pairwise_event(
         epsilon=epsilon,
         witness=witness,
     )
-    seen = rule.of_counts([counts.errors(None, alpha)], setting=counts.setting, threshold_policy="event")
+    seen = rule.of_counts([counts.errors(alpha)], setting=counts.setting, threshold_policy="event")
     estimate = _loss(counts.hits_in / counts.n1, counts.hits_out / counts.n0, delta) if counts.hits_out else None
     return replace(seen, estimate=estimate)
 

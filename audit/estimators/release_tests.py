@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..arrays import BoolArray, FloatArray
 from ..curve import Curve
@@ -135,32 +134,26 @@ def release_scores(
 
 
 def draw_projections(
-    release: GaussianRelease, broken: BrokenRelease, *, arm: int, n: int, rng: np.random.Generator
-) -> FloatArray:
-    """Simulate ``n`` runs of a broken mechanism; return each round's release projected on the canary, shape ``(n,
-    rounds)``.
-
-    ``arm`` is 1 with the canary and 0 without.
-    """
-    if arm not in (0, 1):
-        raise ValueError(f"arm must be 0 (a run without the canary) or 1 (a run with the canary), got {arm}")
-    return _projections(release, broken, arm=arm, n=n, noise_rng=rng, lots_rng=rng)
-
-
-def _projections(
     release: GaussianRelease,
     broken: BrokenRelease,
     *,
     arm: int,
     n: int,
-    noise_rng: np.random.Generator,
-    lots_rng: np.random.Generator,
+    rng: np.random.Generator,
+    lots_rng: np.random.Generator | None = None,
 ) -> FloatArray:
+    """Simulate ``n`` runs of a broken mechanism; return each round's release projected on the canary, shape ``(n,
+    rounds)``.
+
+    ``arm`` is 1 with the canary and 0 without. ``lots_rng`` draws the lots, ``rng`` where it is None.
+    """
+    if arm not in (0, 1):
+        raise ValueError(f"arm must be 0 (a run without the canary) or 1 (a run with the canary), got {arm}")
     # The sum of the noise of all steps of a round, as the observer receives only the sum.
     deviation = math.sqrt(release.steps) * release.sigma_of_rounds * broken.noise
-    noise = noise_rng.standard_normal((n, release.rounds)) * deviation
+    noise = rng.standard_normal((n, release.rounds)) * deviation
     if arm:
-        noise += broken.row * lots_rng.binomial(release.steps, release.rate_of_rounds, size=noise.shape)
+        noise += broken.row * (lots_rng or rng).binomial(release.steps, release.rate_of_rounds, size=noise.shape)
     return noise
 
 
@@ -194,7 +187,7 @@ def _blocks(
         for count in counts:
             rng.standard_normal((count, release.rounds))
     for count in counts:
-        yield _projections(release, broken, arm=arm, n=count, noise_rng=noise_rng, lots_rng=rng)
+        yield draw_projections(release, broken, arm=arm, n=count, rng=noise_rng, lots_rng=rng)
 
 
 def design_test(
@@ -221,14 +214,12 @@ def design_test(
 
 
 def simulated_release_points(
-    release: GaussianRelease, broken: BrokenRelease, *, rng: np.random.Generator, runs: int = RUNS
+    release: GaussianRelease, broken: BrokenRelease, *, rng: np.random.Generator
 ) -> OperatingPoints:
     """Simulate releases of a broken mechanism; return the error rates of detecting the canary in them, one pair per
     threshold.
-
-    ``runs`` runs are simulated with the canary, and as many without it.
     """
-    (out,), (within,) = (_simulated_scores(release, broken, [broken], arm=arm, n=runs, rng=rng) for arm in (0, 1))
+    (out,), (within,) = (_simulated_scores(release, broken, [broken], arm=arm, n=RUNS, rng=rng) for arm in (0, 1))
     return simulated_points(out, within)
 
 
@@ -253,13 +244,10 @@ def chance_refuted(
     out, within = (_simulated_scores(release, truth, designed_for, arm=arm, n=RUNS // 2, rng=rng) for arm in (0, 1))
     chances = []
     for test, without_canary, with_canary in zip(tests, out, within, strict=True):
-        fpr = _rates(np.count_nonzero(without_canary > test.threshold), RUNS // 2)
-        fnr = _rates(np.count_nonzero(with_canary <= test.threshold), RUNS // 2)
+        fpr, fnr = _rate(without_canary > test.threshold), _rate(with_canary <= test.threshold)
         # The share that the audit itself gives to each test: at alpha itself the power would be overstated.
         share = alpha / len(tests)
-        chances.append(
-            power_at(float(fpr), float(fnr), n0=n, n1=n, alpha=share, delta=delta, curve=curve, epsilon=epsilon)
-        )
+        chances.append(power_at(fpr, fnr, n0=n, n1=n, alpha=share, delta=delta, curve=curve, epsilon=epsilon))
     # A lower bound on the power: the audit refutes where any of the tests does.
     return max(chances)
 
@@ -306,6 +294,6 @@ def audit_release_tests(
     return best_of(tests, alpha, measure)
 
 
-def _rates(counts: ArrayLike, runs: int = RUNS) -> FloatArray:
+def _rate(errors: BoolArray) -> float:
     # Half a count at least, because no simulation shows that a rate is 0.
-    return np.asarray(np.clip(np.asarray(counts) / runs, 0.5 / runs, 1 - 0.5 / runs), dtype=np.float64)
+    return float(np.clip(np.count_nonzero(errors) / len(errors), 0.5 / len(errors), 1 - 0.5 / len(errors)))

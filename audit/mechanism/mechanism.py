@@ -24,7 +24,6 @@ from ..estimators.catalogue import Estimator
 from ..estimators.clopper_pearson import clopper_pearson_of_counts
 from ..estimators.counted import GuessCounts, event_ratio_of_counts, guess_odds_of_counts
 from ..estimators.hockey_stick import MechanismOutputs
-from ..estimators.pairwise_event import EventCounts
 from ..evidence import Design, Projections, Setting
 from ..finding import Finding
 from ..measurement import Measurement
@@ -164,13 +163,12 @@ def _bound(best: Found, counted: Counted, claim: Claim, seed: int) -> Measuremen
         sides = {"in_as_in": within.second, "in_as_out": within.first, "out_as_in": out.second, "out_as_out": out.first}
         guesses = GuessCounts(**sides, **sizes, setting=setting)
         return guess_odds_of_counts(guesses, alpha=counted.alpha, threshold=threshold, **shown)
-    shown["delta"] = claim.delta
-    if event.contrast is not None:
-        hits = EventCounts(hits_in=within.second, hits_out=out.second, **sizes, setting=setting)
-        return event_ratio_of_counts(hits, contrast=event.contrast, alpha=counted.alpha, threshold=threshold, **shown)
     errors = {"false_positives": out.second, "false_negatives": counted.n1 - within.second}
     counts = ErrorCounts(threshold=threshold, **errors, **sizes, alpha=counted.alpha)
-    return clopper_pearson_of_counts(counts, setting=setting, curve=claim.curve, **shown)
+    shown |= {"setting": setting, "delta": claim.delta}
+    if event.contrast is not None:
+        return event_ratio_of_counts(counts, contrast=event.contrast, **shown)
+    return clopper_pearson_of_counts(counts, curve=claim.curve, **shown)
 
 
 def _measured_by(

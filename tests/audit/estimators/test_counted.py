@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fedassay.audit.binomial import epsilon_low
+from fedassay.audit.binomial import ErrorCounts, epsilon_low
 from fedassay.audit.claim import Claim
 from fedassay.audit.estimators.counted import (
     Contrast,
@@ -19,7 +19,6 @@ from fedassay.audit.estimators.counted import (
     odds_low,
     ratio_low,
 )
-from fedassay.audit.estimators.pairwise_event import EventCounts
 from fedassay.audit.evidence import Design, Setting
 from scipy.stats import binom
 
@@ -51,9 +50,9 @@ def test_at_the_boundary_the_chance_of_a_refutation_is_at_most_alpha_by_exact_su
 
 @pytest.mark.simulations
 def test_the_complement_exchanges_the_inputs():
-    counts = EventCounts(hits_in=900, n1=1000, hits_out=400, n0=1000, setting=SETTING)
+    counts = ErrorCounts(threshold=None, false_positives=400, false_negatives=100, n0=1000, n1=1000, alpha=0.05)
     shown = [
-        event_ratio_of_counts(counts, contrast=Contrast(weight=2.0, complement=side), delta=0.0, alpha=0.05)
+        event_ratio_of_counts(counts, setting=SETTING, contrast=Contrast(weight=2.0, complement=side), delta=0.0)
         for side in (False, True)
     ]
     assert shown[0].estimate == pytest.approx(math.log(900 / 400))
