@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...audit.wording import counted
 from .layers import with_seeded_dropout
 
-_BATCH_NORM = nn.modules.batchnorm._BatchNorm
+BATCH_NORM = nn.modules.batchnorm._BatchNorm
 _DTYPES = (torch.float32, torch.float64)
 # Sums in another order differ in the last digits; a batch statistic moves logits by percents.
 _CLOSE = 1e-3
@@ -54,7 +54,7 @@ def group_norm_for(layer: nn.Module) -> str:
 
 def batch_norms(model: nn.Module) -> dict[str, str]:
     """Return the names of the model's batch norms, each with the group norm that can replace it."""
-    return {name: group_norm_for(layer) for name, layer in model.named_modules() if isinstance(layer, _BATCH_NORM)}
+    return {name: group_norm_for(layer) for name, layer in model.named_modules() if isinstance(layer, BATCH_NORM)}
 
 
 def _check_parameters(name: str, model: nn.Module) -> None:
@@ -93,7 +93,7 @@ def _check_values(what: str, parameter: nn.Parameter) -> None:
 
 def _check_layer(what: str, layer: nn.Module) -> None:
     kind = type(layer).__name__
-    if isinstance(layer, _BATCH_NORM) and layer.track_running_stats:
+    if isinstance(layer, BATCH_NORM) and layer.track_running_stats:
         raise ValueError(
             f"{what} is a {kind} with running statistics, which would leave the client in addition to its update, "
             f"without protection; replace it by {group_norm_for(layer)}, or set track_running_stats=False where no "

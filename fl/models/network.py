@@ -25,7 +25,7 @@ from torch.func import functional_call, grad, vmap
 from ...audit.parts import described
 from ..layout import Layout
 from ..objective import CLASSIFICATION, NEXT_TOKEN, OBJECTIVES, SEGMENTATION, Objective, objective_of
-from .admission import batch_norms
+from .admission import BATCH_NORM, batch_norms
 from .gradients import SampleLoss, Weigh, clipped_sum_of, differentiable_twice, is_mapped, report_loop, sample_rows
 from .layers import LayerChain, Normalisation, SeededModel, dropout_of, planted
 from .sample_gradients import is_known, sample_gradients
@@ -34,7 +34,6 @@ from .small_models import (
     build_model,
     has_plain_layers,
     initial_parameters,
-    is_batch_norm,
     known_models,
     output_shape,
     own_initial,
@@ -141,7 +140,7 @@ class Network:
         """Whether the model has batch norm, which mixes the samples of a batch, so that a sample has no gradient of its
         own.
         """
-        return any(is_batch_norm(layer) for layer in self.module.modules())
+        return bool(batch_norms(self.module))
 
     @cached_property
     def _places(self) -> dict[str, tuple[dict[str, Any], str]] | None:
@@ -443,7 +442,7 @@ class Network:
         layers, features, found = self.layout.unflatten(params), images, list[Tensor]()
         # Layer by layer, because the statistics are those of each batch norm's input.
         for name, layer in self.module.named_children():
-            if is_batch_norm(layer):
+            if isinstance(layer, BATCH_NORM):
                 variance, mean = torch.var_mean(features, (0, *range(2, features.ndim)), correction=0)
                 found.append(torch.stack([mean, variance]))
             own = {

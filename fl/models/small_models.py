@@ -19,11 +19,10 @@ from torch import Tensor, nn
 
 from ...audit.parts import call, find_outside, names_in, part_in
 from ..streams import seeded, uniform
-from .admission import prepared
+from .admission import BATCH_NORM, prepared
 from .layers import ImprintLayer, LayerChain, Normalisation, Normalise, with_seeded_dropout
 
 _FOLDER = f"{__package__}.architectures"
-_BATCH_NORM = nn.modules.batchnorm._BatchNorm
 # Images on which a model from outside is tried, together and one by one.
 _TRIED = 3
 Builder = Callable[..., nn.Module]
@@ -128,7 +127,7 @@ def output_shape(module: nn.Module, shape: tuple[int, int, int]) -> tuple[int, .
 
 def has_plain_layers(model: nn.Module) -> bool:
     """Return whether `initial_parameters` can draw all: parameters of linear layers, convolutions and batch norms."""
-    plain = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, _BATCH_NORM)
+    plain = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, BATCH_NORM)
     return all(isinstance(layer, plain) for layer in model.modules() if list(layer.parameters(recurse=False)))
 
 
@@ -147,7 +146,7 @@ def initial_parameters(model: nn.Module, rng: np.random.Generator) -> dict[str, 
     for prefix, layer in model.named_modules():
         for name, parameter in layer.named_parameters(recurse=False):
             full = f"{prefix}.{name}" if prefix else name
-            if isinstance(layer, _BATCH_NORM):
+            if isinstance(layer, BATCH_NORM):
                 drawn[full] = torch.full_like(parameter.detach(), 1.0 if name == "weight" else 0.0)
                 continue
             if not isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)):
@@ -176,11 +175,6 @@ def check_stateless(model: nn.Module) -> None:
             raise ValueError(
                 f"unsupported model: {kind} with buffers {', '.join(buffers)}, but a model may hold parameters only"
             )
-
-
-def is_batch_norm(layer: nn.Module) -> bool:
-    """Return whether this layer is a batch norm, which makes the samples of a batch share statistics."""
-    return isinstance(layer, _BATCH_NORM)
 
 
 def _check_data(shape: tuple[int, int, int], classes: int) -> None:
