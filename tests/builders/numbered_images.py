@@ -7,16 +7,11 @@ from fedassay.fl.streams import Streams, uniform
 TRAIN = 60
 
 
-def numbered_images():
-    """Three classes in turn, images of 4x4 pixels; nine test images."""
+def numbered_images(**facts):
+    """Three classes in turn, images of 4x4 pixels; nine test images. ``facts``: others of the data set."""
     rng = Streams(0).generator("toy data")
     images = uniform(rng, (TRAIN, 1, 4, 4))
     images[:, 0, 0, 0] = torch.arange(TRAIN) / TRAIN
-    return Dataset(
-        name="toy",
-        train_images=images,
-        train_labels=torch.arange(TRAIN) % 3,
-        test_images=uniform(rng, (9, 1, 4, 4)),
-        test_labels=torch.arange(9) % 3,
-        classes=3,
-    )
+    given = {"train_images": images, "train_labels": torch.arange(TRAIN) % 3}
+    given |= {"test_images": uniform(rng, (9, 1, 4, 4)), "test_labels": torch.arange(9) % 3}
+    return Dataset(**({"name": "toy", "classes": 3} | given | facts))

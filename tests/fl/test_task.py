@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fedassay.fl.data.dataset import Dataset
 from fedassay.fl.partitions import IID, ByOwner, Dirichlet, OneSample
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task, noised, redrawn
@@ -14,12 +13,6 @@ from numbered_images import TRAIN, numbered_images
 @pytest.fixture(scope="module")
 def dataset():
     return numbered_images()
-
-
-def annotated(dataset, **annotations):
-    """The data set with annotations of its training images."""
-    kept = ("train_images", "train_labels", "test_images", "test_labels", "classes")
-    return Dataset(name="annotated", **{name: getattr(dataset, name) for name in kept}, **annotations)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +64,7 @@ def test_masks_stay_with_their_images(dataset):
     """Each image's mask marks one pixel, which its first pixel numbers."""
     masks = torch.zeros(TRAIN, 16, dtype=torch.bool)
     masks[torch.arange(TRAIN), torch.arange(TRAIN) % 16] = True
-    marked = annotated(dataset, train_masks=masks.reshape(TRAIN, 4, 4))
+    marked = numbered_images(train_masks=masks.reshape(TRAIN, 4, 4))
     task = build_task(marked, model="logistic", partition=IID(), clients=5, streams=Streams(0), samples=30)
     assert task.masks.flatten(1).int().argmax(1).tolist() == [name % 16 for name in names(task.images)]
     assert build_task(dataset, model="logistic", partition=IID(), clients=5, streams=Streams(0)).masks is None
@@ -82,8 +75,8 @@ def marked(dataset):
     """The lower half of every image is sensitive, and of a middle grey that noise is not cut at."""
     masks = torch.zeros(TRAIN, 4, 4, dtype=torch.bool)
     masks[:, 2:] = True
-    grey = replace(dataset, train_images=torch.where(masks.unsqueeze(1), torch.tensor(0.5), dataset.train_images))
-    return annotated(grey, train_masks=masks)
+    grey = torch.where(masks.unsqueeze(1), torch.tensor(0.5), dataset.train_images)
+    return numbered_images(train_images=grey, train_masks=masks)
 
 
 def test_pixel_noise_lies_on_sensitive_pixels_of_the_pool_and_of_outsiders(marked):
@@ -119,7 +112,7 @@ def test_pixel_noise_needs_a_scale_and_sensitive_pixels(dataset, marked):
 
 def test_owners_keep_their_images_together(dataset):
     """Image i is of writer i // 4: each of three clients holds five of fifteen writers."""
-    known = annotated(dataset, train_owners=torch.arange(TRAIN) // 4)
+    known = numbered_images(train_owners=torch.arange(TRAIN) // 4)
     task = build_task(known, model="logistic", partition=ByOwner(), clients=3, streams=Streams(0))
     writers = [{name // 4 for name in names(task.images[part])} for part in task.parts]
     assert [len(group) for group in writers] == [5, 5, 5]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from fedassay.fl.algorithms import FedSGD
-from fedassay.fl.data.dataset import Dataset
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.engine import run_federation
 from fedassay.fl.partitions import IID
@@ -25,12 +24,6 @@ RULE = WarmStartRule(samples=12, steps=5, learning_rate=0.1, lot=4)
 @pytest.fixture(scope="module")
 def dataset():
     return numbered_images()
-
-
-def owned(dataset):
-    kept = ("train_images", "train_labels", "test_images", "test_labels", "classes")
-    values = {name: getattr(dataset, name) for name in kept}
-    return Dataset(name="owned", train_owners=torch.arange(TRAIN) // 3, **values)
 
 
 def build(dataset, seed=0, rule=RULE, **more):
@@ -53,9 +46,10 @@ def test_no_client_no_held_out_client_and_no_non_member_has_a_public_image(datas
         assert torch.equal(task.test_images, dataset.test_images)
 
 
-def test_an_owner_of_a_public_image_has_no_other_image_in_the_federation(dataset):
+def test_an_owner_of_a_public_image_has_no_other_image_in_the_federation():
+    owned = numbered_images(train_owners=torch.arange(TRAIN) // 3)
     for seed in range(5):
-        task = build(owned(dataset), seed=seed, samples=None)
+        task = build(owned, seed=seed, samples=None)
         owners = {image // 3 for image in names(task.warm_start.images)}
         assert len(task.warm_start.images) == RULE.samples
         assert not owners & {image // 3 for image in names(task.images) | names(task.outsider_images)}
