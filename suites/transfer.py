@@ -30,7 +30,7 @@ from ..audit.wording import counted
 from ..checks.results import same_claim
 from ..defenses.transfer.defense import PreparedTransfer, TransferDefense
 from ..defenses.transfer.worst_votes import mechanism_of, sums_votes
-from ..fl.streams import Runs, Streams
+from ..fl.streams import Streams
 from ..fl.transfer.engine import run_transfer
 from ..fl.transfer.protection import LabelLaw, counts_of, votes_of
 from ..fl.transfer.recorder import AnswerRecorder, TransferEvent
@@ -83,16 +83,18 @@ class TransferTrialJob(TrainingJob):
         )
 
     def trained(self, store: Store, clock: Clock) -> Transferred:
-        spec, streams, recorder = self.federation, Streams(self.seed), _Event()
+        spec, streams, recorder = self.federation, Streams(self.seed), _Events()
         task, logits = transfer_task_of(spec, self.seed), teachers_of(spec, self.seed)
         plan = transfer_plan_of(spec, task)
         if not bool(logits.isfinite().all()):
             raise FloatingPointError("training diverged: a teacher's answers hold NaN or infinity")
-        runs = Runs(replicas=spec.students)
-        run_transfer(task, plan, self.prepared.protection, streams, logits=logits, runs=runs, recorders=[recorder])
-        if not bool(recorder.event.final_model.isfinite().all()):
+        run_transfer(
+            task, plan, self.prepared.protection, streams, logits=logits, replicas=spec.students, recorders=[recorder]
+        )
+        (event,) = recorder.kept
+        if not bool(event.final_model.isfinite().all()):
             raise FloatingPointError("training diverged: a student holds NaN or infinity")
-        return Transferred(task=task, plan=plan, streams=streams, logits=logits, event=recorder.event)
+        return Transferred(task=task, plan=plan, streams=streams, logits=logits, event=event)
 
     def utility(self, cell: Cell, trained: Transferred, store: Store) -> list[Record]:
         return transfer_rows(cell, trained.task, trained.event, self.prepared.claims)
@@ -173,37 +175,32 @@ class _Remembered:
         return self.known[key]
 
 
-@dataclass(kw_only=True)
-class _Event:
+@dataclass(frozen=True)
+class _Events:
     """A recorder that keeps everything; only scoring receives it."""
 
-    kept: TransferEvent | None = None
-
-    @property
-    def event(self) -> TransferEvent:
-        """What was recorded."""
-        if self.kept is None:
-            raise ValueError("the recorder has recorded no transfer yet")
-        return self.kept
+    kept: list[TransferEvent] = field(default_factory=list)
 
     def watch(self, event: TransferEvent) -> None:
-        self.kept = event
+        self.kept.append(event)
 
 
 def _with_planted(found: Transferred, teacher: int, job: TransferTrialJob) -> tuple[Tensor, TransferEvent]:
     """Plant one teacher's votes, run the transfer with them, and return the votes with what happened."""
     votes, logits = planted(found, teacher, job.federation.students)
-    recorder = _Event()
+    recorder = _Events()
     run_transfer(
         found.task,
         found.plan,
         job.prepared.protection,
         found.streams,
         logits=logits,
-        runs=Runs(replicas=len(logits), block=_PLANTED_BLOCK, arm=1),
+        replicas=len(logits),
+        block=_PLANTED_BLOCK,
+        arm=1,
         recorders=[recorder],
     )
-    return votes, recorder.event
+    return votes, recorder.kept[0]
 
 
 def planted(found: Transferred, teacher: int, runs: int) -> tuple[Tensor, Tensor]:

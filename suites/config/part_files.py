@@ -115,14 +115,14 @@ def part_classes(folder: str, base: str, *, other_than: str = "") -> dict[str, P
     from ``other_than``. Its name is the class's in lower case, with underscores.
     """
     found, others = (
-        {part.name: part for module, _, own in _classes_from((folder,), (root,)) for part in _all_named(module, own)}
+        {
+            part.name: part
+            for module, _, own in _classes_from((folder,), (root,))
+            for part in (_named_by_class(module, node) for node in own)
+        }
         for root in (base, other_than)
     )
     return {name: part for name, part in sorted(found.items()) if name not in others}
-
-
-def _all_named(module: str, own: Sequence[ast.ClassDef]) -> list[PartFile]:
-    return [_named_by_class(module, node) for node in own]
 
 
 def texts_of(attribute: str, folder: str) -> Iterator[str]:

@@ -17,8 +17,10 @@ from ...attacks.membership.candidates import MembershipAttack
 from ...attacks.membership.shadow_attack import ShadowAttack
 from ...attacks.transfer.vote_attack import VoteAttack
 from ...audit.claim import Claim
+from ...audit.evidence import Design
 from ...audit.observer import FINAL_MODEL, GLOBAL_MODELS, UPLOADS, Observer
 from ...audit.parts import find_outside, label, name_and_options
+from ...audit.supplied.chosen import chosen
 from ...checks.canaries import canary_kind
 from ...defenses.defense import Defense, Prepared
 from ...defenses.transfer.defense import TransferDefense
@@ -247,9 +249,10 @@ def _check_paths(spec: Suite, source: Source) -> None:
                     _BUILT.get(kind, str)(value)
             except ValueError as error:
                 raise ConfigError(f"{source.where((*place, key))}: {error}") from error
-    if spec.audit is not None:
+    if spec.audit is not None and spec.audit.estimator is not None:
+        design = Design.ONE_RUN if spec.audit.design == "one_run" else Design.INDEPENDENT
         try:
-            spec.audit.check_estimator()
+            chosen([spec.audit.estimator], design, ())
         except ValueError as error:
             raise ConfigError(f"{source.where(('audit', 'estimator'))}: {error}") from error
 

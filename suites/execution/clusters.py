@@ -402,10 +402,5 @@ def chosen_backend(name: str, *, address: str | None = None, jobs: int | None = 
         return LocalBackend(jobs or cores())
     if find_spec(_MODULES[name]) is None:
         raise ConfigError(f'the backend {name} is not installed: pip install "fedassay[{name}]"')
-    if name == "dask":
-        pass
-
-        return DaskBackend(address, jobs or cores())
-    pass
-
-    return RayBackend(address, jobs or cores())
+    cluster = DaskBackend if name == "dask" else RayBackend
+    return cluster(address, jobs or cores())

@@ -5,7 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+from fedassay.api import Silent
 from fedassay.audit.claim import Claim
+from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.execution.backend import LocalBackend
+from fedassay.suites.execution.run import carry_out, launch
 from fedassay.suites.results.rows import read_rows
 from fedassay.suites.results.store import digests
 
@@ -48,3 +53,31 @@ def results(folder):
     """(cell, metric) of every line of results.jsonl; fails where one is torn."""
     rows = map(json.loads, (folder / "results.jsonl").read_text().splitlines())
     return [(row["cell_id"], row["metric"]) for row in rows]
+
+
+class Stopped(Exception):
+    """What a kill is, in this process."""
+
+
+class StopsAfterOne(Silent):
+    """A progress display that ends the run after its first job."""
+
+    def advance(self, titles, failed):
+        raise Stopped
+
+
+def begun_and_stopped(suite, folder):
+    """Begins a run, which stops after its first job."""
+    spec, source = load_suite(suite)
+    begun = launch(spec, source, folder=folder)
+    with pytest.raises(Stopped):
+        carry_out(begun, StopsAfterOne(), LocalBackend(1))
+    return begun
+
+
+def is_running(pid):
+    # A dead process that nobody has waited for is still there, as a zombie.
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (ProcessLookupError, FileNotFoundError):
+        return False

@@ -12,7 +12,6 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ....audit.claim import Unit
-from ....audit.parts import is_path
 from ....audit.wording import nearest
 from ....fl.utility import UTILITIES
 from ..source import DROP, FEDERATION_TABLES, KEEP
@@ -66,28 +65,22 @@ class Published(BaseModel):
     """The place in the paper, such as its table or section."""
 
     @model_validator(mode="after")
-    def _unit_of_epsilon(self) -> "Published":
+    def _metric_of_its_kind(self) -> "Published":
         if (self.metric == "epsilon") != (self.unit is not None):
             raise ValueError(
                 '"unit" (the unit of a claim) must be set for metric "epsilon" and left out for every other metric, '
                 f"got metric {self.metric!r} and unit {self.unit}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _metric_of_its_kind(self) -> "Published":
-        if self.unit is not None:
-            if self.attack is not None:
-                raise ValueError('metric "epsilon" belongs to a claim, not to an attack: leave the key attack out')
-        # A misspelt metric would otherwise be listed as "not measured" in the report.
-        elif self.attack is None and self.metric not in UTILITIES:
+        if self.attack is None and self.metric not in (*UTILITIES, "epsilon"):
+            # A misspelt metric would otherwise be listed as "not measured" in the report.
             known = nearest(self.metric, (*UTILITIES, "epsilon"))
             raise ValueError(
                 f"metric {self.metric!r} is no utility metric ({known}): set the key attack to the attack that this "
                 "metric belongs to"
             )
-        elif self.attack is not None and self.metric in UTILITIES:
-            raise ValueError(f"metric {self.metric!r} measures utility, not an attack: leave the key attack out")
+        if self.attack is not None and self.metric in (*UTILITIES, "epsilon"):
+            kind = "belongs to a claim" if self.unit is not None else "measures utility"
+            raise ValueError(f"metric {self.metric!r} {kind}, not an attack: leave the key attack out")
         return self
 
 
@@ -253,7 +246,7 @@ class AuditSpec(SuiteTable):
     with the most power. Audits by attacks are not affected."""
     replicas: Whole = Field(default=1000, ge=2, le=_MOST_REPLICAS)
     """Runs per arm (with and without the canary), spread over the seeds; unused by a one-run audit."""
-    most_replicas: Whole | None = Field(default=None, ge=2, le=_MOST_REPLICAS, exclude_if=lambda most: most is None)
+    most_replicas: Whole | None = Field(default=None, ge=2, le=_MOST_REPLICAS, exclude_if=is_absent)
     """Runs per arm, at most, of a claim that ``replicas`` runs are too few to test. Such a claim gets as many as refute
     twice its epsilon with probability 0.9, if this number is not exceeded. By default no claim gets more."""
     sequential: YesOrNo = Field(default=False, exclude_if=lambda stops: not stops)
@@ -274,27 +267,6 @@ class AuditSpec(SuiteTable):
     canary_norm: Number = Field(default=10.0, gt=0, le=1e6)
     """Norm of the canary before clipping, in clip norms; a canary of norm 1 could not reveal a missing clip. A canary
     that is a sample has the norm of its gradient."""
-
-    @model_validator(mode="after")
-    def _estimator_fits(self) -> "AuditSpec":
-        # One from outside is imported later, when the suite's folder is on the import path.
-        if self.estimator is not None and not is_path("estimator", self.estimator):
-            try:
-                self.check_estimator()
-            except ValueError as error:
-                raise _misplaced("audit.estimator", str(error)) from None
-        return self
-
-    def check_estimator(self) -> None:
-        """Import the estimator that the suite names; raise ValueError for one that is unknown or does not cover the
-        design.
-        """
-        # Imported here, because estimators load scipy, which most suites do not need in order to be read.
-        from ....audit.evidence import Design
-        from ....audit.supplied.chosen import chosen
-
-        if self.estimator is not None:
-            chosen([self.estimator], Design.ONE_RUN if self.design == "one_run" else Design.INDEPENDENT, ())
 
     @model_validator(mode="after")
     def _one_run(self) -> "AuditSpec":

@@ -7,15 +7,13 @@ import tomllib
 import fedassay
 import pytest
 import torch
-from fedassay.api import Silent
 from fedassay.cli.app import app
 from fedassay.fl.data.dataset import Dataset
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.data.files.lookup import keep
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.execution.backend import LocalBackend
-from fedassay.suites.execution.run import carry_out, launch
+from run_files import begun_and_stopped
 from torch.utils.data import IterableDataset, TensorDataset
 from typer.testing import CliRunner
 
@@ -47,22 +45,10 @@ def suite(tiny, dataset):
     return tree
 
 
-class StopsAfterOne(Silent):
-    def advance(self, titles, failed):
-        raise KeyboardInterrupt
-
-
-def begin(tree, folder):
-    spec, source = load_suite(tree)
-    with pytest.raises(KeyboardInterrupt):
-        carry_out(launch(spec, source, folder=folder), StopsAfterOne(), LocalBackend(1))
-    return json.loads((folder / "manifest.json").read_text())
-
-
 @pytest.mark.simulations
 def test_a_run_with_such_data_is_resumed_from_the_command_line(tiny, tmp_path):
     data = Counted()
-    begin(suite(tiny, data), tmp_path / "run")
+    begun_and_stopped(suite(tiny, data), tmp_path / "run")
     assert data.reads == 120
     resumed = CliRunner().invoke(app, ["resume", str(tmp_path / "run"), "-j", "1"])
     assert resumed.exit_code == 0, resumed.output
@@ -76,7 +62,8 @@ def test_a_run_with_such_data_is_resumed_from_the_command_line(tiny, tmp_path):
 
 @pytest.mark.simulations
 def test_the_identity_is_that_of_the_content(tiny, tmp_path):
-    first, equal, other = (begin(suite(tiny, Counted(seed)), tmp_path / f"{n}") for n, seed in enumerate((0, 0, 1)))
+    runs = [begun_and_stopped(suite(tiny, Counted(seed)), tmp_path / f"{n}") for n, seed in enumerate((0, 0, 1))]
+    first, equal, other = (run.store.manifest() for run in runs)
     assert first["run_id"] == equal["run_id"] != other["run_id"]
     assert str(tmp_path) not in json.dumps([first["suite"], first["data"]])
 
@@ -84,7 +71,7 @@ def test_the_identity_is_that_of_the_content(tiny, tmp_path):
 @pytest.mark.simulations
 def test_resuming_without_the_copy_names_the_data_and_what_to_do(tiny, tmp_path, cache):
     data = Counted()
-    begin(suite(tiny, data), tmp_path / "run")
+    begun_and_stopped(suite(tiny, data), tmp_path / "run")
     shutil.rmtree(cache)
     resumed = CliRunner().invoke(app, ["resume", str(tmp_path / "run"), "-j", "1"])
     assert resumed.exit_code == 2

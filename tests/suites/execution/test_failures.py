@@ -3,9 +3,6 @@
 import fedassay
 import pytest
 from fedassay.cli.app import app
-from fedassay.suites.execution import run as workers_module
-from fedassay.suites.results.store import Store
-from joblib.externals.loky.process_executor import TerminatedWorkerError
 from run_files import results
 from typer.testing import CliRunner
 
@@ -71,15 +68,6 @@ def test_failed_cells_are_run_again_where_asked_and_their_rows_replaced(
 
 
 @pytest.mark.simulations
-def test_a_learning_rate_that_lets_every_defense_diverge_fails_them_all_and_stops_nothing(assay, suite_file):
-    run = assay(suite_file("learning_rate = 0.5", "learning_rate = 3e38", "rounds = 2", "rounds = 4"))
-    found = failures(run)
-    assert found[("none", "training")].reason.startswith("FloatingPointError: training diverged")
-    assert len({record.cell_id for record in run.records}) == 8
-    assert run.verdict.exit_code == 12
-
-
-@pytest.mark.simulations
 def test_a_claim_whose_replicas_failed_is_a_failed_row_with_their_reason(assay, suite_file, own_defense):
     module = own_defense("raise RuntimeError('out of budget')")
     run = assay(suite_file(), defenses=[f"{module}:Signing"])
@@ -142,30 +130,6 @@ def test_every_metric_of_a_run_is_in_the_list_of_metrics(finished):
     from fedassay.cli.list_command import metrics
 
     assert {record.metric for record in finished.records} - {"replicas"} <= set(metrics())
-
-
-@pytest.mark.simulations
-def test_the_death_of_a_worker_is_incomplete_and_the_run_can_be_resumed(
-    suite_file, finished, tmp_path, monkeypatch, timeless
-):
-    """The error of joblib's executor in place of a dead process; of real ones see the next test."""
-    real, done = workers_module.run_job, []
-
-    def work(*arguments):
-        if len(done) == 2:
-            raise TerminatedWorkerError("A worker process managed by the executor was unexpectedly terminated.")
-        done.append(real(*arguments))
-        return done[-1]
-
-    with monkeypatch.context() as patched:
-        patched.setattr(workers_module, "run_job", work)
-        out = CliRunner().invoke(app, ["run", str(suite_file()), "-j", "1", "-o", str(tmp_path / "run")])
-    assert out.exit_code == 12, out.output
-    assert "INCOMPLETE: a worker process died, perhaps for lack of memory." in out.output
-    assert f"fedassay resume {tmp_path / 'run'}" in out.output
-    assert 0 < len(Store(tmp_path / "run").finished()) < 8
-    resumed = fedassay.resume(tmp_path / "run", jobs=1, report=False)
-    assert timeless(resumed.records) == timeless(finished.records)
 
 
 @pytest.mark.processes

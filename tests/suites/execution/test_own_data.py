@@ -14,31 +14,13 @@ from fedassay.suites.execution.run import carry_out, launch, relaunch
 from fedassay.suites.planning.plan_text import plan_lines
 from fedassay.suites.planning.run_plan import plan_run
 from own_data import write_images, write_suite
+from run_files import begun_and_stopped
 
 KINDS = ("images", "records", "photos")
 
 
-class Stopped(Exception):
-    """What a kill is, in this process."""
-
-
-class StopsAfterOne(Silent):
-    """A progress display that ends the run after its first job."""
-
-    def advance(self, titles, failed):
-        raise Stopped
-
-
 def rows(folder):
     return [json.loads(line) for line in (folder / "results.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
-def begin(suite, folder):
-    spec, source = load_suite(str(suite))
-    begun = launch(spec, source, folder=folder)
-    with pytest.raises(Stopped):
-        carry_out(begun, StopsAfterOne(), LocalBackend(1))
-    return begun
 
 
 @pytest.mark.simulations
@@ -47,7 +29,7 @@ def test_a_run_on_own_data_goes_on_from_another_folder_and_ends(kind, tmp_path, 
     suite = write_suite(tmp_path, kind)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    begun = begin(suite, tmp_path / "run")
+    begun = begun_and_stopped(str(suite), tmp_path / "run")
     before = rows(tmp_path / "run")
     assert before
     run = fedassay.resume(tmp_path / "run", jobs=1, report=False)
@@ -69,7 +51,7 @@ def test_the_plan_reports_what_was_done_to_the_data(tmp_path):
 
 def test_a_changed_file_is_not_mixed_with_old_results(tmp_path):
     suite = write_suite(tmp_path, "images")
-    begin(suite, tmp_path / "run")
+    begun_and_stopped(str(suite), tmp_path / "run")
     before = (tmp_path / "run" / "results.jsonl").read_bytes()
     write_images(tmp_path / "own.npz", seed=1)
     with pytest.raises(ConfigError, match=r"cannot be resumed, because the data changed since the run began: own.npz"):
@@ -81,7 +63,7 @@ def test_a_changed_file_is_not_mixed_with_old_results(tmp_path):
 
 def test_a_file_that_changes_during_the_run_fails_the_cells_that_come_after(tmp_path):
     suite = write_suite(tmp_path, "images")
-    begun = begin(suite, tmp_path / "run")
+    begun = begun_and_stopped(str(suite), tmp_path / "run")
     before = rows(tmp_path / "run")
     write_images(tmp_path / "own.npz", seed=1)
     task_of.cache_clear()  # As in a worker process that has read nothing yet.
@@ -170,7 +152,7 @@ def test_an_audit_reads_a_file_where_the_federation_does_not(tmp_path, monkeypat
 @pytest.mark.parametrize("kind", KINDS)
 def test_workers_read_the_files_themselves_and_the_run_ends_in_a_report(kind, tmp_path):
     suite = write_suite(tmp_path, kind)
-    begin(suite, tmp_path / "run")
+    begun_and_stopped(str(suite), tmp_path / "run")
     run = fedassay.resume(tmp_path / "run", jobs=2)
     assert {row["status"] for row in rows(run.folder)} == {"ok"}
     alone = fedassay.run(suite, jobs=1, report=False, folder=tmp_path / "alone")

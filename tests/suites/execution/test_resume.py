@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import fedassay
 import pytest
@@ -20,7 +19,7 @@ from fedassay.suites.execution import run as workers_module
 from fedassay.suites.results import environment
 from fedassay.suites.results import store as store_module
 from fedassay.suites.results.store import Store, UnwritableRunFolder
-from run_files import contents, results
+from run_files import contents, is_running, results
 from typer.testing import CliRunner
 
 
@@ -103,15 +102,6 @@ def test_a_finished_run_resumes_to_itself_without_running_anything(finished, tmp
     assert resumed.records == finished.records
     assert resumed.verdict == finished.verdict
     assert contents(folder) == before
-
-
-def is_running(pid):
-    try:
-        os.kill(pid, 0)
-        # A dead process that nobody has waited for is still there, as a zombie.
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except (ProcessLookupError, FileNotFoundError):
-        return False
 
 
 @pytest.mark.processes

@@ -1,10 +1,7 @@
 """A run: equal seeds give equal rows in one process or two; sequential runs; one process at a time in a folder."""
 
 import json
-import os
 import random
-import subprocess
-import sys
 
 import fedassay
 import numpy as np
@@ -142,12 +139,6 @@ def test_what_is_not_run_is_a_row_with_its_reason_and_the_run_is_complete(whole)
     assert whole.verdict.exit_code == 0
 
 
-@pytest.mark.processes
-@pytest.mark.long
-def test_two_processes_stop_where_one_does(assay, path, whole, timeless):
-    assert timeless(assay(path, jobs=2).records) == timeless(whole.records)
-
-
 @pytest.mark.simulations
 def test_a_run_killed_at_any_place_makes_the_same_runs_when_resumed(
     assay, path, whole, timeless, monkeypatch, tmp_path
@@ -191,34 +182,3 @@ def test_while_a_run_writes_its_folder_a_second_run_and_a_resume_are_refused(sui
     folder = RunFolder.read(tmp_path / "run")
     assert folder.skipped == ()
     assert len({record.cell_id for record in folder.records}) == folder.manifest.planned_cells
-
-
-@pytest.mark.processes
-def test_of_two_processes_in_one_folder_one_runs_and_the_other_is_reported_why_not(suite_file, tmp_path):
-    words = ["run", str(suite_file()), "-j", "1", "-o", "run"]
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-m", "fedassay", *words],
-            cwd=tmp_path,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        for _ in range(2)
-    ]
-    try:
-        ended = [(process.communicate(timeout=300)[1], process.returncode) for process in both]
-    finally:
-        for process in both:
-            if process.poll() is None:
-                process.kill()
-    refused = [said for said, code in ended if code == 2]
-    assert len(refused) == 1
-    assert "run" in refused[0]
-    assert "already holds a run; resume it, or name another folder" in refused[0] or "another process is" in refused[0]
-    folder = RunFolder.read(tmp_path / "run")
-    assert folder.skipped == ()
-    assert len({record.cell_id for record in folder.records}) == folder.manifest.planned_cells
-    assert folder.gate is not None
-    assert folder.gate.exit_code in {code for said, code in ended if said not in refused}

@@ -95,29 +95,18 @@ def test_errors_of_a_regression_are_those_of_its_predictions(suite, tmp_path):
 
 @pytest.mark.parametrize("task", OPTIONS)
 @pytest.mark.parametrize(
-    ("tables", "partition", "words"),
+    ("tables", "setting", "words"),
     [
         ("[attacks.idlg]\n", "", "needs one class per sample, but model mlp.* of federation main is trained on"),
         ('[audit]\ncanary = "mislabelled"\nmodel = "mlp"\n', "", "is a sample with a class, .* dirac or random"),
+        ("", 'partition = { kind = "dirichlet", alpha = 0.5 }', "partition dirichlet deals samples by their class"),
+        ("", "label_noise = 0.1", "federation main cannot be set up: .*label_noise must be 0 for a "),
     ],
 )
-def test_what_needs_a_class_is_refused_with_its_line(suite, tmp_path, task, tables, partition, words):
-    path = suite(task, DEFENSES + tables, partition)
+def test_what_needs_a_class_is_refused_with_its_line(suite, tmp_path, task, tables, setting, words):
+    path = suite(task, DEFENSES + tables, setting)
     with pytest.raises(ConfigError, match=rf"suite.toml, line \d+: .*{words}"):
         run(str(path), jobs=1, folder=tmp_path / "run", report=False)
-
-
-@pytest.mark.parametrize("task", OPTIONS)
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ('partition = { kind = "dirichlet", alpha = 0.5 }', "partition dirichlet deals samples by their class"),
-        ("label_noise = 0.1", "label_noise must be 0 for a "),
-    ],
-)
-def test_settings_that_need_classes_are_refused(suite, tmp_path, task, setting, words):
-    with pytest.raises(ConfigError, match=rf"suite.toml, line \d+: federation main cannot be set up: .*{words}"):
-        run(str(suite(task, partition=setting)), jobs=1, folder=tmp_path / "run", report=False)
 
 
 @pytest.mark.parametrize("task", OPTIONS)
@@ -177,16 +166,3 @@ def test_images_with_such_labels_are_reconstructed_from_their_gradients(tmp_path
     assert {len(found) for found in errors.values()} == {4}
     assert max(errors["analytic_linear"]) < 1e-6
     assert np.median(errors["dlg"]) < 1e-3 < min(errors["random_image"])
-
-
-@pytest.mark.processes
-@pytest.mark.long
-@pytest.mark.parametrize("task", OPTIONS)
-def test_two_processes_find_the_same(suite, tmp_path, task):
-    path = suite(task, "[defenses.ldp_gaussian]\nepsilon = 4.0\ndelta = 1e-5\n[attacks.loss]\ncount = 4\n")
-    one, two = (
-        {(row.cell_id, row.metric, row.scope, row.record): row.value for row in finished.records}
-        for finished in (run(str(path), jobs=n, folder=tmp_path / f"run{n}", report=False) for n in (1, 2))
-    )
-    assert len(one) > 10
-    assert one == two

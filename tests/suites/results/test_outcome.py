@@ -1,14 +1,10 @@
 """One verdict line, and an exit code that always agrees with it."""
 
-import dataclasses
 import itertools
 import subprocess
 import sys
 
 import pytest
-from fedassay.reports.reading.claims import ClaimRow
-from fedassay.reports.tables.answers import weakness
-from fedassay.suites.results.claims_file import stated_claims
 from fedassay.suites.results.outcome import (
     FAIL,
     INCOMPLETE,
@@ -22,7 +18,6 @@ from fedassay.suites.results.outcome import (
 from fedassay.suites.results.record import Record
 from fedassay.suites.results.rows import read_rows, skipped_counts
 from row_facts import FACTS
-from toy_claim import toy_claim
 
 WORDS = {OK: "OK", FAIL: "FAIL", INCONCLUSIVE: "INCONCLUSIVE", INCOMPLETE: "INCOMPLETE"}
 
@@ -189,24 +184,6 @@ def test_weak_tests_are_counted_apart_from_controls_papers_and_claims_of_which_n
     line = judge_run(records, epsilons={"k": 1.0}).verdict_line
     assert "4 claims NOT REFUTED, 2 of them by weak tests" in line
     assert "(one, two)" in line
-
-
-def claim_row(verdict, detectable, epsilon):
-    """The row of a report about a claim of this epsilon."""
-    claim = dataclasses.replace(toy_claim(), epsilon=epsilon, curve=None)
-    names = {"claim_id": claim.claim_id, "defense": "d", "federation": "main", "control": False}
-    (stated,) = stated_claims({"schema": "claims-1", "claims": [names | {"claim": claim.to_dict()}]})
-    fields = {"cell_id": "c", "defense": "d", "role": "audit", "metric": "epsilon_low", "verdict": verdict}
-    record = Record(**FACTS | fields | {"detectable": detectable, "value": 0.5})
-    return ClaimRow(defense="d", federation="main", stated=stated, record=record)
-
-
-@pytest.mark.parametrize(
-    ("verdict", "detectable", "epsilon"),
-    list(itertools.product(["NOT_REFUTED", "REFUTED", "UNDERPOWERED"], [None, 2.9, 3.0, 3.1, 40.0], [1.0, 8.0])),
-)
-def test_both_use_one_rule(verdict, detectable, epsilon):
-    assert weak_because(verdict, detectable, epsilon) == weakness(claim_row(verdict, detectable, epsilon))
 
 
 def test_only_a_test_that_did_not_refute_is_weak():
