@@ -1,4 +1,7 @@
-"""Adapters: they start as the frozen model, are all that is trained, and their sample gradients are those of a loop."""
+"""Models of texts: no place depends on later ones, and losses are means over places.
+
+Adapters: they start as the frozen model, are all that is trained, and refuse what does not fit.
+"""
 
 import os
 
@@ -6,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.models.layers import LowRank, adapt
+from fedassay.fl.models.layers import LowRank, Normalisation, adapt
 from fedassay.fl.models.network import Network
 from fedassay.fl.models.small_models import build_model
 from fedassay.fl.streams import Streams
@@ -15,17 +18,62 @@ from torch import nn
 LENGTH, TOKENS = 6, 65
 
 
-def network(**options):
+def transformer(**more):
+    facts = {"shape": (1, 1, LENGTH), "classes": 9, "task": "next_token", "options": {"width": 8, "heads": 2}}
+    return Network(model="text_transformer", **facts, **more)
+
+
+def adapted(**options):
     return Network(model="text_lora", shape=(1, 1, LENGTH), classes=TOKENS, task="next_token", options=options)
 
 
-def texts(count, seed=0):
-    drawn = torch.from_numpy(np.random.default_rng(seed).integers(TOKENS, size=(count, LENGTH + 1)))
-    return drawn[:, None, None, :-1].float(), drawn[:, 1:].contiguous()
+def texts(tokens, *size):
+    drawn = torch.from_numpy(np.random.default_rng(0).integers(tokens, size=(*size, LENGTH + 1)))
+    return drawn[..., None, None, :-1].float(), drawn[..., 1:].contiguous()
 
 
 def initial(net, seed=0):
     return net.initial(Streams(seed).generator("init"))
+
+
+def test_its_size_is_the_hand_computed_one():
+    block = 4 * 64 + (64 + 1) * 192 + (64 + 1) * 64 + (64 + 1) * 256 + (256 + 1) * 64
+    model = build_model("text_transformer", shape=(1, 1, 32), classes=65)
+    assert sum(one.numel() for one in model.parameters()) == 65 * 64 + 32 * 64 + 2 * block + 128 + 65 * 65
+
+
+def test_a_place_depends_on_itself_and_earlier_places_alone():
+    net = transformer()
+    # Larger than at the start, where attention is all but even.
+    params, (images, _) = 2 * initial(net), texts(9, 1)
+    before = net.logits(params, images)[0]
+    for place in range(LENGTH):
+        changed = images.clone()
+        changed[..., place] = (changed[..., place] + 1) % 9
+        moved = (net.logits(params, changed)[0] - before).abs().amax(1)
+        assert bool((moved[:place] == 0).all())
+        assert bool((moved[place:] > 1e-5).all())
+
+
+def test_the_loss_is_the_mean_cross_entropy_over_places():
+    net = transformer()
+    params, (images, labels) = 2 * initial(net), texts(9, 3)
+    logits = net.logits(params, images)
+    naive = [
+        sum(-logits[n, place].log_softmax(0)[labels[n, place]] for place in range(LENGTH)) / LENGTH for n in range(3)
+    ]
+    torch.testing.assert_close(net.losses(params, images, labels), torch.stack(naive))
+    assert net.objective.found(logits).shape == labels.shape
+
+
+def test_images_and_scaled_tokens_are_refused():
+    with pytest.raises(ValueError, match=r"needs texts, .* got shape \(1, 8, 8\)"):
+        build_model("text_transformer", shape=(1, 8, 8), classes=10)
+    with pytest.raises(ValueError, match="tokens are not scaled"):
+        transformer(normalisation=Normalisation(mean=(0.5,), std=(1.0,)))
+    rows = Network(model="text_transformer", shape=(1, 1, LENGTH), classes=9)
+    with pytest.raises(ValueError, match=r"must return logits \(n, 9\)"):
+        rows.objective  # noqa: B018
 
 
 def test_an_adapter_adds_the_scaled_product_of_its_factors():
@@ -41,7 +89,7 @@ def test_an_adapter_adds_the_scaled_product_of_its_factors():
 
 @pytest.mark.parametrize("rank", [1, 8])
 def test_adapters_are_all_that_is_trained_and_start_as_the_frozen_model(rank):
-    net, (images, _) = network(rank=rank), texts(3)
+    net, (images, _) = adapted(rank=rank), texts(TOKENS, 3)
     assert net.layout.dim == 2 * rank * (64 + 192)
     assert {name.split(".")[-2] for name in net.layout.names} == {"down", "up"}
     first, second = (net.logits(initial(net, seed), images) for seed in range(2))
