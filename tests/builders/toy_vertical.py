@@ -1,5 +1,6 @@
 """A small vertical federation of random people, and all that is sent in a run of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -58,6 +59,16 @@ def label_case(protection, *, epsilon=1.0, delta=0.0, seed=0, **facts):
 def row_case(protection, **facts):
     """A claim about one person's columns against the active party, else as ``label_case``."""
     return label_case(protection, **({"unit": "sample", "observer": ACTIVE_PARTY} | facts))
+
+
+class OnResiduals(VerticalProtection):
+    """Residuals as a function returns them, of the raw ones and of independent Gaussian noise of a scale."""
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor], scale: float) -> None:
+        self.function, self.scale = function, scale
+
+    def residuals(self, values, context, rng):
+        return self.function(values, self.scale * normal(rng, tuple(values.shape)))
 
 
 @dataclass

@@ -15,7 +15,7 @@ from fedassay.suites.vertical import runs
 from fedassay.suites.vertical.pairs import pair_of_labels
 from fedassay.suites.vertical.runs import dependent
 from fedassay.suites.vertical.scores import clearest_event, places_of
-from toy_vertical import LOGISTIC, SPLIT, label_case, toy_vertical
+from toy_vertical import LOGISTIC, SPLIT, OnResiduals, label_case, toy_vertical
 
 
 def of_response(**settings):
@@ -73,13 +73,6 @@ class OneForEver(VerticalProtection):
         return values + SCALE * normal(Streams(0).generator("own", round=context.step), tuple(values.shape))
 
 
-class Own(VerticalProtection):
-    """Noise for each run."""
-
-    def residuals(self, values, context, rng):
-        return values + SCALE * normal(rng, tuple(values.shape))
-
-
 def of_one_epoch(protection):
     federation = toy_vertical(LOGISTIC, n=4, epochs=1, batch=4, learning_rate=0.01)
     case = label_case(protection, delta=1e-5, federation=federation)
@@ -96,7 +89,7 @@ def test_runs_that_share_noise_give_no_bound(protection, words):
 
 
 def test_runs_with_noise_of_their_own_keep_a_claim_that_holds():
-    assert of_one_epoch(Own()).epsilon_low <= 1.0
+    assert of_one_epoch(OnResiduals(lambda values, noise: values + noise, SCALE)).epsilon_low <= 1.0
 
 
 def test_independent_runs_are_not_taken_for_dependent_whether_their_numbers_repeat_or_not():
@@ -115,18 +108,8 @@ CLAIM = Claim.stated(2.0, 1e-5, unit="label", observer=PASSIVE_PARTY, rounds=PLA
 NOISE = math.sqrt(2 * PLAN.epochs) / mu_from_epsilon(2.0, 1e-5)
 
 
-class OnResiduals(VerticalProtection):
-    """A function of residuals and of Gaussian noise that is large enough for the claim."""
-
-    def __init__(self, function):
-        self.function = function
-
-    def residuals(self, values, context, rng):
-        return self.function(values, NOISE * normal(rng, tuple(values.shape)))
-
-
 def measured(function):
-    case = label_case(OnResiduals(function), epsilon=2.0, delta=1e-5, federation=(TASK, PLAN))
+    case = label_case(OnResiduals(function, NOISE), epsilon=2.0, delta=1e-5, federation=(TASK, PLAN))
     return runs.measured_in_runs(case, [pair_of_labels(TASK, Streams(0))], replicas=1500, pilot=1000, alpha=0.01)
 
 

@@ -14,7 +14,7 @@ from fedassay.fl.vertical.protection import Noise, Noised, VerticalLaw, Vertical
 from fedassay.suites.vertical.audit import why_not
 from fedassay.suites.vertical.checks.play_back import vertical_checks
 from fedassay.suites.vertical.runs import measured_in_runs
-from toy_vertical import SPLIT, label_case, row_case, toy_vertical
+from toy_vertical import SPLIT, OnResiduals, label_case, row_case, toy_vertical
 
 TRAINED = toy_vertical(SPLIT, learning_rate=0.01)
 FROZEN = toy_vertical(SPLIT, learning_rate=0.01, frozen=True)
@@ -30,13 +30,8 @@ class Embeddings(VerticalProtection):
         return clip(values, 1.0) + self.scale * normal(rng, tuple(values.shape))
 
 
-class Residuals(VerticalProtection):
-    """Noise for one epoch, in which a label moves its row by the root of 2."""
-
-    scale = math.sqrt(2) / MU
-
-    def residuals(self, values, context, rng):
-        return values + self.scale * normal(rng, tuple(values.shape))
+RESIDUALS = OnResiduals(lambda values, noise: values + noise, math.sqrt(2) / MU)
+"""Noise for one epoch, in which a label moves its row by the root of 2."""
 
 
 def of_rows(adjacency, epsilon=2.0, federation=FROZEN):
@@ -93,7 +88,7 @@ def test_runs_of_a_zero_out_claim_have_a_row_or_zeros(epsilon, verdict):
 @pytest.mark.simulations
 @pytest.mark.parametrize("observer", [PASSIVE_PARTY, FINAL_MODEL])
 def test_a_claim_of_one_epoch_is_held_against_the_first_of_two(observer):
-    one, two = (of_labels(Residuals(), observer=observer, rounds=rounds) for rounds in (1, 2))
+    one, two = (of_labels(RESIDUALS, observer=observer, rounds=rounds) for rounds in (1, 2))
     found = checks(one, Noised.RESIDUALS)
     assert failed(found) == []
     assert found[PERSON_MOVE].measured == pytest.approx(2.0, rel=0.06)
@@ -119,7 +114,7 @@ def test_released_labels_count_in_the_epochs_of_the_claim():
 
 
 def test_runs_of_a_claim_of_one_epoch_are_evidence_of_one_epoch():
-    case = of_labels(Residuals(), rounds=1)
+    case = of_labels(RESIDUALS, rounds=1)
     measured = measured_in_runs(case, case.pairs, replicas=1000, pilot=300, alpha=0.01)
     assert measured.setting.rounds == 1
     assert str(judge(case.claim, measured).verdict) == "NOT_REFUTED"
@@ -127,7 +122,7 @@ def test_runs_of_a_claim_of_one_epoch_are_evidence_of_one_epoch():
 
 @pytest.mark.parametrize(("observer", "passed"), [(FINAL_MODEL, None), (PASSIVE_PARTY, False)])
 def test_messages_that_exceed_a_claim_fail_it_only_where_the_adversary_receives_them(observer, passed):
-    case = of_labels(Residuals(), observer=observer)
+    case = of_labels(RESIDUALS, observer=observer)
     more, less = (Check("a").at_most(value, 1.0, unit="epsilon", witness="draws") for value in (2.0, 0.5))
     found = case.judged(more, "released labels")
     assert (found.name, found.passed, found.detects) == ("a", passed, None)
