@@ -7,6 +7,8 @@ import fedassay
 import pytest
 from fedassay.defenses.controls.clipping import ControlNoClip
 from fedassay.defenses.controls.fault import correct_version
+from fedassay.defenses.controls.transfer import ControlVotesNoiseOnce
+from fedassay.defenses.controls.vertical import ControlBitsInFull
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.suites.config.part_listing import correct_cases, faults, mutant_summaries, summaries
 from fedassay.suites.config.resolve import resolve
@@ -16,6 +18,8 @@ from fedassay.suites.config.tables.suite import MutantsSpec
 from fedassay.suites.mutation import vertical_mutant, vote_mutant
 from fedassay.suites.mutation.mutants import chosen_mutants, class_of, known_mutants, versions
 from fedassay.suites.mutation.versions import versions_of
+from fedassay.suites.mutation.vertical_mutant import vertical_versions
+from fedassay.suites.mutation.vote_mutant import vote_versions
 from fedassay.suites.planning.run_plan import plan_run
 from known_parts import transfer_parts, vertical_parts
 
@@ -138,6 +142,22 @@ def test_the_same_suite_gives_the_same_rows(finished, tmp_path):
     assert first.to_json() == second.to_json()
 
 
+@pytest.mark.simulations
+@pytest.mark.parametrize(
+    ("name", "pilot", "model"),
+    [("control_bits_in_full", "pilot_federations=1000", "split"), ("control_votes_noise_once", "pilot=2000", "none")],
+)
+def test_a_run_refutes_the_broken_version_by_its_own_trials_and_spares_the_correct_one(tmp_path, name, pilot, model):
+    only = [f'mutants.only=["{name}"]', f"mutants.{pilot}"]
+    run = fedassay.run("mutants", overrides=only, seeds=2, jobs=1, folder=tmp_path / "out")
+    audits = {record.defense: record for record in run.records if record.role == "audit"}
+    verdicts = {defense: record.verdict for defense, record in audits.items()}
+    assert verdicts == {name: "REFUTED", f"{name} (correct version)": "NOT_REFUTED"}
+    assert {record.model for record in audits.values()} == {model}
+    each = [record.value for record in run.records if record.metric == "refuted" and record.defense == name]
+    assert (each, run.verdict.exit_code) == ([1.0, 1.0], 0)
+
+
 def test_the_plan_has_a_job_for_each_mutant_of_any_kind_with_the_claim_of_both_versions():
     only = ["control_bits_in_full", "control_votes_noise_once", "triple_noise"]
     spec, source = load_suite("mutants", overrides=[f"mutants.only={only}"])
@@ -189,12 +209,19 @@ def test_a_control_without_a_correct_version_is_refused():
         correct_version(Alone())
 
 
-def test_a_control_that_states_another_claim_is_refused():
-    class Another(ControlNoClip):
+@pytest.mark.parametrize(
+    ("control", "prepared"),
+    [
+        (ControlNoClip, versions_of),
+        (ControlBitsInFull, vertical_versions),
+        (ControlVotesNoiseOnce, vote_versions),
+    ],
+)
+def test_a_control_that_states_another_claim_is_refused(control, prepared):
+    class Another(control):
         def prepare(self, plan):
             honest = super().prepare(plan)
-            claim = dataclasses.replace(honest.claims[0], epsilon=9.0)
-            return dataclasses.replace(honest, claims=(claim,))
+            return dataclasses.replace(honest, claims=(dataclasses.replace(honest.claims[0], epsilon=9.0),))
 
     with pytest.raises(ValueError, match="must state the claim of its correct version"):
-        versions_of(Another())
+        prepared(Another())
