@@ -1,19 +1,25 @@
-"""Audits of claims about vertical federations: correct defenses pass all checks, broken ones are found."""
+"""Audits of claims about vertical federations: correct defenses pass all checks, and broken ones are found; federations
+keep what their own steps are like, a smaller last batch, and as many steps.
+"""
 
 from dataclasses import dataclass, replace
 
 import pytest
 from fedassay.audit.check import ALL_DIRECTIONS, CHANNEL, PERSON_MOVE, RELEASED
+from fedassay.audit.claim import Claim
+from fedassay.defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from fedassay.defenses.vertical.labels.label_gradient_noise import LabelGradientNoise
 from fedassay.defenses.vertical.labels.label_randomised_response import LabelRandomisedResponse
 from fedassay.fl.streams import normal
-from fedassay.fl.vertical.protection import VerticalProtection
+from fedassay.fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalProtection
 from fedassay.suites.config.catalogue import build
-from fedassay.suites.config.other_federations import vertical_plan_of, vertical_task_of
+from fedassay.suites.config.other_federations import small_plan, vertical_plan_of, vertical_task_of
 from fedassay.suites.config.tables.other_federations import VerticalSpec
 from fedassay.suites.results.cell import Cell
-from fedassay.suites.vertical.audit import VerticalAuditJob
+from fedassay.suites.vertical import audit
+from fedassay.suites.vertical.audit import WHOLE, VerticalAuditJob
 from fedassay.suites.vertical.checks import noise_move
+from toy_vertical import SPLIT, toy_vertical
 
 AUDIT = {"people": 8, "batch": 4, "replicas": 1000, "pilot": 300}
 BASE = {"dataset": "digits", "people": 100, "epochs": 2, "batch": 50, "learning_rate": 0.1, "hidden": (8,)}
@@ -54,6 +60,10 @@ def newly_audited(name, federation, **configuration):
     return found
 
 
+def failed(checks):
+    return [check.words for check in checks.values() if check.passed is False]
+
+
 def slow(*values):
     """A case that runs with the simulations."""
     return pytest.param(*values, marks=pytest.mark.simulations)
@@ -79,7 +89,7 @@ def test_a_correct_defense_is_not_refuted_and_fails_no_check(name, options):
     found = audited(name, FROZEN if options == FROZEN else {}, epsilon=1.0, **own)
     for verdict, checks in found.values():
         assert verdict == "NOT_REFUTED"
-        assert [check.words for check in checks.values() if check.passed is False] == []
+        assert failed(checks) == []
         assert checks[RELEASED].passed
 
 
@@ -190,7 +200,7 @@ class SharedNoise(VerticalProtection):
 def test_a_hook_that_draws_one_noise_for_all_runs_is_not_audited():
     verdict, checks = audited(OneNoise(epsilon=1.0), LOGISTIC)["passive_party"]
     assert verdict == "OUT_OF_SCOPE"
-    assert [check.words for check in checks.values() if check.passed is False] == []
+    assert failed(checks) == []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,9 +214,72 @@ class LargerOnFew(LabelRandomisedResponse):
 @pytest.mark.simulations
 def test_one_run_is_not_checked_against_a_claim_about_another_federation():
     """The whole federation is run, and the checks need a small one, about which the defense states another claim."""
-    audit = AUDIT | {"design": "one_run"}
-    checks = audited(LargerOnFew(epsilon=1.0), {"people": 1000, "audit": audit} | LOGISTIC)["passive_party"]
+    one_run = AUDIT | {"design": "one_run"}
+    checks = audited(LargerOnFew(epsilon=1.0), {"people": 1000, "audit": one_run} | LOGISTIC)["passive_party"]
     assert checks[0] == "NOT_REFUTED"
-    assert [check.words for check in checks[1].values() if check.passed is False] == []
+    assert failed(checks[1]) == []
     independent = audited(LargerOnFew(epsilon=1.0), LOGISTIC)["passive_party"]
     assert independent == ("OUT_OF_SCOPE", {})
+
+
+@dataclass(kw_only=True)
+class Falling(VerticalProtection):
+    """Noise on residuals that is smaller after some steps."""
+
+    scale: float
+    factor: float
+    steps: int = 5
+
+    def residuals(self, values, context, rng):
+        late = self.factor if context.step >= self.steps else 1.0
+        return values + self.scale * late * normal(rng, tuple(values.shape))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FallingNoise(VerticalDefense):
+    """A defense that states its claim as if its noise did not fall."""
+
+    factor: float
+
+    def prepare(self, plan):
+        # A label moves its row by at most sqrt 2, once in each epoch: mu = 2 / scale = 0.25, epsilon 1 at delta 1e-5.
+        law = VerticalLaw(noised=Noised.RESIDUALS, noise=Noise.GAUSSIAN, scale=8.0, releases=plan.epochs)
+        claim = Claim.stated(1.0, 1e-5, unit="label", observer="passive_party", rounds=plan.epochs)
+        return VerticalPrepared(
+            protection=Falling(scale=8.0, factor=self.factor), claims=(claim,), laws={claim.claim_id: law}
+        )
+
+
+def falling(factor):
+    """The checks of ten steps, of which five are as many as the small federation makes."""
+    federation = FROZEN | {"people": 90, "batch": 20, "hidden": (), "audit": AUDIT | {"replicas": 200, "pilot": 60}}
+    return newly_audited(FallingNoise(factor=factor), federation)["passive_party"][1]
+
+
+@pytest.mark.simulations
+def test_noise_that_falls_after_the_steps_of_the_small_federation_is_measured():
+    assert falling(0.2)[PERSON_MOVE].passed is False
+    assert failed(falling(1.0)) == []
+
+
+@pytest.mark.simulations
+def test_a_federation_that_is_too_large_for_the_checks_is_reported(monkeypatch):
+    assert WHOLE not in falling(0.2)
+    monkeypatch.setattr(audit, "MOST_STEPS", 9)
+    found = falling(0.2)
+    assert found[WHOLE].passed is None
+    assert found[PERSON_MOVE].passed
+
+
+@pytest.mark.parametrize("people", [2, 3, 6, 8, 12])
+@pytest.mark.parametrize("batch", [2, 3, 4, 8])
+def test_the_small_federation_has_a_smaller_last_batch_where_the_federation_has_one(people, batch):
+    for size in (5, 6, 7):
+        _, plan = toy_vertical(SPLIT, n=30, batch=size)
+        small = small_plan(plan, people, batch)
+        assert small.people <= people
+        assert small.batch <= min(batch, size)
+        if 30 % size and people > 2:
+            assert small.people % small.batch
+        if 30 % size == 0:
+            assert (small.people, small.batch) == (people, min(people, batch, size))
