@@ -34,6 +34,8 @@ def test_a_bound_above_the_claim_refutes_it(claim_of, measurement_of):
     finding = judge(claim_of(epsilon=3.0), measurement_of(epsilon_low=3.1))
     assert (finding.verdict, finding.route) == (Verdict.REFUTED, "eps_low")
     assert "eps >= 3.1 > 3, assuming independent trials" in finding.reason
+    at_it = judge(claim_of(epsilon=3.0), measurement_of(epsilon_low=3.0))
+    assert (at_it.verdict, at_it.route) == (Verdict.NOT_REFUTED, "")
 
 
 def test_arguments_of_another_type_are_named(claim_of, measurement_of):
@@ -176,28 +178,15 @@ def test_a_measurement_states_what_kind_it_is(measurement_of):
         ({"canaries": 0, "n0": 0, "n1": 0}, "a one-run measurement needs at least one canary .*, got 0 canaries"),
         ({"fpr_high": None, "below_curve": True}, "below_curve .*needs fpr_high and fnr_high"),
         ({"fpr_high": float("nan")}, "fpr_high must be finite"),
-    ]:
-        with pytest.raises(ValueError, match=says):
-            measurement_of(**change)
-    interval = {"kind": Kind.CREDIBLE, "epsilon_low": 0.0, "ceiling": 0.0}
-    with pytest.raises(ValueError, match="0 <= low <= high, got"):
-        measurement_of(**interval, credible=(2.0, 1.0))
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"epsilon_low": float("nan")}, "epsilon_low must be finite, got nan"),
+        ({"kind": Kind.CREDIBLE, "epsilon_low": 0.0, "ceiling": 0.0, "credible": (2.0, 1.0)}, "0 <= low <= high, got"),
         ({"epsilon_low": -0.1}, "epsilon_low must be >= 0, got -0.1"),
         ({"estimate": float("inf")}, "estimate must be finite, got inf"),
         ({"alpha": 0.0}, r"alpha must lie in \(0, 1\), got 0.0"),
         ({"delta": -1.0}, r"delta must lie in \[0, 1\), got -1.0"),
         ({"n0": 0}, "must be >= 1, got 0, 1000, 1"),
-    ],
-)
-def test_a_measurement_with_an_impossible_number_is_refused(measurement_of, change, says):
-    with pytest.raises(ValueError, match=says):
-        measurement_of(**change)
+    ]:
+        with pytest.raises(ValueError, match=says):
+            measurement_of(**change)
 
 
 def test_an_audit_that_found_no_detectable_violation_is_underpowered_whatever_it_showed(claim_of, measurement_of):
@@ -311,23 +300,16 @@ def test_further_evidence_refutes_what_the_first_measurement_does_not(claim_of, 
     assert with_evidence(found, [weak]) == found
 
 
-def test_a_bound_at_the_claim_does_not_refute_it(claim_of, measurement_of):
-    finding = judge(claim_of(epsilon=3.0), measurement_of(epsilon_low=3.0))
-    assert (finding.verdict, finding.route) == (Verdict.NOT_REFUTED, "")
-
-
 CLAIM = Claim.stated(4.0, 1e-5, unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=GLOBAL_MODELS, rounds=10)
 OWN = Setting.claimed(CLAIM)
-
-
-@pytest.mark.parametrize("changes", [{}, {"observer": FINAL_MODEL}, {"rounds": 3}])
-def test_less_than_was_claimed_is_covered(changes):
-    assert beyond_scope(CLAIM, replace(OWN, **changes)) == ""
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
+        ({}, ""),
+        ({"observer": FINAL_MODEL}, ""),
+        ({"rounds": 3}, ""),
         (
             {"observer": UPLOADS},
             "the evidence is of the server that observes individual updates, the claim covers other clients",
@@ -337,8 +319,9 @@ def test_less_than_was_claimed_is_covered(changes):
         ({"rounds": 11}, "the evidence is of 11 rounds, the claim covers 10"),
     ],
 )
-def test_anything_else_is_beyond_it_and_reported(changes, says):
-    assert says in beyond_scope(CLAIM, replace(OWN, **changes))
+def test_less_than_was_claimed_is_covered_and_anything_else_is_reported(changes, says):
+    found = beyond_scope(CLAIM, replace(OWN, **changes))
+    assert (says in found, bool(found)) == (True, bool(says))
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,11 @@ def test_no_error_in_a_hundred_gives_3_2813():
     assert epsilon_low(0, 0, 100, 100, delta=1e-5, alpha=0.05) == pytest.approx(3.2813, abs=1e-4)
 
 
-@pytest.mark.parametrize(("n", "bound"), [(10**3, 5.60), (10**4, 7.90), (10**5, 10.21), (10**6, 12.51)])
-def test_the_ceiling_has_the_closed_form(n, bound):
+@pytest.mark.parametrize("n", [10**3, 10**6])
+def test_the_ceiling_has_the_closed_form(n):
     rate = 1 - 0.025 ** (1 / n)
-    assert largest_certifiable_epsilon(n, n, delta=1e-5, alpha=0.05) == pytest.approx(
-        math.log((1 - rate - 1e-5) / rate), rel=1e-9
-    )
-    assert largest_certifiable_epsilon(n, n, delta=1e-5, alpha=0.05) == pytest.approx(bound, abs=0.005)
+    closed = math.log((1 - rate - 1e-5) / rate)
+    assert largest_certifiable_epsilon(n, n, delta=1e-5, alpha=0.05) == pytest.approx(closed, rel=1e-9)
 
 
 def test_hand_computed_bound_of_both_directions():

@@ -81,11 +81,3 @@ def test_its_errors_are_oftener_than_a_bound_is_allowed(most_false_alarms):
         posterior = ErrorRatePosterior(true_in=500 - fn, true_out=500 - fp, false_in=fp, false_out=fn)
         missed += repeats * (not 0.025 <= posterior.probability(4.0, delta=0.0) <= 0.975)
     assert missed > most_false_alarms(1000, 0.05)
-
-
-@pytest.mark.parametrize("counts", [(0, 1, 0, 0), (1, 0, 0, 0), (-1, 5, 5, 5)])
-def test_counts_without_a_trial_are_refused(counts):
-    with pytest.raises(
-        ValueError, match="counts must be >= 0, with at least one trial with and one without the canary"
-    ):
-        ErrorRatePosterior(true_in=counts[0], true_out=counts[1], false_in=counts[2], false_out=counts[3])

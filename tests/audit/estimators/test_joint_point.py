@@ -9,7 +9,7 @@ from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.joint_point import best_bound
 from fedassay.audit.evidence import Design, MembershipScores, Setting
-from fedassay.audit.measurement import Kind, Measurement
+from fedassay.audit.measurement import Measurement
 from fedassay.audit.observer import UPLOADS
 from fedassay.audit.threshold import FixedThreshold
 
@@ -49,12 +49,6 @@ def test_nothing_and_mixed_settings_are_refused() -> None:
         best_bound([measured(1.0, 0.01), other])
     with pytest.raises(ValueError, match="the same setting and delta"):
         best_bound([measured(1.0, 0.01), replace(measured(1.0, 0.01), delta=1e-6)])
-
-
-def test_what_is_no_bound_is_not_chosen_from() -> None:
-    estimate = replace(measured(1.0, 0.05), kind=Kind.ESTIMATE, alpha=1.0, epsilon_low=0.0, ceiling=0.0)
-    with pytest.raises(ValueError, match="best_bound accepts bounds only, got clopper_pearson of kind estimate"):
-        best_bound([measured(1.0, 0.01), estimate])
 
 
 @pytest.mark.simulations

@@ -91,18 +91,3 @@ def test_the_detectable_epsilon_is_refuted_in_nine_of_ten_runs():
     rate = refuted((0.5, 0.5), measured.detectable, 300) / 300
     assert 0.84 < rate < 0.96
     assert measured.ceiling > 3
-
-
-@pytest.mark.parametrize(
-    ("prior", "words"),
-    [((0.5,), "one probability per label"), ((0.4, 0.4), "sum >= 1"), ((0.0, 1.0), "in \\(0, 1\\]")],
-)
-def test_a_prior_that_no_labels_can_have_is_refused(prior, words):
-    with pytest.raises(ValueError, match=words):
-        p_value(guesses((3, 2), 4), prior, epsilon=1.0)
-
-
-@pytest.mark.parametrize(("made", "right", "people"), [((3, 2), 6, 9), ((3, -1), 1, 9), ((3, 2), 4, 4)])
-def test_counts_that_contradict_each_other_are_refused(made, right, people):
-    with pytest.raises(ValueError, match="right <= made <= people"):
-        guesses(made, right, people)

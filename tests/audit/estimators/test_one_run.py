@@ -87,11 +87,7 @@ def test_judge_reads_guesses(claim_of, guesses_of):
     ("changed", "words"),
     [
         ({"delta": -1e-5}, r"delta must lie in \[0, 1\), got -1e-05"),
-        ({"delta": math.nan}, r"delta must lie in \[0, 1\), got nan"),
-        ({"right": -1}, "guesses need 0 <= right <= made <= canaries and canaries >= 1, got -1 right"),
         ({"right": 3}, "guesses need 0 <= right <= made <= canaries and canaries >= 1, got 3 right, 2 made"),
-        ({"made": 4}, "got 1 right, 4 made, 3 canaries"),
-        ({"right": math.nan}, "got nan right"),
         ({"right": 0.5}, "right must be a whole number, got 0.5"),
     ],
 )

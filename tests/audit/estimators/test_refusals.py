@@ -1,6 +1,7 @@
 """What an estimator refuses apart from levels and designs out of range, which the calibration tries on all of them."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,14 +10,22 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp
 from fedassay.audit.estimators.hockey_stick import MechanismOutputs
+from fedassay.audit.estimators.joint_beta import ErrorRatePosterior
+from fedassay.audit.estimators.joint_point import best_bound
+from fedassay.audit.estimators.label_guesses import LabelGuesses, label_guesses_measured, p_value
 from fedassay.audit.estimators.likelihood_ratio import effect_z, laplace
 from fedassay.audit.estimators.one_run_claim import planned_guesses
 from fedassay.audit.estimators.one_run_fdp import mu_from_guesses, one_run_fdp, refuted
 from fedassay.audit.estimators.one_shot import one_shot
-from fedassay.audit.estimators.release_tests import BrokenRelease, GaussianRelease, draw_projections
+from fedassay.audit.estimators.release_tests import (
+    BrokenRelease,
+    GaussianRelease,
+    audit_release_tests,
+    draw_projections,
+)
 from fedassay.audit.estimators.sequential import anytime_bound, log_wealth, sequential
 from fedassay.audit.estimators.z_test import z_test
-from fedassay.audit.evidence import CandidateScores, Design, Guesses, MembershipScores, Setting
+from fedassay.audit.evidence import CandidateScores, Design, Guesses, MembershipScores, Projections, Setting
 from fedassay.audit.mechanism.mechanism import ball_neighbours
 from fedassay.audit.metrics import ScoresByRun, area_interval, joint_statement
 from fedassay.audit.observer import UPLOADS
@@ -39,6 +48,26 @@ def scores(member, nonmember):
 
 def cosines(*values):
     return CandidateScores(values, setting(Design.ONE_RUN))
+
+
+UNKNOWN = {"alpha": 0.05, "known": False, "epsilon": 1.0}
+
+
+def posterior(true_in=1, true_out=1, false_in=0, false_out=0):
+    return ErrorRatePosterior(true_in=true_in, true_out=true_out, false_in=false_in, false_out=false_out)
+
+
+def labels(made, right, people=9):
+    return LabelGuesses(made=made, right=right, people=people, setting=setting(Design.ONE_RUN))
+
+
+def released(columns, rounds=1):
+    """Runs of so many rounds, and a release of twenty; ``rounds`` of the setting of one side."""
+    sides = [
+        Projections(np.ones((4, columns)), np.ones((4, columns), bool), replace(setting(), rounds=one))
+        for one in (rounds, 1)
+    ]
+    return audit_release_tests(*sides, GaussianRelease(sigma=1.0, rounds=20), [], **LEVELS, curve=None, epsilon=1.0)
 
 
 REFUSED = [
@@ -69,6 +98,20 @@ REFUSED = [
     (lambda: mu_from_guesses(0.5, 2, 3, alpha=0.05), "right must be a whole number, got 0.5"),
     (lambda: refuted(1, 2, 3, mu=np.array([1.0, math.nan]), alpha=0.05), "mu must be >= 0, got"),
     (lambda: planned_guesses(1, epsilon=1.0, **LEVELS), "at least 2 canaries"),
+    (lambda: posterior(true_in=0, true_out=1), "at least one trial with and one without the canary"),
+    (lambda: posterior(true_in=1, true_out=0), "at least one trial with and one without the canary"),
+    (lambda: posterior(true_in=-1, false_out=5), "counts must be >= 0"),
+    (lambda: p_value(labels((3, 2), 4), (0.5,), epsilon=1.0), "one probability per label"),
+    (lambda: p_value(labels((3, 2), 4), (0.4, 0.4), epsilon=1.0), "sum >= 1"),
+    (lambda: p_value(labels((3, 2), 4), (0.0, 1.0), epsilon=1.0), "in .0, 1."),
+    (lambda: labels((3, 2), 6), "right <= made <= people"),
+    (lambda: labels((3, -1), 1), "right <= made <= people"),
+    (lambda: labels((3, 2), 4, people=4), "right <= made <= people"),
+    (lambda: best_bound([label_guesses_measured(labels((3, 2), 4), (0.5, 0.5), **UNKNOWN)]), "of kind estimate"),
+    (lambda: released(3, rounds=2), "the same setting"),
+    (lambda: released(3), "20 rounds"),
+    (lambda: GaussianRelease(sigma=1.0, rounds=3, sigmas=(1.0, 2.0)), "each of 3 rounds, got 2 and 0"),
+    (lambda: GaussianRelease(sigma=1.0, rounds=2, rates=(0.5, 0.0)), "sigmas must be > 0 and finite, and rates in"),
     (lambda: laplace([1.0], [1.0], scale=0.0), "scale .*must be > 0 and finite, got 0"),
     (lambda: GaussianRelease(sigma=0.0), "must be"),
     (lambda: GaussianRelease(sigma=1.0, rate=0.0), "must be"),

@@ -69,7 +69,6 @@ def test_scores_exactly_at_a_stated_curve_are_refuted_no_oftener_than_alpha(most
         ([[1.0, 2.0]], [1.0], {}, r"member must have 1 dimension\(s\), got shape \(1, 2\)"),
         ([1.0], [0.0], {"threshold": math.nan}, "a threshold must be finite, got nan"),
         ([1.0], [0.0], {"threshold": 0.5, "alpha": 0.0}, r"alpha .* must lie in \(0, 0.5\], got 0.0"),
-        ([1.0], [0.0], {"threshold": 0.5, "alpha": 1.5}, r"alpha .* must lie in \(0, 0.5\], got 1.5"),
         ([1.0], [0.0], {"alpha": 0.6}, r"alpha .* must lie in \(0, 0.5\], got 0.6"),
         ([1.0], [0.0], {"threshold": 0.5, "alpha": "a"}, "alpha must be a number, got 'a'"),
         ([1.0], [0.0], {"threshold": "a"}, "threshold must be a number, got 'a'"),
@@ -79,12 +78,9 @@ def test_scores_exactly_at_a_stated_curve_are_refuted_no_oftener_than_alpha(most
         ([1.0], [0.0], {"deviation": "a"}, "deviation must be a number, got 'a'"),
         ([1.0], [0.0], {"sigma": 1.0}, "clopper_pearson uses no sigma: leave it out"),
         ([1.0], [0.0], {"design": "one_run", "deviation": 1.0}, "one_run uses no deviation: leave it out"),
-        ("ab", [1.0], {}, "member must be an array of numbers, got 'ab'"),
         (["a", "b"], [1.0], {}, r"member must be an array of numbers, got \['a', 'b'\]"),
         ([[1.0], [1.0, 2.0]], [1.0], {}, r"member must be an array of numbers, got \[\[1.0\], \[1.0, 2.0\]\]"),
         (None, [1.0], {}, r"member must have 1 dimension\(s\), got shape \(\)"),
-        ({}, [1.0], {}, "member must be an array of numbers, got {}"),
-        ([1.0, 0.0], [0.0, 0.0], {"alpha": -1}, r"alpha .* must lie in \(0, 0.5\], got -1"),
     ],
 )
 def test_scores_that_cannot_be_judged_are_refused(member, nonmember, options, words):
