@@ -3,7 +3,8 @@
 import torch
 from fedassay.fl.layout import Layout
 from fedassay.fl.streams import Streams
-from fedassay.fl.transfer.task import TrainingRule, TransferPlan, transfer_task
+from fedassay.fl.task import TrainingRule
+from fedassay.fl.transfer.task import TransferPlan, transfer_task
 from toy_federation import toy_task
 
 RULE = TrainingRule(steps=3, learning_rate=0.1, optimizer="sgd")
