@@ -66,11 +66,6 @@ def test_every_page_states_claim_verdict_other_reading_and_shows_its_whole_scrip
             assert script.split('"""\n', 1)[1].strip() in text, row
 
 
-def test_the_page_says_that_findings_go_to_the_maintainers_before_they_are_published():
-    text = (FINDINGS / "index.md").read_text(encoding="utf-8")
-    assert "before this page or a part of it is published" in text
-
-
 def test_a_script_without_its_library_is_skipped_with_the_reason(tmp_path):
     script = tmp_path / "absent.py"
     script.write_text('"""Nothing.\n\nLibrary: no-such-library==1.0.\n"""\n', encoding="utf-8")

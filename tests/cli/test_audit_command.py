@@ -219,17 +219,6 @@ def test_an_interrupted_audit_ends_with_130(say, tmp_path):
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 
 
-@pytest.mark.simulations
-def test_an_audit_waits_for_no_torch(tmp_path):
-    (tmp_path / "mine.py").write_text(MINE)
-    code = "import sys\nfrom typer.testing import CliRunner\nfrom fedassay.cli.app import app\n"
-    code += "words = ['audit', 'mine.py:coin', '--epsilon', '1', '--inputs', '0', '1', '--trials', '2000']\n"
-    code += "code = CliRunner().invoke(app, words).exit_code\n"
-    code += "print(code, [name for name in ('torch', 'pandas', 'sklearn', 'matplotlib') if name in sys.modules])\n"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert done.stdout == "0 []\n"
-
-
 def test_scores_that_a_run_s_attack_left_are_no_independent_trials(say, tmp_path):
     sides = {"member": np.arange(50.0) + 100, "nonmember": np.arange(50.0)}
     for design, code in (("independent", 10), ("clustered", 2)):

@@ -34,15 +34,6 @@ def test_another_kind_of_schema_is_refused(say):
     assert (result.exit_code, result.stderr) == (2, "schema must be result, claim or suite, got 'record'\n")
 
 
-def test_a_schema_of_rows_does_not_wait_for_torch():
-    told = "import sys\nfrom typer.testing import CliRunner\nfrom fedassay.cli.app import app\n"
-    told += "for kind in ('result', 'claim'):\n    assert CliRunner().invoke(app, ['schema', kind]).exit_code == 0\n"
-    done = subprocess.run(
-        [sys.executable, "-c", told + "print('torch' in sys.modules)"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "False\n"
-
-
 def test_only_the_formats_that_are_named_are_written(say, again, tmp_path):
     (again / "report.html").unlink()
     names = {"latex": "t.tex", "csv": "r.csv", "claims": "c.json"}
