@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -85,24 +85,6 @@ def innermost(mod: Mod, seen: Callable[[Any], None]) -> Iterator[None]:
         ClientApp.__init__, ClientApp.train = make, train
 
 
-class Clients(Protocol):
-    """Nodes that answer messages; ``app`` is the client app that they all run."""
-
-    app: Any
-
-    def start(self, node: int, message: Any, context: Any) -> Any:
-        """Begin a call of a node; returns what ``finish`` takes."""
-        ...
-
-    def finish(self, started: Any) -> tuple[Any, Any]:
-        """Return the reply and the node's context. Raises what the client raised, as ``start`` may."""
-        ...
-
-    def cancel(self, started: Any) -> None:
-        """End a call whose reply nothing waits for."""
-        ...
-
-
 class LocalClients:
     """Calls a client app in this process, one node after the other.
 
@@ -133,6 +115,121 @@ class LocalClients:
 
     def cancel(self, started: tuple[Any, Any]) -> None:
         """Nothing to end: the call is over."""
+
+
+@dataclass(kw_only=True)
+class InnerMod:
+    """A mod of Flower that knows nothing of the server, so that it can be sent to another process.
+
+    Args:
+        units: updates of the audit by node, ``(d,)`` in clip norms.
+        clip_norm: of the present round; None where no noise is stated, and units stay out.
+        made: updates that clients made in the present round by node, ``(d,)``.
+    """
+
+    units: dict[int, Tensor] = field(default_factory=dict)
+    clip_norm: float | None = None
+    made: dict[int, Tensor] = field(default_factory=dict)
+
+    def __call__(self, message: Any, context: Any, call_next: Any) -> Any:
+        """Call the client's function; the reply holds the planted update where the node has one."""
+        reply = call_next(message, context)
+        if not is_training(message) or not reply.has_content():
+            return reply
+        name, made = only_arrays(reply.content)
+        _, received = only_arrays(message.content)
+        node = int(context.node_id)
+        if node in self.units and self.clip_norm is not None:
+            made = added(received, self.units[node] * self.clip_norm)
+            reply.content[name] = made
+        self.made[node] = flat(made) - flat(received)
+        return reply
+
+
+class RayClients:
+    """Calls a client app in Ray's workers, all nodes of a round at once.
+
+    Args:
+        app: the client app, which cloudpickle must be able to write; each call works on a copy.
+        inner: its innermost mod.
+        seed_of: the seed of all generators in one call of a node.
+
+    Raises:
+        ImportError: where Ray is not installed.
+        TypeError: for an app that cannot be sent to another process.
+    """
+
+    def __init__(self, app: Any, inner: InnerMod, *, seed_of: Callable[[int], int]) -> None:
+        try:
+            import ray  # Lazy: an optional part of Flower.
+            from ray import cloudpickle
+        except ImportError as error:
+            raise ImportError(_NEEDED) from error
+        # Ray draws from the global generators when it starts; the server's noise must not depend on that.
+        with seeded(0):
+            if not ray.is_initialized():
+                # A cluster that is at hand need not have this package.
+                ray.init(address="local", include_dashboard=False, log_to_driver=False, configure_logging=False)
+        self.app, self._inner, self._seed_of = app, inner, seed_of
+        self._ray, self._dumps, self._loads = ray, cloudpickle.dumps, cloudpickle.loads
+        try:
+            # As bytes: Ray would share arrays of the app that its functions may change.
+            self._sent = ray.put(cloudpickle.dumps((app, inner)))
+        except Exception as error:  # Pickling raises whatever the parts of an app raise.
+            raise TypeError(f"the client app cannot be sent to another process: {error}") from error
+        self._remote = ray.remote(_called)
+
+    def start(self, node: int, message: Any, context: Any) -> Any:
+        """Send a call of the node to a worker."""
+        given = (message, context, self._inner.units.get(node), self._inner.clip_norm, self._seed_of(node))
+        return node, self._remote.remote(self._sent, self._dumps(given), sys.path)
+
+    def finish(self, started: Any) -> tuple[Any, Any]:
+        """Wait for a call; returns the reply and the node's context. Raises what the client raised."""
+        node, call = started
+        found = self._loads(self._ray.get(call))
+        if isinstance(found, Exception):
+            raise found
+        reply, context, made = found
+        if made is not None:
+            self._inner.made[node] = made
+        return reply, context
+
+    def cancel(self, started: Any) -> None:
+        """End a call whose reply nothing waits for."""
+        self._ray.cancel(started[1])
+
+
+def _called(sent: bytes, given: bytes, path: list[str]) -> bytes:
+    """One call in a worker: reply, context, and the update that the client made before all mods, or None; or what the
+    client raised.
+
+    ``path``: where the apps' modules are found.
+    """
+    from ray import cloudpickle
+
+    sys.path.extend(one for one in path if one not in sys.path)
+    (app, inner), (message, context, unit, clip_norm, seed) = cloudpickle.loads(sent), cloudpickle.loads(given)
+    node = int(context.node_id)
+    inner.units, inner.clip_norm, inner.made = {} if unit is None else {node: unit}, clip_norm, {}
+    try:
+        with in_process(), seeded(seed):
+            reply = app(message, context)
+    except Exception as error:
+        # Returned, because Ray prints exceptions of all calls that are not waited for.
+        error.add_note(f"raised by node {node} in a worker of Ray:\n{traceback.format_exc()}")
+        try:
+            return bytes(cloudpickle.dumps(error))
+        except Exception:  # An exception may hold anything.
+            return bytes(cloudpickle.dumps(RuntimeError(f"{type(error).__name__}: {error}")))
+    made: Tensor | None = inner.made.get(node)
+    return bytes(cloudpickle.dumps((reply, context, made)))
+
+
+Clients = LocalClients | RayClients
+"""Nodes that answer messages: ``start`` begins a call of a node, ``finish`` waits for its reply and its context and
+raises what the client raised, and ``cancel`` ends a call whose reply nothing waits for.
+"""
 
 
 class ProcessGrid:
@@ -256,115 +353,6 @@ def masked_examples(reply: Any) -> float:
     """Return the number of examples that a reply of secure aggregation shows; 0 in the stages without an update."""
     record = reply.content.metric_records.get("fitres.num_examples", {})
     return float(record.get("num_examples", 0))
-
-
-@dataclass(kw_only=True)
-class InnerMod:
-    """A mod of Flower that knows nothing of the server, so that it can be sent to another process.
-
-    Args:
-        units: updates of the audit by node, ``(d,)`` in clip norms.
-        clip_norm: of the present round; None where no noise is stated, and units stay out.
-        made: updates that clients made in the present round by node, ``(d,)``.
-    """
-
-    units: dict[int, Tensor] = field(default_factory=dict)
-    clip_norm: float | None = None
-    made: dict[int, Tensor] = field(default_factory=dict)
-
-    def __call__(self, message: Any, context: Any, call_next: Any) -> Any:
-        """Call the client's function; the reply holds the planted update where the node has one."""
-        reply = call_next(message, context)
-        if not is_training(message) or not reply.has_content():
-            return reply
-        name, made = only_arrays(reply.content)
-        _, received = only_arrays(message.content)
-        node = int(context.node_id)
-        if node in self.units and self.clip_norm is not None:
-            made = added(received, self.units[node] * self.clip_norm)
-            reply.content[name] = made
-        self.made[node] = flat(made) - flat(received)
-        return reply
-
-
-class RayClients:
-    """Calls a client app in Ray's workers, all nodes of a round at once.
-
-    Args:
-        app: the client app, which cloudpickle must be able to write; each call works on a copy.
-        inner: its innermost mod.
-        seed_of: the seed of all generators in one call of a node.
-
-    Raises:
-        ImportError: where Ray is not installed.
-        TypeError: for an app that cannot be sent to another process.
-    """
-
-    def __init__(self, app: Any, inner: InnerMod, *, seed_of: Callable[[int], int]) -> None:
-        try:
-            import ray  # Lazy: an optional part of Flower.
-            from ray import cloudpickle
-        except ImportError as error:
-            raise ImportError(_NEEDED) from error
-        # Ray draws from the global generators when it starts; the server's noise must not depend on that.
-        with seeded(0):
-            if not ray.is_initialized():
-                # A cluster that is at hand need not have this package.
-                ray.init(address="local", include_dashboard=False, log_to_driver=False, configure_logging=False)
-        self.app, self._inner, self._seed_of = app, inner, seed_of
-        self._ray, self._dumps, self._loads = ray, cloudpickle.dumps, cloudpickle.loads
-        try:
-            # As bytes: Ray would share arrays of the app that its functions may change.
-            self._sent = ray.put(cloudpickle.dumps((app, inner)))
-        except Exception as error:  # Pickling raises whatever the parts of an app raise.
-            raise TypeError(f"the client app cannot be sent to another process: {error}") from error
-        self._remote = ray.remote(_called)
-
-    def start(self, node: int, message: Any, context: Any) -> Any:
-        """Send a call of the node to a worker."""
-        given = (message, context, self._inner.units.get(node), self._inner.clip_norm, self._seed_of(node))
-        return node, self._remote.remote(self._sent, self._dumps(given), sys.path)
-
-    def finish(self, started: Any) -> tuple[Any, Any]:
-        """Wait for a call; returns the reply and the node's context. Raises what the client raised."""
-        node, call = started
-        found = self._loads(self._ray.get(call))
-        if isinstance(found, Exception):
-            raise found
-        reply, context, made = found
-        if made is not None:
-            self._inner.made[node] = made
-        return reply, context
-
-    def cancel(self, started: Any) -> None:
-        """End a call whose reply nothing waits for."""
-        self._ray.cancel(started[1])
-
-
-def _called(sent: bytes, given: bytes, path: list[str]) -> bytes:
-    """One call in a worker: reply, context, and the update that the client made before all mods, or None; or what the
-    client raised.
-
-    ``path``: where the apps' modules are found.
-    """
-    from ray import cloudpickle
-
-    sys.path.extend(one for one in path if one not in sys.path)
-    (app, inner), (message, context, unit, clip_norm, seed) = cloudpickle.loads(sent), cloudpickle.loads(given)
-    node = int(context.node_id)
-    inner.units, inner.clip_norm, inner.made = {} if unit is None else {node: unit}, clip_norm, {}
-    try:
-        with in_process(), seeded(seed):
-            reply = app(message, context)
-    except Exception as error:
-        # Returned, because Ray prints exceptions of all calls that are not waited for.
-        error.add_note(f"raised by node {node} in a worker of Ray:\n{traceback.format_exc()}")
-        try:
-            return bytes(cloudpickle.dumps(error))
-        except Exception:  # An exception may hold anything.
-            return bytes(cloudpickle.dumps(RuntimeError(f"{type(error).__name__}: {error}")))
-    made: Tensor | None = inner.made.get(node)
-    return bytes(cloudpickle.dumps((reply, context, made)))
 
 
 def only_arrays(content: Any) -> tuple[str, Any]:

@@ -49,43 +49,6 @@ class RoundWatcher(Protocol):
         """The round releases this model; None where it releases none."""
 
 
-class StrategyRounds(Protocol):
-    """A strategy that a server app started.
-
-    Records are ``ArrayRecord``; ``grid`` is a ``ProcessGrid``.
-    """
-
-    @property
-    def strategy(self) -> Any:
-        """The strategy itself."""
-
-    @property
-    def quantum(self) -> float:
-        """Step of the numbers that secure aggregation adds up, models times examples; 0 without it."""
-
-    @property
-    def initial(self) -> Any | None:
-        """The model before the first round; None where a client is asked for it."""
-
-    def initial_of_client(self, grid: Any) -> Any:
-        """Ask a client for the model before the first round."""
-
-    def watch(self, watcher: RoundWatcher) -> None:
-        """Hook the strategy's own methods, and those of the strategy inside of a wrapper."""
-
-    def asked(self, number: int, arrays: Any, grid: Any) -> list[Any]:
-        """Return what the strategy sends in the round ``number``, one for each node."""
-
-    def replies(self, asked: list[Any], arrived: int, grid: Any) -> Any:
-        """Return the replies of the first ``arrived`` nodes that are asked; the others never answer."""
-
-    def aggregated(self, number: int, replies: Any) -> Any | None:
-        """Return the model that the strategy makes of replies; None where it releases none."""
-
-    def frozen(self, message: Any, arrays: Any, examples: float) -> Any:
-        """Return a client's reply to a message, with these arrays and this number of examples."""
-
-
 def watch_methods(
     strategy: Any,
     watcher: RoundWatcher,
@@ -183,7 +146,8 @@ class OlderRounds:
         strategy: of the server.
         manager: a ``ClientManager``.
         failing: whether the strategy sees a reply that never arrives as a failure, as from ``Server``.
-        quantum: as of ``Rounds``; where it is not 0, the server sees the sum of replies alone, and none can be played.
+        quantum: step of the numbers that secure aggregation adds up, models times examples; 0 without it. Where it is
+            not 0, the server sees the sum of replies alone, and none can be played.
 
     Raises:
         TypeError: for strategies whose clients clip inside of their training function.
@@ -261,6 +225,10 @@ class OlderRounds:
     def _register(self, grid: Any) -> None:
         for node in grid.get_node_ids():
             self.manager.register(GridClientProxy(node_id=node, grid=grid, run_id=grid.run.run_id))
+
+
+StrategyRounds = NewerRounds | OlderRounds
+"""A strategy that a server app started. Records are ``ArrayRecord``, and a ``grid`` is a ``ProcessGrid``."""
 
 
 def _record(parameters: Any) -> Any:

@@ -35,6 +35,7 @@ from ..audit.power import trials_needed
 from ..audit.supplied.given import check_alpha, check_whole
 from ..audit.supplied.power import with_power
 from ..checks.training_record import Plant, TrainingRecord
+from ..fl.layout import Layout
 from .runner import Runner, check_stated, run_once
 
 LOOKS = 3
@@ -193,9 +194,16 @@ def audit_replicas(
     path = None if checkpoint is None else Path(checkpoint)
     kept = KeptProjections(path=path, facts={} if path is None else _facts(runner, found, unit, seed))
     missing_unit = _unseen(runner, found.release, unit, seed)
+    layouts: set[Layout] = set()
 
     def judged(look: int, share: float) -> Finding:
-        for member, number, values in _made(runner, unit, kept.missing(look), seed, jobs, found.release.rounds):
+        for member, number, values, layout in _made(runner, unit, kept.missing(look), seed, jobs):
+            layouts.add(layout)
+            if len(layouts) > 1 or len(values) != found.release.rounds:
+                raise ValueError(
+                    f"all runs must have equally many releases of one layout, got {len(values)} of {layout} in "
+                    f"{_words(member, number)}, and {found.release.rounds} in the first run"
+                )
             kept.keep(member, number, values)
             if progress is not None:
                 progress(len(kept.runs), 2 * found.runs)
@@ -255,33 +263,29 @@ def _unseen(runner: Runner, release: GaussianRelease, plant: Plant, seed: int) -
 
 
 def _made(
-    runner: Runner, plant: Plant, wanted: Sequence[tuple[bool, int]], seed: int, jobs: int, releases: int
-) -> Iterator[tuple[bool, int, FloatArray]]:
+    runner: Runner, plant: Plant, wanted: Sequence[tuple[bool, int]], seed: int, jobs: int
+) -> Iterator[tuple[bool, int, FloatArray, Layout]]:
     if jobs == 1 or len(wanted) < 2:
         for member, number in wanted:
-            yield _one(runner, plant, member, number, seed, releases)
+            yield _one(runner, plant, member, number, seed)
         return
     from joblib import Parallel, delayed  # Lazy: a run in one process does not need it.
 
-    tasks = (delayed(_one)(runner, plant, member, number, seed, releases) for member, number in wanted)
+    tasks = (delayed(_one)(runner, plant, member, number, seed) for member, number in wanted)
     yield from Parallel(n_jobs=jobs, return_as="generator")(tasks)
 
 
-def _one(
-    runner: Runner, plant: Plant, member: bool, number: int, seed: int, releases: int
-) -> tuple[bool, int, FloatArray]:
+def _one(runner: Runner, plant: Plant, member: bool, number: int, seed: int) -> tuple[bool, int, FloatArray, Layout]:
     record = _run(runner, member, _seed_of(seed, member, number), plant, number=number)
-    if len(record.releases) != releases:
-        raise ValueError(
-            f"all runs must have equally many releases, got {len(record.releases)} in run {number} "
-            f"{'with' if member else 'without'} the planted unit, and {releases} in the first run"
-        )
-    return member, number, record.projections(plant)
+    return member, number, record.projections(plant), record.layout
 
 
 def _run(runner: Runner, member: bool, seed: int, plant: Plant, *, number: int) -> TrainingRecord:
-    where = f"run {number} {'with' if member else 'without'} the planted unit"
-    return run_once(runner, member, seed, plant=plant, where=where)
+    return run_once(runner, member, seed, plant=plant, where=_words(member, number))
+
+
+def _words(member: bool, number: int) -> str:
+    return f"run {number} {'with' if member else 'without'} the planted unit"
 
 
 def _seed_of(seed: int, member: bool, number: int) -> int:

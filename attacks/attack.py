@@ -24,6 +24,7 @@ from ..audit.evidence import (
 )
 from ..audit.observer import UPLOADS, Observer
 from ..fl.canary import Canary, CanarySet, DataCanary
+from ..fl.fields import check_fields
 from ..fl.laws import Law
 from ..fl.models.network import Network
 from ..fl.objective import CLASSIFICATION
@@ -139,7 +140,7 @@ def clustered_setting(view: View, unit: Unit, adjacency: Adjacency, *, rounds: i
 @dataclass(frozen=True, kw_only=True)
 class AttackPart:
     """The root of all attacks (one per file), of every kind of federated learning; the fields of a subclass are the
-    attack's public configuration.
+    attack's public configuration, whose types state what they refuse (``fl.fields.check_fields``).
 
     ``null`` marks a baseline that ignores its view: the result of guessing without any observation.
     """
@@ -149,6 +150,9 @@ class AttackPart:
     observer: ClassVar[Observer] = UPLOADS
     active: ClassVar[bool] = False
     """Whether the adversary deviates from the protocol."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def level(self) -> Level:

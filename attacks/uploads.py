@@ -14,7 +14,7 @@ from torch import Tensor
 from ..audit.claim import Adjacency, Unit
 from ..audit.evidence import Setting
 from ..audit.observer import AGGREGATE, SHUFFLED, UPLOADS, Observer
-from ..fl.fields import check_count
+from ..fl.fields import Index
 from ..fl.laws import GaussianLaw, Law, Mixing, ReportLaw
 from ..fl.message import Message
 from ..fl.plan import Plan
@@ -108,10 +108,7 @@ def check_unmasked(reports: Message) -> None:
 class UploadAttack(Attack, ABC):
     """A base class of attacks on the uploads of one ``round``."""
 
-    round: int = 0
-
-    def __post_init__(self) -> None:
-        check_count("round", self.round, least=0)
+    round: Index = 0
 
 
 def _round(view: View, round: int) -> RoundView:

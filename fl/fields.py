@@ -1,7 +1,14 @@
-"""Checks the numbers with which algorithms, models, attacks and defenses are configured."""
+"""Checks the numbers with which algorithms, models, attacks and defenses are configured, one by one or by the types of
+the fields of a data class.
+"""
 
+import dataclasses
+import inspect
 import math
+from collections.abc import Callable
+from functools import cache, partial
 from numbers import Real
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 
 def check_positive(name: str, value: float) -> None:
@@ -34,3 +41,64 @@ def check_count(name: str, value: object, *, least: int = 1, alternative: str = 
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name} must be a whole number >= {least}{alternative}, got {value!r}")
+
+
+def _check_count_or_all(name: str, value: object, *, least: int = 1) -> None:
+    if value != "all":
+        check_count(name, value, least=least, alternative=' or "all"')
+
+
+Count = Annotated[int, check_count]
+"""A whole number >= 1."""
+Several = Annotated[int, partial(check_count, least=2)]
+"""A whole number >= 2."""
+Index = Annotated[int, partial(check_count, least=0)]
+"""A whole number >= 0."""
+CountOrAll = Annotated[int | Literal["all"], _check_count_or_all]
+IndexOrAll = Annotated[int | Literal["all"], partial(_check_count_or_all, least=0)]
+Positive = Annotated[float, check_positive]
+Weight = Annotated[float, check_weight]
+"""A finite number >= 0."""
+Share = Annotated[float, check_share]
+"""A number in [0, 1]."""
+OpenShare = Annotated[float, partial(check_share, ends=False)]
+"""A number in (0, 1)."""
+
+
+def check_fields(part: Any) -> None:
+    """Raise ValueError for the first field of a data class that its type refuses.
+
+    Checked are fields of the type ``bool``, of a ``Literal``, and of the types above: ``Annotated`` with a check, which
+    is called with the field's name and value.
+    """
+    for name, check in _checks(part.__class__):
+        check(name, getattr(part, name))
+
+
+@cache
+def _checks(kind: Any) -> tuple[tuple[str, Callable[[str, Any], None]], ...]:
+    hints: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        hints |= inspect.get_annotations(base)
+    found: list[tuple[str, Callable[[str, Any], None]]] = []
+    for name in (one.name for one in dataclasses.fields(kind)):
+        # A text, as of a module that postpones the evaluation of annotations, checks nothing.
+        hint = hints.get(name)
+        if hint is bool:
+            found.append((name, _check_switch))
+        elif get_origin(hint) is Literal:
+            found.append((name, partial(_check_choice, choices=get_args(hint))))
+        elif get_origin(hint) is Annotated:
+            found += [(name, check) for check in get_args(hint)[1:] if callable(check)]
+    return tuple(found)
+
+
+def _check_switch(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
+
+
+def _check_choice(name: str, value: object, *, choices: tuple[object, ...]) -> None:
+    if value not in choices:
+        known = " or ".join(f'"{one}"' for one in choices)
+        raise ValueError(f"{name} must be {known}, got {value!r}")

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...fl.fields import Positive
 from ...fl.models.network import Network
 from ...fl.objective import TASKS
 from ...fl.streams import normal
@@ -32,7 +33,7 @@ class DLG(SearchAttack):
     """
 
     tasks: ClassVar[tuple[str, ...]] = TASKS
-    learning_rate: float = 1.0
+    learning_rate: Positive = 1.0
 
     def lots(self, uploads: Uploads, k: int, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
         network = knowledge.network

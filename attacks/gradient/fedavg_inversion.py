@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from ...fl.fields import check_weight
+from ...fl.fields import Weight
 from ...fl.streams import uniform
 from ..attack import Knowledge
 from ..uploads import Uploads
@@ -33,11 +33,7 @@ class FedAvgInversion(SearchAttack):
         total_variation: weight of the images' mean absolute difference of neighbouring pixels.
     """
 
-    total_variation: float = 1e-4
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_weight("total_variation", self.total_variation)
+    total_variation: Weight = 1e-4
 
     def lots(self, uploads: Uploads, k: int, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
         """Return the reconstructed images and labels. Raises Undefined where local steps cannot be simulated (Adam, a

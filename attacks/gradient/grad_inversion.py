@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from ...fl.fields import check_weight
+from ...fl.fields import Count, Weight
 from ...fl.streams import uniform
 from ..attack import Knowledge
 from ..uploads import Uploads
@@ -40,16 +40,10 @@ class GradInversion(SearchAttack):
             ``batch_statistics``; without effect on a model without batch norm.
     """
 
-    restarts: int = 4
-    total_variation: float = 1e-3
-    consistency: float = 1e-2
-    statistics: float = 1e-2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_weight("total_variation", self.total_variation)
-        check_weight("consistency", self.consistency)
-        check_weight("statistics", self.statistics)
+    restarts: Count = 4
+    total_variation: Weight = 1e-3
+    consistency: Weight = 1e-2
+    statistics: Weight = 1e-2
 
     def lots(self, uploads: Uploads, k: int, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
         network, gradients = knowledge.network, uploads.gradients

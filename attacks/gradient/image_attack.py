@@ -15,7 +15,7 @@ from torch.nn.functional import one_hot
 from ...audit.arrays import IntArray
 from ...audit.evidence import Reconstructions
 from ...fl.algorithms import FedAvg
-from ...fl.fields import check_count, check_positive
+from ...fl.fields import Count, Positive
 from ...fl.models.network import Network
 from ...fl.objective import OBJECTIVES
 from ...fl.plan import Plan
@@ -220,15 +220,9 @@ class SearchAttack(ImageAttack, ABC):
 
     signed: ClassVar[bool] = True
     """Whether Adam gets only the gradient's sign."""
-    iterations: int = 100
-    restarts: int = 2
-    learning_rate: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("iterations", self.iterations)
-        check_count("restarts", self.restarts)
-        check_positive("learning_rate", self.learning_rate)
+    iterations: Count = 100
+    restarts: Count = 2
+    learning_rate: Positive = 0.1
 
     def search(self, objective: Objective, start: ImageLots, dim: int) -> ImageLots:
         """Optimise all candidate batches from ``start``, and return the best of the ``restarts`` candidates of each

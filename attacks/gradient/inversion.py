@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import one_hot
 
 from ...audit.evidence import Reconstructions
-from ...fl.fields import check_weight
+from ...fl.fields import Weight
 from ...fl.recorder import View
 from ...fl.streams import uniform
 from ..attack import Knowledge
@@ -35,14 +35,8 @@ class GradientInversion(SearchAttack):
         labels: how the label is inferred first; ``idlg`` is the only rule.
     """
 
-    total_variation: float = 1e-4
+    total_variation: Weight = 1e-4
     labels: Literal["idlg"] = "idlg"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_weight("total_variation", self.total_variation)
-        if self.labels != "idlg":
-            raise ValueError(f"labels (the method that infers the label) must be 'idlg', got {self.labels!r}")
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
         """Return one image and label per upload, shapes ``(n, c, h, w)`` and ``(n,)``. Raises ValueError for a zero or

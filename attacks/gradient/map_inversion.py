@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...audit.evidence import Reconstructions
-from ...fl.fields import check_count
+from ...fl.fields import Count
 from ...fl.recorder import View
 from ...fl.sampling import Full
 from ..attack import Knowledge, Undefined
@@ -46,13 +46,7 @@ class MapInversion(SearchAttack):
     typical: ClassVar[int] = 64
     """Number of public images with which the uploads' resolution of a pixel is estimated."""
     prior: Literal["gaussian", "total_variation"] = "gaussian"
-    rounds: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.prior not in ("gaussian", "total_variation"):
-            raise ValueError(f"prior must be 'gaussian' or 'total_variation', got {self.prior!r}")
-        check_count("rounds", self.rounds)
+    rounds: Count = 1
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
         """Return the reconstructed images and labels, upload by upload.

@@ -17,7 +17,7 @@ from torch.nn.functional import one_hot
 
 from ...audit.arrays import FloatArray, IntArray
 from ...audit.evidence import LabelCounts
-from ...fl.fields import check_count
+from ...fl.fields import Several
 from ...fl.laws import GaussianLaw, Law, LayeredGaussianLaw, layer_slices
 from ...fl.models.network import Network
 from ...fl.recorder import View
@@ -175,13 +175,7 @@ class LabelLikelihood(LabelAttack):
     """
 
     prior: Literal["flat", "public"] = "flat"
-    samples: int = 400
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.prior not in ("flat", "public"):
-            raise ValueError(f'prior must be "flat" or "public", got {self.prior!r}')
-        check_count("samples", self.samples, least=2)
+    samples: Several = 400
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
         """Return label counts ``(n, classes)``, one row per upload.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...audit.arrays import FloatArray, IntArray
-from ...fl.fields import check_count
+from ...fl.fields import Count
 from ...fl.models.network import Network
 from ...fl.streams import uniform
 from ..attack import Knowledge
@@ -56,11 +56,7 @@ class LLGStar(LabelAttack):
 
     linear: ClassVar[bool] = True
 
-    images: int = 64
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("images", self.images)
+    images: Count = 64
 
     def counts(self, lots: LabelLots, knowledge: Knowledge, rng: np.random.Generator) -> IntArray:
         network = knowledge.network

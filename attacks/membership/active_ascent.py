@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...fl.fields import check_weight
+from ...fl.fields import Weight
 from ...fl.probe import Candidates
 from ..attack import Knowledge
 from .candidates import candidate_gradients
@@ -26,11 +26,7 @@ class ActiveAscent(GradientCosine):
     """
 
     active: ClassVar[bool] = True
-    rate: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_weight("rate (step size of the ascent)", self.rate)
+    rate: Weight = 0.1
 
     def tamper(self, models: Tensor, knowledge: Knowledge) -> Tensor:
         shown = self.shown(knowledge)

@@ -8,7 +8,7 @@ model that the server would have if it aggregated one client's upload alone.
 from abc import ABC
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from ...audit.claim import Adjacency, Unit
 from ...audit.evidence import CandidateScores
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED
-from ...fl.fields import check_count
+from ...fl.fields import Count, IndexOrAll
 from ...fl.models.network import Network
 from ...fl.objective import TASKS
 from ...fl.probe import CandidateProbe, Candidates, OwnerCandidates, plant_candidates
@@ -171,13 +171,8 @@ class MembershipAttack(Attack, ABC):
     """
 
     tasks: ClassVar[tuple[str, ...]] = TASKS
-    count: int = 40
-    client: int | Literal["all"] = 0
-
-    def __post_init__(self) -> None:
-        check_count("count", self.count)
-        if self.client != "all":
-            check_count("client", self.client, least=0, alternative=' or "all"')
+    count: Count = 40
+    client: IndexOrAll = 0
 
     def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe:
         # Under by_owner an outsider differs from members by its owner alone, so scores would measure that difference.

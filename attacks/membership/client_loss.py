@@ -7,9 +7,8 @@ import numpy as np
 import torch
 
 from ...audit.observer import FINAL_MODEL, Observer
-from ...fl.probe import OwnerCandidates, OwnerProbe, plant_clients
+from ...fl.probe import OwnerCandidates
 from ...fl.recorder import View
-from ...fl.task import Task
 from ..attack import Knowledge
 from .owner_attack import OwnerAttack
 
@@ -25,9 +24,6 @@ class ClientLoss(OwnerAttack):
 
     observer: ClassVar[Observer] = FINAL_MODEL
     handles_reduced_views: ClassVar[bool] = False
-
-    def plant(self, task: Task, rng: np.random.Generator) -> OwnerProbe:
-        return plant_clients(task, count=self.count, rng=rng)
 
     def scores(
         self, view: View, knowledge: Knowledge, shown: OwnerCandidates, rng: np.random.Generator

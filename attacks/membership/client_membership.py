@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...audit.observer import UPLOADS
-from ...fl.probe import OwnerCandidates, OwnerProbe, plant_clients
+from ...fl.probe import OwnerCandidates
 from ...fl.recorder import View
-from ...fl.task import Task
 from ..attack import Knowledge, Undefined
 from .owner_attack import OwnerAttack
 
@@ -18,9 +17,6 @@ class ClientMembership(OwnerAttack):
 
     It needs a federation that holds some clients out (``held_out``).
     """
-
-    def plant(self, task: Task, rng: np.random.Generator) -> OwnerProbe:
-        return plant_clients(task, count=self.count, rng=rng)
 
     def scores(
         self, view: View, knowledge: Knowledge, shown: OwnerCandidates, rng: np.random.Generator

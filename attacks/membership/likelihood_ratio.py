@@ -41,13 +41,6 @@ class LikelihoodRatio(RoundAttack):
 
     rest: Literal["estimated", "known"] = "estimated"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.rest not in ("estimated", "known"):
-            raise ValueError(
-                f'rest (the release without the candidate) must be "estimated" or "known", got {self.rest!r}'
-            )
-
     @property
     def level(self) -> Level:
         return Level.WORST_CASE if self.rest == "known" else Level.REALISTIC

@@ -28,11 +28,6 @@ class LiRAOnline(ShadowAttack):
 
     variance: Literal["example", "pooled"] = "example"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.variance not in ("example", "pooled"):
-            raise ValueError(f'variance must be "example" (one per candidate) or "pooled", got {self.variance!r}')
-
     def scores(self, references: ShadowBank, target: ModelLogits) -> FloatArray:
         references.check(outs=2, ins=2)
         within, out = (self._log_density(references, target, included) for included in (True, False))

@@ -11,10 +11,11 @@ from torch import Tensor
 from ...audit.claim import Adjacency
 from ...audit.evidence import CandidateScores
 from ...audit.observer import AGGREGATE, SHUFFLED, Observer
-from ...fl.fields import check_count
+from ...fl.fields import Several
 from ...fl.objective import TASKS
-from ...fl.probe import OwnerCandidates
+from ...fl.probe import OwnerCandidates, OwnerProbe, plant_clients
 from ...fl.recorder import View
+from ...fl.task import Task
 from ..attack import Attack, Knowledge, Undefined, clustered_setting
 from ..uploads import reduce_view
 from .candidates import RoundRows, candidate_gradients, rounds_of
@@ -35,10 +36,10 @@ class OwnerAttack(Attack, ABC):
     observer: ClassVar[Observer] = AGGREGATE
     handles_reduced_views: ClassVar[bool] = True
     tasks: ClassVar[tuple[str, ...]] = TASKS
-    count: int = 20
+    count: Several = 20
 
-    def __post_init__(self) -> None:
-        check_count("count", self.count, least=2)
+    def plant(self, task: Task, rng: np.random.Generator) -> OwnerProbe:
+        return plant_clients(task, count=self.count, rng=rng)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
         shown = knowledge.candidates

@@ -1,7 +1,7 @@
 """Null attack that draws membership scores of clients or users at random, without using the view."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -24,12 +24,7 @@ class RandomPeople(OwnerAttack):
 
     null: ClassVar[bool] = True
     observer: ClassVar[Observer] = FINAL_MODEL
-    unit: Unit = Unit.CLIENT
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.unit not in (Unit.CLIENT, Unit.USER):
-            raise ValueError(f"unit must be client or user, got {self.unit!r}")
+    unit: Literal[Unit.CLIENT, Unit.USER] = Unit.CLIENT
 
     def plant(self, task: Task, rng: np.random.Generator) -> OwnerProbe:
         # The same owners as in the real attacks: the baseline must face the same question.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...audit.arrays import FloatArray
-from ...fl.fields import check_share
+from ...fl.fields import Share
 from ..shadow_bank import ModelLogits, ShadowBank, rank_among
 from .shadow_attack import ShadowAttack
 
@@ -32,15 +32,7 @@ class RMIA(ShadowAttack):
     """
 
     online: bool = False
-    a: float = 0.3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.online, bool):
-            raise ValueError(
-                f"online (use of references trained with the candidate) must be true or false, got {self.online!r}"
-            )
-        check_share("a (remaining share of 1 - p after training on a point with probability p)", self.a)
+    a: Share = 0.3
 
     def scores(self, references: ShadowBank, target: ModelLogits) -> FloatArray:
         references.check(outs=1, ins=1 if self.online else 0)

@@ -28,11 +28,6 @@ class SourceInferenceAttack(SourceAttack):
 
     by: Literal["loss", "cosine"] = "loss"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.by not in ("loss", "cosine"):
-            raise ValueError(f'by (the statistic of the score) must be "loss" or "cosine", got {self.by!r}')
-
     def scores(self, view: View, knowledge: Knowledge, shown: Candidates, rng: np.random.Generator) -> np.ndarray:
         if view.observer.rank < UPLOADS.rank:
             raise Undefined(f"{view.observer.phrase} cannot identify clients, so no source can be inferred")

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...audit.claim import Adjacency, Unit
 from ...audit.evidence import SourceScores
-from ...fl.fields import check_count
+from ...fl.fields import Count
 from ...fl.objective import TASKS
 from ...fl.probe import CandidateProbe, Candidates, plant_candidates
 from ...fl.recorder import View
@@ -27,10 +27,7 @@ class SourceAttack(Attack, ABC):
     """
 
     tasks: ClassVar[tuple[str, ...]] = TASKS
-    count: int = 10
-
-    def __post_init__(self) -> None:
-        check_count("count", self.count)
+    count: Count = 10
 
     def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe:
         # No outsider is scored, so it does not matter that none is comparable to a client's samples.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...audit.evidence import TokenGuesses
 from ...audit.wording import counted
-from ...fl.fields import check_count
+from ...fl.fields import Count
 from ...fl.models.layers import LowRank
 from ...fl.models.network import Network
 from ...fl.recorder import View
@@ -41,11 +41,7 @@ class AdapterSpan(TextAttack):
         rounds: successive rounds whose uploads are read, from ``round`` on.
     """
 
-    rounds: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("rounds", self.rounds)
+    rounds: Count = 1
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> TokenGuesses:
         """Return the texts of each upload of the first attacked round, with their token counts ``(n, tokens)``.

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ...audit.arrays import BoolArray, FloatArray
 from ...audit.evidence import TokenGuesses
-from ...fl.fields import check_share
+from ...fl.fields import OpenShare
 from ...fl.models.network import Network
 from ...fl.recorder import View
 from ..attack import Knowledge, Undefined
@@ -39,11 +39,7 @@ class EmbeddingTokens(TextAttack):
         error_rate: chance that any token is called found because of the noise.
     """
 
-    error_rate: float = 0.05
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_share("error_rate", self.error_rate, ends=False)
+    error_rate: OpenShare = 0.05
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> TokenGuesses:
         """Return token counts ``(n, tokens)``, one row per upload, whose sum is the public number of tokens.

@@ -12,7 +12,7 @@ from ...audit.claim import Adjacency, Unit
 from ...audit.evidence import Exposures
 from ...audit.observer import FINAL_MODEL, Observer
 from ...fl.data.shakespeare import CODES, LETTERS, PREFIX, tokens_of
-from ...fl.fields import check_count
+from ...fl.fields import Count
 from ...fl.objective import NEXT_TOKEN
 from ...fl.probe import CandidateProbe, Candidates
 from ...fl.recorder import View
@@ -40,10 +40,7 @@ class SecretExposure(Attack):
 
     tasks: ClassVar[tuple[str, ...]] = (NEXT_TOKEN,)
     observer: ClassVar[Observer] = FINAL_MODEL
-    words: int = 4095
-
-    def __post_init__(self) -> None:
-        check_count("words", self.words)
+    words: Count = 4095
 
     def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe:
         held = [(client, place) for client, part in enumerate(task.parts) for place in _secrets(task, part)]

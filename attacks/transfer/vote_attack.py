@@ -10,7 +10,7 @@ from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Unit
 from ...audit.evidence import Design, Setting, VoteScores
 from ...audit.observer import ANSWERS, Observer
-from ...fl.fields import check_count
+from ...fl.fields import Index
 from ...fl.transfer.protection import AnswerLaw, LabelLaw, ReleasedLabels, TransferProtection
 from ...fl.transfer.recorder import TransferView
 from ...fl.transfer.task import TransferPlan
@@ -60,10 +60,7 @@ class VoteAttack(AttackPart, ABC):
     """
 
     observer: ClassVar[Observer] = ANSWERS
-    teacher: int = 0
-
-    def __post_init__(self) -> None:
-        check_count("teacher", self.teacher, least=0)
+    teacher: Index = 0
 
     @abstractmethod
     def run(self, view: TransferView, knowledge: VoteKnowledge, rng: np.random.Generator) -> VoteScores:

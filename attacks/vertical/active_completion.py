@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...audit.evidence import PersonLabels
-from ...fl.fields import check_positive
+from ...fl.fields import Positive
 from ...fl.vertical.view import VerticalView
 from ..attack import Undefined
 from .attack import VerticalKnowledge
@@ -27,10 +27,7 @@ class ActiveCompletion(ModelCompletion):
     """
 
     active: ClassVar[bool] = True
-    speed: float = 5.0
-
-    def __post_init__(self) -> None:
-        check_positive("speed", self.speed)
+    speed: Positive = 5.0
 
     def speeds(self, party: int) -> Mapping[int, float]:
         return {party: self.speed}

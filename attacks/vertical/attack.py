@@ -18,7 +18,7 @@ from torch.nn.functional import one_hot
 from ...audit.claim import Adjacency, Unit
 from ...audit.evidence import CandidateScores, Design, PersonColumns, PersonLabels, Setting
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY, Observer
-from ...fl.fields import check_count
+from ...fl.fields import CountOrAll, Index, Several
 from ...fl.streams import normal
 from ...fl.vertical.network import Layers, VerticalModels, VerticalNetwork, moved, weighted_sum
 from ...fl.vertical.protection import Noise, VerticalLaw, VerticalPlan
@@ -132,11 +132,7 @@ class GradientLabelAttack(PersonLabelAttack, ABC):
         epochs: the first epochs whose gradients are used, or ``"all"``.
     """
 
-    epochs: int | Literal["all"] = "all"
-
-    def __post_init__(self) -> None:
-        if self.epochs != "all":
-            check_count("epochs", self.epochs, alternative=' or "all"')
+    epochs: CountOrAll = "all"
 
     def by_epoch(self, view: VerticalView, values: Callable[[StepView, Tensor], Tensor]) -> Tensor:
         """Return ``values`` of each person in each used epoch, ``(epochs, people, k)``.
@@ -274,10 +270,7 @@ class PersonColumnAttack(VerticalAttack, ABC):
 
     observer: ClassVar[Observer] = ACTIVE_PARTY
     infers: ClassVar[Literal["columns"]] = "columns"
-    party: int = 0
-
-    def __post_init__(self) -> None:
-        check_count("party", self.party, least=0)
+    party: Index = 0
 
     def check_party(self, view: VerticalView) -> None:
         """Raise ValueError unless the federation has this passive party."""
@@ -388,13 +381,8 @@ class RegressionAttack(PersonColumnAttack, ABC):
         samples: largest number of public people whose rows are used.
     """
 
-    random: int = 100
-    samples: int = 1000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("random", self.random, least=0)
-        check_count("samples", self.samples, least=2)
+    random: Index = 100
+    samples: Several = 1000
 
     def drawn(self, knowledge: VerticalKnowledge, rng: np.random.Generator) -> tuple[Tensor, ColumnRegression]:
         """Return the numbers of the public people that are used, and the regression."""

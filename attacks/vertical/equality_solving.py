@@ -32,11 +32,6 @@ class EqualitySolving(PersonColumnAttack):
 
     model: Literal["initial", "final"] = "initial"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.model not in ("initial", "final"):
-            raise ValueError(f'model must be "initial" or "final", got {self.model!r}')
-
     @property
     def level(self) -> Level:
         return Level.WORST_CASE if self.model == "final" else Level.REALISTIC

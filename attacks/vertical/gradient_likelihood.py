@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from ...audit.evidence import PersonLabels
-from ...fl.fields import check_count
+from ...fl.fields import Count
 from ...fl.vertical.protection import Noise, Noised, VerticalLaw
 from ...fl.vertical.view import VerticalView
 from ..attack import Level, Undefined
@@ -53,12 +53,7 @@ class GradientLikelihood(PersonLabelAttack):
     """
 
     knows: Literal["gradients", "columns"] = "gradients"
-    draws: int = 256
-
-    def __post_init__(self) -> None:
-        if self.knows not in ("gradients", "columns"):
-            raise ValueError(f'knows must be "gradients" or "columns", got {self.knows!r}')
-        check_count("draws", self.draws)
+    draws: Count = 256
 
     @property
     def level(self) -> Level:

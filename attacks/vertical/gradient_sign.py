@@ -1,7 +1,6 @@
 """Attack that reads labels from the signs of gradients, or from clusters around the initial models' directions."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from ...audit.evidence import PersonLabels
+from ...fl.fields import CountOrAll
 from ...fl.vertical.view import StepView, VerticalView
 from .attack import GradientLabelAttack, VerticalKnowledge, unit_rows
 
@@ -32,7 +32,7 @@ class GradientSign(GradientLabelAttack):
             are close to the public ones.
     """
 
-    epochs: int | Literal["all"] = 1
+    epochs: CountOrAll = 1
 
     def run(self, view: VerticalView, knowledge: VerticalKnowledge, rng: np.random.Generator) -> PersonLabels:
         """Return scores ``(n, classes)``.

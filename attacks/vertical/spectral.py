@@ -35,11 +35,6 @@ class Spectral(GradientLabelAttack):
 
     of: Literal["gradients", "embeddings"] = "gradients"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.of not in ("gradients", "embeddings"):
-            raise ValueError(f'of must be "gradients" or "embeddings", got {self.of!r}')
-
     def run(self, view: VerticalView, knowledge: VerticalKnowledge, rng: np.random.Generator) -> PersonLabels:
         """Return scores ``(n, 2)``.
 

@@ -31,10 +31,6 @@ class VerticalMembership(PeopleMembershipAttack):
 
     calibration: Literal["none", "public"] = "none"
 
-    def __post_init__(self) -> None:
-        if self.calibration not in ("none", "public"):
-            raise ValueError(f'calibration must be "none" or "public", got {self.calibration!r}')
-
     def run(self, view: VerticalView, knowledge: VerticalKnowledge, rng: np.random.Generator) -> CandidateScores:
         """Return scores ``(n,)``, one per candidate.
 

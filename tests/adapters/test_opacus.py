@@ -27,6 +27,7 @@ from opacus_runs import (
     built,
     network,
     records,
+    steps,
     train,
     train_in_parts,
     with_class,
@@ -179,10 +180,7 @@ def test_a_plant_that_ghost_clipping_cannot_take_is_refused():
 @pytest.mark.parametrize("change", [lambda loss: loss / 2, lambda loss: 0.5 * (loss + loss)], ids=("quotient", "sum"))
 def test_losses_that_are_computed_from_losses_of_ghost_clipping_are_watched(change):
     def weighted(model, optimizer, loss, loader, engine):
-        for x, y in loader:
-            optimizer.zero_grad()
-            change(loss(model(x), y)).backward()
-            optimizer.step()
+        list(steps(model, optimizer, loader, loss=lambda out, y: change(loss(out, y))))
 
     found = training(CORRECT["ghost clipping"][0], weighted).watch()
     assert found.failed == ()
@@ -225,12 +223,9 @@ class _Read(Dataset):
 
 def test_an_exception_in_the_third_step_keeps_what_was_seen():
     def fails(model, optimizer, loader, engine):
-        for number, (x, y) in enumerate(loader):
-            if number == 3:
+        for number, *_ in steps(model, optimizer, loader):
+            if number == 2:
                 raise RuntimeError("out of memory")
-            optimizer.zero_grad()
-            LOSS(model(x), y).backward()
-            optimizer.step()
 
     run = training(train=fails)
     with pytest.raises(RuntimeError, match="out of memory") as raised:
@@ -294,10 +289,7 @@ def test_schedules_of_noise_and_clip_are_watched():
 
     def scheduled(model, optimizer, loader, engine):
         noise, clip = ExponentialNoise(optimizer, gamma=0.9), ExponentialGradClip(optimizer, gamma=0.9)
-        for x, y in loader:
-            optimizer.zero_grad()
-            LOSS(model(x), y).backward()
-            optimizer.step()
+        for _ in steps(model, optimizer, loader):
             noise.step()
             clip.step()
 
@@ -361,20 +353,14 @@ def test_one_run_with_many_units_refutes_a_missing_clip_and_not_the_correct_trai
 
 
 def train_with_a_leak(model, optimizer, loader, _):
-    for x, y in loader:
-        optimizer.zero_grad()
-        LOSS(model(x), y).backward()
-        optimizer.step()
+    for _, _, y, _ in steps(model, optimizer, loader):
         with torch.no_grad():
             list(model.parameters())[-1].add_(1e-3 * y.float().mean())
 
 
 def train_and_average(model, optimizer, loader, engine):
     average = [one.detach().clone() for one in model.parameters()]
-    for x, y in loader:
-        optimizer.zero_grad()
-        LOSS(model(x), y).backward()
-        optimizer.step()
+    for _ in steps(model, optimizer, loader):
         for one, parameter in zip(average, model.parameters(), strict=True):
             one.mul_(0.9).add_(0.1 * parameter.detach())
     with torch.no_grad():
@@ -431,12 +417,7 @@ def stepping(change):
     """A training with ``change(optimizer, loss, x)`` before each step."""
 
     def method(model, optimizer, loader, _):
-        for x, y in loader:
-            optimizer.zero_grad()
-            loss = LOSS(model(x), y)
-            loss.backward()
-            change(optimizer, loss, x)
-            optimizer.step()
+        list(steps(model, optimizer, loader, before=change))
 
     return method
 
@@ -452,23 +433,18 @@ def train_divided_by_size(model, optimizer, loader, _):
         for one in optimizer.params:
             one.grad.mul_(20 / max(sizes[-1], 1))
 
-    for number in range(EPOCHS):
-        for x, y in loader:
-            optimizer.zero_grad()
-            LOSS(model(x), y).backward()
-            sizes.append(len(x))
-            if number == 0 and len(sizes) == 1:
-                optimizer.original_optimizer.register_step_pre_hook(divide)
-            optimizer.step()
+    def counted(_, loss, x):
+        sizes.append(len(x))
+        if len(sizes) == 1:
+            optimizer.original_optimizer.register_step_pre_hook(divide)
+
+    for _ in range(EPOCHS):
+        list(steps(model, optimizer, loader, before=counted))
 
 
 def train_until_the_loss_says_so(model, optimizer, loader, _):
     last = None
-    for number, (x, y) in enumerate(loader):
-        optimizer.zero_grad()
-        loss = LOSS(model(x), y)
-        loss.backward()
-        optimizer.step()
+    for number, _, _, loss in steps(model, optimizer, loader):
         last = 1 + int(1e4 * float(loss.detach())) % 8 if last is None else last
         if number >= last:
             return
@@ -482,11 +458,8 @@ def train_and_add_the_mean_label(model, optimizer, loader, engine):
 
 
 def train_twice_on_each_lot(model, optimizer, loader, _):
-    for x, y in loader:
-        for _ in range(2):
-            optimizer.zero_grad()
-            LOSS(model(x), y).backward()
-            optimizer.step()
+    for batch in loader:
+        list(steps(model, optimizer, [batch, batch]))
 
 
 @pytest.mark.simulations
@@ -548,11 +521,10 @@ def test_sizes_of_a_public_plan_are_not_those_of_poisson_lots():
         return model, optimizer, torch.utils.data.DataLoader(data, batch_sampler=batches), engine
 
     def train_planned(model, optimizer, loader, _):
-        for x, y in loader:
+        def planned(_, loss, x):
             optimizer.expected_batch_size = len(x)
-            optimizer.zero_grad()
-            LOSS(model(x), y).backward()
-            optimizer.step()
+
+        list(steps(model, optimizer, loader, before=planned))
 
     found = training(build_planned, train_planned).watch()
     assert "state without noise" not in {one.name for one in found.failed}
@@ -594,10 +566,7 @@ class Rejecting(Dataset):
 
 
 def train_with_jitter(model, optimizer, loader, _):
-    for x, y in loader:
-        optimizer.zero_grad()
-        LOSS(model(x), y).backward()
-        optimizer.step()
+    for _ in steps(model, optimizer, loader):
         with torch.no_grad():
             for one in model.parameters():
                 one.add_(1e-3 * torch.randn_like(one))

@@ -224,14 +224,24 @@ def test_a_claim_or_law_of_another_kind_is_refused(name, value, words):
         plan_replicas(system)
 
 
-def test_runs_of_other_numbers_of_releases_are_refused_with_the_run():
-    class Shorter(GaussianRunner):
+def another_layout(record):
+    layout = Layout(names=("other",), shapes=((6,),))
+    return replace(record, layout=layout)
+
+
+def two_releases_less(record):
+    return replace(record, releases=record.releases[:3])
+
+
+@pytest.mark.parametrize("change", [another_layout, two_releases_less])
+def test_runs_of_other_shapes_are_refused_with_the_run(change):
+    class Other(GaussianRunner):
         def run(self, member=False, seed=0, *, plant=None):
             found = super().run(member, seed, plant=plant)
-            return replace(found, releases=found.releases[: 3 if member else None])
+            return found if member else change(found)
 
-    with pytest.raises(ValueError, match="got 3 in run 0 with the planted unit, and 5 in the first run"):
-        audit_replicas(replace(Shorter(), replayable=False), plan=plan_replicas(GaussianRunner()))
+    with pytest.raises(ValueError, match=r"of one layout, got [35] of .* in run 0 without the planted unit, and 5 in"):
+        audit_replicas(Other(replayable=False), plan=plan_replicas(GaussianRunner()))
 
 
 @pytest.mark.parametrize(

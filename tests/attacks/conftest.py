@@ -1,9 +1,12 @@
 """A federation of random images and what an attacker knows of it: a test names only what it is about."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import toy_federation
-from fedassay.attacks.attack import Knowledge, Level
+from fedassay.attacks.attack import Knowledge
+from fedassay.fl.protection import Protection
 
 
 @pytest.fixture(scope="session")
@@ -26,14 +29,6 @@ def knowledge_of():
     """(task, plan, protection, changes) -> what a realistic attacker knows."""
 
     def build(task, plan, protection, **changes):
-        fields = {
-            "level": Level.REALISTIC,
-            "network": task.network,
-            "plan": plan,
-            "law": lambda observer, client: protection.law(observer, plan, client),
-            "public_images": task.test_images,
-            "public_labels": task.test_labels,
-        }
-        return Knowledge(**(fields | changes))
+        return replace(Knowledge.of(task, plan, protection or Protection()), **changes)
 
     return build

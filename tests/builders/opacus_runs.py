@@ -30,23 +30,28 @@ def build(data, *, model=None, batch_size=24, workers=0, **options):
     return (*engine.make_private(module=model, optimizer=optimizer, data_loader=loader, **stated), engine)
 
 
+def steps(model, optimizer, batches, *, loss=LOSS, before=lambda *_: None):
+    """Step on each batch, after ``before(optimizer, loss, x)``; yields number, batch and loss of each step."""
+    for number, (x, y) in enumerate(batches):
+        optimizer.zero_grad()
+        found = loss(model(x), y)
+        found.backward()
+        before(optimizer, found, x)
+        optimizer.step()
+        yield number, x, y, found
+
+
 def train(model, optimizer, *rest):
     """``rest``: (loss where ghost clipping has its own, loader, engine)."""
     loader, loss = rest[-2], rest[0] if len(rest) == 3 else LOSS
     for _ in range(EPOCHS):
-        for x, y in loader:
-            optimizer.zero_grad()
-            loss(model(x), y).backward()
-            optimizer.step()
+        list(steps(model, optimizer, loader, loss=loss))
 
 
 def train_in_parts(model, optimizer, loader, _):
     with BatchMemoryManager(data_loader=loader, max_physical_batch_size=7, optimizer=optimizer) as parts:
         for _ in range(EPOCHS):
-            for x, y in parts:
-                optimizer.zero_grad()
-                LOSS(model(x), y).backward()
-                optimizer.step()
+            list(steps(model, optimizer, parts))
 
 
 def built(**options):
