@@ -30,7 +30,7 @@ from ..audit.wording import counted
 from ..checks.results import same_claim
 from ..defenses.transfer.defense import PreparedTransfer, TransferDefense
 from ..defenses.transfer.worst_votes import mechanism_of, sums_votes
-from ..fl.streams import Streams
+from ..fl.streams import Runs, Streams
 from ..fl.transfer.engine import run_transfer
 from ..fl.transfer.protection import LabelLaw, counts_of, votes_of
 from ..fl.transfer.recorder import AnswerRecorder, TransferEvent
@@ -88,9 +88,8 @@ class TransferTrialJob(TrainingJob):
         plan = transfer_plan_of(spec, task)
         if not bool(logits.isfinite().all()):
             raise FloatingPointError("training diverged: a teacher's answers hold NaN or infinity")
-        run_transfer(
-            task, plan, self.prepared.protection, streams, logits=logits, replicas=spec.students, recorders=[recorder]
-        )
+        runs = Runs(replicas=spec.students)
+        run_transfer(task, plan, self.prepared.protection, streams, logits=logits, runs=runs, recorders=[recorder])
         (event,) = recorder.kept
         if not bool(event.final_model.isfinite().all()):
             raise FloatingPointError("training diverged: a student holds NaN or infinity")
@@ -195,9 +194,7 @@ def _with_planted(found: Transferred, teacher: int, job: TransferTrialJob) -> tu
         job.prepared.protection,
         found.streams,
         logits=logits,
-        replicas=len(logits),
-        block=_PLANTED_BLOCK,
-        arm=1,
+        runs=Runs(replicas=len(logits), block=_PLANTED_BLOCK, arm=1),
         recorders=[recorder],
     )
     return votes, recorder.kept[0]
