@@ -278,18 +278,14 @@ class Task:
 
         ``images (n, c, h, w)`` and ``labels`` in the form of the network's objective, ``(n,)`` for a classifier.
         """
-        objective, scale = self.network.objective, self.label_scale
-        if objective.name != SEGMENTATION:
-            outputs = self.network.evaluated(model, images)
-            found, losses = objective.found(outputs), objective.losses(outputs, labels)
-            return Outcomes(task=objective.name, found=found, wanted=labels, losses=losses, scale=scale)
-        marked, losses_of = list[Tensor](), list[Tensor]()
-        for part, wanted in zip(torch.split(images, _AT_ONCE), torch.split(labels, _AT_ONCE), strict=True):
-            with torch.no_grad():
-                outputs = self.network.logits(model, part)
-            marked.append(objective.found(outputs))
-            losses_of.append(objective.losses(outputs, wanted))
-        return Outcomes(task=objective.name, found=torch.cat(marked), wanted=labels, losses=torch.cat(losses_of))
+        objective, found, losses = self.network.objective, list[Tensor](), list[Tensor]()
+        size = _AT_ONCE if objective.name == SEGMENTATION else max(1, len(images))
+        for part, wanted in zip(torch.split(images, size), torch.split(labels, size), strict=True):
+            outputs = self.network.evaluated(model, part)
+            found.append(objective.found(outputs))
+            losses.append(objective.losses(outputs, wanted))
+        facts: dict[str, Any] = {"task": objective.name, "wanted": labels, "scale": self.label_scale}
+        return Outcomes(found=torch.cat(found), losses=torch.cat(losses), **facts)
 
     def utility(self, model: Tensor) -> tuple[Utility, ...]:
         """Return the utility metrics of ``model (d,)`` on the test images.
@@ -330,9 +326,6 @@ class Task:
         # Evaluated in every round: on all ten thousand test images it would cost more than the training.
         images, labels = self.test_images[:PUBLIC_IMAGES], self.test_labels[:PUBLIC_IMAGES]
         objective = self.network.objective
-        if objective.name == SEGMENTATION:
-            with torch.no_grad():
-                return torch.stack([self.network.losses(model, images, labels).mean() for model in models])
         return torch.stack([objective.mean_loss(self.network.evaluated(model, images), labels) for model in models])
 
     def samples(self, models: Tensor, client: int | None) -> Samples:

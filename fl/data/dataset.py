@@ -284,7 +284,7 @@ def _numbers(dataset: Dataset) -> dict[str, str]:
             float(one) for one in (values.min(), values.max(), values.mean(), values.std(correction=0))
         )
         found.append(f"{name}{low:.4g} to {high:.4g}, mean {round(mean, 2) + 0:.4g}, deviation {std:.3g}{unit}")
-    return {"numbers to predict": f"{dataset.classes} ({_first(found, '; ')})"}
+    return {"numbers to predict": f"{dataset.classes} ({first_of(found, '; ')})"}
 
 
 def _flags(dataset: Dataset) -> dict[str, str]:
@@ -294,7 +294,7 @@ def _flags(dataset: Dataset) -> dict[str, str]:
     found = [f"{name}: {share:.1%}" for name, share in zip(names, shares, strict=True)]
     each = float(dataset.train_labels.double().sum(1).mean())
     return {
-        "labels": f"{dataset.classes} ({_first(found, ', ')})",
+        "labels": f"{dataset.classes} ({first_of(found)})",
         "balance": f"{each:.2g} labels per sample on average",
     }
 
@@ -308,8 +308,9 @@ def _tokens(dataset: Dataset) -> dict[str, str]:
 _LABELS = {CLASSIFICATION: _classes, REGRESSION: _numbers, MULTILABEL: _flags, NEXT_TOKEN: _tokens}
 
 
-def _first(found: list[str], separator: str) -> str:
-    more = f", and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+def first_of(found: list[str], separator: str = ", ") -> str:
+    """Return these words as one phrase, of many only the first ones."""
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return f"{separator.join(found[:_NAMED])}{more}"
 
 
@@ -317,7 +318,7 @@ def _by_class(dataset: Dataset, counts: Tensor) -> str:
     """The training samples of each class, of many classes the first ones only."""
     names = dataset.class_names or tuple(map(str, range(dataset.classes)))
     shown = [f"{name}: {count}" for name, count in zip(names, counts.tolist(), strict=False)]
-    return f" ({_first(shown, ', ')})"
+    return f" ({first_of(shown)})"
 
 
 def _balance(counts: Tensor) -> str:

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from ....audit.wording import counted, nearest
 from ...objective import CLASSIFICATION, MULTILABEL
-from ..dataset import Dataset
+from ..dataset import Dataset, first_of
 from .options import Names, Range, Scale, SplitOptions, Task, check_size, refuse_rows
 from .readers import check_present, numbers_of, read_table, texts_of, without_index
 from .samples import (
@@ -22,7 +22,6 @@ from .samples import (
     Samples,
     dataset_of,
     drawn_test_rows,
-    first_of,
     owner_numbers,
     same_but_for_case,
     scaled,

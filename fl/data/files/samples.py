@@ -8,13 +8,12 @@ import numpy as np
 import torch
 
 from ...objective import CLASSIFICATION, MULTILABEL, REGRESSION
-from ..dataset import Dataset, fixed_order
+from ..dataset import Dataset, first_of, fixed_order
 from .options import SplitOptions, refuse_rows
 
 MOST_CLASSES = 10_000
 LARGEST_SINGLE = 3e38
 """The size up to which numbers are finite in single precision, in which features are kept."""
-_NAMED = 12
 Bounds = tuple[float, float] | None
 Samples = dict[str, np.ndarray]
 """Arrays with one row per sample: ``images`` (n, channel, height, width) float32, ``labels`` (see ``Labels``), and
@@ -219,12 +218,6 @@ def same_but_for_case(texts: np.ndarray) -> list[str]:
     forms = {text: "".join(text.split()).casefold() for text in np.unique(texts).tolist()}
     counts = Counter(forms.values())
     return [text for text, form in forms.items() if counts[form] > 1]
-
-
-def first_of(names: list[str]) -> str:
-    """Return the names as one phrase, of many only the first ones."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def _scaled_labels(values: np.ndarray, train: np.ndarray, labels: Labels) -> tuple[np.ndarray, tuple[float, ...], str]:
