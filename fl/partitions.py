@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, Protocol, get_args
 import numpy as np
 
 from ..audit.parts import Spec, build, check_members, name_and_options
+from .fields import check_count, check_positive
 
 Exchangeable = Literal["all", "label", "none"]
 """Which samples that were not dealt are distributed like a client's own, given the clients' numbers of samples.
@@ -43,7 +44,7 @@ class IID:
         """Return the indices of each client's samples, equally many for each client where possible; see
         `Partition.split`.
         """
-        _check(labels, clients, pieces=clients, what="clients")
+        _check(labels, clients)
         return _sorted(np.array_split(rng.permutation(len(labels)), clients))
 
 
@@ -61,13 +62,16 @@ class Dirichlet:
     alpha: float
 
     def __post_init__(self) -> None:
-        _check_alpha(self.alpha)
+        check_positive("alpha", self.alpha)
+        # Far above this bound numpy's sum of gamma draws overflows; at the bound the shares are equal to four digits.
+        if self.alpha > 1e9:
+            raise ValueError(f"alpha (of the Dirichlet partition) must be at most 1e9, got {self.alpha!r}")
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Return the indices of each client's samples, with label proportions from a Dirichlet;
         see `Partition.split`.
         """
-        _check(labels, clients, pieces=clients, what="clients")
+        _check(labels, clients)
         owner = np.empty(len(labels), dtype=np.int64)
         for label in np.unique(labels):
             samples = rng.permutation(np.flatnonzero(labels == label))
@@ -92,8 +96,7 @@ class Shards:
     per_client: int
 
     def __post_init__(self) -> None:
-        if not _is_integer(self.per_client) or self.per_client < 1:
-            raise ValueError(f"per_client (fragments per client) must be an integer >= 1, got {self.per_client!r}")
+        check_count("per_client (fragments per client)", self.per_client)
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Return the indices of each client's samples, several fragments of the sorted samples;
@@ -116,7 +119,7 @@ class OneSample:
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Return the index of each client's one sample; other samples are left out. See `Partition.split`."""
-        _check(labels, clients, pieces=clients, what="clients")
+        _check(labels, clients)
         return tuple(rng.permutation(len(labels))[:clients].reshape(clients, 1))
 
 
@@ -137,7 +140,7 @@ class ByOwner:
         """
         # Not balanced by samples: moving a sample would split its owner.
         owners, of = np.unique(labels, return_inverse=True)
-        _check(labels, clients, pieces=clients, what="clients")
+        _check(labels, clients)
         if clients > len(owners):
             raise ValueError(f"clients must be at most the number of owners, got {clients} > {len(owners)}")
         holder = np.empty(len(owners), dtype=np.int64)
@@ -172,24 +175,15 @@ def partition_from(spec: Spec) -> Partition:
     return partition
 
 
-def _check(labels: np.ndarray, clients: int, *, pieces: int, what: str) -> None:
+def _check(labels: np.ndarray, clients: int, *, pieces: int = 0, what: str = "clients") -> None:
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(f"labels must be an integer array of shape (n,), got shape {labels.shape} of {labels.dtype}")
     if clients < 1:
         raise ValueError(f"clients must be >= 1, got {clients}")
     # Otherwise some client would hold no sample, which no algorithm allows.
+    pieces = pieces or clients
     if pieces > len(labels):
         raise ValueError(f"{what} must be at most the number of samples, got {pieces} > {len(labels)}")
-
-
-def _check_alpha(alpha: float) -> None:
-    # Far above this bound numpy's sum of gamma draws overflows; at the bound the shares are equal to four digits.
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha <= 1e9:
-        raise ValueError(f"alpha (of the Dirichlet partition) must be a number > 0 and at most 1e9, got {alpha!r}")
-
-
-def _is_integer(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool)
 
 
 def _grouped(holder: np.ndarray, clients: int) -> tuple[np.ndarray, ...]:

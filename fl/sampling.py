@@ -146,12 +146,7 @@ class Epoch(Sampling):
 
 def _ranks(rng: np.random.Generator, replicas: int, n: int) -> Tensor:
     """The places ``(replicas, n)`` of n items in a random order, one order per replica."""
-    return _order(rng, replicas, n).argsort(dim=1)
-
-
-def _order(rng: np.random.Generator, replicas: int, n: int) -> Tensor:
-    """A random order ``(replicas, n)`` of n items, one per replica."""
-    return _ascending(uniform(rng, (replicas, n)))
+    return _ascending(uniform(rng, (replicas, n))).argsort(dim=1)
 
 
 def _ascending(numbers: Tensor) -> Tensor:
