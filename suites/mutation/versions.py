@@ -1,9 +1,9 @@
 """The correct and the broken version of a mechanism under one claim; those of a protection run in whole federations."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -84,15 +84,33 @@ def mechanism_versions(mechanism: Mechanism) -> MechanismVersions:
     return MechanismVersions(own=mechanism.mutant())
 
 
-def check_claims(name: str, correct: Sequence[Claim], broken: Sequence[Claim]) -> None:
-    """Raise ValueError unless both versions state the same claims, or a difference of verdicts would not be due to the
-    bug.
+@dataclass(frozen=True, kw_only=True)
+class PreparedVersions(Versions):
+    """Both versions of a protection, prepared for one plan.
+
+    Args:
+        name: of the class that plants the bug.
+        broken: None for an unusual correct case.
+
+    Raises:
+        ValueError: unless both state the same claims, or a difference of verdicts would not be due to the bug.
     """
-    if tuple(correct) != tuple(broken):
-        raise ValueError(
-            f"{name} (a deliberately broken defense) must state the claim of its correct version, got "
-            f"{[claim.describe() for claim in broken]}"
-        )
+
+    name: str
+    correct: Any
+    broken: Any
+
+    def __post_init__(self) -> None:
+        if self.broken is not None and tuple(self.correct.claims) != tuple(self.broken.claims):
+            raise ValueError(
+                f"{self.name} (a deliberately broken defense) must state the claim of its correct version, got "
+                f"{[claim.describe() for claim in self.broken.claims]}"
+            )
+
+    @property
+    def claim(self) -> Claim:
+        found: Claim = self.correct.claims[0]
+        return found
 
 
 CLIENTS, SAMPLES, ROUNDS = 3, 8, 5
@@ -105,18 +123,13 @@ LOOKED_FOR = (BrokenRelease(noise=0.5), BrokenRelease(noise=0.1), BrokenRelease(
 
 
 @dataclass(frozen=True, kw_only=True)
-class FederatedVersions(Versions):
+class FederatedVersions(PreparedVersions):
     """The correct version of a protection in one federation, and a broken one; an unusual correct case has none."""
 
-    name: str
     task: Task
     plan: Plan
     correct: Prepared
     broken: Prepared | None
-
-    @property
-    def claim(self) -> Claim:
-        return self.correct.claims[0]
 
     def mutant(self) -> Mutant:
         return federated_mutant(self)
@@ -154,10 +167,7 @@ def versions_of(part: Defense | type[ProtectionCase]) -> FederatedVersions:
         prepared = part.prepare(plan)
         versions = (part.correct(plan), prepared) if issubclass(part, Fault) else (prepared, None)
     name = (type(part) if isinstance(part, Defense) else part).__name__
-    correct, broken = versions
-    if broken is not None:
-        check_claims(name, correct.claims, broken.claims)
-    return FederatedVersions(name=name, task=task, plan=plan, correct=correct, broken=broken)
+    return FederatedVersions(name=name, task=task, plan=plan, correct=versions[0], broken=versions[1])
 
 
 def federated_mutant(versions: FederatedVersions) -> Mutant:

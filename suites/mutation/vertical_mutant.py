@@ -23,7 +23,7 @@ from ..vertical.checks.play_back import vertical_checks
 from ..vertical.pairs import PersonPair
 from ..vertical.runs import DependentRuns, check_apart, measured_in_runs, observed_blocks
 from ..vertical.scores import discriminant
-from .versions import Versions, check_claims
+from .versions import PreparedVersions
 
 PEOPLE, BATCH, EPOCHS, LEARNING_RATE = 10, 4, 2, 0.1
 """Of the federation; its last batch is smaller, because a bug may lie in the code for such a batch."""
@@ -36,17 +36,13 @@ _BLOCKS = 2**31
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerticalVersions(Versions):
+class VerticalVersions(PreparedVersions):
     """The correct and a broken version of a protection in one vertical federation."""
 
     task: VerticalTask
     plan: VerticalPlan
     correct: VerticalPrepared
     broken: VerticalPrepared
-
-    @property
-    def claim(self) -> Claim:
-        return self.correct.claims[0]
 
     def case(self, prepared: VerticalPrepared, claim: Claim, seed: int = 0) -> VerticalCase:
         """Return the case of a claim that one version states."""
@@ -114,9 +110,8 @@ def vertical_versions(part: VerticalDefense) -> VerticalVersions:
     except ValueError:
         plan = replace(plan, frozen=True)
         correct = right.prepare(plan)
-    broken = part.prepare(plan)
-    check_claims(type(part).__name__, correct.claims, broken.claims)
-    return VerticalVersions(task=task, plan=plan, correct=correct, broken=broken)
+    name = type(part).__name__
+    return VerticalVersions(name=name, task=task, plan=plan, correct=correct, broken=part.prepare(plan))
 
 
 @lru_cache(maxsize=1)

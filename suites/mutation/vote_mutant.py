@@ -15,7 +15,7 @@ from ...defenses.transfer.worst_votes import Mechanism, Pair, mechanism_of
 from ...fl.layout import Layout
 from ...fl.task import TrainingRule
 from ...fl.transfer.task import TransferPlan
-from .versions import Versions, check_claims
+from .versions import PreparedVersions
 
 TEACHERS, QUERIES, CLASSES = 50, 4, 3
 EPSILON = 2.0
@@ -26,16 +26,12 @@ pilot and trials make trials of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class VoteVersions(Versions):
+class VoteVersions(PreparedVersions):
     """The correct and a broken version of a protection of the answers of many teachers."""
 
     plan: TransferPlan
     correct: PreparedTransfer
     broken: PreparedTransfer
-
-    @property
-    def claim(self) -> Claim:
-        return self.correct.claims[0]
 
     def mutant(self) -> Mutant:
         """Return samplers of what an observer is given on the pair of neighbouring inputs that shows the bug best,
@@ -74,8 +70,7 @@ def vote_versions(part: TransferDefense) -> VoteVersions:
     if isinstance(part, BudgetedTransfer):
         part = replace(part, epsilon=EPSILON)
     correct, broken = (one.prepare(plan) for one in (correct_version(part), part))
-    check_claims(type(part).__name__, correct.claims, broken.claims)
-    return VoteVersions(plan=plan, correct=correct, broken=broken)
+    return VoteVersions(name=type(part).__name__, plan=plan, correct=correct, broken=broken)
 
 
 def _mechanism(claim: Claim, prepared: PreparedTransfer, plan: TransferPlan) -> tuple[Mechanism, list[Pair]]:

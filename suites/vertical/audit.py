@@ -39,13 +39,19 @@ class VerticalAuditJob(OtherAuditJob):
     defense: VerticalDefense
 
     @property
+    def settings(self) -> VerticalAuditSpec:
+        """The federation's audit table, without which no such job is planned."""
+        assert self.federation.audit is not None
+        return self.federation.audit
+
+    @property
     def one_run(self) -> bool:
         """Whether the verdict is computed from one run of the whole federation, and not from two arms of runs."""
-        return self.federation.audit is not None and self.federation.audit.design != "independent"
+        return self.settings.design != "independent"
 
     @property
     def replicas(self) -> int:
-        return 0 if self.federation.audit is None or self.one_run else self.federation.audit.replicas
+        return 0 if self.one_run else self.settings.replicas
 
     @property
     def tested(self) -> int:
@@ -53,9 +59,7 @@ class VerticalAuditJob(OtherAuditJob):
 
     @property
     def runs(self) -> int:
-        if self.federation.audit is None:
-            return 0
-        return 1 if self.one_run else 2 * (self.replicas + self.federation.audit.pilot)
+        return 1 if self.one_run else 2 * (self.replicas + self.settings.pilot)
 
     def found(self) -> tuple[Finding, tuple[CheckResult, ...]]:
         """Return the finding about a claim, and the results of its implementation checks.
@@ -63,7 +67,7 @@ class VerticalAuditJob(OtherAuditJob):
         OUT_OF_SCOPE where the defense states another claim about the federation that is run, no pair of inputs is known
         for the claim's unit and observer, or runs that are made together depend on each other.
         """
-        claim, settings = self.claim, _settings(self)
+        claim, settings = self.claim, self.settings
         why = why_not(claim, settings.design, frozen=self.federation.frozen)
         if why:
             return not_audited(claim, why), ()
@@ -132,12 +136,6 @@ def _power(claim: Claim, checks: Sequence[CheckResult], law: VerticalLaw | None)
         "or the released labels are right more often"
     )
     return CheckPower(detectable=max(claim.epsilon, min(known)), assumption=words)
-
-
-def _settings(job: VerticalAuditJob) -> VerticalAuditSpec:
-    if job.federation.audit is None:
-        raise ValueError("the vertical federation has no audit table")
-    return job.federation.audit
 
 
 def why_not(claim: Claim, design: str, *, frozen: bool) -> str:
