@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,14 +15,10 @@ from fedassay.cli.app import app
 from fedassay.suites.execution import backend as local_module
 from fedassay.suites.results import store as store_module
 from fedassay.suites.results.store import Store
+from run_files import is_running
 from typer.testing import CliRunner
 
-
-def is_running(pid):
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
-        return False
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def hears_ctrl_c():
@@ -31,21 +26,54 @@ def hears_ctrl_c():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def wait_until_it_hangs(process, place):
-    """Return once the part of the run's own sleeps, of which the file ``hang`` holds the process."""
+def stopped_by(command, place, numbers, *, group=False, path=""):
+    """Starts a program in a folder, sends it signals once a part of the test's own hangs there, in the process that the
+    file ``hang`` names, and waits for the end of both. Returns the program's exit code and what it said.
+    """
+    process = subprocess.Popen(
+        command,
+        cwd=place,
+        env=ONE_THREAD | ({"PYTHONPATH": path} if path else {}),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=hears_ctrl_c,
+    )
+    try:
+        waits_for(lambda: (place / "hang").exists() and (place / "hang").read_text(), process)
+        for number in numbers:
+            # A terminal sends it to the run and to its workers alike.
+            (os.killpg if group else os.kill)(process.pid, number)
+            time.sleep(0.1)
+        _, said = process.communicate(timeout=120)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    # A worker that computed on would write at the same time as the resumed run.
+    worker = int((place / "hang").read_text())
+    waits_for(lambda: not is_running(worker))
+    return process.returncode, said
+
+
+def waits_for(condition, process=None):
     deadline = time.monotonic() + 120
-    while not (place / "hang").exists() or not (place / "hang").read_text():
-        assert process.poll() is None, "the run ended before it could be stopped"
+    while not condition():
+        assert process is None or process.poll() is None, "the run ended before it could be stopped"
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def ends(worker):
-    """A worker that computed on would write at the same time as the resumed run."""
-    deadline = time.monotonic() + 30
-    while is_running(worker):
-        assert time.monotonic() < deadline, "a worker outlives its run"
-        time.sleep(0.1)
+def goes_on(command, place):
+    """The run is resumed and ends well, with all that was finished before."""
+    kept = Store(place / "run").finished()
+    (place / "go").touch()
+    again = subprocess.run(command, check=False, timeout=300, cwd=place, env=ONE_THREAD, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    rows = Store(place / "run").records()
+    assert not any(row.status == "failed" for row in rows)
+    assert kept
+    assert kept <= {row.cell_id for row in rows}
 
 
 def say(*words):
@@ -87,44 +115,13 @@ if "Loky" in " ".join(sys.orig_argv):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(
-    ("busy", "jobs"),
-    [
-        ("working", 1),
-        pytest.param("working", 2, marks=pytest.mark.processes),
-        pytest.param("loading", 2, marks=pytest.mark.processes),
-    ],
-)
-def test_ctrl_c_at_a_terminal_ends_the_run_and_its_workers(suite_file, tmp_path, own_source, busy, jobs):
-    hang = "(Path('hang').write_text(str(os.getpid())), time.sleep(120)) if True else None"
-    (tmp_path / "own_sleeping.py").write_text(own_source(hang if busy == "working" else "None"))
-    if busy == "loading":
-        (tmp_path / "sitecustomize.py").write_text(LOADING)
-    words = ["run", str(suite_file()), "-j", str(jobs), "-d", "own_sleeping:Mine", "-o", "run"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fedassay", *words],
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
-        start_new_session=True,
-        preexec_fn=hears_ctrl_c,
-    )
-    try:
-        wait_until_it_hangs(process, tmp_path)
-        # A terminal sends it to the run and to its workers alike.
-        os.killpg(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 130, said
-    assert said == "interrupted. Finished cells are kept; go on with: fedassay resume run\n"
+def test_ctrl_c_while_workers_load_ends_the_run_and_its_workers(suite_file, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(LOADING)
+    command = [sys.executable, "-m", "fedassay", "run", str(suite_file()), "-j", "2", "-o", "run"]
+    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    code, said = stopped_by(command, tmp_path, [signal.SIGINT], group=True, path=path)
+    assert (code, said) == (130, "interrupted. Finished cells are kept; go on with: fedassay resume run\n")
     assert not (tmp_path / "run" / "gate.json").exists()
-    worker = int((tmp_path / "hang").read_text())
-    assert (worker == process.pid) == (jobs == 1)
-    ends(worker)
 
 
 def test_a_worker_ends_when_its_run_dies_and_not_before(monkeypatch):
@@ -219,37 +216,10 @@ def test_a_run_that_is_stopped_by_signals_says_one_line_and_goes_on_later(
 ):
     (tmp_path / "own_sleeping.py").write_text(own_source(SLEEPING))
     command = [sys.executable, "-m", "fedassay"]
-    options = {
-        "cwd": tmp_path,
-        "stdout": subprocess.PIPE,
-        "stderr": subprocess.PIPE,
-        "text": True,
-        "env": {**os.environ, "OMP_NUM_THREADS": "1"},
-    }
     words = ["run", str(suite_file()), "-j", str(jobs), "-d", "own_sleeping:Mine", "-o", "run"]
-    process = subprocess.Popen([*command, *words], start_new_session=True, preexec_fn=hears_ctrl_c, **options)
-    try:
-        wait_until_it_hangs(process, tmp_path)
-        for number in signals:
-            (os.killpg if group else os.kill)(process.pid, number)
-            time.sleep(0.1)
-        _, said = process.communicate(timeout=60)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    assert (process.returncode, said) == (
-        code,
-        f"{word}. Finished cells are kept; go on with: fedassay resume run\n",
-    )
-    worker = int((tmp_path / "hang").read_text())
-    ends(worker)
-    kept = Store(tmp_path / "run").finished()
-    (tmp_path / "go").touch()
-    again = subprocess.run([*command, "resume", "run", "-j", "1"], check=False, timeout=120, **options)
-    assert again.returncode == 0, again.stderr
-    rows = Store(tmp_path / "run").records()
-    assert not any(row.status == "failed" for row in rows)
-    assert kept <= {row.cell_id for row in rows}
+    found = stopped_by([*command, *words], tmp_path, signals, group=group)
+    assert found == (code, f"{word}. Finished cells are kept; go on with: fedassay resume run\n")
+    goes_on([*command, "resume", "run", "-j", "1"], tmp_path)
 
 
 PROGRAM = """import signal, sys
@@ -274,27 +244,11 @@ def test_a_program_that_calls_run_keeps_its_own_signals_and_every_finished_row(
 ):
     (tmp_path / "own_sleeping.py").write_text(own_source(SLEEPING))
     (tmp_path / "program.py").write_text(PROGRAM)
-    options = {"cwd": tmp_path, "env": {**os.environ, "OMP_NUM_THREADS": "1"}, "stderr": subprocess.PIPE, "text": True}
     words = [sys.executable, "program.py", str(suite_file()), str(jobs), ending]
-    process = subprocess.Popen(words, start_new_session=True, preexec_fn=hears_ctrl_c, **options)
-    try:
-        wait_until_it_hangs(process, tmp_path)
-        process.send_signal(number)
-        _, said = process.communicate(timeout=60)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == code, said
-    ends(int((tmp_path / "hang").read_text()))
-    kept = Store(tmp_path / "run").finished()
-    assert kept
-    (tmp_path / "go").touch()
+    found, said = stopped_by(words, tmp_path, [number])
+    assert found == code, said
     resume = "import fedassay\nif __name__ == '__main__': fedassay.resume('run', jobs=1).gate().raise_for_status()"
-    again = subprocess.run([sys.executable, "-c", resume], check=False, timeout=120, **options)
-    assert again.returncode == 0, again.stderr
-    rows = Store(tmp_path / "run").records()
-    assert not any(row.status == "failed" for row in rows)
-    assert kept < {row.cell_id for row in rows}
+    goes_on([sys.executable, "-c", resume], tmp_path)
 
 
 @pytest.mark.usefixtures("own_handlers")
