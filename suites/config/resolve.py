@@ -73,21 +73,16 @@ _CURVE_SLACK = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class DefenseEntry:
-    """A defense as listed in the suite, with its label and its settings.
-
-    Args:
-        change: its changes of the federation's plan.
-        federation: the only one that it runs on, or None.
-        replicas: number of runs per arm (with or without the canary) in its audit; None for the audit's default.
-        seeds: how many of the suite's seeds it runs on, None for all.
-    """
+    """A defense as listed in the suite, with its label and its table."""
 
     label: str
     part: Part
-    change: PlanChange
-    federation: str | None = None
-    replicas: int | None = None
-    seeds: int | None = None
+    spec: DefenseSpec
+
+    @property
+    def change(self) -> PlanChange:
+        """Its changes of the federation's plan."""
+        return self.spec.plan or PlanChange()
 
     @property
     def defense(self) -> Defense:
@@ -175,10 +170,9 @@ def resolve(spec: Suite, source: Source, *, seed: int, extra: tuple[str | Defens
         part = build("defense", added, {}) if isinstance(added, str) else part_from_instance(added, "defense")
         if source.folder and isinstance(added, str):  # The command names it: its module is in the current folder.
             check_loaded_from(added, str(Path.cwd()))
-        defenses.append(DefenseEntry(label=_free_label(part, defenses), part=part, change=PlanChange()))
+        defenses.append(DefenseEntry(label=_free_label(part, defenses), part=part, spec=_as_written(part)))
     # The manifest keeps the whole suite, the added defenses included: a resumed run gets them from there.
-    tables = {entry.label: _as_written(entry.part) for entry in defenses if entry.label not in spec.defenses}
-    spec = spec.model_copy(update={"defenses": {**spec.defenses, **tables}})
+    spec = spec.model_copy(update={"defenses": {entry.label: entry.spec for entry in defenses}})
     attacks = tuple(_attack_entry(label, spec, source) for label in spec.attacks)
     _check_paths(spec, source)
     digests = _digests(spec, source)
@@ -207,7 +201,7 @@ def check_kinds(spec: Suite, defenses: Iterable[DefenseEntry], attacks: Iterable
     for entry in entries:
         kind, tables = ("defense" if isinstance(entry, DefenseEntry) else "attack"), _tables_of(entry)
         if isinstance(entry, DefenseEntry):
-            named: tuple[str, ...] = (entry.federation,) if entry.federation else ()
+            named: tuple[str, ...] = (entry.spec.federation,) if entry.spec.federation else ()
         else:
             named = entry.federations
         wrong = [name for table, name in spec.federation_tables if name in named and table not in tables]
@@ -467,14 +461,7 @@ def _defense_entry(label: str, spec: Suite, source: Source) -> DefenseEntry:
     chosen = spec.defenses[label]
     configuration: dict[str, Any] = dict(chosen.model_extra or {})
     part = _build("defense", label, chosen.part or label, configuration, source)
-    return DefenseEntry(
-        label=label,
-        part=part,
-        change=chosen.plan or PlanChange(),
-        federation=chosen.federation,
-        replicas=chosen.replicas,
-        seeds=chosen.seeds,
-    )
+    return DefenseEntry(label=label, part=part, spec=chosen)
 
 
 def _attack_entry(label: str, spec: Suite, source: Source) -> AttackEntry:

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import resource_tracker
-from types import TracebackType
 from typing import Protocol, Self
 
 from ..attacking.finished_cells import Job
@@ -74,9 +73,7 @@ class Backend(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 class LocalBackend:
@@ -103,9 +100,7 @@ class LocalBackend:
             get_reusable_executor().shutdown(wait=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         return
 
     def results(self, jobs: Sequence[Job], store: Store) -> Iterator[Done]:

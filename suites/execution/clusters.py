@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from ...audit.wording import nearest
@@ -225,9 +224,7 @@ class DaskBackend:
                 silence_logs=logging.CRITICAL,
             )
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._opened.close()
 
     def results(self, jobs: Sequence[Job], store: Store) -> Iterator[Done]:
@@ -319,9 +316,7 @@ class RayBackend:
         except (OSError, ValueError, RuntimeError) as error:
             raise ConfigError(f"no Ray cluster answers at {self._address}: {error}") from error
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         import ray
 
         if self._ours:

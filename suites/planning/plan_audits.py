@@ -195,7 +195,7 @@ def _looks(one: _Chosen, alpha: float) -> tuple[Look, ...]:
 
 def _audit_of(entry: DefenseEntry, audit: AuditSpec) -> AuditSpec:
     """The suite's audit table with the federation and the replicas that the defense names, where it does."""
-    named = {"federation": entry.federation, "replicas": entry.replicas}
+    named = {"federation": entry.spec.federation, "replicas": entry.spec.replicas}
     return audit.model_copy(update={name: value for name, value in named.items() if value is not None})
 
 

@@ -68,8 +68,8 @@ class FederationKind(ABC):
         """
         own = self._borrowed(federation) or federation
         entries = [entry for entry in self.suite.defenses if isinstance(entry.part.instance, self.defense)]
-        chosen = [entry for entry in entries if entry.federation == own]
-        return chosen or [entry for entry in entries if entry.federation is None]
+        chosen = [entry for entry in entries if entry.spec.federation == own]
+        return chosen or [entry for entry in entries if entry.spec.federation is None]
 
     def attacks_on(self, federation: str) -> list[AttackEntry]:
         """Return the attacks that run on a federation, in the order of their base classes."""
@@ -82,7 +82,7 @@ class FederationKind(ABC):
 
     def seeds(self, entry: DefenseEntry) -> tuple[int, ...]:
         """Return the seeds on which a defense runs."""
-        return self.suite.seeds[: entry.seeds]
+        return self.suite.seeds[: entry.spec.seeds]
 
     def of(self, entry: DefenseEntry, federation: str, seed: int) -> Any:
         """Return what ``prepare`` returns; it is called once for each case."""

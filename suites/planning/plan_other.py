@@ -244,7 +244,7 @@ class OtherKind(FederationKind):
 
 def _check_settings(suite: ResolvedSuite, entry: DefenseEntry) -> None:
     """Raise ConfigError for settings that only federations of clients have."""
-    given = {"plan": entry.change != PlanChange(), "replicas": entry.replicas is not None}
+    given = {"plan": entry.change != PlanChange(), "replicas": entry.spec.replicas is not None}
     for key in [key for key, is_given in given.items() if is_given]:
         place = suite.source.where(("defenses", entry.label, key))
         raise ConfigError(
