@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..audit.parts import build, name_and_options, points
 from ..audit.wording import nearest
+from .fields import check_count
 from .streams import uniform
 
 _RULES = ("full", "poisson", "fixed_size")
@@ -72,7 +73,8 @@ class Poisson(Sampling):
     probability: float
 
     def __post_init__(self) -> None:
-        if not (_is_number(self.probability, Real) and 0 < self.probability <= 1):
+        number = isinstance(self.probability, Real) and not isinstance(self.probability, bool)
+        if not (number and 0 < self.probability <= 1):
             raise ValueError(f"Poisson probability must be in (0, 1], got {self.probability!r}")
 
     def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
@@ -92,8 +94,7 @@ class FixedSize(Sampling):
     size: int
 
     def __post_init__(self) -> None:
-        if not _is_number(self.size, Integral) or self.size < 1:
-            raise ValueError(f"FixedSize size must be a whole number >= 1, got {self.size!r}")
+        check_count("FixedSize size", self.size)
 
     def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
         return _smallest(uniform(rng, (replicas, n)), self.size)
@@ -120,8 +121,7 @@ class Epoch(Sampling):
     rounds: int
 
     def __post_init__(self) -> None:
-        if not _is_number(self.rounds, Integral) or self.rounds < 1:
-            raise ValueError(f"Epoch rounds must be a whole number >= 1, got {self.rounds!r}")
+        check_count("Epoch rounds", self.rounds)
 
     def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
         return _ranks(rng, replicas, n) * self.rounds // max(n, 1) == turn
@@ -181,8 +181,7 @@ def cohort_from(spec: str | dict[str, Any], clients: int) -> Sampling:
     if not (isinstance(spec, dict) and set(spec) == {"epoch"}):
         return _parsed(spec, (*_RULES, "epoch"))
     size = spec["epoch"]
-    if not _is_number(size, Integral) or size < 1:
-        raise ValueError(f"epoch, the largest size of a cohort, must be a whole number >= 1, got {size!r}")
+    check_count("epoch, the largest size of a cohort,", size)
     return Full() if size >= clients else Epoch(-(-clients // size))
 
 
@@ -251,7 +250,3 @@ def lot_indices(mask: Tensor) -> tuple[Tensor, Tensor]:
     size = max(1, size) if mask.shape[1] else 0
     order = torch.argsort(mask.to(torch.int8), dim=1, descending=True, stable=True)[:, :size]
     return order, torch.gather(mask, 1, order)
-
-
-def _is_number(value: object, kind: type) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
