@@ -1,7 +1,6 @@
 """DP-FedAvg clips client updates and adds Gaussian noise to their sum (McMahan et al. 2018, Algorithm 1)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -11,7 +10,7 @@ from ...audit.observer import AGGREGATE, GLOBAL_MODELS, Observer
 from ...fl.laws import GaussianLaw, clip
 from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, Protection, State, Sums
+from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
 from ..clipped.claims import ClippedDefense
 from ..defense import Prepared
@@ -25,7 +24,7 @@ class DPFedAvgProtection(Protection):
 
     clip_norm: float
     noise_multiplier: float
-    sums: ClassVar[Sums] = "sum"
+    sums = "sum"
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         # Clipped at the client's report, so the server's noise is relative to a bound that always holds.
@@ -52,7 +51,6 @@ class DPFedAvgProtection(Protection):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class DPFedAvg(ClippedDefense):
     """A defense for client-level DP in which a trusted server clips client updates and adds noise to their sum.
 

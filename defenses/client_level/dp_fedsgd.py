@@ -1,14 +1,11 @@
 """DP-FedSGD clips clients' gradients and adds Gaussian noise to their sum (McMahan et al. 2018, Algorithm 1)."""
 
-from dataclasses import dataclass
-
 from ...fl.plan import Plan
 from ..clipped.claims import ClippedDefense, check_fedsgd
 from ..defense import Prepared, restated
 from .dp_fedavg import DPFedAvg
 
 
-@dataclass(frozen=True, kw_only=True)
 class DPFedSGD(ClippedDefense):
     """A defense for client-level DP in which each client sends the gradient of one batch, and a trusted server clips
     them and adds noise.

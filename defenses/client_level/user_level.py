@@ -5,7 +5,6 @@ up to k clients, which do not know of each other: each clips what it holds of th
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from ...fl.fields import check_count
 from ...fl.laws import GaussianLaw, clip
 from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, Protection, State, Sums
+from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
 from ..accounting.gaussian import poisson_rate
 from ..clipped.claims import ClippedDefense, check_fedsgd
@@ -38,7 +37,7 @@ class UserLevelProtection(Protection):
     noise_multiplier: float
     clients_per_user: int
     per_sample: bool = True
-    sums: ClassVar[Sums] = "sum"
+    sums = "sum"
 
     @property
     def share(self) -> float:

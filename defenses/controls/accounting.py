@@ -21,7 +21,7 @@ from .case import At, ClientCase, Fault, ReportCase, SampleCase, lengths_of
 class VisibleCohort(Fault, ReportCase):
     """Amplification by sampling clients is counted against a server that sees who sends."""
 
-    sampled: ClassVar[Unit] = Unit.CLIENT
+    sampled = Unit.CLIENT
     curve = False
 
     @classmethod
@@ -117,7 +117,7 @@ class QuantileUnpaid(Fault, _QuantilePaid):
 class AdaptiveClientClip(_QuantilePaid):
     """The clip norm follows a noised count of short updates, which takes half of the budget."""
 
-    count_share: ClassVar[float] = 0.5
+    count_share = 0.5
 
 
 class _HiddenLaw(SampleCase):

@@ -197,8 +197,8 @@ class SampleCase(SampledCase, ABC):
     """DP-SGD at each client. It claims one sample (add/remove) against the server that sees every upload."""
 
     per_sample: bool = True
-    sampled: ClassVar[Unit] = Unit.SAMPLE
-    observer: ClassVar[Observer] = UPLOADS
+    sampled = Unit.SAMPLE
+    observer = UPLOADS
 
     def total(self, gradients: Tensor, present: Tensor, at: At) -> Tensor:
         """Return the clipped sum of a lot."""
@@ -224,12 +224,11 @@ class SampleCase(SampledCase, ABC):
         return GaussianLaw(clip_norm=self.clip_norm, scale=scale, noise_std=std, rate=rate, steps=steps)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ClientCase(SampledCase, ABC):
     """DP-FedAvg with a trusted server. It claims one client (add/remove) against other clients, who see every model."""
 
-    sampled: ClassVar[Unit] = Unit.CLIENT
-    observer: ClassVar[Observer] = GLOBAL_MODELS
+    sampled = Unit.CLIENT
+    observer = GLOBAL_MODELS
 
     def clipped(self, values: Tensor, at: At) -> Tensor:
         """Return the updates as clients clip them."""

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -61,7 +60,7 @@ class ShortPass(Fault, ClientCase):
 class PerStepBound(Fault, ClientCase):
     """The clip norm bounds one local step, and the update of several steps is as many times as long."""
 
-    local_steps: ClassVar[int] = 2
+    local_steps = 2
 
     def clipped(self, values: Tensor, at: At) -> Tensor:
         return clip(values, self.clip_norm * at.plan.algorithm.local_steps)
@@ -311,8 +310,8 @@ class LaplaceSteps(SampleCase):
     """The sum of gradients clipped in L1 gets Laplace noise, with the pure amplification of Poisson lots."""
 
     published = False
-    epsilon: ClassVar[float] = 8.0
-    delta: ClassVar[float] = 0.0
+    epsilon = 8.0
+    delta = 0.0
 
     def total(self, gradients: Tensor, present: Tensor, at: At) -> Tensor:
         return lot_sum(clip_l1(gradients, self.clip_norm), present)

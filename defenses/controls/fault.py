@@ -34,7 +34,7 @@ class Control(DefensePart, ABC):
     that ``X`` prepares, or that protection itself; it publishes the law of the correct version.
     """
 
-    control: ClassVar[bool] = True
+    control = True
     broken: ClassVar[type[Any] | None] = None
 
     def prepare(self, plan: Any) -> Any:

@@ -29,8 +29,8 @@ class _LocalCase(ProtectionCase, ABC):
 
     each: float = 1.0
     clip_norm: float = 0.01
-    epsilon: ClassVar[float] = 6.0
-    delta: ClassVar[float] = 0.0
+    epsilon = 6.0
+    delta = 0.0
 
     def place(self, rows: Tensor, at: At) -> Tensor:
         """Draw the coordinate of each of the rows ``(n, d)`` that is sent."""
@@ -76,7 +76,7 @@ class _Levels(_LocalCase):
 class LevelsAsBits(Fault, _Levels):
     """Randomised response on eight levels tells the truth with the probability for two."""
 
-    lies: ClassVar[int] = 1
+    lies = 1
 
 
 class _Geometric(_LocalCase):
@@ -112,7 +112,7 @@ class _TwoHalves(_LocalCase):
 class TwoPlaces(Fault, _TwoHalves):
     """Two coordinates are reported, each at the whole budget."""
 
-    share: ClassVar[float] = 1.0
+    share = 1.0
 
 
 class _PublicPlace(_LocalCase):
@@ -150,7 +150,7 @@ class _GumbelPlace(_LocalCase):
 class GumbelScale(Fault, _GumbelPlace):
     """The exponential mechanism that picks a coordinate counts a sensitivity of 1 for scores in [-1, 1]."""
 
-    counted: ClassVar[float] = 1.0
+    counted = 1.0
 
 
 class _Unary(_LocalCase):
@@ -173,7 +173,7 @@ class _Unary(_LocalCase):
 class UnaryOff(Fault, _Unary):
     """Unary encoding flips every bit with the probability for the whole epsilon, although two bits differ."""
 
-    differing: ClassVar[int] = 1
+    differing = 1
 
 
 def clip_l1(rows: Tensor, norm: float) -> Tensor:
@@ -281,8 +281,8 @@ class HalfSphereLaw(_ReportLaw):
 class LaplaceReports(ReportCase, ABC):
     """Reports are drawn from a law with pure epsilon, split evenly over the rounds."""
 
-    epsilon: ClassVar[float] = 8.0
-    delta: ClassVar[float] = 0.0
+    epsilon = 8.0
+    delta = 0.0
     of_rows: ClassVar[type[_ReportLaw]] = LaplaceRowLaw
 
     @property
@@ -307,20 +307,20 @@ class LaplaceReports(ReportCase, ABC):
 class LogisticL1(LaplaceReports):
     """Logistic noise on updates that are clipped in L1."""
 
-    of_rows: ClassVar[type[_ReportLaw]] = LogisticRowLaw
+    of_rows = LogisticRowLaw
 
 
 class GammaNorm(LaplaceReports):
     """Noise of a uniform direction and a length from a gamma distribution."""
 
-    epsilon: ClassVar[float] = 16.0
-    of_rows: ClassVar[type[_ReportLaw]] = NormLaw
+    epsilon = 16.0
+    of_rows = NormLaw
 
 
 class UniformSphere(LaplaceReports):
     """Each report is a unit vector from one of two half spheres."""
 
-    of_rows: ClassVar[type[_ReportLaw]] = HalfSphereLaw
+    of_rows = HalfSphereLaw
 
     @classmethod
     def needed(cls, plan: Plan) -> float:
@@ -377,7 +377,7 @@ class LazyDraws(ReportCase):
 class LaplaceWithCurve(LaplaceReports):
     """Laplace noise of epsilon / rounds in each round, with the curve of the exact composition of pure releases."""
 
-    epsilon: ClassVar[float] = 4.0
+    epsilon = 4.0
 
     @classmethod
     def claims_of(cls, plan: Plan) -> tuple[Claim, ...]:

@@ -13,7 +13,7 @@ from ...audit.observer import AGGREGATE
 from ...fl.laws import clip
 from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, State, Sums
+from ...fl.protection import Context, State
 from ...fl.streams import normal
 from ..client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from ..defense import Prepared
@@ -140,7 +140,7 @@ class _TwoServers(ClientCase):
 class TwoHalves(Fault, _TwoServers):
     """Two servers add half of the standard deviation each, instead of half of the variance."""
 
-    share: ClassVar[float] = 0.5
+    share = 0.5
 
 
 class _SharesOfClients(SampleCase):
@@ -370,7 +370,7 @@ class LostSharesProtection(DistributedGaussianProtection):
     """
 
     # Blocks call ``shares_needed`` as one matrix does.
-    sums: ClassVar[Sums] = "sum"
+    sums = "sum"
 
     def shares_needed(self, invited: int) -> int:
         return invited

@@ -1,7 +1,5 @@
 """Faults of sampling and weights: units are not drawn, or not weighted, as the accountant assumes."""
 
-from typing import ClassVar
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,7 +15,7 @@ from .fault import Control
 class _ThinnedLots(SampleCase):
     """Half of each lot is drawn again."""
 
-    thinning: ClassVar[float] = 0.5
+    thinning = 0.5
     published = False
 
     def chosen(self, gradients: Tensor, present: Tensor, at: At) -> Tensor:
@@ -51,7 +49,7 @@ class BiasedCoin(Fault, _ThinnedLots):
 class _ThinnedCohorts(ClientCase):
     """A fair coin per client decides again who takes part."""
 
-    thinning: ClassVar[float] = 0.5
+    thinning = 0.5
 
     def participates(self, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         at = At(context=context, state=state, rng=rng)
@@ -89,7 +87,7 @@ class OneCoinForAll(Fault, _ThinnedCohorts):
 class SecretCohorts(ClientCase):
     """The hook ``participates`` draws a cohort that other clients do not see; its rate counts as amplification."""
 
-    thinning: ClassVar[float] = 0.3
+    thinning = 0.3
 
     def participates(self, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         at = At(context=context, state=state, rng=rng)

@@ -86,7 +86,7 @@ class SmallMasks(Fault, _Pairwise):
 class LastClientUnmasked(Fault, _Pairwise):
     """The loop over pairs leaves out the last client, which sends its word without a mask."""
 
-    bare: ClassVar[bool] = True
+    bare = True
 
 
 class _NothingBeside(_SecureSum):
@@ -146,9 +146,9 @@ class SharesByCount(ReportCase):
 class SharesWithoutOne(SharesByCount):
     """n - 1 shares suffice, so that the claim holds for another client who subtracts its own share."""
 
-    shift: ClassVar[float] = 2.0
-    missing: ClassVar[int] = 1
-    seen: ClassVar[tuple[Adjacency, Observer]] = (Adjacency.REPLACE_ONE, GLOBAL_MODELS)
+    shift = 2.0
+    missing = 1
+    seen = (Adjacency.REPLACE_ONE, GLOBAL_MODELS)
 
 
 class WeightedBySizeNow(ClientCase):

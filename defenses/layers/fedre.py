@@ -101,7 +101,6 @@ class FedREProtection(Protection):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class PublishedFedREProtection(FedREProtection):
     """A protection in the FedRE paper's form: each client sets its noise by sensitivity scores of its own samples (eq.
     6 and 9), and aggregation weights are as printed (eq. 11).

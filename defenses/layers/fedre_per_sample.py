@@ -43,7 +43,6 @@ class FedREPerSampleProtection(FedREProtection):
         """Return None: no law is published of a sum over samples that is noised layer by layer."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class FedREPerSample(ScoredLayers):
     """A defense that gives sample-level DP for a client's reports over all rounds; layers get shares of the budget by
     their sensitivity scores.

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ from ...fl.layout import Layout
 from ...fl.message import Message
 from ...fl.models.network import Network
 from ...fl.plan import Plan
-from ...fl.protection import Context, Protection, State, Sums
+from ...fl.protection import Context, Protection, State
 from ...fl.task import Samples
 from ..defense import Defense, check_budget, check_share
 from .budget import check_numbers
@@ -156,7 +156,7 @@ class LayeredProtection(Protection):
     clip_norms: tuple[float, ...]
     noise_stds: tuple[float, ...]
     dropped: float = 0.0
-    sums: ClassVar[Sums] = "mean"
+    sums = "mean"
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         # Sampled through the published law, so that both cannot differ.

@@ -274,7 +274,6 @@ class LocalDefense(Defense, ABC):
         return each_of(releases, epsilon=self.epsilon, delta=self.delta)
 
 
-@dataclass(frozen=True, kw_only=True)
 class NumberDefense(LocalDefense, ABC):
     """A base class of defenses that send some coordinates of an update, drawn uniformly and independently of the data;
     each is clipped to [-radius, radius] and randomised with an equal share of the budget. A subclass defines the

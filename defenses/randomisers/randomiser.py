@@ -492,7 +492,6 @@ class FiniteDomain(Randomiser, ABC):
         return np.asarray(categories(value, self.domain)[..., np.newaxis] == np.arange(self.domain), dtype=np.float64)
 
 
-@dataclass(frozen=True, kw_only=True)
 class FlippedBits(FiniteDomain, ABC):
     """A base class of randomisers that encode a value as bits and flip each; they estimate the encoding."""
 

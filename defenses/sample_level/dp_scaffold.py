@@ -1,7 +1,5 @@
 """DP-SCAFFOLD runs DP-SGD and computes control variates from the same noised gradients (Noble et al. 2022)."""
 
-from dataclasses import dataclass
-
 from ...fl.algorithms import Scaffold
 from ...fl.plan import Plan
 from ..clipped.claims import ClippedDefense
@@ -9,7 +7,6 @@ from ..defense import Prepared, restated
 from .dp_sgd import DPSGD
 
 
-@dataclass(frozen=True, kw_only=True)
 class DPScaffold(ClippedDefense):
     """A defense for sample-level DP that runs DP-SGD at each client within the federated algorithm SCAFFOLD.
 

@@ -68,7 +68,6 @@ class DPSGDProtection(Protection):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class DPSGD(ClippedDefense):
     """A defense for sample-level DP that runs DP-SGD at each client.
 

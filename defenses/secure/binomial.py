@@ -1,14 +1,12 @@
 """Clients add centred coin tosses to a secure sum, for client-level DP (cpSGD: Agarwal et al. 2018, Theorem 1)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from ...audit.arrays import IntArray
 from ...audit.claim import Value
 from ...fl.plan import Plan
-from ...fl.protection import Sums
 from ..accounting.integer_noise import binomial_noise, binomial_noise_epsilon, published_binomial_noise, whole_share
 from ..defense import Prepared, check_variant, provable, restated
 from .integer_draws import centred_binomial
@@ -18,13 +16,12 @@ from .secure_sum import SecureSumDefense, SecureSumProtection
 _LEAST_DELTA = 1e-12
 
 
-@dataclass(frozen=True, kw_only=True)
 class BinomialProtection(SecureSumProtection):
     """A secure-sum protection in which each client adds Binomial(4 sigma^2 / shares, 1/2) noise minus its mean; the
     number of coin tosses is rounded up to an even number.
     """
 
-    sums: ClassVar[Sums] = "sum"
+    sums = "sum"
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         # An even number of coins per share keeps half of them, the mean, a whole number.
@@ -56,9 +53,9 @@ class Binomial(SecureSumDefense):
           divergences of all rounds; as_published takes equal parts.
     """
 
-    kind: ClassVar[type[SecureSumProtection]] = BinomialProtection
-    mechanism: ClassVar[str] = "sum of binomial shares"
-    source: ClassVar[str] = "mechanism: Agarwal et al. 2018; fair coins in a window: Hoeffding 1963"
+    kind = BinomialProtection
+    mechanism = "sum of binomial shares"
+    source = "mechanism: Agarwal et al. 2018; fair coins in a window: Hoeffding 1963"
     variant: str = "corrected"
 
     def __post_init__(self) -> None:

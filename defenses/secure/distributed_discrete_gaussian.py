@@ -1,31 +1,25 @@
 """Clients add discrete Gaussian noise to a secure sum, for client-level DP (Kairouz, Liu, Steinke 2021)."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
 from ...audit.arrays import IntArray
 from ...fl.plan import Plan
-from ...fl.protection import Sums
 from ..accounting.integer_noise import discrete_gaussian_noise, whole_share
 from .integer_draws import discrete_gaussian
 from .secure_sum import SecureSumDefense, SecureSumProtection
 
 
-@dataclass(frozen=True, kw_only=True)
 class DistributedDiscreteGaussianProtection(SecureSumProtection):
     """A secure-sum protection in which each client adds discrete Gaussian noise of variance sigma^2 / shares, rounded
     up to a whole number.
     """
 
-    sums: ClassVar[Sums] = "sum"
+    sums = "sum"
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         return discrete_gaussian(whole_share(self.sized.sigma**2, shares), shape, rng)
 
 
-@dataclass(frozen=True, kw_only=True)
 class DistributedDiscreteGaussian(SecureSumDefense):
     """A defense for client-level DP in which each client adds a share of discrete Gaussian noise to a secure sum
     (Kairouz, Liu, Steinke 2021, Algorithm 1).
@@ -35,9 +29,9 @@ class DistributedDiscreteGaussian(SecureSumDefense):
     and does not affect privacy, is omitted: the grid is sized for the worst direction.
     """
 
-    kind: ClassVar[type[SecureSumProtection]] = DistributedDiscreteGaussianProtection
-    mechanism: ClassVar[str] = "sum of discrete Gaussian shares"
-    source: ClassVar[str] = "Kairouz, Liu and Steinke 2021, Proposition 14; exact noise: defenses.secure.gaussian_table"
+    kind = DistributedDiscreteGaussianProtection
+    mechanism = "sum of discrete Gaussian shares"
+    source = "Kairouz, Liu and Steinke 2021, Proposition 14; exact noise: defenses.secure.gaussian_table"
 
     def sigma_of(self, norm: float, plan: Plan) -> float:
         # More shares are further from a discrete Gaussian; shares of clients that may drop out only add noise.

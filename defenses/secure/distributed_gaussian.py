@@ -4,15 +4,11 @@ The oldest of the family (Dwork et al. 2006, "Our data, ourselves"; Goryczka and
 of variance sigma^2 / K make the noise of a trusted server.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
 from ...audit.arrays import IntArray
 from ...audit.curve import Curve
 from ...fl.plan import Plan
-from ...fl.protection import Sums
 from ..accounting.accountant import ANALYTIC_GAUSSIAN
 from ..accounting.gaussian import gaussian_curve, gaussian_noise
 from .integer_draws import rounded_gaussian
@@ -23,17 +19,15 @@ LEAST_SHARE = 2.0
 """Steps in the deviation of a share from which rounding is negligible."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class DistributedGaussianProtection(SecureSumProtection):
     """A secure-sum protection in which each client adds noise N(0, sigma^2 / shares), rounded to the integer grid."""
 
-    sums: ClassVar[Sums] = "sum"
+    sums = "sum"
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         return rounded_gaussian(self.sized.sigma / shares**0.5, shape, rng)
 
 
-@dataclass(frozen=True, kw_only=True)
 class DistributedGaussian(SecureSumDefense):
     """A defense for client-level DP in which each client adds a share of Gaussian noise to a secure sum.
 
@@ -49,10 +43,10 @@ class DistributedGaussian(SecureSumDefense):
             ``distributed_discrete_gaussian`` has no such limit.
     """
 
-    kind: ClassVar[type[SecureSumProtection]] = DistributedGaussianProtection
-    mechanism: ClassVar[str] = "sum of Gaussian shares"
-    accountant: ClassVar[str] = ANALYTIC_GAUSSIAN
-    source: ClassVar[str] = "Balle and Wang 2018, Theorem 8; composition: Dong et al. 2022, Corollary 3.3"
+    kind = DistributedGaussianProtection
+    mechanism = "sum of Gaussian shares"
+    accountant = ANALYTIC_GAUSSIAN
+    source = "Balle and Wang 2018, Theorem 8; composition: Dong et al. 2022, Corollary 3.3"
 
     def curve(self, plan: Plan, sized: SizedGrid) -> Curve:
         return gaussian_curve(noise=sized.sigma / sized.norm_bound, releases=plan.rounds)

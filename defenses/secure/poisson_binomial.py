@@ -1,7 +1,6 @@
 """Clients toss coins biased by their updates, and a secure sum counts the heads (Chen et al. 2022)."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from ...audit.observer import Observer
 from ...fl.laws import GaussianLaw, clip
 from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, State, Sums
+from ...fl.protection import Context, State
 from ..accounting.integer_noise import largest_bias
 from .modular_sum import Grid, SizedGrid
 from .secure_sum import (
@@ -37,7 +36,7 @@ class PoissonBinomialProtection(SecureSumProtection):
 
     trials: int
     budget: Budget
-    sums: ClassVar[Sums] = "sum"
+    sums = "sum"
 
     def bias(self, survivors: int) -> float:
         """Return the bias theta of a coin in a round with ``survivors`` clients; without survivors, return the bias for
@@ -70,7 +69,6 @@ class PoissonBinomialProtection(SecureSumProtection):
         return torch.tensor([self.bias(count) for count in survivors], dtype=torch.float64)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PoissonBinomial(SecureSumDefense):
     """A defense for client-level DP by biased coin tosses in a secure sum; the estimate is unbiased, and no number can
     wrap around (Chen, Ozgur, Kairouz 2022).
@@ -86,10 +84,8 @@ class PoissonBinomial(SecureSumDefense):
     full length takes 4 theta^2 of its own share at most.
     """
 
-    mechanism: ClassVar[str] = "sum of binomial counts of biased coins"
-    source: ClassVar[str] = (
-        "mechanism: Chen, Ozgur and Kairouz 2022; bound: Hoeffding 1956, Bonami 1970 and sub-Gaussian coins"
-    )
+    mechanism = "sum of binomial counts of biased coins"
+    source = "mechanism: Chen, Ozgur and Kairouz 2022; bound: Hoeffding 1956, Bonami 1970 and sub-Gaussian coins"
 
     def protected(self, plan: Plan, sized: SizedGrid) -> PoissonBinomialProtection:
         return PoissonBinomialProtection(

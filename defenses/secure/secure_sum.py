@@ -20,7 +20,7 @@ from ...audit.wording import nearest
 from ...fl.laws import GaussianLaw
 from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, Protection, State, Sums
+from ...fl.protection import Context, Protection, State
 from ...fl.streams import row_generators, uniform
 from ..accounting.accountant import RENYI
 from ..accounting.gaussian import check_least_noise
@@ -63,7 +63,7 @@ class SecureSumProtection(Protection):
     dropout: float
     drops: str
     sized: SizedGrid
-    sums: ClassVar[Sums] = "sum"
+    sums = "sum"
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         """Draw clients' noise shares in grid steps; ``shares`` of them add up to the noise that the claim needs."""

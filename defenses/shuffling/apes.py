@@ -1,8 +1,6 @@
 """APES perturbs each coordinate by clip-Laplace at the client's own budget and shuffles it (Liu et al. 2023)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
 
 from ..accounting.pld import Profile
 from ..accounting.shuffled import published_bound
@@ -11,7 +9,6 @@ from .claims import AssuredCohort, among_unequals
 from .personal import PersonalBudgets
 
 
-@dataclass(frozen=True, kw_only=True)
 class APES(PersonalBudgets):
     """A defense in which every client has its own budget. A shuffler mixes each coordinate separately, and also the
     budgets.
@@ -52,10 +49,10 @@ class APES(PersonalBudgets):
           and spread.
     """
 
-    noise: ClassVar[CoordinateNoise] = CoordinateNoise.CLIP_LAPLACE
-    mechanism: ClassVar[str] = "clip-Laplace on each coordinate at the client's own budget"
-    source: ClassVar[str] = "Liu et al. 2023, Lemma 4; clones of the client's own mechanism, Poisson-binomial"
-    published_source: ClassVar[str] = "Liu et al. 2023, Theorem 4 and Lemma 2, as published"
+    noise = CoordinateNoise.CLIP_LAPLACE
+    mechanism = "clip-Laplace on each coordinate at the client's own budget"
+    source = "Liu et al. 2023, Lemma 4; clones of the client's own mechanism, Poisson-binomial"
+    published_source = "Liu et al. 2023, Theorem 4 and Lemma 2, as published"
 
     def _hidden(self, client: int, budgets: tuple[float, ...], cohort: AssuredCohort) -> Profile:
         # Clones of the client's own mechanism only, as the errata explain.

@@ -9,7 +9,6 @@ These defenses differ in their budgets, in their noise, in whether there is a sh
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from ...audit.wording import nearest
 from ...fl.laws import Law, Mixing
 from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, Protection, State, Sums
+from ...fl.protection import Context, Protection, State
 from ...fl.streams import uniform
 from .clip_laplace import ClipLaplaceLaw, LaplaceLaw, calibrated_mean, laplace_rows, randomised_rows
 
@@ -111,7 +110,7 @@ class BudgetedReports(Protection):
     budgets: tuple[float, ...]
     shuffled: bool = True
     noise: str = CoordinateNoise.CLIP_LAPLACE
-    sums: ClassVar[Sums] = "unweighted mean"
+    sums = "unweighted mean"
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         budgets = budgets_of(context.senders, self.budgets).expand(updates.present.shape)

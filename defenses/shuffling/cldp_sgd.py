@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from ...fl.algorithms import FedAvg, FedSGD
 from ...fl.laws import Mixing, clip_entries
 from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, Protection, State, Sums
+from ...fl.protection import Context, Protection, State
 from ...fl.sampling import FixedSize, Full
 from ...fl.streams import uniform
 from ..accounting.counts import binomial
@@ -89,7 +88,7 @@ class CLDPSGDProtection(Protection):
 
     radius: float
     local_epsilon: float
-    sums: ClassVar[Sums] = "unweighted mean"
+    sums = "unweighted mean"
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         law = OneBitLaw(radius=self.radius, local_epsilon=self.local_epsilon, mixing=Mixing.NONE)

@@ -304,7 +304,6 @@ def laplace_clones(neighbour: FloatArray, epsilon: float) -> FloatArray:
     return np.asarray(np.where(neighbour <= epsilon, chances, 0.0), dtype=np.float64)
 
 
-@dataclass(frozen=True, kw_only=True)
 class LaplaceLaw(BudgetLaw):
     """A distribution of a report with independent coordinates. Each is clipped to [-radius, radius] and then perturbed
     by Laplace noise, with the epsilon ``budget`` per coordinate.

@@ -4,7 +4,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -94,9 +94,9 @@ class FLAME(OneBudget):
         radius: clip bound of each coordinate of an update.
     """
 
-    mechanism: ClassVar[str] = "clip-Laplace on drawn coordinates, dummies elsewhere"
-    source: ClassVar[str] = "Feldman, McMillan, Talwar 2021, Section 3, of the randomiser with its dummies"
-    trust: ClassVar[str] = "the shuffler, which adds the dummies"
+    mechanism = "clip-Laplace on drawn coordinates, dummies elsewhere"
+    source = "Feldman, McMillan, Talwar 2021, Section 3, of the randomiser with its dummies"
+    trust = "the shuffler, which adds the dummies"
 
     rate: float = 0.1
 

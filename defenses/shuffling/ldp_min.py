@@ -1,7 +1,5 @@
 """LDP-Min gives all clients local DP at the smallest of their budgets, without a shuffler (Liu et al. 2023)."""
 
-from dataclasses import dataclass
-
 from ...audit.claim import AS_PUBLISHED, Unit
 from ...fl.plan import Plan
 from ..accounting.pure import advanced_composition
@@ -13,7 +11,6 @@ from .personal import UnshuffledBudgets
 ADVANCED = "advanced composition (Lemma 2)"
 
 
-@dataclass(frozen=True, kw_only=True)
 class LDPMin(UnshuffledBudgets):
     """A defense that gives all clients the same budget, the smallest one of a distribution of budgets.
 

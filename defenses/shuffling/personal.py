@@ -218,7 +218,7 @@ class PersonalBudgets(ShuffledCoordinates, ABC):
     """
 
     noise: ClassVar[CoordinateNoise]
-    unequal: ClassVar[bool] = True
+    unequal = True
 
     budgets: str = "uniform2"
     budget_scale: float | None = None

@@ -1,6 +1,5 @@
 """PLDP perturbs each coordinate at its client's own budget (local DP), without a shuffler (Liu et al. 2023)."""
 
-from dataclasses import dataclass
 from functools import partial
 
 from ...audit.claim import AS_PUBLISHED, Unit
@@ -13,7 +12,6 @@ from .personal import UnshuffledBudgets
 SUMMED = "sum over coordinates and rounds"
 
 
-@dataclass(frozen=True, kw_only=True)
 class PLDP(UnshuffledBudgets):
     """A defense in which every client has its own local DP budget; without a shuffler there is no amplification.
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -12,7 +11,6 @@ from ...audit.observer import SHUFFLED, UPLOADS, Observer
 from ...audit.wording import nearest
 from ...fl.fields import check_positive
 from ...fl.plan import Plan
-from ...fl.protection import Sums
 from ..accounting.counts import least_epsilon
 from ..accounting.pld import many_epsilon
 from ..accounting.shuffled import published_bound
@@ -45,7 +43,7 @@ class SAPESProtection(BudgetedReports):
 
     kept: int
     selection: str = Selection.LARGEST
-    sums: ClassVar[Sums] = "unweighted mean"
+    sums = "unweighted mean"
 
     def drawn(self, values: Tensor, budgets: Tensor, rng: np.random.Generator) -> Tensor:
         return sparse_rows(values, budgets, self.radius, self.kept, rng, selection=self.selection)

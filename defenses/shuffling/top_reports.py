@@ -187,7 +187,6 @@ def choose(polynomial: Tensor, gain: Tensor) -> Tensor:
     return torch.logaddexp(polynomial, raised + gain.unsqueeze(-1))
 
 
-@dataclass(frozen=True, kw_only=True)
 class RandomReportsLaw(TopReportsLaw):
     """A distribution of a report of d numbers: noise is added to ``kept`` randomly drawn values, and to zeros in place
     of all others.
@@ -196,7 +195,7 @@ class RandomReportsLaw(TopReportsLaw):
     the choice it is ``kept`` releases, so two values differ by at most as much as these.
     """
 
-    selection: ClassVar[Selection] = Selection.RANDOM
+    selection = Selection.RANDOM
 
     def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
         """Compute the log density of a report of d numbers, in time proportional to d."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ..accounting.pld import Profile
 from ..accounting.shuffled import shuffled
@@ -39,9 +38,9 @@ class UniS(OneBudget):
           the paper runs.
     """
 
-    mechanism: ClassVar[str] = "clip-Laplace on each coordinate"
-    source: ClassVar[str] = "Feldman, McMillan, Talwar 2021, Section 3; Zhu, Dong, Wang 2022, Theorem 10"
-    published_source: ClassVar[str] = "Liu et al. 2023, equation 2 and Lemma 2, as published"
+    mechanism = "clip-Laplace on each coordinate"
+    source = "Feldman, McMillan, Talwar 2021, Section 3; Zhu, Dong, Wang 2022, Theorem 10"
+    published_source = "Liu et al. 2023, equation 2 and Lemma 2, as published"
 
     variant: str = "corrected"
 

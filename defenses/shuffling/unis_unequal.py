@@ -1,8 +1,6 @@
 """UniS as published shuffles each coordinate with Laplace noise at the client's own budget (Liu et al. 2023)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
 
 from ...fl.plan import Plan
 from ...fl.sampling import Epoch
@@ -14,7 +12,6 @@ from .claims import AssuredCohort, among_unequal_laplace, representative_clients
 from .personal import PersonalBudgets
 
 
-@dataclass(frozen=True, kw_only=True)
 class UniSUnequal(PersonalBudgets):
     """A defense with a shuffler in which each client adds classic Laplace noise at its own budget; in contrast, the
     defense ``unis`` has one budget for all clients.
@@ -49,10 +46,10 @@ class UniSUnequal(PersonalBudgets):
           distributions.
     """
 
-    noise: ClassVar[CoordinateNoise] = CoordinateNoise.LAPLACE
-    mechanism: ClassVar[str] = "Laplace noise on each coordinate at the client's own budget"
-    source: ClassVar[str] = "clones of the client's own mechanism by reports with more noise, Poisson-binomial"
-    published_source: ClassVar[str] = "Liu et al. 2023, equation 2 and Lemma 2, as published"
+    noise = CoordinateNoise.LAPLACE
+    mechanism = "Laplace noise on each coordinate at the client's own budget"
+    source = "clones of the client's own mechanism by reports with more noise, Poisson-binomial"
+    published_source = "Liu et al. 2023, equation 2 and Lemma 2, as published"
 
     def prepare(self, plan: Plan) -> Prepared:
         if self.budget_scale is None and isinstance(plan.cohort, Epoch):

@@ -87,7 +87,6 @@ class NoisyMax(ABC):
         return np.asarray(found - logsumexp(found, axis=-1, keepdims=True))
 
 
-@dataclass(frozen=True)
 class GaussianMax(NoisyMax):
     """Gaussian noise; ``scale`` is its standard deviation (GNMax: Papernot et al. 2018)."""
 
@@ -101,7 +100,6 @@ class GaussianMax(NoisyMax):
         return np.asarray(log_ndtr(noise))
 
 
-@dataclass(frozen=True)
 class LaplaceMax(NoisyMax):
     """Laplace noise; ``scale`` is its b (LNMax: Papernot et al. 2017)."""
 

@@ -1,7 +1,5 @@
 """PATE with Gaussian noise on the vote counts (GNMax; Papernot et al. 2018)."""
 
-from dataclasses import dataclass
-
 from ...fl.transfer.task import TransferPlan
 from ..accounting.accountant import ANALYTIC_GAUSSIAN
 from ..accounting.gaussian import gaussian_curve
@@ -9,7 +7,6 @@ from ..accounting.votes import VOTE_L2, label_noise
 from .defense import BudgetedTransfer, GaussianMax, NoisyVotes, PreparedTransfer
 
 
-@dataclass(frozen=True, kw_only=True)
 class GNMax(BudgetedTransfer):
     """A defense that releases the label of the largest vote count after Gaussian noise on every count.
 

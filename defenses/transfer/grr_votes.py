@@ -1,7 +1,6 @@
 """Every teacher randomises its own votes by generalised randomised response (local DP; Kairouz et al. 2016)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ...fl.transfer.task import TransferPlan
 from ..accounting.pure import each_of
@@ -21,7 +20,7 @@ class GRRVotes(BudgetedTransfer):
     """
 
     delta: float = 0.0
-    pure: ClassVar[bool] = True
+    pure = True
 
     def prepare(self, plan: TransferPlan) -> PreparedTransfer:
         each = each_of(plan.queries, epsilon=self.epsilon, delta=self.delta)

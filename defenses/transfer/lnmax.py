@@ -1,8 +1,5 @@
 """PATE with Laplace noise on the vote counts (LNMax; Papernot et al. 2017)."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ...fl.transfer.task import TransferPlan
 from ..accounting.accountant import ACCOUNTANT
 from ..accounting.gaussian import profile_of
@@ -11,7 +8,6 @@ from ..accounting.votes import laplace_event, laplace_scale
 from .defense import BudgetedTransfer, LaplaceMax, NoisyVotes, PreparedTransfer
 
 
-@dataclass(frozen=True, kw_only=True)
 class LNMax(BudgetedTransfer):
     """A defense that releases the label of the largest vote count after Laplace noise of scale b on every count.
 
@@ -24,7 +20,7 @@ class LNMax(BudgetedTransfer):
         epsilon, delta: budget of all labels together; delta may be 0.
     """
 
-    pure: ClassVar[bool] = True
+    pure = True
 
     def prepare(self, plan: TransferPlan) -> PreparedTransfer:
         scale = laplace_scale(epsilon=self.epsilon, delta=self.delta, labels=plan.queries)

@@ -10,7 +10,6 @@ from ...fl.transfer.task import TransferPlan
 from .defense import PreparedTransfer, TransferDefense
 
 
-@dataclass(frozen=True, kw_only=True)
 class PlainVotes(TransferDefense):
     """A baseline that releases every query's most voted label without noise and claims nothing."""
 

@@ -1,7 +1,6 @@
 """Every teacher flips each bit of its one-hot votes at random (local DP; Wang et al. 2017, as in Qi et al. 2023)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ...fl.transfer.task import TransferPlan
 from ..accounting.pure import each_of
@@ -23,7 +22,7 @@ class UnaryVotes(BudgetedTransfer):
 
     delta: float = 0.0
     encoding: str = "symmetric"
-    pure: ClassVar[bool] = True
+    pure = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,14 +1,13 @@
 """Each client sends only the largest numbers of its update, without DP (Zhu et al. 2019, section 5.3)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from ...fl.laws import prune
 from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, Protection, State, Sums
+from ...fl.protection import Context, Protection, State
 from ..defense import Defense, Prepared, check_share
 
 
@@ -17,7 +16,7 @@ class GradientPruningProtection(Protection):
     """A protection that sets a fraction of an update's numbers, the smallest in absolute value, to zero."""
 
     pruned: float
-    sums: ClassVar[Sums] = "mean"
+    sums = "mean"
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         return updates.with_values(prune(updates.values, self.pruned))

@@ -1,7 +1,6 @@
 """Each client adds Gaussian noise to its update, without clipping or a claim (Zhu et al. 2019, section 5.1)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -10,7 +9,7 @@ from ...fl.fields import check_positive
 from ...fl.laws import GaussianLaw, clip
 from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, Protection, State, Sums
+from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
 from ..defense import Defense, Prepared, check_bound
 
@@ -26,7 +25,7 @@ class PlainNoiseProtection(Protection):
 
     noise_std: float
     clip_norm: float | None = None
-    sums: ClassVar[Sums] = "mean"
+    sums = "mean"
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         sent = updates.values if self.clip_norm is None else clip(updates.values, self.clip_norm)

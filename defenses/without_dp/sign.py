@@ -1,14 +1,13 @@
 """Each client sends only the signs of its update, without DP (signSGD: Bernstein et al. 2018)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from ...fl.fields import check_positive
 from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, Protection, State, Sums
+from ...fl.protection import Context, Protection, State
 from ..defense import Defense, Prepared
 
 
@@ -17,7 +16,7 @@ class SignProtection(Protection):
     """A protection in which a client sends ``step`` times the sign of each number of its update; zeros stay zero."""
 
     step: float
-    sums: ClassVar[Sums] = "mean"
+    sums = "mean"
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         return updates.with_values(self.step * updates.values.sign())

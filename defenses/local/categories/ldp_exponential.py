@@ -1,8 +1,5 @@
 """Each client sends a few coordinates by the exponential mechanism (local DP; McSherry and Talwar 2007)."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
 from ....audit.arrays import FloatArray
@@ -10,7 +7,6 @@ from ...randomisers.categories.exponential import Exponential
 from .grid import Gridded, GriddedDefense
 
 
-@dataclass(frozen=True, kw_only=True)
 class _ByDistance(Gridded):
     """The utility of each candidate for a level: 1 less their distance, as a share of the whole range."""
 
@@ -18,7 +14,6 @@ class _ByDistance(Gridded):
         return np.asarray(1 - np.abs(self.grid - self.grid[:, np.newaxis]) / 2)
 
 
-@dataclass(frozen=True, kw_only=True)
 class LDPExponential(GriddedDefense):
     """A local DP defense that sends each coordinate as a grid level chosen by the exponential mechanism: levels near
     the coordinate are more likely, and the server's estimate is unbiased.
@@ -29,8 +24,8 @@ class LDPExponential(GriddedDefense):
     that the whole ratio stays within a (|j - i| + |j + i|) = 2 a |i|, the loss between both ends.
     """
 
-    mechanism: ClassVar[str] = "exponential"
-    source: ClassVar[str] = f"{Exponential.source}; sampling: Wang et al. 2019, Algorithm 4"
+    mechanism = "exponential"
+    source = f"{Exponential.source}; sampling: Wang et al. 2019, Algorithm 4"
 
     def number(self, epsilon: float) -> Gridded:
         # Twice the epsilon: on this grid the exact loss is half of what the general theorem allows.

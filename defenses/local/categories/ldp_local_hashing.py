@@ -1,14 +1,9 @@
 """Each client sends a few coordinates, rounded to a grid, by optimised local hashing (local DP; Wang et al. 2017)."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ...randomisers.categories.local_hashing import LocalHashing
-from ...randomisers.randomiser import FiniteDomain
 from .grid import GriddedDefense, check_levels
 
 
-@dataclass(frozen=True, kw_only=True)
 class LDPLocalHashing(GriddedDefense):
     """A local DP defense in which each client applies its public hash function to a coordinate's grid level and reports
     the hash value by randomised response.
@@ -19,9 +14,9 @@ class LDPLocalHashing(GriddedDefense):
         levels: of the grid, 3 to 12.
     """
 
-    mechanism: ClassVar[str] = "optimised local hashing"
-    source: ClassVar[str] = f"{LocalHashing.source}; sampling: Wang et al. 2019, Algorithm 4"
-    of_levels: ClassVar[type[FiniteDomain]] = LocalHashing
+    mechanism = "optimised local hashing"
+    source = f"{LocalHashing.source}; sampling: Wang et al. 2019, Algorithm 4"
+    of_levels = LocalHashing
 
     def __post_init__(self) -> None:
         super().__post_init__()

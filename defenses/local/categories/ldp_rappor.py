@@ -1,9 +1,7 @@
 """Each client sends a few sampled coordinates as grid levels by RAPPOR (local DP; Erlingsson et al. 2014)."""
 
 import math
-from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
 
 import numpy as np
 
@@ -17,7 +15,6 @@ _HASHES = 2
 _COHORTS = 100
 
 
-@dataclass(frozen=True, kw_only=True)
 class LDPRappor(GriddedDefense):
     """A local DP defense that encodes each coordinate's grid level in a Bloom filter of 12 bits with 2 hash functions,
     and flips every bit at random (RAPPOR's permanent step).
@@ -26,8 +23,8 @@ class LDPRappor(GriddedDefense):
     bits before it sends them, and sends one number.
     """
 
-    mechanism: ClassVar[str] = "RAPPOR"
-    source: ClassVar[str] = f"{Rappor.source}; sampling: Wang et al. 2019, Algorithm 4"
+    mechanism = "RAPPOR"
+    source = f"{Rappor.source}; sampling: Wang et al. 2019, Algorithm 4"
 
     def number(self, epsilon: float) -> Gridded:
         cohort = _best_cohort(self.levels)

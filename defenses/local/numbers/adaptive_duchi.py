@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -19,7 +18,6 @@ from ....fl.protection import Context, Protection, State
 from ...accounting.pure import composed_epsilon
 from ...defense import Prepared, check_variant, provable
 from ...randomisers.numbers.duchi import Duchi
-from ...randomisers.randomiser import BoundedNumber
 from ..defense import NumberDefense, SampledLaw
 
 
@@ -124,9 +122,9 @@ class LDPAdaptiveDuchi(NumberDefense):
     """
 
     variant: str = "corrected"
-    mechanism: ClassVar[str] = "Adaptive-Duchi"
-    source: ClassVar[str] = "Duchi, Jordan, Wainwright 2018; Wang et al. 2019, Algorithm 4; ranges: Sun et al. 2021"
-    of: ClassVar[type[BoundedNumber]] = Duchi
+    mechanism = "Adaptive-Duchi"
+    source = "Duchi, Jordan, Wainwright 2018; Wang et al. 2019, Algorithm 4; ranges: Sun et al. 2021"
+    of = Duchi
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,14 +1,9 @@
 """Each client adds Laplace noise within a fixed range to a few coordinates (local DP; APES: Liu et al. 2023)."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ...randomisers.numbers.clipped_laplace import ClippedLaplace
-from ...randomisers.randomiser import BoundedNumber
 from ..defense import SampledDefense
 
 
-@dataclass(frozen=True, kw_only=True)
 class LDPClippedLaplace(SampledDefense):
     """A local DP defense that adds Laplace noise to each sent coordinate, conditioned on a result in [-radius, radius].
     It has no shuffler, and so no privacy amplification.
@@ -18,6 +13,6 @@ class LDPClippedLaplace(SampledDefense):
     attempted.
     """
 
-    mechanism: ClassVar[str] = "clip-Laplace"
-    source: ClassVar[str] = f"{ClippedLaplace.source}; sampling: Wang et al. 2019, Algorithm 4"
-    of: ClassVar[type[BoundedNumber]] = ClippedLaplace
+    mechanism = "clip-Laplace"
+    source = f"{ClippedLaplace.source}; sampling: Wang et al. 2019, Algorithm 4"
+    of = ClippedLaplace

@@ -1,7 +1,6 @@
 """Each client sends sampled coordinates by the mechanism of condensed local DP (LDP-Fed: Truex et al. 2020)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ....audit.claim import Value
 from ....fl.plan import Plan
@@ -36,8 +35,8 @@ class LDPFed(SampledDefense):
 
     steps: int = 10
     variant: str = "corrected"
-    mechanism: ClassVar[str] = "exponential, condensed"
-    source: ClassVar[str] = f"{Condensed.source}; sampling: Wang et al. 2019, Algorithm 4"
+    mechanism = "exponential, condensed"
+    source = f"{Condensed.source}; sampling: Wang et al. 2019, Algorithm 4"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,19 +1,14 @@
 """Each client sends sampled coordinates by the Piecewise or Duchi's mechanism, drawn at random (Wang et al. 2019)."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ...randomisers.numbers.hybrid import Hybrid
-from ...randomisers.randomiser import BoundedNumber
 from ..defense import SampledDefense
 
 
-@dataclass(frozen=True, kw_only=True)
 class LDPHybrid(SampledDefense):
     """A local DP defense that applies the Piecewise mechanism with probability 1 - e^(-epsilon / 2), otherwise Duchi's;
     at an epsilon below .61 per number it always applies Duchi's.
     """
 
-    mechanism: ClassVar[str] = "Hybrid"
-    source: ClassVar[str] = "Wang et al. 2019, HM and Algorithm 4"
-    of: ClassVar[type[BoundedNumber]] = Hybrid
+    mechanism = "Hybrid"
+    source = "Wang et al. 2019, HM and Algorithm 4"
+    of = Hybrid

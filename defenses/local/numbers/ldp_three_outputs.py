@@ -1,14 +1,9 @@
 """Each client sends each of a few coordinates as one of three numbers, under local DP (Zhao et al. 2020)."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ...randomisers.numbers.three_outputs import ThreeOutputs
-from ...randomisers.randomiser import BoundedNumber
 from ..defense import SampledDefense
 
 
-@dataclass(frozen=True, kw_only=True)
 class LDPThreeOutputs(SampledDefense):
     """A local DP defense that sends each coordinate as -bound, 0 or bound; at an epsilon of at most ln 2 per number it
     never sends 0 and equals Duchi's mechanism.
@@ -16,6 +11,6 @@ class LDPThreeOutputs(SampledDefense):
     A 0 that is sent carries information, and the server can distinguish it from a coordinate that is not sent.
     """
 
-    mechanism: ClassVar[str] = "Three-Outputs"
-    source: ClassVar[str] = f"{ThreeOutputs.source}; sampling: Wang et al. 2019, Algorithm 4"
-    of: ClassVar[type[BoundedNumber]] = ThreeOutputs
+    mechanism = "Three-Outputs"
+    source = f"{ThreeOutputs.source}; sampling: Wang et al. 2019, Algorithm 4"
+    of = ThreeOutputs

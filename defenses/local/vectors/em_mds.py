@@ -1,7 +1,7 @@
 """EM-MDS privately selects several coordinates and sends one random sign for all (local DP; Jiang et al. 2022)."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,8 +72,8 @@ class LDPEMMDS(LocalDefense):
 
     top_share: float = 0.1
     chosen: int = 10
-    mechanism: ClassVar[str] = "EM-MDS"
-    source: ClassVar[str] = EMMDS.source
+    mechanism = "EM-MDS"
+    source = EMMDS.source
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,7 +1,7 @@
 """FedSel privately selects one large coordinate and sends its value by Piecewise (local DP; Liu et al. 2020)."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,8 +72,8 @@ class LDPFedSel(LocalDefense):
     top_share: float = 0.1
     share: float = 0.5
     rule: str = "sampling"
-    mechanism: ClassVar[str] = "FedSel"
-    source: ClassVar[str] = FedSel.source
+    mechanism = "FedSel"
+    source = FedSel.source
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,7 +1,6 @@
 """Each client clips its whole report and adds Gaussian noise, under local DP (Balle and Wang 2018, Algorithm 1)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -9,7 +8,7 @@ from ....audit.observer import UPLOADS, Observer
 from ....fl.laws import GaussianLaw, clip
 from ....fl.message import Message
 from ....fl.plan import Plan
-from ....fl.protection import Context, Protection, State, Sums
+from ....fl.protection import Context, Protection, State
 from ....fl.streams import normal
 from ...accounting.accountant import ANALYTIC_GAUSSIAN
 from ...accounting.gaussian import gaussian_curve, gaussian_noise
@@ -24,7 +23,7 @@ class LDPGaussianProtection(Protection):
 
     clip_norm: float
     noise_std: float
-    sums: ClassVar[Sums] = "mean"
+    sums = "mean"
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         noise = self.noise_std * normal(rng, tuple(updates.values.shape))
@@ -37,7 +36,6 @@ class LDPGaussianProtection(Protection):
         return GaussianLaw(clip_norm=self.clip_norm, scale=1.0, noise_std=self.noise_std)
 
 
-@dataclass(frozen=True, kw_only=True)
 class LDPGaussian(ClippedDefense):
     """A defense that gives local DP for all of a client's reports together, by Gaussian noise.
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,8 +40,8 @@ class Exponential(Randomiser):
 
     candidates: int = 0
     sensitivity: float = NOT_GIVEN
-    source: ClassVar[str] = "McSherry and Talwar 2007, Theorem 6"
-    unbiased: ClassVar[bool] = False
+    source = "McSherry and Talwar 2007, Theorem 6"
+    unbiased = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

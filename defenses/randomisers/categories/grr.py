@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,7 +10,6 @@ from ....audit.arrays import FloatArray, IntArray
 from ..randomiser import FiniteDomain, WeightedReports, bit_variance, categories, finite, rejection
 
 
-@dataclass(frozen=True, kw_only=True)
 class GRR(FiniteDomain):
     """A randomiser that reports the true value with probability e^epsilon / (e^epsilon + domain - 1), otherwise any
     other value with equal probability.
@@ -22,7 +19,7 @@ class GRR(FiniteDomain):
     integers, with at most about ``domain`` proposals per report.
     """
 
-    source: ClassVar[str] = "Kairouz, Bonawitz, Ramage 2016, equation 3; estimator: Wang et al. 2017"
+    source = "Kairouz, Bonawitz, Ramage 2016, equation 3; estimator: Wang et al. 2017"
 
     @property
     def truth(self) -> float:

@@ -2,9 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +12,6 @@ from ..randomiser import FiniteDomain, PairLaw, WeightedReports, bit_variance, c
 from .grr import GRR
 
 
-@dataclass(frozen=True, kw_only=True)
 class LocalHashing(FiniteDomain):
     """A randomiser of values 0..domain-1 whose report is (slope, shift, cell): slope and shift define the client's
     public hash function, and cell is the randomised hash value.
@@ -27,9 +24,9 @@ class LocalHashing(FiniteDomain):
         domain: number of values, >= 3.
     """
 
-    source: ClassVar[str] = "Wang, Blocki, Li, Jha 2017, OLH; hash family: Carter and Wegman 1979"
-    closed: ClassVar[bool] = True
-    smallest_domain: ClassVar[int] = 3
+    source = "Wang, Blocki, Li, Jha 2017, OLH; hash family: Carter and Wegman 1979"
+    closed = True
+    smallest_domain = 3
 
     @property
     def cells(self) -> int:

@@ -1,7 +1,6 @@
 """Flip every bit of a Bloom filter at random, as RAPPOR's permanent step does (Erlingsson, Pihur, Korolova 2014)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,8 +32,8 @@ class Rappor(FlippedBits):
     bits: int = 8
     hashes: int = 2
     cohort: int = 0
-    source: ClassVar[str] = "Erlingsson, Pihur, Korolova 2014, Theorem 1"
-    closed: ClassVar[bool] = True
+    source = "Erlingsson, Pihur, Korolova 2014, Theorem 1"
+    closed = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

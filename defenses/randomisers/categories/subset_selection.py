@@ -3,8 +3,6 @@
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,7 +21,6 @@ from ..randomiser import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class SubsetSelection(FiniteDomain):
     """A randomiser of values 0..domain-1 whose report is a set of ``size`` values, given as bits of shape (domain,). A
     set with the true value is e^epsilon times as likely as one without it.
@@ -32,8 +29,8 @@ class SubsetSelection(FiniteDomain):
     which is nearly the best for the mean squared error.
     """
 
-    source: ClassVar[str] = "Ye and Barg 2018, subset selection"
-    closed: ClassVar[bool] = True
+    source = "Ye and Barg 2018, subset selection"
+    closed = True
 
     @property
     def size(self) -> int:

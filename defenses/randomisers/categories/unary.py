@@ -1,7 +1,6 @@
 """Flip every bit of a value's one-hot vector at random (unary encoding: Wang, Blocki, Li, Jha 2017)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -24,8 +23,8 @@ class Unary(FlippedBits):
     """
 
     encoding: str = "optimised"
-    source: ClassVar[str] = "Wang, Blocki, Li, Jha 2017, SUE and OUE"
-    closed: ClassVar[bool] = True
+    source = "Wang, Blocki, Li, Jha 2017, SUE and OUE"
+    closed = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

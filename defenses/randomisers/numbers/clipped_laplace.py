@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,8 +23,8 @@ class ClippedLaplace(BoundedNumber):
     """
 
     reach: float | None = None
-    source: ClassVar[str] = "Liu et al. 2023 (APES), Theorem 1"
-    unbiased: ClassVar[bool] = False
+    source = "Liu et al. 2023 (APES), Theorem 1"
+    unbiased = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,9 +30,9 @@ class Condensed(BoundedNumber):
     """
 
     steps: int = 0
-    source: ClassVar[str] = "Truex et al. 2020 (LDP-Fed); Gursoy et al. 2019, condensed LDP"
-    atomic: ClassVar[bool] = True
-    unbiased: ClassVar[bool] = False
+    source = "Truex et al. 2020 (LDP-Fed); Gursoy et al. 2019, condensed LDP"
+    atomic = True
+    unbiased = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

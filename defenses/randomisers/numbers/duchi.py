@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +10,6 @@ from ....audit.arrays import FloatArray
 from ..randomiser import BoundedNumber, Flips, WeightedReports, coin, finite, numbers
 
 
-@dataclass(frozen=True, kw_only=True)
 class Duchi(BoundedNumber):
     """An unbiased randomiser of a value in [-radius, radius] that reports +bound or -bound, with bound = radius *
     (e^epsilon + 1) / (e^epsilon - 1).
@@ -21,8 +18,8 @@ class Duchi(BoundedNumber):
     e^epsilon); the flip is drawn in integers.
     """
 
-    source: ClassVar[str] = "Duchi, Jordan, Wainwright 2018; Wang et al. 2019, Algorithm 1"
-    atomic: ClassVar[bool] = True
+    source = "Duchi, Jordan, Wainwright 2018; Wang et al. 2019, Algorithm 1"
+    atomic = True
 
     @property
     def bound(self) -> float:

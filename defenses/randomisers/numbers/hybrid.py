@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +16,6 @@ SWITCH = math.log((-5 + 2 * _ROOTS) / 27)
 """About .61: below it Duchi alone is better."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Hybrid(BoundedNumber):
     """An unbiased randomiser that applies the Piecewise mechanism with probability 1 - e^(-epsilon / 2), otherwise
     Duchi's; at an epsilon below ``SWITCH`` (about .61) it always applies Duchi's.
@@ -27,7 +24,7 @@ class Hybrid(BoundedNumber):
     came, so the ratio e^epsilon is attained on the union of both optimal events.
     """
 
-    source: ClassVar[str] = "Wang et al. 2019, HM"
+    source = "Wang et al. 2019, HM"
 
     @property
     def piecewise(self) -> Piecewise:

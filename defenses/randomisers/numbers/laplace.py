@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +13,6 @@ from ..randomiser import BoundedNumber, WeightedReports, numbers, quadrature
 _TAIL = (0.5, 1, 2, 4, 7, 10, 15, 20, 30, 40)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Laplace(BoundedNumber):
     """An unbiased randomiser that reports value + Lap(2 * radius / epsilon) for a value in [-radius, radius].
 
@@ -25,7 +22,7 @@ class Laplace(BoundedNumber):
     report reveal more than its density (Mironov 2012): the claim is that of real numbers.
     """
 
-    source: ClassVar[str] = "Dwork, McSherry, Nissim, Smith 2006, Theorem 1"
+    source = "Dwork, McSherry, Nissim, Smith 2006, Theorem 1"
 
     @property
     def scale(self) -> float:

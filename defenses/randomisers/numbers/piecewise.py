@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -19,7 +18,6 @@ class Centre(NamedTuple):
     high: FloatArray
 
 
-@dataclass(frozen=True, kw_only=True)
 class Piecewise(BoundedNumber):
     """An unbiased randomiser with reports in [-bound, bound]; the density is e^epsilon times as large within an
     interval around the value as outside (Wang et al. 2019, Algorithm 2).
@@ -30,7 +28,7 @@ class Piecewise(BoundedNumber):
     [-bound, bound]. The reports are floats: the claim is that of real numbers.
     """
 
-    source: ClassVar[str] = "Wang et al. 2019, Algorithm 2"
+    source = "Wang et al. 2019, Algorithm 2"
     power: ClassVar[float] = 0.5
 
     @property

@@ -1,12 +1,8 @@
 """Randomise a number by the Piecewise mechanism with a nearly optimal interval width (PM-SUB: Zhao et al. 2020)."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from .piecewise import Piecewise
 
 
-@dataclass(frozen=True, kw_only=True)
 class PMSub(Piecewise):
     """A Piecewise mechanism with the parameter t = e^(epsilon / 3) instead of e^(epsilon / 2), which lowers the
     worst-case variance.
@@ -15,5 +11,5 @@ class PMSub(Piecewise):
     do not overlap, so that {report >= low(radius)} has exactly the ratio e^epsilon.
     """
 
-    source: ClassVar[str] = "Zhao et al. 2020 (Local Differential Privacy based Federated Learning for IoT)"
-    power: ClassVar[float] = 1 / 3
+    source = "Zhao et al. 2020 (Local Differential Privacy based Federated Learning for IoT)"
+    power = 1 / 3

@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +10,6 @@ from ....audit.arrays import FloatArray
 from ..randomiser import BoundedNumber, WeightedReports, coin, finite, numbers
 
 
-@dataclass(frozen=True, kw_only=True)
 class ThreeOutputs(BoundedNumber):
     """An unbiased randomiser that reports 0 with probability a * (1 - (1 - e^-epsilon) * |value| / radius), otherwise
     -bound or +bound, such that the mean is the value.
@@ -24,8 +21,8 @@ class ThreeOutputs(BoundedNumber):
     probabilities are rounded to 2^-53.
     """
 
-    source: ClassVar[str] = "Zhao et al. 2020 (Local Differential Privacy based Federated Learning for IoT)"
-    atomic: ClassVar[bool] = True
+    source = "Zhao et al. 2020 (Local Differential Privacy based Federated Learning for IoT)"
+    atomic = True
 
     @property
     def nothing(self) -> float:

@@ -5,7 +5,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,8 +33,8 @@ class EMMDS(Randomiser):
     dimension: int = 0
     top: int = 1
     chosen: int = 1
-    source: ClassVar[str] = "Jiang, Zhou, Grossklags 2022 (SignDS-FL), EM-MDS"
-    unbiased: ClassVar[bool] = False
+    source = "Jiang, Zhou, Grossklags 2022 (SignDS-FL), EM-MDS"
+    unbiased = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -56,8 +55,8 @@ class FedSel(Randomiser):
     top: int = 1
     share: float = 0.5
     rule: str = "sampling"
-    source: ClassVar[str] = "Liu, Cao, Yoshikawa, Chen 2020 (FedSel)"
-    unbiased: ClassVar[bool] = False
+    source = "Liu, Cao, Yoshikawa, Chen 2020 (FedSel)"
+    unbiased = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,7 +26,7 @@ class Gaussian(BoundedNumber):
     """
 
     delta: float = 0.0
-    source: ClassVar[str] = "Balle and Wang 2018, Theorem 8"
+    source = "Balle and Wang 2018, Theorem 8"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -37,7 +37,6 @@ class LabelLaplaceProtection(VerticalProtection):
         return predicted - posterior(targets, predicted, self.scale)
 
 
-@dataclass(frozen=True, kw_only=True)
 class LabelLaplace(DrawnLabels):
     """A defense for label DP, ALIBI: noise Lap(2 / eps) on each number of a one-hot label, and then iterative Bayesian
     inference: a step trains on the posterior of the label, with the prediction of the current model as the prior.

@@ -1,12 +1,9 @@
 """The active party trains on labels drawn by randomised response (Ghazi et al. 2021; Kairouz et al. 2016)."""
 
-from dataclasses import dataclass
-
 from ....fl.vertical.protection import Noised, VerticalLaw, VerticalPlan
 from ..defense import ChannelProtection, DrawnLabels, VerticalPrepared, response_channel
 
 
-@dataclass(frozen=True, kw_only=True)
 class LabelRandomisedResponse(DrawnLabels):
     """A defense for label DP: the active party replaces each label, keeping it with probability e^eps / (e^eps + k - 1)
     and otherwise drawing one of the other k - 1 classes, and trains on the result as if it were the label.

@@ -1,7 +1,5 @@
 """Gradients that are sent get noise along themselves, up to the batch's largest norm, without DP (Li et al. 2022)."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -25,7 +23,6 @@ class MaxNormProtection(VerticalProtection):
         return torch.where(norms > 0, values * factor, values)
 
 
-@dataclass(frozen=True, kw_only=True)
 class MaxNorm(VerticalDefense):
     """A defense against attacks on labels by the norm of gradients. It states no claim: the direction of a gradient up
     to its sign is sent as it is, and the gradient with the largest norm is sent unchanged.

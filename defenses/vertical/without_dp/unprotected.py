@@ -1,12 +1,9 @@
 """Run vertical federated learning without any defense, and state no privacy claim."""
 
-from dataclasses import dataclass
-
 from ....fl.vertical.protection import VerticalPlan, VerticalProtection
 from ..defense import VerticalDefense, VerticalPrepared
 
 
-@dataclass(frozen=True, kw_only=True)
 class Unprotected(VerticalDefense):
     """A defense that changes nothing: embeddings and gradients are sent as they are. It states no claim."""
 
