@@ -198,10 +198,10 @@ def degenerate_inputs(estimator: Estimator, law: KnownMechanism, kind: Kind) -> 
     spread = np.linspace(-1, 1, 100)
     low, high = spread - REVEALED, spread + REVEALED
     yield "zero counts", _growing(call(high, low), call(np.tile(high, 10), np.tile(low, 10)), kind)
-    yield "all wrong", _answered(call(low, high))
-    yield "huge scores", _answered(call(np.full(100, 1e308), np.full(100, -1e308)))
+    yield "all wrong", _described(call(low, high))
+    yield "huge scores", _described(call(np.full(100, 1e308), np.full(100, -1e308)))
     yield "constant scores", _showing_nothing(call(np.ones(100), np.ones(100)))
-    yield "one trial per side", _answered(call([REVEALED], [-REVEALED]))
+    yield "one trial per side", _described(call([REVEALED], [-REVEALED]))
     yield "no trial", _refused([call([], [])])
     yield "NaN", _refused([call(_spoilt(math.nan), low), call(_spoilt(math.nan), _spoilt(math.nan))])
     yield "infinite", _refused([call(_spoilt(bad), low) for bad in (math.inf, -math.inf)])
@@ -214,10 +214,10 @@ def degenerate_inputs(estimator: Estimator, law: KnownMechanism, kind: Kind) -> 
     if "delta" in names:
         bad_deltas = (-1e-9, 1.0, 2, math.nan, -math.inf, math.inf)
         yield "delta out of [0, 1)", _refused([call(high, low, delta=bad) for bad in bad_deltas])
-        yield "delta 0", _answered(call(high, low, delta=0))
+        yield "delta 0", _described(call(high, low, delta=0))
     if "epsilon" in names:
         yield "epsilon out of range", _refused([call(high, low, epsilon=bad) for bad in (-1.0, math.nan, math.inf)])
-        yield "epsilon 800", _answered(call(high, low, epsilon=800.0))
+        yield "epsilon 800", _described(call(high, low, epsilon=800.0))
 
 
 def _caller(estimator: Estimator, law: KnownMechanism) -> Callable[..., Answer]:
@@ -250,10 +250,6 @@ def _spoilt(bad: float) -> Any:
 def _described(answer: Answer, fault: str = "") -> str:
     wrong = answer.fault or fault
     return f"{FAILED}: {wrong}" if wrong else answer.words
-
-
-def _answered(answer: Answer) -> str:
-    return _described(answer)
 
 
 def _refused(answers: list[Answer]) -> str:
@@ -331,10 +327,10 @@ class CalibrationRow:
     kind: Kind
     situation: str
     repeats: int
-    refuted: int | None
     alpha: float
-    limit: int | None
     outcome: str
+    refuted: int | None = None
+    limit: int | None = None
     degenerate: bool = False
 
     @property
@@ -410,9 +406,7 @@ def _rows(estimator: Estimator, repeats: int, seed: int) -> Iterator[Calibration
             kind=seen.kind,
             situation=name,
             repeats=1,
-            refuted=None,
             alpha=seen.alpha,
-            limit=None,
             outcome=outcome,
             degenerate=True,
         )

@@ -71,13 +71,7 @@ class Setting:
         """Build a setting from a dictionary that ``to_dict`` returned. Raises ValueError for an unknown value, such as
         an unknown unit.
         """
-        return cls(
-            unit=Unit(values["unit"]),
-            adjacency=Adjacency(values["adjacency"]),
-            observer=Observer.parse(values["observer"]),
-            rounds=values["rounds"],
-            design=Design(values["design"]),
-        )
+        return cls(**{**values, "observer": Observer.parse(values["observer"])})
 
     def to_dict(self) -> dict[str, str | int]:
         """Return the setting as a dictionary of JSON values."""
@@ -115,12 +109,8 @@ class MembershipScores:
             object.__setattr__(self, f"{side}_runs", _runs(f"{side}_runs", getattr(self, f"{side}_runs"), scores))
         if (self.member_runs is None) != (self.nonmember_runs is None):
             raise ValueError("member_runs and nonmember_runs must be given both or not at all, got one of them")
-        if (
-            self.setting.design is Design.INDEPENDENT
-            and self.member_runs is not None
-            and self.nonmember_runs is not None
-        ):
-            numbers = np.concatenate([self.member_runs, self.nonmember_runs])
+        if self.setting.design is Design.INDEPENDENT and self.member_runs is not None:
+            numbers = np.r_[self.member_runs, self.nonmember_runs]
             if len(np.unique(numbers)) < len(numbers):
                 raise ValueError("each independent trial must come from its own run, got several scores of one run")
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .arrays import FloatArray
+from .arrays import FloatArray, IntArray
 from .binomial import ErrorCounts, check_number, privacy_loss, upper_bound
 from .curve import Curve
 from .wording import plain
@@ -85,18 +85,16 @@ def best_cut(member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> C
 
     ``member``: (n1,), ``nonmember``: (n0,) finite scores that will not be counted.
     """
-    score_in, score_out = np.sort(member), np.sort(nonmember)
-    cuts = score_cuts(np.unique(np.concatenate([score_in, score_out])))
-    fp = len(score_out) - np.searchsorted(score_out, cuts, side="right")
-    fn = np.searchsorted(score_in, cuts, side="right")
+    cuts, fn, below_out = below_cuts(member, nonmember)
+    fp = len(nonmember) - below_out
     if plan.curve is not None:
         # Half a count more, because a rate of 0 would have no spread and an infinite margin.
-        fpr, fnr = (fp + 0.5) / (len(score_out) + 1), (fn + 0.5) / (len(score_in) + 1)
+        fpr, fnr = (fp + 0.5) / (len(nonmember) + 1), (fn + 0.5) / (len(member) + 1)
         margins = margin(plan.curve, fpr, fnr, plan.trials)
         best = int(np.argmax(margins))
         if margins[best] > 0:
             return Cut(threshold=float(cuts[best]), margin=float(margins[best]), bound=0.0)
-    bounds = _expected(fp, len(score_out), fn, len(score_in), plan)
+    bounds = _expected(fp, len(nonmember), fn, len(member), plan)
     best = int(np.argmax(bounds))
     return Cut(threshold=float(cuts[best]), margin=0.0, bound=float(bounds[best]))
 
@@ -109,7 +107,14 @@ def _expected(fp: ArrayLike, n0: int, fn: ArrayLike, n1: int, plan: CountingPlan
     return privacy_loss(fpr_high, fnr_high, plan.delta)
 
 
-def score_cuts(levels: FloatArray) -> FloatArray:
+def below_cuts(member: FloatArray, nonmember: FloatArray) -> tuple[FloatArray, IntArray, IntArray]:
+    """Return cuts between scores, and how many of ``member`` (n1,) and of ``nonmember`` (n0,) are at or below each."""
+    cuts = _score_cuts(np.unique(np.concatenate([member, nonmember])))
+    below_in, below_out = (np.searchsorted(np.sort(side), cuts, side="right") for side in (member, nonmember))
+    return cuts, below_in, below_out
+
+
+def _score_cuts(levels: FloatArray) -> FloatArray:
     """Cuts midway between scores; of very many, evenly spaced ones and ever denser ones towards both ends."""
     if len(levels) == 1:
         return levels

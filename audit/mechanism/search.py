@@ -20,7 +20,7 @@ from scipy.special import ndtri
 from ..arrays import FloatArray, as_floats, refuse_lost
 from ..binomial import privacy_loss, upper_bound
 from ..estimators.counted import Contrast, fits_coins
-from ..threshold import CountingPlan, Cut, best_cut, score_cuts
+from ..threshold import CountingPlan, Cut, below_cuts, best_cut
 from .candidates import candidates
 from .scores import CountedScore, Counts, Score
 from .trial_stream import Mechanism, Stream, TrialPurpose, open_stream
@@ -51,6 +51,11 @@ def raised_rate(likely: FloatArray, rare: FloatArray, pilot: int, z: FloatArray 
         spread = np.sqrt(np.maximum(1 + (rare + 1 / pilot) / likely - 2 * rare, 0.0))
         raised = _poisson_upper(rare * pilot, z * spread) / pilot
     return np.asarray(np.where(likely > 0, raised, rare), dtype=np.float64)
+
+
+def _cautious(likely: FloatArray, rare: FloatArray, pilot: int, compared: int, caution: float = 1.0) -> FloatArray:
+    """The rare rate, raised by so many times the selection bias."""
+    return raised_rate(likely, rare, pilot, caution * selection_bias(likely, rare, pilot, compared))
 
 
 def expected_bound(likely: ArrayLike, rare: ArrayLike, plan: CountingPlan, *, fair_coins: bool) -> FloatArray:
@@ -126,17 +131,15 @@ def best_rule(
     times the selection bias of a threshold, of ``compared`` scores, is subtracted; ``both_sides``: whether both
     thresholds are finite.
     """
-    score_in, score_out = np.sort(member), np.sort(nonmember)
-    cuts = score_cuts(np.unique(np.concatenate([score_in, score_out])))
-    under_in, under_out = (np.searchsorted(side, cuts, side="right") / len(side) for side in (score_in, score_out))
+    cuts, below_in, below_out = below_cuts(member, nonmember)
+    under_in, under_out = below_in / len(member), below_out / len(nonmember)
     # One more at each end: nothing above plus infinity, nothing below minus infinity.
     right, right_low = np.r_[1 - under_in, 0.0], np.r_[0.0, under_out]
     wrong, wrong_low = np.r_[1 - under_out, 0.0], np.r_[0.0, under_in]
     pilot = min(len(member), len(nonmember))
     # Apart, because each of the two thresholds is the best of many by itself.
     wrong, wrong_low = (
-        raised_rate(likely, rare, pilot, caution * selection_bias(likely, rare, pilot, compared))
-        for likely, rare in ((right, wrong), (right_low, wrong_low))
+        _cautious(likely, rare, pilot, compared, caution) for likely, rare in ((right, wrong), (right_low, wrong_low))
     )
     bounds = expected_bound(right[:, np.newaxis] + right_low, wrong[:, np.newaxis] + wrong_low, plan, fair_coins=True)
     highs, lows = np.r_[cuts, math.inf], np.r_[-math.inf, cuts]
@@ -222,12 +225,11 @@ def fix_guesses(
     subtracted; the smaller, the rarer the chosen event. ``compared``: the number of scores that are compared.
     """
     event = _guessing(score, *best_rule(member, nonmember, plan, caution, compared))
-    score_in, score_out = np.sort(member), np.sort(nonmember)
-    cuts = score_cuts(np.unique(np.concatenate([score_in, score_out])))
-    tpr, fpr = (1 - np.searchsorted(side, cuts, side="right") / len(side) for side in (score_in, score_out))
+    cuts, below_in, below_out = below_cuts(member, nonmember)
+    tpr, fpr = 1 - below_in / len(member), 1 - below_out / len(nonmember)
     pilot = min(len(member), len(nonmember))
     for complement, (high, low) in enumerate(((tpr, fpr), (1 - fpr, 1 - tpr))):
-        raised = raised_rate(high, low, pilot, caution * selection_bias(high, low, pilot, compared))
+        raised = _cautious(high, low, pilot, compared, caution)
         bounds = expected_bound(high, raised, plan, fair_coins=False)
         bounds[low * plan.trials < _FEWEST_HITS] = -math.inf
         best = int(np.argmax(bounds))
@@ -262,7 +264,7 @@ def on_fresh(event: Event, member: FloatArray, nonmember: FloatArray, plan: Coun
     if contrast is not None and likely and rare:
         contrast = replace(contrast, weight=likely / rare)
     pilot, rates = min(n0, n1), (np.array([likely]), np.array([rare]))
-    raised = raised_rate(*rates, pilot, selection_bias(*rates, pilot, compared))
+    raised = _cautious(*rates, pilot, compared)
     bound = expected_bound(rates[0], raised, plan, fair_coins=event.rule is not None)
     return replace(event, contrast=contrast, cut=replace(event.cut, bound=float(bound[0])))
 
