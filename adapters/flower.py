@@ -24,6 +24,7 @@ from .flower_hooks import FlowerHooks, noise_of_updates_and_count, quiet_vector,
 from .flower_play_back import CASES, FlowerPlay, FlowerPlayBack, Replies
 from .flower_rounds import NOT_STARTED, starting
 from .many_units import ManyUnits
+from .runner import is_replayable
 
 PROCESS, RAY = "process", "ray"
 """Where clients are called."""
@@ -240,17 +241,8 @@ class App:
 
     @cached_property
     def replayable(self) -> bool:
-        """Whether two runs with one seed release the same numbers.
-
-        Raises ValueError where other seeds do so too: the apps seed themselves, and all their runs are one.
-        """
-        again, other = self.run(seed=0), self.run(seed=1)
-        if equal_releases(self._first[0], other):
-            raise ValueError(
-                "runs with two seeds release the same numbers: the apps seed their generators themselves, so that "
-                "their noise is the same in every run. Leave the seeds to the audit"
-            )
-        return equal_releases(self._first[0], again)
+        """Whether two runs with one seed release the same numbers. Raises ValueError as ``is_replayable``."""
+        return is_replayable(self._first[0], self.run, same=equal_releases)
 
     @cached_property
     def _first(self) -> tuple[TrainingRecord, FlowerHooks]:

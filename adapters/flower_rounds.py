@@ -202,7 +202,7 @@ class OlderRounds:
 
     def replies(self, asked: list[Any], arrived: int, grid: Any) -> Any:
         """Return pairs of proxy and result, and failures."""
-        results = [(one, one.fit(told, timeout=None, group_id=0)) for one, told in asked[:arrived]]
+        results = [(one, one.fit(instructions, timeout=None, group_id=0)) for one, instructions in asked[:arrived]]
         missing = len(asked) - len(results) if self.failing else 0
         return results, [TimeoutError("the reply did not arrive") for _ in range(missing)]
 

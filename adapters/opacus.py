@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..audit.claim import ONE_TRAINER, Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
-from ..checks.training_record import AccountantHistory, Movement, Plant, TrainingRecord, equal_noise, equal_releases
+from ..checks.training_record import AccountantHistory, Movement, Plant, TrainingRecord, equal_noise
 from ..checks.watched_run import Watched, watched
 from ..checks.watched_state import differing
 from ..defenses.accounting.gaussian import LEAST_NOISE
@@ -23,6 +23,7 @@ from .logged_data import LoggedData
 from .many_units import ManyUnits
 from .opacus_hooks import OpacusHooks, OpacusParts, parts_of
 from .play_back import PlayBack, Step
+from .runner import is_replayable
 
 
 class Training:
@@ -251,18 +252,8 @@ class Training:
 
     @cached_property
     def replayable(self) -> bool:
-        """Whether two runs with one seed release the same numbers.
-
-        Raises ValueError where other seeds have the same noise: the training seeds its generators itself, so that its
-        runs are not independent of each other.
-        """
-        again, other = self.run(seed=0), self.run(seed=1)
-        if equal_noise(self._first, other):
-            raise ValueError(
-                "runs with two seeds have the same noise: the training seeds its generators itself, so that its noise "
-                "is the same in every run. Leave the seeds to the audit"
-            )
-        return equal_releases(self._first, again)
+        """Whether two runs with one seed release the same numbers. Raises ValueError as ``is_replayable``."""
+        return is_replayable(self._first, self.run, same=equal_noise)
 
     @cached_property
     def _first(self) -> TrainingRecord:

@@ -3,11 +3,12 @@ play-back where the system offers it.
 """
 
 import inspect
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..audit.check import PLAYED
 from ..audit.claim import Claim
-from ..checks.training_record import Plant, TrainingRecord
+from ..checks.training_record import Plant, TrainingRecord, equal_releases
 from ..checks.watched_run import Watched, watched
 from ..fl.laws import GaussianLaw
 
@@ -77,6 +78,23 @@ def run_once(runner: Runner, member: bool, seed: int, *, plant: Plant | None = N
     if not isinstance(found, TrainingRecord):
         raise ValueError(f"{name} must return a TrainingRecord, got {type(found).__name__} in {where}")
     return found
+
+
+def is_replayable(
+    first: TrainingRecord, run: Callable[..., TrainingRecord], *, same: Callable[[TrainingRecord, TrainingRecord], bool]
+) -> bool:
+    """Return whether two runs with one seed release the same numbers; ``first``: the run with seed 0.
+
+    Raises ValueError where a run with another seed is the ``same``: the system seeds its generators itself, so that its
+    runs are not independent of each other.
+    """
+    again, other = run(seed=0), run(seed=1)
+    if same(first, other):
+        raise ValueError(
+            "runs with two seeds have the same noise: the system seeds its generators itself, so that its noise is the "
+            "same in every run. Leave the seeds to the audit"
+        )
+    return equal_releases(first, again)
 
 
 def watch(runner: Runner, *, seed: int = 0) -> Watched:

@@ -264,7 +264,7 @@ def planned(resolved):
 def own_source():
     """(statements) -> the source of a module whose defenses do this in every round, before the aggregate is used.
 
-    ``Mine`` signs nothing, ``Signing`` what LDPGaussian signs.
+    ``Mine`` states no claim, ``Signing`` that of LDPGaussian.
     """
     return lambda body: OWN.format(body=body)
 

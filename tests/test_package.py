@@ -1,4 +1,4 @@
-"""The house itself: its floors, its doors, and what it leaves alone."""
+"""The package itself: its folders, its public names, what it loads, and what it leaves alone."""
 
 import ast
 import importlib

@@ -13,7 +13,7 @@ from fedassay.reports.tables.table import Table
 
 @pytest.fixture
 def only(monkeypatch):
-    """(estimators) -> the court has no others."""
+    """(estimators) -> the calibration has no others."""
 
     def choose(*some):
         monkeypatch.setattr(fedassay.audit.estimators.catalogue, "estimators", lambda: {one.name: one for one in some})
