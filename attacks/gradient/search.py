@@ -204,7 +204,6 @@ class Minimum:
 class _Memory:
     """Pairs of steps and changes of slope, ``(n, d)`` each, the latest last; ``scale (n, 1)``: of the initial guess."""
 
-    length: int
     scale: Tensor
     pairs: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
 
@@ -214,7 +213,7 @@ class _Memory:
         # A pair with weight 0 has no effect in the recursion, so all problems of a batch can store equally many.
         inverse = torch.where(good, 1 / curvature, 0.0)
         self.scale = torch.where(good, curvature / change.square().sum(1, keepdim=True), self.scale)
-        self.pairs = [*self.pairs, (step, change, inverse)][-self.length :]
+        self.pairs = [*self.pairs, (step, change, inverse)][-MEMORY:]
 
     def direction(self, slope: Tensor) -> Tensor:
         """Return the L-BFGS search direction: minus the approximate inverse Hessian times the gradient."""
@@ -235,12 +234,11 @@ def minimise(
     *,
     iterations: int,
     learning_rate: float = 1.0,
-    memory: int = MEMORY,
 ) -> Minimum:
     """Minimise n independent problems at once, where ``values`` maps points ``(n, d)`` to their objectives ``(n,)``;
     the search for a problem ends when its objective is no longer finite.
     """
-    known = _Memory(length=memory, scale=torch.ones_like(start[:, :1]))
+    known = _Memory(scale=torch.ones_like(start[:, :1]))
     point, value, slope = start, *_slope(values, start)
     best = Minimum(points=start, values=value.nan_to_num(nan=torch.inf, posinf=torch.inf))
     for iteration in range(iterations):
