@@ -229,11 +229,7 @@ class _Memory:
 
 
 def minimise(
-    values: Callable[[Tensor], Tensor],
-    start: Tensor,
-    *,
-    iterations: int,
-    learning_rate: float = 1.0,
+    values: Callable[[Tensor], Tensor], start: Tensor, *, iterations: int, learning_rate: float = 1.0
 ) -> Minimum:
     """Minimise n independent problems at once, where ``values`` maps points ``(n, d)`` to their objectives ``(n,)``;
     the search for a problem ends when its objective is no longer finite.
