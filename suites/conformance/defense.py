@@ -50,7 +50,7 @@ _SUMS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class DefenseKind:
     """A kind of federations, and what its defenses prepare.
 
     Args:
@@ -70,7 +70,7 @@ class Kind:
     keeps: bool = False
 
 
-CLIENTS = Kind(
+CLIENTS = DefenseKind(
     prepared=Prepared,
     protection=Protection,
     plans=client_plans,
@@ -79,7 +79,7 @@ CLIENTS = Kind(
         task, plan, protection, Streams(1), batch=Batch(replicas=runs.replicas, block=runs.block)
     ),
 )
-VERTICAL = Kind(
+VERTICAL = DefenseKind(
     prepared=VerticalPrepared,
     protection=VerticalProtection,
     plans=vertical_plans,
@@ -90,7 +90,7 @@ VERTICAL = Kind(
     ),
     keeps=True,
 )
-TRANSFERS = Kind(
+TRANSFERS = DefenseKind(
     prepared=PreparedTransfer,
     protection=TransferProtection,
     plans=lambda: iter([toy_transfer()]),
@@ -99,7 +99,7 @@ TRANSFERS = Kind(
 )
 
 
-def _kind_of(defense: Any) -> Kind:
+def _kind_of(defense: Any) -> DefenseKind:
     if isinstance(defense, VerticalDefense):
         return VERTICAL
     return TRANSFERS if isinstance(defense, TransferDefense) else CLIENTS
