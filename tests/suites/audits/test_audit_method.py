@@ -104,12 +104,6 @@ def test_a_file_adds_a_method_to_plan_run_verdict_and_plan_text(add_toy, planned
     assert row.reason.startswith(reason)
 
 
-def test_a_whole_run_uses_the_added_method(add_toy, assay, suite_file):
-    add_toy("1.0")
-    run = assay(suite_file("replicas = 40", "replicas = 1000"))
-    assert {row.attack: row.verdict for row in run.records if row.role == "audit"} == {"toy": "REFUTED"}
-
-
 def test_without_the_file_the_planted_canary_audits_the_claim(planned):
     (audit,) = planned().audits
     assert audit.method.name == "planted_canary"

@@ -59,18 +59,6 @@ def test_no_noise_at_all_is_refuted_and_the_curve_is_read_where_it_is_stated(sui
     assert run.verdict.exit_code == 10
 
 
-@pytest.mark.long
-def test_a_correct_claim_at_its_boundary_is_refuted_no_oftener_than_alpha(planned, judged):
-    # alpha .05: of 25 runs more than 6 would be refuted once in 6,000 batches.
-    refuted = 0
-    (audit,) = planned("canaries = 300", "canaries = 100").audits
-    for seed in range(25):
-        block = replace(audit.blocks[0], seed=seed)
-        row, _ = judged(replace(audit, blocks=(block,)), f"run{seed}")
-        refuted += row.verdict == "REFUTED"
-    assert refuted <= 6
-
-
 @pytest.mark.simulations
 def test_the_coins_are_fair_and_have_a_stream_of_their_own(planned):
     plans = [planned("canaries = 300", "canaries = 2000", seed=seed) for seed in (0, 0, 1)]
