@@ -18,8 +18,9 @@ from .given_rows import HookSetup, Surroundings
 from .law import with_law_checks
 from .masks import mask_checks
 from .measured import measured_checks
+from .neighbours import ReplaySetup, replay_setup
 from .pure import pure_checks
-from .replay import check_claim, with_own_model
+from .replay import replay_checks, with_own_model
 from .sampled import Sampled, sampled_checks
 from .searches import chosen_check, driven_check, followed_check, longest_check, together_check
 from .setup import SeenLaws
@@ -243,14 +244,15 @@ def claim_checks(
     hooks = there if whole == plan else fit(whole)
     of_hooks = hook_runs(task, whole, hooks.protection, hooks.claim, seed=seed)
     of_checked = of_hooks if hooks is there else hook_runs(*checked, there.protection, there.claim, seed=seed)
-    replayed = _replayed(there, fit, checked, own_model, of_checked, seed)
-    hooked = () if hooks.unprepared else of_hooks.checks()
-    moves, laws = with_law_checks(fit(own).protection, claim, own, (*replayed, *hooked))
+    replayed: tuple[CheckResult, ...] = (MESSAGE.skipped(there.reason),)
     measured: tuple[CheckResult, ...] = ()
     if not there.unprepared:
         about = plan if there.again else own
-        given = (task, plan, there.protection, there.claim, about)
-        measured = (*measured_checks(*given, seed=seed), *pure_checks(*given, seed=seed))
+        setup = replay_setup(*checked, there.protection, there.claim, seed=seed, seen=of_checked.seen)
+        replayed = _replayed(setup, fit, own_model)
+        measured = (*measured_checks(setup, about), *pure_checks(setup, about))
+    hooked = () if hooks.unprepared else of_hooks.checks()
+    moves, laws = with_law_checks(fit(own).protection, claim, own, (*replayed, *hooked))
     return (*moves[: len(replayed)], *laws, *measured, *moves[len(replayed) :])
 
 
@@ -274,16 +276,9 @@ def received_checks(
 
 
 def _replayed(
-    there: Fitted,
-    fit: Callable[[Plan], Fitted],
-    checked: tuple[Task, Plan],
-    own_model: tuple[Task, Plan] | None,
-    runs: HookRuns,
-    seed: int,
+    setup: ReplaySetup, fit: Callable[[Plan], Fitted], own_model: tuple[Task, Plan] | None
 ) -> tuple[CheckResult, ...]:
-    if there.unprepared:
-        return (MESSAGE.skipped(there.reason),)
-    checks = check_claim(*checked, there.protection, there.claim, seed=seed, seen=runs.seen)
+    checks = replay_checks(setup)
     if own_model is None or (same := fit(own_model[1])).unprepared:
         return checks
-    return with_own_model(checks, *own_model, same.protection, same.claim, seed=seed)
+    return with_own_model(checks, *own_model, same.protection, same.claim, seed=setup.seed)

@@ -28,11 +28,10 @@ from ..fl.protection import Protection
 from ..fl.replay import Recording
 from ..fl.rounds import Rounds
 from ..fl.streams import Streams, normal
-from ..fl.task import Task
 from ..fl.training.local import Batch
 from .canaries import JOINT, absent_row
 from .law import NotCheckable, law_check, law_of_all_rounds, subject_of
-from .neighbours import Inputs, ReplaySetup, extreme_layers, replay_setup
+from .neighbours import Inputs, ReplaySetup, extreme_layers
 
 LENGTH = 1e4
 """The canary in clip norms: it outweighs all other rows, so that a clip of a mean or a lot shows too."""
@@ -59,20 +58,17 @@ _STATED = ("noise_multiplier", "noise_std")
 """Parameters of a claim that state the standard deviation of Gaussian noise."""
 
 
-def measured_checks(
-    task: Task, plan: Plan, protection: Protection, claim: Claim, own: Plan, *, seed: int = 0
-) -> tuple[CheckResult, ...]:
+def measured_checks(setup: ReplaySetup, own: Plan) -> tuple[CheckResult, ...]:
     """Compare the claim with the epsilon of the sensitivity and the noise that runs with equal draws show; empty where
     a law of every round is published, with which other checks compare them.
 
-    Args:
-        task, plan: the federation that is run.
-        own: the plan for which the defense was prepared, with its rounds and cohorts.
+    ``own``: the plan for which the defense was prepared, with its rounds and cohorts.
     """
+    protection = setup.protection
     try:
-        setup = replay_setup(task, plan, protection, claim, seed=seed)
         # A law that may be that of one round alone leaves the others to be measured.
-        if describes_release(protection.law(claim.observer, plan, setup.holder)) and not law_of_all_rounds(protection):
+        law = protection.law(setup.claim.observer, setup.plan, setup.holder)
+        if describes_release(law) and not law_of_all_rounds(protection):
             return ()
         found = _measured(setup, own)
     except NotCheckable as reason:
@@ -269,7 +265,8 @@ class RunsOnData:
     @cached_property
     def clean(self) -> list[Recording]:
         """Runs without the unit."""
-        return [self.setup.run(noise=self.first + number) for number in range(self.draws)]
+        known = [] if self.first else self.setup.draws[: self.draws]
+        return [*known, *(self.setup.run(noise=self.first + n) for n in range(len(known), self.draws))]
 
 
 def _runs_of(setup: ReplaySetup) -> Iterator[RunsOnData]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
-from ..audit.observer import FINAL_MODEL
+from ..audit.observer import FINAL_MODEL, SHUFFLED
 from ..fl.canary import Canary
 from ..fl.channels import changes_broadcast
 from ..fl.laws import GaussianLaw, ReportLaw
@@ -186,6 +186,12 @@ class ReplaySetup(ClaimSetup):
         canary = Canary(unit=self.claim.unit, present=row, absent=self.absent(row))
         return [self.run(Inputs(canary=canary), noise=number) for number in range(_DRAWS)]
 
+    @property
+    def sampled(self) -> "ReplaySetup":
+        """The federation with cohorts and lots as the plan draws them, and not complete."""
+        cohort, lot = (rule.rule if isinstance(rule, DrawAll) else rule for rule in (self.plan.cohort, self.plan.lot))
+        return replace(self, plan=replace(self.plan, cohort=cohort, lot=lot))
+
     @cached_property
     def quiet(self) -> "ReplaySetup":
         """The federation in which no clip shortens any real row, so that a planted one is the longest."""
@@ -194,13 +200,13 @@ class ReplaySetup(ClaimSetup):
     @property
     def several_reports(self) -> bool:
         """Whether a user's samples lie in the reports of several clients, which the adversary receives one by one."""
-        return self.draws[0].senders is not None and clients_of_user(self.claim, self.plan) > 1
+        return self.claim.observer.rank >= SHUFFLED.rank and clients_of_user(self.claim, self.plan) > 1
 
     @property
     def adds_to_sum(self) -> bool:
         """Whether a client is added or removed, and the adversary receives sums."""
         added = (self.claim.unit, self.claim.adjacency) == (Unit.CLIENT, Adjacency.ADD_REMOVE)
-        return added and self.draws[0].senders is None
+        return added and self.claim.observer.rank < SHUFFLED.rank
 
     @cached_property
     def brings_noise(self) -> bool:
@@ -253,15 +259,12 @@ def replay_setup(
     claim: Claim,
     *,
     seed: int = 0,
-    sampled: bool = False,
     seen: SeenLaws | None = None,
 ) -> ReplaySetup:
-    """Build the federation that is run repeatedly, whose gradients never change.
+    """Build the federation that is run repeatedly, whose gradients never change, and in which every client takes part
+    with all its samples.
 
-    Args:
-        sampled: whether cohorts and lots are drawn as the plan draws them; else every client takes part with all its
-            samples.
-        seen: the laws that runs of the hooks show where none is published.
+    ``seen``: the laws that runs of the hooks show where none is published.
     """
     length = ClaimSetup(task=task, plan=plan, protection=protection, claim=claim, seed=seed).length
     # A gradient is clipped, or an update, which is gradients times the learning rate.
@@ -269,7 +272,7 @@ def replay_setup(
     rounds = min(claim.rounds, max(3, _NUMBERS // (plan.clients * plan.layout.dim)))
     moving = changes_broadcast(protection)
     steepness = _STEEP * length / scale
-    still = frozen_federation(task, plan, rounds=rounds, steepness=steepness, seed=seed, moving=moving, sampled=sampled)
+    still = frozen_federation(task, plan, rounds=rounds, steepness=steepness, seed=seed, moving=moving)
     return ReplaySetup(
         task=still.task,
         plan=still.plan,

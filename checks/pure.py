@@ -16,20 +16,18 @@ from torch import Tensor
 from ..audit.arrays import FloatArray
 from ..audit.binomial import upper_bound
 from ..audit.check import PURE, CheckResult
-from ..audit.claim import Adjacency, Claim
+from ..audit.claim import Adjacency
 from ..audit.ledger import SUITE
 from ..audit.observer import AGGREGATE, FINAL_MODEL, SHUFFLED
 from ..audit.wording import plain
 from ..fl.channels import changes_broadcast
 from ..fl.laws import GaussianLaw
 from ..fl.plan import Plan
-from ..fl.protection import Protection
 from ..fl.streams import Streams, normal
-from ..fl.task import Task
 from .canaries import JOINT
 from .law import NotCheckable, subject_of
 from .measured import Direction, RunsOnData, canary_along, check_independent, rate_of, releases_of, rows_of, steps_of
-from .neighbours import Inputs, ReplaySetup, replay_setup
+from .neighbours import Inputs, ReplaySetup
 
 _DRAWS = 4
 """Runs of different noise, with and without the unit."""
@@ -45,20 +43,16 @@ _SLACK = 0.1
 """Share of the epsilon by which the bound may exceed it: dependence too weak to be seen may lower the loss."""
 
 
-def pure_checks(
-    task: Task, plan: Plan, protection: Protection, claim: Claim, own: Plan, *, seed: int = 0
-) -> tuple[CheckResult, ...]:
+def pure_checks(setup: ReplaySetup, own: Plan) -> tuple[CheckResult, ...]:
     """Compare a claim without delta with the privacy loss that shift and noise of the releases imply; empty for a claim
     with a delta.
 
-    Args:
-        task, plan: the federation that is run.
-        own: the plan for which the defense was prepared, with its cohorts.
+    ``own``: the plan for which the defense was prepared, with its cohorts.
     """
-    if claim.delta > 0 or isinstance(protection.law(claim.observer, plan, 0), GaussianLaw):
+    claim = setup.claim
+    if claim.delta > 0 or isinstance(setup.protection.law(claim.observer, setup.plan, 0), GaussianLaw):
         return ()
     try:
-        setup = replay_setup(task, plan, protection, claim, seed=seed)
         found = _result(setup, own)
     except NotCheckable as reason:
         found = PURE.skipped(str(reason))

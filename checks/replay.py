@@ -68,23 +68,24 @@ def check_claim(
     seed: int = 0,
     seen: SeenLaws | None = None,
 ) -> tuple[CheckResult, ...]:
+    """Return the results of ``replay_checks``; ``seen``: the laws that runs of hooks show where none is published."""
+    return replay_checks(replay_setup(task, plan, protection, claim, seed=seed, seen=seen))
+
+
+def replay_checks(setup: ReplaySetup) -> tuple[CheckResult, ...]:
     """Run every implementation check that applies to the claim, by some thirty runs of the federation, most of them
     brief.
 
     Sensitivity and noise scale are compared with the published law, in the rounds that share the first one's public
     state; a claim without a Gaussian law gets the other checks. Everything else that the claim's observer receives is
     compared between runs that differ by a unit.
-
-    Args:
-        seen: the laws that runs of the hooks show where none is published.
     """
-    setup = replay_setup(task, plan, protection, claim, seed=seed, seen=seen)
     message, moves, moved, unequal = _message(setup), list[CheckResult](), list[Move](), dict[str, str]()
     reason, constant = "", {*range(setup.rounds)}
-    sampled = replay_setup(task, plan, protection, claim, seed=seed, sampled=True)
-    odds = EventOdds.of(claim, plan, changes_broadcast=changes_broadcast(protection))
+    claim, plan = setup.claim, setup.sampled.plan
+    odds = EventOdds.of(claim, plan, changes_broadcast=changes_broadcast(setup.protection))
     side = SideArrays(claim=claim, plan=plan)
-    for pair in chain(pairs_of(setup), sampled_pairs(sampled, message.missing)):
+    for pair in chain(pairs_of(setup), sampled_pairs(setup.sampled, message.missing)):
         message.add(pair)
         odds.add(pair)
         side.add(pair)

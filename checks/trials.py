@@ -516,7 +516,7 @@ def view_checks(
     if reason:
         return (VIEW.skipped(reason),)
     try:
-        setup = replay_setup(task, plan, protection, claim, seed=seed, sampled=True)
+        setup = replay_setup(task, plan, protection, claim, seed=seed).sampled
         found = view_trials(setup, most)
     except Exception as error:  # A user's own defense may raise anything, and other checks still apply.
         words = f"the federation could not be run: {type(error).__name__}: {error}"

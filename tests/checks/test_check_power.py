@@ -13,12 +13,13 @@ from fedassay.checks.coverage import power_of_checks
 from fedassay.checks.false_alarms import least_scale, share_found
 from fedassay.checks.law import with_law_checks
 from fedassay.checks.measured import measured_checks
+from fedassay.checks.neighbours import replay_setup
 from fedassay.checks.replay import check_claim
 from fedassay.checks.shuffled import report_checks
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.fl.algorithms import FedSGD
 from fedassay.suites.conformance.toys import toy_plan
-from hidden_law import without_law
+from open_defenses import without_law
 from toy_federation import toy_task
 
 TASK = toy_task((4, 7, 5), side=4, inert=1)
@@ -41,7 +42,7 @@ WIDE_PLAN = replace(PLAN, layout=WIDE.network.layout)
 
 
 def measured(protection, claim, seed=0):
-    (found,) = measured_checks(WIDE, WIDE_PLAN, without_law(protection), claim, WIDE_PLAN, seed=seed)
+    (found,) = measured_checks(replay_setup(WIDE, WIDE_PLAN, without_law(protection), claim, seed=seed), WIDE_PLAN)
     assert found.name == MEASURED
     return found
 
@@ -49,7 +50,7 @@ def measured(protection, claim, seed=0):
 def checks_of(protection, claim, seed=0):
     replayed = check_claim(TASK, PLAN, protection, claim, seed=seed)
     moves, laws = with_law_checks(protection, claim, PLAN, replayed)
-    return (*moves, *laws, *measured_checks(TASK, PLAN, protection, claim, PLAN, seed=seed))
+    return (*moves, *laws, *measured_checks(replay_setup(TASK, PLAN, protection, claim, seed=seed), PLAN))
 
 
 @pytest.fixture(scope="module")

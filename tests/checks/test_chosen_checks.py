@@ -17,7 +17,7 @@ from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussia
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.fl.laws import clip
 from fedassay.fl.sampling import Full, Poisson
-from fedassay.fl.streams import normal
+from open_defenses import Sums, prepared_as
 from toy_federation import toy_plan, toy_task
 
 SIZES, ROUNDS = (4, 9, 6, 5, 7, 4), 6
@@ -29,22 +29,7 @@ def task():
     return toy_task(SIZES, side=6, inert=1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Robust(DPFedAvgProtection):
-    """Aggregates clipped rows in a way of its own, and adds ``louder`` times the noise of their sum."""
-
-    louder = 1.0
-
-    def total(self, rows, present):
-        return rows.sum(1)
-
-    def aggregate(self, received, context, state, rng):
-        total = self.total(received.values, received.present)
-        noise = self.louder * self.noise_multiplier * self.clip_norm * normal(rng, tuple(total.shape))
-        return (total + noise) / context.plan.expected_cohort
-
-
-class ClosestRow(Robust):
+class ClosestRow(Sums):
     """The row that is closest to all others stands for their sum."""
 
     def total(self, rows, present):
@@ -55,10 +40,11 @@ class ClosestRow(Robust):
 class ClosestRowWithItsNoise(ClosestRow):
     """Noise for two clip norms, by which a choice may move."""
 
-    louder = 2.0
+    def noise(self, shape, context, rng):
+        return 2 * super().noise(shape, context, rng)
 
 
-class Similar(Robust):
+class Similar(Sums):
     """Rows that resemble another one are left out."""
 
     least = 0.95
@@ -74,7 +60,7 @@ class HalfSimilar(Similar):
     least = 0.6
 
 
-class WithoutGroups(Robust):
+class WithoutGroups(Sums):
     """Groups of three or more equal rows are left out."""
 
     def total(self, rows, present):
@@ -83,7 +69,7 @@ class WithoutGroups(Robust):
         return rows.masked_fill(alike >= 3, 0.0).sum(1)
 
 
-class LikeTheMedian(Robust):
+class LikeTheMedian(Sums):
     """Updates longer than three times the median of all are left out before the clip."""
 
     def report(self, updates, context, state, rng):
@@ -92,7 +78,7 @@ class LikeTheMedian(Robust):
         return updates.with_values(clip(updates.values, self.clip_norm) * kept.unsqueeze(-1))
 
 
-class MedianBound(Robust):
+class MedianBound(Sums):
     """The clip norm is the median length of all, where it is smaller."""
 
     def report(self, updates, context, state, rng):
@@ -101,7 +87,7 @@ class MedianBound(Robust):
         return updates.with_values(clip(updates.values, bound.expand(-1, updates.values.shape[1], 1)))
 
 
-class HalfLength(Robust):
+class HalfLength(Sums):
     """A factor below one for all rows."""
 
     def total(self, rows, present):
@@ -128,11 +114,7 @@ class ByLabels(LDPGaussianProtection):
 def checked(task, part, kind, *, law, seed=0, fields=None, **changes):
     """The result of the check, which needs no law where the claim states a Gaussian curve."""
     plan = toy_plan(task, rounds=ROUNDS, **changes)
-    prepared = part.prepare(plan)
-    if not law:
-        kind = type(f"{kind.__name__}WithoutLaw", (kind,), {"law": lambda self, observer, plan, client: None})
-    protection = kind(**vars(prepared.protection), **(fields or {}))
-    claim = prepared.claims[0]
+    protection, claim = prepared_as(part, plan, kind, law=law, **(fields or {}))
     setup = HookSetup(task=task, plan=plan, protection=protection, claim=claim, seed=seed)
     return setup, chosen_check(setup, [1, 0, 2, 3])
 
@@ -156,7 +138,7 @@ def test_a_choice_or_a_filter_that_one_row_changes_is_found(kind, law, task, mon
 @pytest.mark.simulations
 @pytest.mark.parametrize("law", [True, False])
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("kind", [DPFedAvgProtection, Robust, HalfLength])
+@pytest.mark.parametrize("kind", [DPFedAvgProtection, Sums, HalfLength])
 def test_a_sum_passes(kind, law, seed, task):
     for changes in ({}, {"cohort": Poisson(0.5)}):
         _, found = checked(task, SERVER, kind, law=law, seed=seed, **changes)

@@ -17,6 +17,7 @@ from fedassay.fl.plan import Plan
 from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import normal, uniform
 from fedassay.suites.config.part_listing import correct_cases
+from open_defenses import Reports, WithoutLaw
 from toy_federation import toy_plan, toy_task
 
 
@@ -25,13 +26,7 @@ def task():
     return toy_task((4, 7, 5), side=4, inert=1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class WithoutLaw(LDPGaussianProtection):
-    def law(self, observer, plan, client):
-        return None
-
-
-class ConstantWarmUp(WithoutLaw):
+class ConstantWarmUp(WithoutLaw, Reports):
     """The first round sends a public constant."""
 
     def report(self, updates, context, state, rng):
@@ -40,7 +35,7 @@ class ConstantWarmUp(WithoutLaw):
         return super().report(updates, context, state, rng)
 
 
-class RawWarmUp(WithoutLaw):
+class RawWarmUp(WithoutLaw, Reports):
     """The first round sends the clipped update."""
 
     def report(self, updates, context, state, rng):
@@ -49,7 +44,7 @@ class RawWarmUp(WithoutLaw):
         return super().report(updates, context, state, rng)
 
 
-class OneDirection(WithoutLaw):
+class OneDirection(WithoutLaw, LDPGaussianProtection):
     """One noised number along a public direction."""
 
     def noise(self, rows, rng):

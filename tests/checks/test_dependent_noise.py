@@ -9,9 +9,11 @@ from fedassay.checks.claim_checks import HookRuns, _sampled
 from fedassay.checks.coverage import power_of_checks
 from fedassay.checks.given_rows import HookSetup
 from fedassay.checks.measured import measured_checks
+from fedassay.checks.neighbours import replay_setup
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.fl.laws import clip
 from fedassay.fl.streams import normal, uniform
+from open_defenses import WithoutLaw
 from toy_federation import toy_plan, toy_task
 
 TASK = toy_task((4, 9, 6, 5), side=4, inert=1)
@@ -20,7 +22,7 @@ PREPARED = LDPGaussian().prepare(PLAN)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomHalf(LDPGaussianProtection):
+class RandomHalf(WithoutLaw, LDPGaussianProtection):
     """Sends a random half of the weights with their noise, so that weights are noised together or not at all."""
 
     share: float = 1.0
@@ -30,14 +32,14 @@ class RandomHalf(LDPGaussianProtection):
         noised = clip(updates.values * kept, self.clip_norm) + self.share * self.noise_std * normal(rng, kept.shape)
         return updates.with_values(noised * kept)
 
-    def law(self, observer, plan, client):
-        return None
-
 
 def checked(protection, seed=0):
     claim = PREPARED.claims[0]
     setup = HookSetup(task=TASK, plan=PLAN, protection=protection, claim=claim, seed=seed)
-    found = (*measured_checks(TASK, PLAN, protection, claim, PLAN, seed=seed), *_sampled(HookRuns(setup=setup)))
+    found = (
+        *measured_checks(replay_setup(TASK, PLAN, protection, claim, seed=seed), PLAN),
+        *_sampled(HookRuns(setup=setup)),
+    )
     return {one.name: one for one in found}
 
 
@@ -56,16 +58,13 @@ def test_a_tenth_of_the_noise_on_a_random_half_is_found():
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hidden(LDPGaussianProtection):
+class Hidden(WithoutLaw, LDPGaussianProtection):
     """A correct defense without its law, whose claim is tight; ``share``: of its noise."""
 
     share: float = 1.0
 
     def report(self, updates, context, state, rng):
         return replace(PREPARED.protection, noise_std=self.share * self.noise_std).report(updates, context, state, rng)
-
-    def law(self, observer, plan, client):
-        return None
 
 
 @pytest.mark.simulations

@@ -25,12 +25,13 @@ from fedassay.checks import noise_law as draw_checks_module
 from fedassay.checks.noise_law import LawOfDraws, NoiseColumns, along_public, draw_checks, lagged_noise
 from fedassay.checks.noise_sample import NoiseSample, public_vectors
 from fedassay.checks.replay import check_claim
-from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
-from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
+from fedassay.defenses.client_level.dp_fedavg import DPFedAvg
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
-from fedassay.fl.laws import GaussianLaw, clip
+from fedassay.fl.laws import GaussianLaw
 from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import normal
+from open_defenses import Reports, Sums, failed, prepared_as
 from thinned import every
 from toy_federation import toy_plan, toy_task
 
@@ -47,29 +48,12 @@ def task():
 def checked(task):
     """(defense, class of its protection, its fields) -> results by name."""
 
-    def check(part, kind=None, *, fields=None, seed=0, law=True, **changes):
+    def check(part, kind=None, *, seed=0, law=True, **changes):
         plan = toy_plan(task, rounds=ROUNDS, **changes)
-        prepared = part.prepare(plan)
-        kind = kind or type(prepared.protection)
-        if not law:
-            kind = type(f"{kind.__name__}WithoutLaw", (kind,), {"law": lambda self, observer, plan, client: None})
-        protection = kind(**vars(prepared.protection), **(fields or {}))
-        return {one.name: one for one in check_claim(task, plan, protection, prepared.claims[0], seed=seed)}
+        protection, claim = prepared_as(part, plan, kind, law=law)
+        return {one.name: one for one in check_claim(task, plan, protection, claim, seed=seed)}
 
     return check
-
-
-def failed(found):
-    return {name for name, one in found.items() if one.passed is False}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reports(LDPGaussianProtection):
-    """A local Gaussian whose standard noise ``(R, rows, d)`` a subclass draws."""
-
-    def report(self, updates, context, state, rng):
-        noise = self.noise_std * self.noise(tuple(updates.values.shape), context, rng, updates.values)
-        return updates.with_values(clip(updates.values, self.clip_norm) + noise)
 
 
 class Tiled(Reports):
@@ -198,11 +182,11 @@ def on_top(kind):
 @pytest.mark.parametrize("kind", every(3, BROKEN))
 def test_noise_that_is_not_its_laws_is_found_and_the_same_noise_on_top_of_the_laws_is_not(kind, checked):
     found = checked(LDPGaussian(), kind)
-    assert BROKEN[kind] <= failed(found), [one.words for one in found.values()]
+    assert BROKEN[kind] <= failed(found.values()), [one.words for one in found.values()]
     correct = checked(LDPGaussian(), on_top(kind))
     # Noise that grows with the data reveals extreme data, whatever else is added.
     allowed = {EXTREME, SENSITIVITY} if OTHER_DATA in BROKEN[kind] else set()
-    assert failed(correct) <= allowed, [one.words for one in correct.values() if one.passed is False]
+    assert failed(correct.values()) <= allowed, [one.words for one in correct.values() if one.passed is False]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,18 +204,8 @@ class NoiseOfTheLongest(DPSGDProtection):
 @pytest.mark.simulations
 def test_noise_that_depends_on_the_data_is_found_by_other_data(checked):
     found = checked(DPSGD(), NoiseOfTheLongest, lot=Poisson(0.5))
-    assert OTHER_DATA in failed(found) <= {OTHER_DATA, EXTREME, SENSITIVITY, ODDS}
-    assert not failed(checked(DPSGD(), lot=Poisson(0.5)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sums(DPFedAvgProtection):
-    """A central Gaussian whose standard noise ``(R, d)`` a subclass draws."""
-
-    def aggregate(self, received, context, state, rng):
-        total = received.values.sum(1)
-        noise = self.noise(tuple(total.shape), context, rng)
-        return (total + self.noise_multiplier * self.clip_norm * noise) / context.plan.expected_cohort
+    assert OTHER_DATA in failed(found.values()) <= {OTHER_DATA, EXTREME, SENSITIVITY, ODDS}
+    assert not failed(checked(DPSGD(), lot=Poisson(0.5)).values())
 
 
 class LateRoundsSeeded(Sums):
@@ -263,15 +237,15 @@ _NOISE = {}
 
 
 def test_noise_of_a_seed_of_its_own_is_no_noise_though_it_is_drawn_for_each_run_of_a_batch(checked):
-    assert SCALE in failed(checked(DPFedAvg(), LateRoundsSeeded))
+    assert SCALE in failed(checked(DPFedAvg(), LateRoundsSeeded).values())
 
 
 @pytest.mark.simulations
 def test_correlated_noise_of_enough_variance_is_a_mechanism_of_its_own(checked):
     """Its budget may be computed for the correlation; one round alone does not break it."""
     found = checked(DPFedAvg(epsilon=30.0), Differences)
-    assert not failed(found) & {SCALE, EVERY_DIRECTION, DISTRIBUTION, PRESENT, BETWEEN_ROUNDS}
-    assert not failed(found), [one.words for one in found.values() if one.passed is False]
+    assert not failed(found.values()) & {SCALE, EVERY_DIRECTION, DISTRIBUTION, PRESENT, BETWEEN_ROUNDS}
+    assert not failed(found.values()), [one.words for one in found.values() if one.passed is False]
 
 
 class Marginal:
@@ -354,9 +328,6 @@ class PublicMomentum(Reports):
     def initial_state(self, plan):
         return {"momentum": torch.zeros(1, plan.layout.dim)}
 
-    def noise(self, shape, context, rng, values):
-        return normal(rng, shape)
-
     def close_round(self, aggregate, context, state):
         return {"momentum": 0.5 * state["momentum"] + aggregate}
 
@@ -369,7 +340,7 @@ class AlongNoMomentum(PublicMomentum):
         towards = state["momentum"].to(drawn).unsqueeze(1)
         unit = towards / towards.norm(dim=-1, keepdim=True).clamp_min(1e-12)
         noise = drawn - (drawn * unit).sum(-1, keepdim=True) * unit
-        return updates.with_values(clip(updates.values, self.clip_norm) + self.noise_std * noise)
+        return updates.with_values(self.clipped(updates.values) + self.noise_std * noise)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -405,7 +376,7 @@ class AlongNoAggregate(Reports):
 )
 def test_noise_that_is_missing_in_another_way_in_each_run_is_found(checked, kind, failing):
     found = checked(LDPGaussian(epsilon=4.0), kind)
-    accused = failed(found) & NOISE
+    accused = failed(found.values()) & NOISE
     assert failing in accused if failing else not accused, [found[name].words for name in accused]
 
 

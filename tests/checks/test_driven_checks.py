@@ -5,13 +5,13 @@ import re
 import pytest
 import torch
 from fedassay.audit.check import AS_SAMPLED
-from fedassay.audit.claim import Claim
 from fedassay.checks.claim_checks import hook_runs
 from fedassay.checks.searches import driven_check
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.fl.laws import clip, row_norms
 from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import normal
+from open_defenses import WithoutLaw, prepared_as
 from toy_federation import toy_plan, toy_task
 
 SIZES, ROUNDS = (4, 9, 6, 5, 7, 4), 20
@@ -22,7 +22,7 @@ def task():
     return toy_task(SIZES, side=6, inert=1)
 
 
-class Following(DPFedAvgProtection):
+class Following(WithoutLaw, DPFedAvgProtection):
     """The clip norm follows the noised share of long updates."""
 
     def louder(self, bound):
@@ -49,9 +49,6 @@ class Following(DPFedAvgProtection):
         share = counted / context.plan.expected_cohort
         return {"bound": (state["bound"] * torch.exp(0.7 * share.clamp(-1, 1))).clamp(1e-6, 1e6)}
 
-    def law(self, observer, plan, client):
-        return None
-
 
 class CappedNoise(Following):
     def louder(self, bound):
@@ -75,9 +72,7 @@ class FlooredClip(Following):
 
 def found_of(task, kind, seed=0, rounds=ROUNDS):
     plan = toy_plan(task, rounds=rounds, cohort=Poisson(0.5))
-    prepared = DPFedAvg(epsilon=4.0).prepare(plan)
-    claim: Claim = prepared.claims[0]
-    runs = hook_runs(task, plan, kind(**vars(prepared.protection)), claim, seed=seed)
+    runs = hook_runs(task, plan, *prepared_as(DPFedAvg(epsilon=4.0), plan, kind), seed=seed)
     return runs, driven_check(runs.sampled)
 
 

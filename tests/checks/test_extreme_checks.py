@@ -19,8 +19,9 @@ from fedassay.fl.canary import AnyRow, Canary
 from fedassay.fl.laws import clip, clip_entries
 from fedassay.fl.protection import Protection
 from fedassay.fl.sampling import FixedSize
-from fedassay.fl.streams import normal, uniform
+from fedassay.fl.streams import uniform
 from known_parts import parts_by_name
+from open_defenses import Reports
 from thinned import every
 from toy_federation import toy_plan, toy_task
 
@@ -58,17 +59,10 @@ def extreme(task):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clips(LDPGaussianProtection):
+class Clips(Reports):
     """Clips in a way of its own, correct or broken, and adds the noise."""
 
     correct: bool
-
-    def clipped(self, rows):
-        raise NotImplementedError
-
-    def report(self, updates, context, state, rng):
-        rows = self.clipped(updates.values)
-        return updates.with_values(rows + self.noise_std * normal(rng, tuple(rows.shape)))
 
 
 class ByLength(Clips):

@@ -11,6 +11,7 @@ from fedassay.checks.searches import followed_check
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.fl.laws import clip
 from fedassay.fl.streams import normal
+from open_defenses import prepared_as
 from toy_federation import toy_plan, toy_task
 
 ROUNDS = 20
@@ -85,12 +86,8 @@ class Preconditioned(Sum):
 
 def found(kind, task, *, law, seed=0):
     plan = toy_plan(task, rounds=ROUNDS)
-    prepared = DPFedAvg(epsilon=4.0).prepare(plan)
-    if not law:
-        kind = type(f"{kind.__name__}WithoutLaw", (kind,), {"law": lambda self, observer, plan, client: None})
-    setup = HookSetup(
-        task=task, plan=plan, protection=kind(**vars(prepared.protection)), claim=prepared.claims[0], seed=seed
-    )
+    protection, claim = prepared_as(DPFedAvg(epsilon=4.0), plan, kind, law=law)
+    setup = HookSetup(task=task, plan=plan, protection=protection, claim=claim, seed=seed)
     return followed_check(_runs(setup))
 
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 from fedassay.checks.claim_checks import Fitted, claim_checks, received_checks
 from fedassay.checks.coverage import power_of_checks
-from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.laws import clip
 from fedassay.fl.streams import normal
 from fedassay.suites.conformance.toys import toy_plan
-from hidden_law import without_law
+from open_defenses import Reports, without_law
 from toy_federation import toy_task
 
 TASK = toy_task((4, 7, 5), side=10, inert=1)
@@ -21,89 +21,75 @@ FAILED, UNKNOWN, EVIDENCE = "a check failed", "power not known", "evidence of kn
 ORDER = (FAILED, UNKNOWN, EVIDENCE)
 
 
-class Correct(LDPGaussianProtection):
-    """Clips, and adds the noise of its law."""
-
-    def noise(self, rows, context, rng):
-        return self.noise_std * normal(rng, tuple(rows.shape))
-
-    def clipped(self, rows, context):
-        return clip(rows, self.clip_norm)
-
-    def report(self, updates, context, state, rng):
-        rows = updates.values
-        return updates.with_values(self.clipped(rows, context) + self.noise(rows, context, rng))
-
-
-class QuietWeights(Correct):
+class QuietWeights(Reports):
     """Every third weight gets a fifth of the noise."""
 
-    def noise(self, rows, context, rng):
-        noise = super().noise(rows, context, rng)
+    def noise(self, shape, context, rng, rows):
+        noise = super().noise(shape, context, rng, rows)
         noise[..., ::3] /= 5
         return noise
 
 
-class HalfNoise(Correct):
+class HalfNoise(Reports):
     """All weights get half of the noise."""
 
-    def noise(self, rows, context, rng):
-        return super().noise(rows, context, rng) / 2
+    def noise(self, shape, context, rng, rows):
+        return super().noise(shape, context, rng, rows) / 2
 
 
-class LateNoise(Correct):
+class LateNoise(Reports):
     """The noise of the last round is a tenth."""
 
-    def noise(self, rows, context, rng):
-        return super().noise(rows, context, rng) * (0.1 if context.round == PLAN.rounds - 1 else 1.0)
+    def noise(self, shape, context, rng, rows):
+        return super().noise(shape, context, rng, rows) * (0.1 if context.round == PLAN.rounds - 1 else 1.0)
 
 
-class LooseClip(Correct):
+class LooseClip(Reports):
     """Rows are clipped to eight clip norms."""
 
-    def clipped(self, rows, context):
+    def clipped(self, rows):
         return clip(rows, 8 * self.clip_norm)
 
 
-class ClipBySign(Correct):
+class ClipBySign(Reports):
     """Rows with a positive sum are not clipped at all."""
 
-    def clipped(self, rows, context):
-        return torch.where(rows.sum(-1, keepdim=True) > 0, rows, super().clipped(rows, context))
+    def clipped(self, rows):
+        return torch.where(rows.sum(-1, keepdim=True) > 0, rows, super().clipped(rows))
 
 
-class RawBias(Correct):
+class RawBias(Reports):
     """The weights of the last layer are sent as they are."""
 
-    def noise(self, rows, context, rng):
-        noise = super().noise(rows, context, rng)
+    def noise(self, shape, context, rng, rows):
+        noise = super().noise(shape, context, rng, rows)
         noise[..., list(PLAN.layout.slices.values())[-1]] = 0
         return noise
 
 
-class FewQuietWeights(Correct):
+class FewQuietWeights(Reports):
     """Four weights get a quarter of the noise."""
 
-    def noise(self, rows, context, rng):
-        noise = super().noise(rows, context, rng)
+    def noise(self, shape, context, rng, rows):
+        noise = super().noise(shape, context, rng, rows)
         noise[..., :4] /= 4
         return noise
 
 
-class LaplaceNoise(Correct):
+class LaplaceNoise(Reports):
     """The noise has the standard deviation of its law, and another shape."""
 
-    def noise(self, rows, context, rng):
-        shares = torch.special.ndtr(normal(rng, tuple(rows.shape), dtype=torch.float64)) - 0.5
+    def noise(self, shape, context, rng, rows):
+        shares = torch.special.ndtr(normal(rng, shape, dtype=torch.float64)) - 0.5
         lengths = -torch.log1p(-2 * shares.abs()) / 2**0.5
-        return (self.noise_std * shares.sign() * lengths).float()
+        return (shares.sign() * lengths).float()
 
 
-class OneVector(Correct):
+class OneVector(Reports):
     """All clients get the noise of the first one."""
 
-    def noise(self, rows, context, rng):
-        noise = super().noise(rows, context, rng)
+    def noise(self, shape, context, rng, rows):
+        noise = super().noise(shape, context, rng, rows)
         return noise[:, :1].expand_as(noise)
 
 
@@ -125,11 +111,11 @@ def evidence(kind, *, law, stated):
 
 @pytest.mark.long
 def test_a_correct_defense_has_evidence_whether_or_not_it_publishes_its_law_or_states_its_noise():
-    assert evidence(Correct, law=True, stated=True) == EVIDENCE
-    assert evidence(Correct, law=True, stated=False) == EVIDENCE
-    assert evidence(Correct, law=False, stated=True) == EVIDENCE
+    assert evidence(Reports, law=True, stated=True) == EVIDENCE
+    assert evidence(Reports, law=True, stated=False) == EVIDENCE
+    assert evidence(Reports, law=False, stated=True) == EVIDENCE
     # The sum of many weights' noise is Gaussian, whatever is stated.
-    assert evidence(Correct, law=False, stated=False) == EVIDENCE
+    assert evidence(Reports, law=False, stated=False) == EVIDENCE
 
 
 @pytest.mark.long

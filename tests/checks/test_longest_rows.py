@@ -9,10 +9,11 @@ from fedassay.audit.check import AS_SAMPLED
 from fedassay.checks.claim_checks import hook_runs
 from fedassay.checks.searches import longest_check
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
-from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.fl.laws import clip
 from fedassay.fl.sampling import Poisson
+from open_defenses import Reports, prepared_as
 from toy_federation import toy_plan, toy_task
 
 SIZES, ROUNDS = (4, 9, 6, 5, 7, 4), 6
@@ -57,15 +58,11 @@ def whole(values, norm):
     return torch.trunc(clip(values, norm) * 1e6) / 1e6
 
 
-class UnclippedReport(LDPGaussianProtection):
-    """Local noise on rows that ``bounded`` has clipped already."""
-
+class BoundedReport(Reports):
     bounded = staticmethod(clip)
 
-    def report(self, updates, context, state, rng):
-        rows = self.bounded(updates.values, self.clip_norm)
-        noise = super().report(updates.with_values(torch.zeros_like(updates.values)), context, state, rng)
-        return updates.with_values(rows + noise.values)
+    def clipped(self, rows):
+        return self.bounded(rows, self.clip_norm)
 
 
 class BoundedServer(DPFedAvgProtection):
@@ -86,7 +83,7 @@ class BoundedSamples(DPSGDProtection):
 
 PARTS = {
     "server": (SERVER, BoundedServer, {"cohort": Poisson(0.5)}),
-    "local": (LOCAL, UnclippedReport, {}),
+    "local": (LOCAL, BoundedReport, {}),
     "samples": (SAMPLES, BoundedSamples, {"lot": Poisson(0.5)}),
 }
 
@@ -94,12 +91,8 @@ PARTS = {
 def runs_of(task, kind, bounded, *, law=True, seed=0):
     part, protection, changes = PARTS[kind]
     plan = toy_plan(task, rounds=ROUNDS, **changes)
-    prepared = part.prepare(plan)
-    fields = {"bounded": staticmethod(bounded)}
-    if not law:
-        fields["law"] = lambda self, observer, plan, client: None
-    own = type("Bounded", (protection,), fields)(**vars(prepared.protection))
-    return hook_runs(task, plan, own, prepared.claims[0], seed=seed)
+    own = type("Bounded", (protection,), {"bounded": staticmethod(bounded)})
+    return hook_runs(task, plan, *prepared_as(part, plan, own, law=law), seed=seed)
 
 
 @pytest.mark.simulations
@@ -160,9 +153,8 @@ class Keeping(BoundedServer):
 def test_what_hooks_keep_of_rows_with_slopes_reaches_no_other_run(task, recwarn):
     part, _, changes = PARTS["server"]
     plan = toy_plan(task, rounds=ROUNDS, **changes)
-    prepared = part.prepare(plan)
-    own = Keeping(**vars(prepared.protection))
-    results = hook_runs(task, plan, own, prepared.claims[0]).checks()
+    own, claim = prepared_as(part, plan, Keeping)
+    results = hook_runs(task, plan, own, claim).checks()
     assert next(one for one in results if one.name == AS_SAMPLED).passed is True
     assert own.kept
     assert not any(values.requires_grad for values in own.kept)

@@ -9,6 +9,7 @@ from fedassay.audit.check import MEASURED
 from fedassay.audit.claim import Adjacency
 from fedassay.audit.observer import SHUFFLED
 from fedassay.checks.measured import measured_checks, rate_of
+from fedassay.checks.neighbours import replay_setup
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.controls.clipping import ControlBatchClip, ControlNoClip
 from fedassay.defenses.controls.noise import ControlNoiseHalved, ControlNoiseOneLayer, ControlReplaceOne
@@ -24,8 +25,8 @@ from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 from fedassay.suites.mutation.mutants import versions
-from hidden_law import without_law
 from known_parts import parts_by_name
+from open_defenses import without_law
 
 DEFENSES = parts_by_name("defense")
 TASK = build_task(
@@ -51,7 +52,7 @@ def plan_of(rounds=4, **changes):
 def measured(prepared, plan, *, claim=None, protection=None):
     """The result for the first claim, with the law hidden."""
     hidden = without_law(protection or prepared.protection)
-    (found,) = measured_checks(TASK, plan, hidden, claim or prepared.claims[0], plan)
+    (found,) = measured_checks(replay_setup(TASK, plan, hidden, claim or prepared.claims[0]), plan)
     assert found.name == MEASURED
     return found
 
@@ -95,7 +96,7 @@ def test_no_bundled_defense_without_its_law_exceeds_its_claim(name):
             continue
         hidden = without_law(prepared.protection)
         for claim in prepared.claims:
-            for found in measured_checks(TASK, plan, hidden, claim, plan):
+            for found in measured_checks(replay_setup(TASK, plan, hidden, claim), plan):
                 assert found.passed is not False, (claim.describe(), found.words)
 
 
@@ -119,14 +120,14 @@ def test_a_law_that_may_be_that_of_one_round_is_no_substitute_for_a_measurement(
     plan = plan_of(rounds=8)
     prepared = LDPGaussian().prepare(plan_of(rounds=accounted))
     protection, claim = Counted(**vars(prepared.protection)), replace(prepared.claims[0], rounds=8)
-    (found,) = measured_checks(TASK, plan, protection, claim, plan)
+    (found,) = measured_checks(replay_setup(TASK, plan, protection, claim), plan)
     assert (found.name, found.passed) == (MEASURED, passed)
 
 
 def test_a_published_law_of_every_round_is_not_measured_again():
     plan = plan_of()
     prepared = LDPGaussian().prepare(plan)
-    assert measured_checks(TASK, plan, prepared.protection, prepared.claims[0], plan) == ()
+    assert measured_checks(replay_setup(TASK, plan, prepared.protection, prepared.claims[0]), plan) == ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +172,7 @@ def of_case(name, **fields):
     return [
         one
         for claim in found.correct.claims
-        for one in measured_checks(found.task, found.plan, protection, claim, found.plan)
+        for one in measured_checks(replay_setup(found.task, found.plan, protection, claim), found.plan)
     ]
 
 
@@ -183,7 +184,9 @@ def test_a_client_whose_absence_changes_the_draws_of_others_is_not_measured_by_i
     multiplier = prepared.protection.noise_multiplier
     claim = replace(prepared.claims[0], parameters={"rate": 0.15, "noise_multiplier": multiplier})
     for seed in (8, 9, 11, 13):
-        (found,) = measured_checks(case.task, plan, without_law(prepared.protection), claim, plan, seed=seed)
+        (found,) = measured_checks(
+            replay_setup(case.task, plan, without_law(prepared.protection), claim, seed=seed), plan
+        )
         assert float(re.search(r"at least ([\d.]+) noise", found.witness)[1]) <= 1 / multiplier
 
 
@@ -201,7 +204,7 @@ def test_a_final_model_after_sampled_rounds_is_not_measured():
     found = versions("final_model_only")
     plan = replace(found.plan, cohort=Poisson(0.5))
     claim = found.correct.claims[0]
-    (one,) = measured_checks(found.task, plan, found.correct.protection, claim, plan)
+    (one,) = measured_checks(replay_setup(found.task, plan, found.correct.protection, claim), plan)
     assert one.passed is None
 
 
@@ -211,7 +214,9 @@ def test_noise_whose_size_changes_from_run_to_run_is_not_taken_for_dependent(see
     found = versions("adaptive_sample_clip")
     claim = found.correct.claims[0]
     claim = replace(claim, parameters={**claim.parameters, "noise_multiplier": 1.0})
-    (one,) = measured_checks(found.task, found.plan, found.correct.protection, claim, found.plan, seed=seed)
+    (one,) = measured_checks(
+        replay_setup(found.task, found.plan, found.correct.protection, claim, seed=seed), found.plan
+    )
     assert one.passed, one.words
 
 

@@ -22,6 +22,7 @@ from fedassay.fl.laws import clip
 from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.streams import normal
 from known_parts import parts_by_name
+from open_defenses import WithoutLaw, prepared_as
 from thinned import every
 from toy_federation import toy_plan, toy_task
 
@@ -39,9 +40,8 @@ def checked(task):
 
     def check(part, kind=None, *, fields=None, seed=0, **changes):
         plan = toy_plan(task, rounds=ROUNDS)
-        prepared = part.prepare(plan)
-        protection = kind(**vars(prepared.protection), **(fields or {})) if kind else prepared.protection
-        claim = replace(prepared.claims[0], **changes)
+        protection, claim = prepared_as(part, plan, kind, **(fields or {}))
+        claim = replace(claim, **changes)
         return {one.name: one for one in check_claim(task, plan, protection, claim, seed=seed)}
 
     return check
@@ -244,7 +244,7 @@ class Plots(DPFedAvgProtection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Broadcasts(DPFedAvgProtection):
+class Broadcasts(WithoutLaw, DPFedAvgProtection):
     """The server sends the sum as it is; all noise is on the broadcast model."""
 
     raw: bool
@@ -252,15 +252,12 @@ class Broadcasts(DPFedAvgProtection):
     def aggregate(self, received, context, state, rng):
         return received.values.sum(1) / context.plan.expected_cohort
 
-    def law(self, observer, plan, client):
-        return None
-
     def broadcast(self, model, context, state, rng):
         return model if self.raw else model + self.noise_multiplier * self.clip_norm * normal(rng, tuple(model.shape))
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneWeightRaw(DPFedAvgProtection):
+class OneWeightRaw(WithoutLaw, DPFedAvgProtection):
     """Without a law, one weight of the aggregate has no noise."""
 
     raw: bool
@@ -271,12 +268,9 @@ class OneWeightRaw(DPFedAvgProtection):
             released[:, -1] = received.values.sum(1)[:, -1]
         return released
 
-    def law(self, observer, plan, client):
-        return None
-
 
 @dataclass(frozen=True, kw_only=True)
-class RawSupport(DPFedAvgProtection):
+class RawSupport(WithoutLaw, DPFedAvgProtection):
     """Only some weights get noise and are sent, by their values with or without noise."""
 
     raw: bool
@@ -285,9 +279,6 @@ class RawSupport(DPFedAvgProtection):
         exact, released = received.values.sum(1), super().aggregate(received, context, state, rng)
         by = (exact if self.raw else released).abs()
         return released * (by >= by.topk(10, dim=1).values[:, -1:])
-
-    def law(self, observer, plan, client):
-        return None
 
 
 @pytest.mark.simulations
@@ -322,14 +313,11 @@ def test_a_query_of_a_lot_without_noise_is_found_at_its_client(checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shuffles(InASide):
+class Shuffles(WithoutLaw, InASide):
     """A shuffler hides who sent the raw number, not the number."""
 
     def channel(self, reports, context, state, rng):
         return shuffle_coordinates(reports, rng)
-
-    def law(self, observer, plan, client):
-        return None
 
 
 @pytest.mark.simulations
@@ -440,7 +428,7 @@ def test_a_bit_that_randomised_response_paid_for_is_no_finding(budget, checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid(DPFedAvgProtection):
+class Grid(WithoutLaw, DPFedAvgProtection):
     """Rounds what it released to a grid, without a law."""
 
     step: float
@@ -448,9 +436,6 @@ class Grid(DPFedAvgProtection):
     def aggregate(self, received, context, state, rng):
         released = super().aggregate(received, context, state, rng)
         return (released / self.step).round() * self.step
-
-    def law(self, observer, plan, client):
-        return None
 
 
 @pytest.mark.simulations
@@ -460,7 +445,7 @@ def test_rounding_after_the_noise_is_no_finding(step, checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TwoCoins(LDPGaussianProtection):
+class TwoCoins(WithoutLaw, LDPGaussianProtection):
     """Two coins per report, and their mean, of which too few numbers come to know that they are coarse."""
 
     def report(self, updates, context, state, rng):
@@ -469,9 +454,6 @@ class TwoCoins(LDPGaussianProtection):
         bits = torch.where(right, signs, -signs)
         bits[..., 2:] = 0
         return updates.with_values(bits)
-
-    def law(self, observer, plan, client):
-        return None
 
 
 @pytest.mark.simulations
@@ -590,7 +572,7 @@ def test_coins_that_are_repeated_often_do_not_hide_a_raw_bit_of_another_array(ch
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnAGrid(Sends):
+class OnAGrid(WithoutLaw, Sends):
     """Reports on a grid, whose numbers are even, but for a bit of the update or a coin."""
 
     def report(self, updates, context, state, rng):
@@ -598,9 +580,6 @@ class OnAGrid(Sends):
         coins = torch.from_numpy(rng.random(tuple(updates.values.shape))) < 0.5
         odd = updates.values > 0 if self.raw else coins
         return sent.with_values(((sent.values / (2 * step)).round() * 2 + odd) * step)
-
-    def law(self, observer, plan, client):
-        return None
 
 
 @pytest.mark.simulations

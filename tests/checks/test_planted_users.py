@@ -19,6 +19,7 @@ from fedassay.fl.protection import Protection
 from fedassay.fl.sampling import Full
 from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.tables.suite import FederationSpec
+from open_defenses import WithoutLaw
 
 
 def _counts(gradients, present, owners):
@@ -109,11 +110,8 @@ class UnequalShares(UserLevelProtection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hidden(UserLevelProtection):
+class Hidden(WithoutLaw, UserLevelProtection):
     """Publishes no law."""
-
-    def law(self, observer, plan, client):
-        return None
 
 
 @pytest.fixture(scope="module")

@@ -12,18 +12,16 @@ from fedassay.defenses.client_level.user_level import UserLevelProtection, user_
 from fedassay.defenses.controls.clipping import ControlUserClipPerClient
 from fedassay.fl.laws import clip
 from fedassay.suites.mutation.versions import versions_of
+from open_defenses import WithoutLaw
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneSampleUnclipped(UserLevelProtection):
+class OneSampleUnclipped(WithoutLaw, UserLevelProtection):
     """Does not clip a user who has one sample at a client, and publishes no law."""
 
     def total(self, gradients, present, owners):
         sums, counts = (user_sums(rows, present, owners) for rows in (gradients, torch.ones_like(gradients[..., :1])))
         return torch.where(counts == 1, sums, clip(sums, self.share)).sum(1)
-
-    def law(self, observer, plan, client):
-        return None
 
 
 def given(kind=UserLevelProtection):
@@ -37,7 +35,7 @@ def view(kind):
 
 
 def test_users_of_one_and_of_several_samples_are_planted_and_absent():
-    pairs = list(neighbours_of(replay_setup(*given(), sampled=True)))
+    pairs = list(neighbours_of(replay_setup(*given()).sampled))
     assert {pair.canary.unit for pair in pairs} == {Unit.USER}
     assert {1, 12} <= {len(pair.canary.rows(1)) for pair in pairs}
     assert {len(pair.canary.rows(0)) for pair in pairs} == {0}

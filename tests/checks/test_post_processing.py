@@ -7,6 +7,7 @@ import torch
 from fedassay.audit.check import BETWEEN_ROUNDS, SCALE, SENSITIVITY
 from fedassay.audit.observer import UPLOADS
 from fedassay.checks.measured import measured_checks
+from fedassay.checks.neighbours import replay_setup
 from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
@@ -36,7 +37,11 @@ def failed(task):
         kind = type(kind.__name__, (kind,), {"law": law})
         protection = kind(**vars(prepared.protection), **fields)
         given = (task, plan, protection, prepared.claims[0])
-        return {one.name for one in (*check_claim(*given), *measured_checks(*given, plan)) if one.passed is False}
+        return {
+            one.name
+            for one in (*check_claim(*given), *measured_checks(replay_setup(*given), plan))
+            if one.passed is False
+        }
 
     return check
 

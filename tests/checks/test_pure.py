@@ -8,6 +8,7 @@ import torch
 from fedassay.audit.check import PURE
 from fedassay.audit.claim import Claim
 from fedassay.audit.observer import AGGREGATE, UPLOADS
+from fedassay.checks.neighbours import replay_setup
 from fedassay.checks.pure import pure_checks
 from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.protection import Protection
@@ -81,7 +82,7 @@ class Signs(Laplace):
 def found(protection, *, unit="report", adjacency="replace_one", observer=UPLOADS, epsilon=EPSILON, delta=0.0):
     claim = Claim.stated(epsilon, delta, unit=unit, adjacency=adjacency, observer=observer, rounds=ROUNDS)
     claim = replace(claim, parameters={"clip_norm": 1.0, "rate": 1.0})
-    return pure_checks(TASK, PLAN, protection, claim, PLAN)
+    return pure_checks(replay_setup(TASK, PLAN, protection, claim), PLAN)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from fedassay.checks.setup import SUM, SeenLaws
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.fl.laws import clip
 from fedassay.fl.layout import Layout
-from fedassay.fl.streams import normal
-from hidden_law import without_law
+from open_defenses import Reports, without_law
 from toy_federation import toy_plan, toy_task
 
 TASK = toy_task((4, 9, 6, 5), side=4, inert=1)
@@ -190,17 +189,9 @@ def test_the_shift_that_a_claim_covers_is_that_of_its_epsilon(rounds):
     assert claim.epsilon < implied < 1.03 * claim.epsilon
 
 
-class Correct(LDPGaussianProtection):
-    """Clips, and adds the noise of its law."""
-
-    def report(self, updates, context, state, rng):
-        rows = updates.values
-        return updates.with_values(clip(rows, self.clip_norm) + self.noise_std * normal(rng, tuple(rows.shape)))
-
-
 @pytest.mark.parametrize("stated", [True, False])
 def test_the_law_that_runs_show_is_the_published_one(stated):
-    protection = without_law(Correct(**vars(PREPARED.protection)))
+    protection = without_law(Reports(**vars(PREPARED.protection)))
     claim = CLAIM if stated else replace(CLAIM, curve=None, parameters={"clip_norm": 1.0})
     seen = hook_runs(TASK, PLAN, protection, claim).seen
     published = PREPARED.protection.law(claim.observer, PLAN, 0)
@@ -212,9 +203,9 @@ def test_the_law_that_runs_show_is_the_published_one(stated):
 
 
 def test_no_law_is_seen_where_one_is_published_or_the_claim_has_no_delta():
-    assert not hook_runs(TASK, PLAN, Correct(**vars(PREPARED.protection)), CLAIM).seen
+    assert not hook_runs(TASK, PLAN, Reports(**vars(PREPARED.protection)), CLAIM).seen
     pure = replace(CLAIM, delta=0.0, curve=None)
-    assert not hook_runs(TASK, PLAN, without_law(Correct(**vars(PREPARED.protection))), pure).seen
+    assert not hook_runs(TASK, PLAN, without_law(Reports(**vars(PREPARED.protection))), pure).seen
 
 
 class Raises(LDPGaussianProtection):

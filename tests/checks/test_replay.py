@@ -31,6 +31,7 @@ from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.tables.suite import FederationSpec
 from fedassay.suites.results.cell import failed_words
 from known_parts import parts_by_name
+from open_defenses import WithoutLaw
 from thinned import thinned
 
 ROUNDS = 8
@@ -219,9 +220,8 @@ def test_a_public_state_made_of_released_numbers_is_kept(plan_of, probed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoLaw(DPFedAvgProtection):
-    def law(self, observer, plan, client):
-        return None
+class NoLaw(WithoutLaw, DPFedAvgProtection):
+    """Publishes no law."""
 
 
 def test_without_a_law_sensitivity_and_scale_cannot_be_probed_and_the_reason_is_said(plan_of, probed):

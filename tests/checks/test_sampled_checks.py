@@ -9,6 +9,7 @@ from fedassay.checks import sampled as sampled_checks
 from fedassay.checks.claim_checks import hook_runs
 from fedassay.checks.given_rows import draw_surroundings
 from fedassay.checks.measured import measured_checks
+from fedassay.checks.neighbours import replay_setup
 from fedassay.defenses.accounting.stated_laws import claim_from_noise
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.client_level.quantile_clipping import QuantileClipping
@@ -20,6 +21,7 @@ from fedassay.fl.laws import clip, clipped_sum
 from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.streams import normal, uniform
 from fedassay.suites.mutation.mutants import versions
+from open_defenses import Reports, failed, prepared_as
 from thinned import every
 from toy_federation import toy_plan, toy_task
 
@@ -37,13 +39,9 @@ def checked(task):
 
     def check(part, kind=None, *, seed=0, rounds=ROUNDS, law=True, **changes):
         plan = toy_plan(task, rounds=rounds, **changes)
-        prepared = part.prepare(plan)
-        kind = kind or type(prepared.protection)
-        if not law:
-            kind = type(f"{kind.__name__}WithoutLaw", (kind,), {"law": lambda self, observer, plan, client: None})
-        protection = kind(**vars(prepared.protection))
-        found = hook_runs(task, plan, protection, prepared.claims[0], seed=seed).checks()
-        return {one.name for one in found if one.passed is False}, found
+        protection, claim = prepared_as(part, plan, kind, law=law)
+        found = hook_runs(task, plan, protection, claim, seed=seed).checks()
+        return failed(found), found
 
     return check
 
@@ -223,8 +221,8 @@ BROKEN = {
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_bug_in_sampling_or_weights_fails_a_check(checked, kind):
     part, changes = BROKEN[kind]
-    failed, found = checked(part, kind, **changes)
-    assert failed, [one.words for one in found]
+    names, found = checked(part, kind, **changes)
+    assert names, [one.words for one in found]
 
 
 class FreshCoins(ThinnedCohort):
@@ -306,8 +304,8 @@ CORRECT = {
 @pytest.mark.parametrize("name", every(2, CORRECT))
 def test_a_correct_protection_passes_every_check(checked, name, law):
     part, kind, changes = CORRECT[name]
-    failed, found = checked(part, kind, law=law, **changes)
-    assert not failed, [one.words for one in found]
+    names, found = checked(part, kind, law=law, **changes)
+    assert not names, [one.words for one in found]
 
 
 @pytest.mark.long
@@ -316,8 +314,8 @@ def test_no_seed_of_thirty_accuses_a_correct_protection(checked, name):
     """The checks' chance of a false alarm is 3e-6 per claim, so that 30 seeds fail falsely once in 10,000 times."""
     part, kind, changes = CORRECT[name]
     for seed in range(30):
-        failed, found = checked(part, kind, seed=seed, **changes)
-        assert not failed, (seed, [one.words for one in found])
+        names, found = checked(part, kind, seed=seed, **changes)
+        assert not names, (seed, [one.words for one in found])
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.simulations) for seed in (1, 2))])
@@ -325,8 +323,8 @@ def test_a_rate_that_is_in_doubt_is_counted_again_in_fresh_runs(checked, monkeyp
     """A rate of .252 where .2 is accounted: five standard errors in the first runs, and twelve in the fresh ones."""
     # Rates below the plan's are counted in more runs at once.
     monkeypatch.setattr(sampled_checks, "_rate_of_plan", lambda *_: 0.0)
-    failed, found = checked(SAMPLES, KeepsMore, seed=seed, **LOTS)
-    assert PARTICIPATION in failed, [one.words for one in found if one.name == PARTICIPATION]
+    names, found = checked(SAMPLES, KeepsMore, seed=seed, **LOTS)
+    assert PARTICIPATION in names, [one.words for one in found if one.name == PARTICIPATION]
     monkeypatch.setattr(sampled_checks, "_DOUBTFUL", 0.0)
     assert PARTICIPATION not in checked(SAMPLES, KeepsMore, seed=seed, **LOTS)[0]
 
@@ -338,14 +336,14 @@ def test_counting_again_accuses_no_correct_rate(checked, monkeypatch, name):
     monkeypatch.setattr(sampled_checks, "_DOUBTFUL", 1.1)
     part, kind, changes = CORRECT[name]
     for seed in range(10):
-        failed, found = checked(part, kind, seed=seed, **changes)
-        assert PARTICIPATION not in failed, (seed, [one.words for one in found])
+        names, found = checked(part, kind, seed=seed, **changes)
+        assert PARTICIPATION not in names, (seed, [one.words for one in found])
 
 
 @pytest.mark.parametrize("kind", [PassesABand, PassesAHighBand])
 def test_updates_of_one_band_of_lengths_that_pass_unclipped_are_found(kind, checked):
-    failed, _ = checked(CLIENTS, kind, **HALF)
-    assert AS_SAMPLED in failed
+    names, _ = checked(CLIENTS, kind, **HALF)
+    assert AS_SAMPLED in names
 
 
 def test_short_updates_need_no_clip(checked):
@@ -374,28 +372,14 @@ def test_a_shift_that_equal_draws_do_not_show_is_measured_over_more_runs():
         assert checks[AS_SAMPLED].detects is not None or not passes
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drawn(LDPGaussianProtection):
-    """LDPGaussian, of which a broken version draws its noise or clips its rows in another way."""
-
-    def drawn(self, shape, rng):
-        return normal(rng, shape)
-
-    def row(self, updates):
-        return clip(updates.values, self.clip_norm)
-
-    def report(self, updates, context, state, rng):
-        return updates.with_values(self.row(updates) + self.noise_std * self.drawn(tuple(updates.values.shape), rng))
-
-
-class NoiseDropped(Drawn):
+class NoiseDropped(Reports):
     """One number of noise in five hundred is left out."""
 
-    def drawn(self, shape, rng):
+    def noise(self, shape, context, rng, rows):
         return normal(rng, shape) * (uniform(rng, shape) > 0.002)
 
 
-class MaskedAfterwards(Drawn):
+class MaskedAfterwards(Reports):
     """Numbers are left out with their noise: post-processing."""
 
     def report(self, updates, context, state, rng):
@@ -403,52 +387,52 @@ class MaskedAfterwards(Drawn):
         return sent.with_values(sent.values * (uniform(rng, tuple(sent.values.shape)) > 0.3))
 
 
-class NoiseOnAGrid(Drawn):
+class NoiseOnAGrid(Reports):
     """Noise is rounded, the row is not."""
 
-    def drawn(self, shape, rng):
+    def noise(self, shape, context, rng, rows):
         return (normal(rng, shape) * 2.0**8).round() / 2.0**8 / self.noise_std
 
 
-class SinglePrecision(Drawn):
+class SinglePrecision(Reports):
     """Noise of single precision on a row of double precision."""
 
-    def row(self, updates):
-        return clip(updates.values.double(), self.clip_norm)
+    def clipped(self, rows):
+        return clip(rows.double(), self.clip_norm)
 
 
 class DoublePrecision(SinglePrecision):
     """Noise and row of double precision."""
 
-    def drawn(self, shape, rng):
+    def noise(self, shape, context, rng, rows):
         return normal(rng, shape, dtype=torch.float64)
 
 
-class SparseUnclipped(Drawn):
+class SparseUnclipped(Reports):
     """Rows of few numbers are clipped number by number."""
 
-    def row(self, updates):
-        count = (updates.values != 0).sum(-1, keepdim=True)
-        bounded = updates.values.clamp(-self.clip_norm, self.clip_norm)
-        return torch.where((count >= 3) & (count <= 6), bounded, super().row(updates))
+    def clipped(self, rows):
+        count = (rows != 0).sum(-1, keepdim=True)
+        bounded = rows.clamp(-self.clip_norm, self.clip_norm)
+        return torch.where((count >= 3) & (count <= 6), bounded, super().clipped(rows))
 
 
-class NormOfACoarseCopy(Drawn):
+class NormOfACoarseCopy(Reports):
     """The norm is that of a copy with few levels, in which small numbers are zero."""
 
-    def row(self, updates):
-        values = clip(updates.values, 1e6 * self.clip_norm)
+    def clipped(self, rows):
+        values = clip(rows, 1e6 * self.clip_norm)
         top = values.abs().amax(-1, keepdim=True).clamp_min(1e-30)
         coarse = torch.round(values / top * 7) * top / 7
         length = 1.06 * torch.linalg.vector_norm(coarse, dim=-1, keepdim=True)
         return values * self.clip_norm / length.clamp_min(self.clip_norm)
 
 
-class NormOfTheLargest(Drawn):
+class NormOfTheLargest(Reports):
     """The norm is taken from the eight largest numbers, with a reserve for the others."""
 
-    def row(self, updates):
-        values = clip(updates.values, 1e6 * self.clip_norm)
+    def clipped(self, rows):
+        values = clip(rows, 1e6 * self.clip_norm)
         largest = values.abs().topk(8, dim=-1).values
         length = torch.linalg.vector_norm(largest, dim=-1, keepdim=True) * (values.shape[-1] / 8) ** 0.5
         spread = (largest[..., -1:] / largest[..., :1].clamp_min(1e-30)) < 0.05
@@ -498,8 +482,8 @@ class RoundedTwice(Rounded):
 def test_rounding_after_the_noise_is_no_further_move(checked, kind):
     """The bound on errors of rounding fails once in 10^6 claims."""
     for seed in range(3):
-        failed, found = checked(LDPGaussian(epsilon=4.0), kind, seed=seed)
-        assert not failed, [one.words for one in found]
+        names, found = checked(LDPGaussian(epsilon=4.0), kind, seed=seed)
+        assert not names, [one.words for one in found]
 
 
 def test_a_row_that_is_sent_twice_shows_through_rounding(checked):
@@ -553,7 +537,7 @@ def test_cohorts_of_a_hook_are_counted_at_the_rate_of_the_claim(task, kind, fail
         **{**vars(CLIENTS.prepare(plan).protection), "noise_multiplier": 1.0}
     )
     for seed in range(2):
-        found = [*measured_checks(task, plan, protection, claim, plan, seed=seed)]
+        found = [*measured_checks(replay_setup(task, plan, protection, claim, seed=seed), plan)]
         found += hook_runs(task, plan, protection, claim, seed=seed).checks()
         assert {one.name for one in found if one.passed is False} == (failing if stated else set())
         assert len([one for one in found if one.name == PARTICIPATION]) <= 1
@@ -564,15 +548,15 @@ def test_cohorts_of_a_hook_are_counted_at_the_rate_of_the_claim(task, kind, fail
     "kind", [NoiseDropped, NoiseOnAGrid, SinglePrecision, SparseUnclipped, NormOfACoarseCopy, NormOfTheLargest]
 )
 def test_noise_that_lacks_numbers_or_digits_and_clips_that_depend_on_the_shape_of_rows_are_found(checked, kind):
-    failed, found = checked(LDPGaussian(epsilon=4.0), kind)
-    assert AS_SAMPLED in failed, [one.words for one in found]
+    names, found = checked(LDPGaussian(epsilon=4.0), kind)
+    assert AS_SAMPLED in names, [one.words for one in found]
 
 
-@pytest.mark.parametrize("kind", [Drawn, DoublePrecision])
+@pytest.mark.parametrize("kind", [Reports, DoublePrecision])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.simulations) for seed in range(1, 10))])
 def test_noise_of_one_precision_is_no_fault(checked, kind, seed):
-    failed, found = checked(LDPGaussian(epsilon=4.0), kind, seed=seed)
-    assert not failed, [one.words for one in found]
+    names, found = checked(LDPGaussian(epsilon=4.0), kind, seed=seed)
+    assert not names, [one.words for one in found]
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.simulations) for seed in range(1, 10))])
@@ -595,5 +579,5 @@ class PaidTwice(DPSGDProtection):
 @pytest.mark.parametrize(("kind", "failing"), [(None, set()), (PaidTwice, {PARTICIPATION})])
 @pytest.mark.parametrize("cohort", [Poisson(0.5), FixedSize(2)])
 def test_a_row_is_counted_in_the_rounds_of_its_client_where_these_are_seen(checked, kind, failing, cohort):
-    failed, found = checked(SAMPLES, kind, cohort=cohort, **LOTS)
-    assert failed == failing, [one.words for one in found]
+    names, found = checked(SAMPLES, kind, cohort=cohort, **LOTS)
+    assert names == failing, [one.words for one in found]

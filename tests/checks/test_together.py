@@ -13,6 +13,7 @@ from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtectio
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import normal
+from open_defenses import prepared_as
 from toy_federation import toy_plan, toy_task
 
 ROUNDS = 6
@@ -69,10 +70,7 @@ class NoiseInState(DPFedAvgProtection):
 
 def checked(task, kind, *, law, seed=0, **changes):
     plan = toy_plan(task, rounds=ROUNDS, **changes)
-    prepared = DPFedAvg(epsilon=4.0).prepare(plan)
-    hidden = {} if law else {"law": lambda self, observer, plan, client: None}
-    protection = type(kind.__name__, (kind,), hidden)(**vars(prepared.protection))
-    found = hook_runs(task, plan, protection, prepared.claims[0], seed=seed).checks()
+    found = hook_runs(task, plan, *prepared_as(DPFedAvg(epsilon=4.0), plan, kind, law=law), seed=seed).checks()
     return [one for one in found if one.name == TOGETHER]
 
 
@@ -132,10 +130,8 @@ def together(task):
 
     def check(kind):
         plan = toy_plan(task, rounds=3)
-        prepared = LDPGaussian().prepare(plan)
-        setup = HookSetup(
-            task=task, plan=plan, protection=kind(**vars(prepared.protection)), claim=prepared.claims[0], seed=0
-        )
+        protection, claim = prepared_as(LDPGaussian(), plan, kind)
+        setup = HookSetup(task=task, plan=plan, protection=protection, claim=claim, seed=0)
         return together_check(Sampled(setup=setup, around=_around(setup, rounds=3, runs=64)))
 
     return check

@@ -90,7 +90,7 @@ def test_without_a_law_too_much_weight_or_too_little_noise_of_one_client_is_meas
     task = toy_task(SIZES, side=8, classes=10, inert=1)
     plan = toy_plan(task, rounds=2)
     protection = Weighted(observer=observer, hidden=True, **{fault: FAULTY[place]})
-    (found,) = measured_checks(task, plan, protection, claim_of(observer, plan.rounds), plan)
+    (found,) = measured_checks(replay_setup(task, plan, protection, claim_of(observer, plan.rounds)), plan)
     assert found.passed == (FAULTY[place] is None), found.words
 
 

@@ -81,7 +81,7 @@ def test_pairs_of_inputs_are_neighbours_of_the_claim():
     for name in ("share_by_count", "clipped_flag_side", "unary_off", "tagged_reports"):
         versions = versions_of(faults()[name].load())
         claim = versions.correct.claims[0]
-        setup = replay_setup(versions.task, versions.plan, versions.correct.protection, claim, sampled=True)
+        setup = replay_setup(versions.task, versions.plan, versions.correct.protection, claim).sampled
         pairs = list(neighbours_of(setup))
         assert pairs
         assert {pair.canary.adjacency for pair in pairs} == {claim.adjacency}

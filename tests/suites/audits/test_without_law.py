@@ -9,8 +9,8 @@ from fedassay.suites.audits.audit_method import unknown_power
 from fedassay.suites.audits.planted_canary import METHOD, stated_release
 from fedassay.suites.results.outcome import judge_run
 from fedassay.suites.results.store import Store
-from hidden_law import without_law
 from known_parts import parts_by_name
+from open_defenses import without_law
 
 # The data of these suites have no owners, which defenses of users need.
 USERS = parts_by_name("defense")["user_level"]
