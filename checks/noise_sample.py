@@ -33,9 +33,9 @@ _TAILS = 2**16
 
 @dataclass(kw_only=True)
 class NoiseSample:
-    """What ``observer`` received in batches of runs with equal data, cohorts and lots.
+    """What ``observer`` received in two batches of runs with equal data, cohorts and lots.
 
-    ``values``: ``(runs, rows, rounds, d)``, one batch after the other; ``present``: ``(rows, rounds)``, whether
+    ``values``: ``(runs, rows, rounds, d)``, the second batch after the first; ``present``: ``(rows, rounds)``, whether
     a row was sent in all runs; ``steady``: ``(rounds,)``, whether a round started from the public state of the first
     round; ``senders``: None for an aggregate; ``public``: vectors ``(runs, rounds, d)`` that are public before each
     round, by their words.
@@ -156,35 +156,29 @@ def noise_sample(
     rounds: int,
     number: int = 0,
     canary: Canary | None = None,
-    batches: int = 2,
 ) -> NoiseSample:
-    """Run a federation with a frozen model many times.
-
-    Args:
-        number: distinguishes samples of other noise.
-        canary: is there in all runs.
-        batches: of the runs; ``paired`` needs two.
+    """Run a federation with a frozen model many times, in two batches; ``number`` distinguishes samples of other noise,
+    and ``canary`` is there in all runs.
     """
-    size = runs // batches
-    made = [ManyRuns(observer=observer, replicas=size, kept=rounds) for _ in range(batches)]
-    for place, batch in enumerate(made):
+    batches = [ManyRuns(observer=observer, replicas=runs // 2, kept=rounds) for _ in range(2)]
+    for place, batch in enumerate(batches):
         streams = ReplayedStreams(seed, _STREAM + 2 * number + place)
         arm = 0 if canary is None else 1
-        federation.run(protection, streams, [batch], canary=canary, arm=arm, rounds=rounds, replicas=size)
-    came = {sender for one in made for names in one.senders for sender in names or ()}
-    senders = tuple(sorted(came)) if made[0].senders[0] is not None else None
-    count = 1 if senders is None else len(senders)
-    dim = made[0].releases[0].shape[-1]
-    values, present = np.zeros((batches * size, count, rounds, dim)), np.ones((count, rounds), dtype=bool)
-    for start, batch in zip(range(0, batches * size, size), made, strict=True):
+        federation.run(protection, streams, [batch], canary=canary, arm=arm, rounds=rounds, replicas=runs // 2)
+    came = {sender for one in batches for names in one.senders for sender in names or ()}
+    senders = tuple(sorted(came)) if batches[0].senders[0] is not None else None
+    count, half = 1 if senders is None else len(senders), runs // 2
+    dim = batches[0].releases[0].shape[-1]
+    values, present = np.zeros((2 * half, count, rounds, dim)), np.ones((count, rounds), dtype=bool)
+    for batch, start in zip(batches, (0, half), strict=True):
         for turn, (rows, there, names) in enumerate(zip(batch.releases, batch.present, batch.senders, strict=True)):
             places = [0] if names is None or senders is None else [senders.index(name) for name in names]
-            values[start : start + size, places, turn] = rows.numpy()
+            values[start : start + half, places, turn] = rows.numpy()
             here = np.zeros(count, dtype=bool)
             here[places] = there.all(0).numpy()
             present[:, turn] &= here
-    steady = np.array([all(equal_states(one.states[0], one.states[turn]) for one in made) for turn in range(rounds)])
-    public = public_vectors(*_of_runs(made))
+    steady = np.array([all(equal_states(one.states[0], one.states[turn]) for one in batches) for turn in range(rounds)])
+    public = public_vectors(*_of_runs(batches))
     return NoiseSample(values=values, present=present, steady=steady, senders=senders, public=public)
 
 

@@ -191,7 +191,7 @@ def _sampled(
         yield from map(setup.seen.named, draw_checks(sample, law, setup.claim))
         few, brief = 8 if rows >= FEW else 16, min(BRIEF, rounds)
         others = enumerate(other_data(still), start=1)
-        samples = {words: draw(other, runs=few, rounds=brief, number=n, batches=1) for n, (words, other) in others}
+        samples = {words: draw(other, runs=few, rounds=brief, number=n) for n, (words, other) in others}
         yield setup.seen.named(other_data_check(samples, law, sample.silent))
     yield from structure_checks(sample, moved, setup.claim)
     if (law is None or setup.seen) and setup.claim.unit in PLANTED:
