@@ -33,14 +33,13 @@ from scipy.stats import beta, chi2, kstest
 from ..audit.arrays import BoolArray, FloatArray
 from ..audit.binomial import upper_bound
 from ..audit.check import ODDS, SIDE_ARRAYS, CheckResult
-from ..audit.claim import Adjacency, Claim, Unit
+from ..audit.claim import Adjacency, Unit
 from ..audit.ledger import SUITE
 from ..audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED
-from ..fl.channels import SIDE, Channels
-from ..fl.plan import Plan
+from ..fl.channels import SIDE, Channels, changes_broadcast
 from ..fl.replay import ManyRuns
 from .canaries import JOINT
-from .neighbours import RunPair
+from .neighbours import ReplaySetup, RunPair
 
 _FAR = 4.0
 """Multiple of the noise of a few runs from which a number is a suspect."""
@@ -59,41 +58,28 @@ Many = Callable[[int, int], tuple[ManyRuns, ManyRuns]]
 class EventOdds:
     """The check of numbers that units move; ``add`` compares pairs of runs, and ``results`` returns the check.
 
-    Args:
-        released: whether the size of a release's noise is compared: the observer receives a sum or a client's report.
+    ``setup``: with cohorts and lots as the plan draws them.
     """
 
-    claim: Claim
-    plan: Plan
-    released: bool
+    setup: ReplaySetup
     suspects: int = 0
     found: list[CheckResult] = field(default_factory=list)
     reason: str = ""
     _known: set[str] = field(default_factory=set)
 
-    @classmethod
-    def of(cls, claim: Claim, plan: Plan, *, changes_broadcast: bool) -> "EventOdds":
-        """Return the check of a claim."""
-        rank = claim.observer.rank
-        sees = rank not in (SHUFFLED.rank, FINAL_MODEL.rank)
-        return cls(claim=claim, plan=plan, released=sees and not (rank < AGGREGATE.rank and changes_broadcast))
-
     @property
-    def rate(self) -> float:
-        """The least chance that a unit takes part in a round."""
-        return self.plan.cohort_rate * min(self.plan.lot.rate(size) for size in self.plan.sizes)
+    def released(self) -> bool:
+        """Whether the size of a release's noise is compared: the observer receives a sum or a client's report."""
+        rank = self.setup.claim.observer.rank
+        sees = rank not in (SHUFFLED.rank, FINAL_MODEL.rank)
+        return sees and not (rank < AGGREGATE.rank and changes_broadcast(self.setup.protection))
 
     @property
     def needed(self) -> int:
         """Runs of each kind in which an event that always and never happens refutes the claim."""
-        odds = (math.exp(min(self.claim.epsilon, 30.0)) + self.rate) / max(self.rate - self.claim.delta, 1e-9)
+        claim, rate = self.setup.claim, self.setup.rate
+        odds = (math.exp(min(claim.epsilon, 30.0)) + rate) / max(rate - claim.delta, 1e-9)
         return math.ceil(1.1 * -math.log(SUITE.level("noise", 2 * _SUSPECTS)) * odds)
-
-    @property
-    def numbers(self) -> int:
-        """Numbers of one run: rows of clients, or of the samples of the largest one."""
-        samples = max(self.plan.sizes) if self.claim.unit is Unit.SAMPLE else 1
-        return max(self.plan.clients, samples) * self.plan.layout.dim
 
     def add(self, pair: RunPair) -> None:
         """Compare the public state that the first round of a pair of runs left, and the noise of a release that the
@@ -108,7 +94,7 @@ class EventOdds:
 
     def _add_state(self, pair: RunPair) -> None:
         before, after, others = pair.before, pair.after, pair.others
-        if self.claim.observer.rank < GLOBAL_MODELS.rank or min(map(len, (before.states, after.states))) < 2:
+        if self.setup.claim.observer.rank < GLOBAL_MODELS.rank or min(map(len, (before.states, after.states))) < 2:
             return
         for name, one in before.states[1].items():
             other, noisy = after.states[1].get(name), [run.states[1].get(name) for run in others]
@@ -150,7 +136,7 @@ class EventOdds:
         if self.suspects > _SUSPECTS:
             self.reason = self.reason or f"{words}: more than {_SUSPECTS} numbers would have had to be counted"
             return
-        if self.rate < 1 and self.claim.adjacency is not Adjacency.ADD_REMOVE:
+        if self.setup.rate < 1 and self.setup.claim.adjacency is not Adjacency.ADD_REMOVE:
             self.reason = f"{words}: runs in which the unit is not sampled are unlike both kinds of runs"
             return
         try:
@@ -159,16 +145,16 @@ class EventOdds:
             self.reason = f"{words}: several runs at once are not possible: {type(error).__name__}: {error}"
 
     def _counted(self, number: "_State | _Size", many: Many, words: str) -> None:
-        most = _NUMBERS // self.numbers
+        most = _NUMBERS // self.setup.numbers
         # A model too large to learn from is too large to count with.
-        known = number.learn(*many(0, _LEARNT)) if _LEARNT * self.numbers <= 4 * _AT_ONCE else (1.0, 0.0)
+        known = number.learn(*many(0, _LEARNT)) if _LEARNT * self.setup.numbers <= 4 * _AT_ONCE else (1.0, 0.0)
         if known is None:
             return
         sign, threshold = known
         if self.needed > most:
             self.reason = f"{words}: {self.needed} runs would be needed, and {most} are made at most"
             return
-        counts, total, size = np.zeros(2, dtype=int), 0, max(2, _AT_ONCE // self.numbers)
+        counts, total, size = np.zeros(2, dtype=int), 0, max(2, _AT_ONCE // self.setup.numbers)
         while total < self.needed:
             values = [number.values(runs) for runs in many(3 + total, min(size, self.needed - total))]
             if values[0] is None or values[1] is None:
@@ -182,11 +168,11 @@ class EventOdds:
         high = float(beta.ppf(1 - alpha, without + 1, total - without)) if without < total else 1.0
         low = float(beta.ppf(alpha, present, total - present + 1)) if present else 0.0
         # A unit that is sampled is there in a share of the runs, and the others are like those without it.
-        odds = (self.rate * low - self.claim.delta) / high + 1 - self.rate
+        odds = (self.setup.rate * low - self.setup.claim.delta) / high + 1 - self.setup.rate
         epsilon = math.log(odds) if odds > 1 else 0.0
         witness = f"{words}: beyond a threshold in {present} of {total} runs with the unit, in {without} without it"
-        witness += f", rate {self.rate:.3g}" if self.rate < 1 else ""
-        return ODDS.at_most(epsilon, self.claim.epsilon, unit="epsilon", witness=witness)
+        witness += f", rate {self.setup.rate:.3g}" if self.setup.rate < 1 else ""
+        return ODDS.at_most(epsilon, self.setup.claim.epsilon, unit="epsilon", witness=witness)
 
 
 @dataclass(kw_only=True)
@@ -262,30 +248,24 @@ _FIRST_NOISE = 2**20
 class SideArrays:
     """The check of arrays sent with reports; ``add`` looks at a pair of runs, ``results`` returns the check."""
 
-    claim: Claim
-    plan: Plan
+    setup: ReplaySetup
     found: list[CheckResult] = field(default_factory=list)
     reason: str = ""
     _tries: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def sampled(self) -> bool:
-        """Whether cohorts or lots are drawn: then runs with complete ones are unlike those of the claim."""
-        return self.plan.cohort_rate * min(self.plan.lot.rate(size) for size in self.plan.sizes) < 1
-
     def add(self, pair: RunPair) -> None:
         """Compare one more pair of runs."""
-        if self.claim.subjects != "all" or self.claim.part != JOINT or (self.sampled and not pair.sampled):
+        claim, numbers = self.setup.claim, self.setup.numbers
+        # Where cohorts or lots are drawn, runs with complete ones are unlike those of the claim.
+        if claim.subjects != "all" or claim.part != JOINT or (self.setup.rate < 1 and not pair.sampled):
             return
         moved = sorted(name for name in _moved(pair) if self._tries.get(name, 0) < _TRIES)
         moved = [name for name in moved if name in self._tries or len(self._tries) < _ARRAYS]
         if not moved or not pair.adjacent:
             return
         self._tries |= {name: self._tries.get(name, 0) + 1 for name in moved}
-        samples = max(self.plan.sizes) if self.claim.unit is Unit.SAMPLE else 1
-        numbers = max(self.plan.clients, samples) * self.plan.layout.dim
         # A report is protected by itself. Of more rounds than can be run the first ones are a part of what is received.
-        rounds = 1 if self.claim.unit is Unit.REPORT else min(self.claim.rounds, _SIDE_NUMBERS // (_LEAST * numbers))
+        rounds = 1 if claim.unit is Unit.REPORT else min(claim.rounds, _SIDE_NUMBERS // (_LEAST * numbers))
         runs = min(_RUNS, _SIDE_NUMBERS // (max(1, rounds) * numbers))
         if rounds < 1 or runs < _LEAST:
             self.reason = self.reason or f"the model is too large for {_LEAST} runs"
@@ -341,7 +321,7 @@ class SideArrays:
         deviation = noise * math.sqrt((runs - 1) / float(chi2.ppf(SUITE.level("noise", _TESTS), runs - 1)))
         if shift <= 0 or share <= 0:
             return
-        claim = self.claim
+        claim = self.setup.claim
         epsilon, delta = claim.epsilon, claim.delta
         if pair.rows == 2 and claim.adjacency is not Adjacency.REPLACE_ONE:
             # One record in another's place is two steps of such a claim.

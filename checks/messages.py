@@ -16,13 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..audit.check import MESSAGE, PUBLIC_STATE, Check, CheckResult
-from ..audit.claim import Claim, Unit
 from ..audit.ledger import SUITE
 from ..audit.observer import AGGREGATE, SHUFFLED, UPLOADS
 from ..fl.channels import STATE, Channel, Channels
-from ..fl.plan import Plan
 from ..fl.replay import Recording
-from .neighbours import RunPair
+from .neighbours import ReplaySetup, RunPair
 from .noise_sample import lattice
 
 HIDES = 1000.0
@@ -66,8 +64,7 @@ class MessageComparison:
             noise are compared with it elsewhere, and only their types and low bits are compared here.
     """
 
-    claim: Claim
-    plan: Plan
+    setup: ReplaySetup
     covered: bool
     pairs: int = 0
     confirmed: int = 0
@@ -106,8 +103,7 @@ class MessageComparison:
         needed = self._confirm_all(pair, suspects, before, after)
         if needed <= len(runs):
             return
-        samples = max(self.plan.sizes) if self.claim.unit is Unit.SAMPLE else 1
-        most = min(_MOST, _NUMBERS // (max(self.plan.clients, samples) * self.plan.layout.dim))
+        most = min(_MOST, _NUMBERS // self.setup.numbers)
         if needed > most:
             return
         try:
@@ -146,7 +142,9 @@ class MessageComparison:
         told += f"; not compared: {'; '.join(not_compared)}" if not_compared else ""
         if not compared and not own:
             if not of_state:
-                reason = f"no row of one {self.claim.unit} under {self.claim.adjacency.phrase} can be planted"
+                reason = (
+                    f"no row of one {self.setup.claim.unit} under {self.setup.claim.adjacency.phrase} can be planted"
+                )
                 yield name.skipped(reason, not_compared=not_compared)
             return
         if own:
@@ -350,9 +348,8 @@ class MessageComparison:
         1) at most; sampling and shuffling allow a larger budget than the claim's share of a round.
         """
         changes = max(1, changes)
-        each = self.claim.epsilon / changes
-        rate = self.plan.cohort_rate * min(self.plan.lot.rate(size) for size in self.plan.sizes)
-        hidden = rate / (self.plan.clients if self.claim.observer.rank == SHUFFLED.rank else 1)
+        each = self.setup.claim.epsilon / changes
+        hidden = self.setup.rate / (self.setup.plan.clients if self.setup.claim.observer.rank == SHUFFLED.rank else 1)
         local = each if hidden >= 1 else log1p(exp(min(each, 700.0)) / hidden - 1 / hidden)
         rest = max(2, answers) - 1
         unseen = 2 * changes * log1p(-rest / (rest + exp(min(local, 30.0))))
@@ -374,7 +371,7 @@ class MessageComparison:
         """Whether the values of this channel follow a published law."""
         if not self.covered:
             return False
-        rank = self.claim.observer.rank
+        rank = self.setup.claim.observer.rank
         if rank >= UPLOADS.rank:
             return name.startswith("report values")
         if rank >= SHUFFLED.rank:

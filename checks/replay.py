@@ -82,10 +82,9 @@ def replay_checks(setup: ReplaySetup) -> tuple[CheckResult, ...]:
     """
     message, moves, moved, unequal = _message(setup), list[CheckResult](), list[Move](), dict[str, str]()
     reason, constant = "", {*range(setup.rounds)}
-    claim, plan = setup.claim, setup.sampled.plan
-    odds = EventOdds.of(claim, plan, changes_broadcast=changes_broadcast(setup.protection))
-    side = SideArrays(claim=claim, plan=plan)
-    for pair in chain(pairs_of(setup), sampled_pairs(setup.sampled, message.missing)):
+    sampled = setup.sampled
+    odds, side = EventOdds(setup=sampled), SideArrays(setup=sampled)
+    for pair in chain(pairs_of(setup), sampled_pairs(sampled, message.missing)):
         message.add(pair)
         odds.add(pair)
         side.add(pair)
@@ -105,7 +104,7 @@ def _message(setup: ReplaySetup) -> MessageComparison:
     """The comparison of everything that the observer receives, with what it leaves out."""
     claim, plan = setup.claim, setup.plan
     covered = setup.protection.law(claim.observer, plan, setup.holder) is not None
-    message = MessageComparison(claim=claim, plan=plan, covered=covered)
+    message = MessageComparison(setup=setup, covered=covered)
     if not changes_broadcast(setup.protection):
         message.missing["broadcast model"] = "the defense leaves it as it is, so that it follows from the aggregates"
     if claim.unit not in HELD_BY_CLIENTS and setup.unaccepted:

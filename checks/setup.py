@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ..audit.check import CheckResult
-from ..audit.claim import Claim
+from ..audit.claim import Claim, Unit
 from ..fl.laws import GaussianLaw
 from ..fl.plan import Plan
 from ..fl.protection import Protection
@@ -43,6 +43,17 @@ class ClaimSetup:
     protection: Protection
     claim: Claim
     seed: int
+
+    @property
+    def rate(self) -> float:
+        """The least chance that a unit takes part in a round."""
+        return self.plan.cohort_rate * min(self.plan.lot.rate(size) for size in self.plan.sizes)
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of one round of a run: rows of clients, or of the samples of the largest one."""
+        samples = max(self.plan.sizes) if self.claim.unit is Unit.SAMPLE else 1
+        return max(self.plan.clients, samples) * self.plan.layout.dim
 
     @property
     def length(self) -> float:

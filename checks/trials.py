@@ -215,65 +215,31 @@ _CALLS, _ROWS, _DEPENDENT = 16, 16, 1e-6
 """Batches and runs of each that show whether runs of one batch depend on each other, and the level of that test."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ViewTrials:
-    """The result of trials of everything that the observer receives.
-
-    Args:
-        measurement: of the counted trials; None where pilots showed no event that could refute the claim.
-        factor: the smallest factor of the privacy losses of what is received, over those that the pilots showed, at
-            which the trials refute the claim with probability 0.9; None where none is known.
-        runs: all runs that were made, of both arms.
-        constant: whether all of them gave the same numbers.
-        repeats: the checks of vectors and numbers that repeat in these runs.
-        why_not: why no trials could be made; empty where they were.
-    """
-
-    measurement: Measurement | None = None
-    factor: float | None = None
-    runs: int = 0
-    constant: bool = False
-    repeats: tuple[CheckResult, ...] = ()
-    why_not: str = ""
-
-
-def view_trials(setup: ReplaySetup, most: int) -> ViewTrials:
-    """Run the trials of the setup's claim.
-
-    Args:
-        setup: a federation with cohorts and lots as they are sampled, which is small enough to be run often.
-        most: runs of each arm that are counted, at most.
-    """
+def _view(setup: ReplaySetup, most: int) -> tuple[CheckResult, ...]:
+    """Run the trials of a claim in a federation with cohorts and lots as they are sampled."""
     if most < _COUNTED:
-        return ViewTrials(why_not=f"the audit allows {most} runs, and {_COUNTED} are needed")
+        return (VIEW.skipped(f"the audit allows {most} runs, and {_COUNTED} are needed"),)
     claim, plan = setup.claim, setup.plan
     cost = (plan.clients + 1) * plan.layout.dim * claim.rounds * plan.algorithm.local_steps
     most = min(most, _NUMBERS // cost)
     if most < _COUNTED:
-        return ViewTrials(why_not=f"{_COUNTED} runs of {cost:,} numbers each are too many")
+        return (VIEW.skipped(f"{_COUNTED} runs of {cost:,} numbers each are too many"),)
     trials = _Trials(setup=setup, most=most)
     pilots = [one for number, pair in enumerate(neighbours_of(setup)) for one in trials.pilot(number, pair, 1)]
     if (best := _most_promising(pilots)) is not None:
         pilots += (further := trials.pilot(best.number, best.pair, _MORE))
         best = _most_promising(further)
     measured = None if best is None else trials.count(best)
-    factor = None
-    for one in pilots:
+    # A violation would have moved something.
+    factor = 1.0 if trials.constant else None
+    for one in () if trials.constant else pilots:
         factor = trials.factor(one, below=math.inf if factor is None else factor) or factor
-    dependent = best is not None and measured is None
-    constant = all(len(rows) == 1 for rows in trials.rows.values())
-    return ViewTrials(
-        measurement=measured,
-        # A violation would have moved something.
-        factor=1.0 if constant else factor,
-        runs=trials.made,
-        constant=constant,
-        repeats=tuple(trials.repeats.results()),
-        why_not=_DEPENDENT_RUNS if dependent else "",
-    )
-
-
-_DEPENDENT_RUNS = "runs of one batch depend on each other, or runs leave something behind for later ones"
+    if best is not None and measured is None:
+        words = "runs of one batch depend on each other, or runs leave something behind for later ones"
+        result = VIEW.skipped(words)
+    else:
+        result = _result(trials, measured, None if factor is None else claim.epsilon * factor)
+    return (result, *trials.repeats.results())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -326,6 +292,11 @@ class _Trials:
     columns: dict[str, list[int]] = field(default_factory=dict)
     rows: dict[int, set[bytes]] = field(default_factory=dict)
     repeats: RepeatedNoise = field(default_factory=RepeatedNoise)
+
+    @property
+    def constant(self) -> bool:
+        """Whether all runs at a pair of inputs gave the same numbers."""
+        return all(len(rows) == 1 for rows in self.rows.values())
 
     @cached_property
     def plan(self) -> CountingPlan:
@@ -516,12 +487,10 @@ def view_checks(
     if reason:
         return (VIEW.skipped(reason),)
     try:
-        setup = replay_setup(task, plan, protection, claim, seed=seed).sampled
-        found = view_trials(setup, most)
+        return _view(replay_setup(task, plan, protection, claim, seed=seed).sampled, most)
     except Exception as error:  # A user's own defense may raise anything, and other checks still apply.
         words = f"the federation could not be run: {type(error).__name__}: {error}"
         return (VIEW.skipped(words),)
-    return (_result(claim, found), *found.repeats)
 
 
 def _why_not(task: Task, plan: Plan, protection: Protection, claim: Claim) -> str:
@@ -537,15 +506,16 @@ def _why_not(task: Task, plan: Plan, protection: Protection, claim: Claim) -> st
     return ""
 
 
-def _result(claim: Claim, found: ViewTrials) -> CheckResult:
-    if found.why_not:
-        return VIEW.skipped(found.why_not)
-    detects = None if found.factor is None else claim.epsilon * found.factor
-    measured = found.measurement
+def _result(trials: "_Trials", measured: Measurement | None, detects: float | None) -> CheckResult:
+    """The check's result; ``measured``: of the counted trials, None where pilots showed no event that could refute the
+    claim; ``detects``: the epsilon at which the trials refute the claim with probability 0.9.
+    """
+    claim = trials.setup.claim
     if measured is None:
-        seen = "which all gave the same numbers" if found.constant else "in which no event is likely to break the claim"
-        words = f"{found.runs} runs, {seen}"
-        result = VIEW.at_most(0.0, claim.epsilon, unit="epsilon", witness=words)
+        seen = (
+            "which all gave the same numbers" if trials.constant else "in which no event is likely to break the claim"
+        )
+        result = VIEW.at_most(0.0, claim.epsilon, unit="epsilon", witness=f"{trials.made} runs, {seen}")
     elif refutes(claim, measured) and measured.epsilon_low <= claim.epsilon:
         result = _below_curve(claim, measured)
     else:

@@ -9,6 +9,7 @@ from fedassay.audit.check import ODDS, PUBLIC_STATE
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.checks.event_odds import EventOdds, _State
+from fedassay.checks.neighbours import replay_setup
 from fedassay.checks.replay import check_claim
 from fedassay.suites.mutation.mutants import versions
 
@@ -48,16 +49,17 @@ CLIP = _State(name="clip", where=0)
 
 
 def odds(epsilon=1.0, delta=0.0):
-    plan = versions("quantile_unpaid").plan
+    found = versions("quantile_unpaid")
     claim = Claim.stated(
         epsilon=epsilon, delta=delta, unit=Unit.CLIENT, adjacency=Adjacency.ADD_REMOVE, observer=GLOBAL_MODELS, rounds=5
     )
-    return EventOdds.of(claim, plan, changes_broadcast=False)
+    setup = replay_setup(found.task, found.plan, found.correct.protection, claim).sampled
+    return EventOdds(setup=setup)
 
 
 def test_an_event_that_always_and_never_happens_refutes_the_claim_in_the_runs_needed_and_not_in_half_of_them():
     one = odds(epsilon=3.0, delta=1e-5)
-    assert one.rate == 0.5
+    assert one.setup.rate == 0.5
     assert one._held(0, one.needed, one.needed, "").passed is False
     assert one._held(0, one.needed // 2, one.needed // 2, "").passed
 
