@@ -7,6 +7,25 @@
 Faults are the broken versions of the suite ``mutants`` and those of the Opacus trainings of the tests; correct versions
 run with them. All draws have seed 0. As in audits, trials of all that is received are made of faults that no other
 check finds. Each version is a line of ``--rows`` as it ends, and what is in that file is not repeated.
+
+Some checks fail for no fault of the matrix, or only where others fail too. They are kept for faults that they alone can
+see, as their tests show:
+
+- curve of the law: a curve that promises more than its epsilon.
+- noise present, noise fresh between clients, noise of its own in every run: missing or shared noise without a law.
+- noise fresh between rounds: the same, where noise has one direction only.
+- rows that follow releases: a clip that is loose along the last aggregate.
+- rows outside the lot: gradients of samples that were not drawn are summed up.
+- arrays sent with reports: counts of the real data, which no planted row moves, with too little noise.
+- arrays together: a budget that each of several noised vectors takes for itself.
+- pure epsilon of the releases: an L2 clip where an L1 one is accounted, and half of the noise of a sum.
+- reports before the shuffler: a local budget that is too large, or one coin for all clients.
+- epsilon of the shuffled law: amplification that counts more clients than there are.
+- noise shape, noise independent of the data: in a single run, uniform noise of the stated size, and noise without its
+  part along the sum.
+- sizes of lots, records in common, neighbouring records, sampling rate: lots of one size, lots that come again in each
+  epoch, windows of the data, and lots drawn more often than accounted.
+- noise multiplier accounted, epsilon accounted, updates without a release: a history that does not fit its run.
 """
 
 import argparse
