@@ -95,7 +95,7 @@ class AuditPlanner:
         return one if reason else replace(one, out_of_scope=method.unfit(self._block(one, seeds[0])))
 
     def _request(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec, seed: int) -> Case:
-        spec = self.clients.suite.spec.federations[audit.federation]
+        spec = self.clients.specs[audit.federation]
         return Case(
             federation=spec,
             change=change_of(entry, spec),
@@ -109,16 +109,14 @@ class AuditPlanner:
     def _by_runs(self, one: _Chosen, alpha: float) -> PlannedAudit:
         looks = _looks(one, alpha)
         blocks = () if one.out_of_scope else tuple(self._blocks(one, looks))
-        spec = self.clients.suite.spec.federations[one.audit.federation]
+        spec = self.clients.specs[one.audit.federation]
         cell = self.clients.cell(
             one.entry,
             one.audit.federation,
             None,
             role="audit",
             attack=one.method.attack,
-            attack_version="1",
-            observer=str(one.claim.observer),
-            claim_id=one.claim.claim_id,
+            claim=one.claim,
             # Alpha is part of it: another claim in the suite changes this one's share, and with it the bound.
             configuration=[one.audit.model_dump(mode="json"), alpha, [block.cell.cell_id for block in blocks]],
             measured_on=audited(spec, one.audit) if one.method.own_federation else None,
@@ -161,12 +159,10 @@ class AuditPlanner:
             role="replicas",
             # One name whatever the method: it is part of the identity of blocks that were stored before.
             attack="canary",
-            attack_version="1",
-            observer=str(one.claim.observer),
-            claim_id=one.claim.claim_id,
+            claim=one.claim,
             # Without looks there is one stage, whose blocks keep the identity of those that were stored before.
             configuration=[one.audit.model_dump(mode="json"), replicas, *([stage] if stage else [])],
-            measured_on=audited(self.clients.suite.spec.federations[one.audit.federation], one.audit),
+            measured_on=audited(self.clients.specs[one.audit.federation], one.audit),
         )
 
     def _by_attacks(
@@ -178,9 +174,8 @@ class AuditPlanner:
             found.seed,
             role="evidence",
             attack=method.attack,
-            attack_version="1",
+            claim=item.claim,
             observer=str(found.setting.observer),
-            claim_id=item.claim.claim_id,
             # Its values depend on the scores of these attacks alone.
             configuration=[alpha, [attack.cell.cell_id for attack in found.attacks]],
         )

@@ -123,18 +123,22 @@ class FederationKind(ABC):
         federation: str,
         seed: int | None,
         *,
+        claim: Claim | None = None,
         configuration: Any = None,
         measured_on: Any = None,
-        **facts: Any,
+        **measured: Any,
     ) -> Cell:
         """Make one cell (unit of work); its id is a hash of the arguments and of all settings of the suite that they
         refer to.
 
         Args:
+            claim: the claim that it is about, if any.
             configuration: all other data that determine its values.
             measured_on: the data and model that were used, where they are not the federation's own.
-            facts: the other fields that all its rows share.
+            measured: the other fields that all its rows share.
         """
+        about = {} if claim is None else {"observer": str(claim.observer), "claim_id": claim.claim_id}
+        facts = {"attack_version": "1", **about, **measured}
         used = measured_on or self.specs[federation]
         cell_id = identity(
             # Two labels for one configuration are two cells of a run, each with rows of its own.
@@ -164,7 +168,7 @@ class FederationKind(ABC):
 
     def training(self, entry: DefenseEntry, federation: str, seed: int) -> Cell:
         """Make the cell of one training."""
-        return self.cell(entry, federation, seed, role="utility", attack="training", attack_version="1")
+        return self.cell(entry, federation, seed, role="utility", attack="training")
 
     def attack(self, entry: DefenseEntry, federation: str, seed: int, attack: AttackEntry) -> AttackCell:
         """Make the cell of one attack on one training."""

@@ -227,9 +227,7 @@ class OtherKind(FederationKind):
             None,
             role="audit",
             attack=self.audit_name,
-            attack_version="1",
-            observer=str(item.claim.observer),
-            claim_id=item.claim.claim_id,
+            claim=item.claim,
             configuration=[alpha, list(self.suite.seeds[:1])],
         )
         return self.audit_job(
