@@ -33,11 +33,10 @@ from fedassay.fl.recorder import View
 from fedassay.fl.sampling import FixedSize
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
-from fedassay.suites.results.cell import Cell
 from fedassay.suites.results.store import Store
 from fedassay.suites.scoring.label_rows import matched, score_labels, true_texts
 from fedassay.suites.scoring.membership_rows import score_exposures
-from row_facts import FACTS
+from row_facts import toy_cell
 from spoken_secrets import spoken
 from torch import nn
 from toy_federation import toy_plan
@@ -274,7 +273,7 @@ def test_rows_are_means_of_trained_and_of_absent_secrets(task, probe, tmp_path):
     values = np.where(probe.member, 8.0, 1.0)
     values[np.flatnonzero(probe.member)[0]] = 4.0
     setting = exposed(task, probe, torch.zeros(task.network.layout.dim)).setting
-    cell = Cell(cell_id="c", facts=FACTS | {"attack": "secret_exposure", "seed": 0})
+    cell = toy_cell(attack="secret_exposure")
     store = Store(tmp_path / "run")
     given = Exposures(values, setting, WORDS)
     rows = {row.metric: row for row in score_exposures(cell, given, probe, store, adversary="realistic")}

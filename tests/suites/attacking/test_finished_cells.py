@@ -3,9 +3,9 @@
 from fedassay.suites.attacking.finished_cells import finish_job
 from fedassay.suites.results.cell import Cell
 from fedassay.suites.results.store import Store
-from toy_cell import FACTS
+from row_facts import FACTS
 
-CELLS = tuple(Cell(cell_id=name, facts=dict(FACTS)) for name in "abc")
+CELLS = tuple(Cell(cell_id=name, facts=FACTS | {"seed": 0}) for name in "abc")
 
 
 def failing(clock=None):

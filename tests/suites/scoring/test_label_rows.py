@@ -17,7 +17,6 @@ from fedassay.suites.config.resolve import resolve, task_of
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.config.tables.suite import FederationSpec
-from fedassay.suites.results.cell import Cell
 from fedassay.suites.results.store import Store
 from fedassay.suites.scoring.label_rows import (
     LabelScores,
@@ -37,9 +36,8 @@ from fedassay.suites.scoring.label_rows import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from row_facts import FACTS
+from row_facts import toy_cell
 from suite_text import suite_text, tables
-from toy_cell import toy_cell
 from toy_federation import toy_plan
 from toy_texts import LENGTH, TOKENS, observed_texts, toy_texts
 
@@ -90,9 +88,7 @@ def test_drawn_lots_count_in_each_step_and_full_ones_once():
 
 def rows_of(counts, task, plan):
     lots = {client: recorded([[1] * len(part)]) for client, part in enumerate(task.parts)}
-    return score_label_counts(
-        Cell(cell_id="c", facts=FACTS | {"attack": "llg", "seed": 0}), LabelCounts(counts, SETTING), task, plan, lots
-    )
+    return score_label_counts(toy_cell(attack="llg"), LabelCounts(counts, SETTING), task, plan, lots)
 
 
 def test_batches_get_every_score_with_its_interval_and_direction():
@@ -302,30 +298,13 @@ def test_uniform_guesses_of_uniform_votes_are_covered_by_the_interval(classes):
 PEOPLE_SETTING = Setting(
     unit=Unit.LABEL, adjacency=Adjacency.REPLACE_ONE, observer=PASSIVE_PARTY, rounds=1, design=Design.CLUSTERED
 )
-CELL = Cell(
-    cell_id="c",
-    facts={
-        "run_id": "r",
-        "suite": "s",
-        "suite_version": "1",
-        "federation": "main",
-        "dataset": "d",
-        "dataset_sha256": "",
-        "model": "m",
-        "defense": "none",
-        "defense_version": "1",
-        "role": "attack",
-        "attack": "a",
-        "attack_version": "1",
-    },
-)
 # Three people of class 0 and one of class 1.
 PEOPLE = People(columns=(torch.tensor([[0.0], [2], [4], [2]]), torch.zeros(4, 0)), labels=torch.tensor([0, 0, 0, 1]))
 
 
 def person_rows(scores, people=(0, 1, 2, 3)):
     evidence = PersonLabels(np.array(scores, dtype=float), np.array(people), PEOPLE_SETTING)
-    return {row.metric: row for row in score_person_labels(CELL, evidence, PEOPLE)}
+    return {row.metric: row for row in score_person_labels(toy_cell(), evidence, PEOPLE)}
 
 
 def test_naming_the_majority_is_a_good_accuracy_and_no_gain_over_chance():
@@ -360,7 +339,7 @@ def test_one_class_alone_leaves_nothing_to_infer():
 
 def test_guessing_the_mean_of_a_column_has_an_error_of_one():
     evidence = PersonColumns(np.full((4, 1), 2.0), 0, np.arange(4), PEOPLE_SETTING)
-    found = {row.metric: row.value for row in score_person_columns(CELL, evidence, PEOPLE)}
+    found = {row.metric: row.value for row in score_person_columns(toy_cell(), evidence, PEOPLE)}
     assert found == pytest.approx({"column_error": 1, "column_mse": 2})
     assert next(iter(found)) == "column_error"
 
@@ -369,7 +348,7 @@ def test_guessing_the_mean_of_a_column_has_an_error_of_one():
 def test_columns_that_do_not_exist_are_refused(party, width, words):
     evidence = PersonColumns(np.zeros((4, width)), party, np.arange(4), PEOPLE_SETTING)
     with pytest.raises(ValueError, match=words):
-        score_person_columns(CELL, evidence, PEOPLE)
+        score_person_columns(toy_cell(), evidence, PEOPLE)
 
 
 @pytest.mark.parametrize(("scores", "people", "words"), [([[1.0]] * 2, (0, 3), "class"), ([[1.0, 0]], (4,), "people")])
@@ -384,7 +363,7 @@ def counts_of(texts):
 
 def token_rows_of(task, view, lots, texts, **changes):
     evidence = TokenGuesses(counts_of(texts), SETTING, **({"texts": tuple(texts)} | changes))
-    cell = Cell(cell_id="c", facts=FACTS | {"attack": "attention_span", "seed": 0})
+    cell = toy_cell(attack="attention_span")
     return {row.metric: row for row in score_tokens(cell, evidence, task, view.plan, lots)}
 
 
@@ -408,7 +387,7 @@ def test_true_texts_are_perfect_and_public_frequencies_are_chance():
     assert (rows["token_places"].n, rows["token_exact_rate"].n) == (3, 6)
     public = np.bincount(task.test_images.long().flatten().numpy(), minlength=TOKENS)
     evidence = TokenGuesses(whole_counts(np.tile(public, (3, 1)), [6, 12, 18]), SETTING)
-    cell = Cell(cell_id="c", facts=FACTS | {"attack": "embedding_tokens", "seed": 0})
+    cell = toy_cell(attack="embedding_tokens")
     found = {row.metric: row for row in score_tokens(cell, evidence, task, view.plan, lots)}
     assert found["token_over_chance"].value == pytest.approx(0, abs=1e-12)
     assert set(found) == {"token_over_chance", "token_accuracy", "token_set_f1"}

@@ -16,13 +16,12 @@ from fedassay.fl.probe import OwnerProbe
 from fedassay.suites.attacking import trial as trial_module
 from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.tables.suite import FederationSpec
-from fedassay.suites.results.cell import Cell
 from fedassay.suites.results.store import Store
 from fedassay.suites.scoring import reconstruction_rows
 from fedassay.suites.scoring.images import PSNR_CAP, Unavailable
 from fedassay.suites.scoring.reconstruction_rows import score_reconstructions
 from known_parts import parts_by_name
-from row_facts import FACTS
+from row_facts import toy_cell
 from suite_text import ONE_UPLOAD, tables
 
 SETTING = Setting(
@@ -46,7 +45,7 @@ def task():
 
 @pytest.fixture
 def cell():
-    return Cell(cell_id="c", facts=FACTS | {"federation": "shown", "attack": "inversion", "seed": 0})
+    return toy_cell(federation="shown", attack="inversion")
 
 
 @pytest.fixture(autouse=True)

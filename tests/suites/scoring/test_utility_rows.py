@@ -11,7 +11,7 @@ from fedassay.fl.transfer.recorder import TransferEvent
 from fedassay.fl.transfer.task import ABSTAINED
 from fedassay.suites.results.store import Store
 from fedassay.suites.scoring.utility_rows import transfer_rows
-from toy_cell import toy_cell
+from row_facts import toy_cell
 from toy_transfer import logits_of, toy_transfer, toy_transfer_plan
 
 SUITE = {"clients": 3, "samples": 90, "rounds": 4, "text": "[defenses.none]\n"}
