@@ -100,14 +100,7 @@ def audit_mechanism(
     or score that cannot be called, options of another type and a claim that is not a Claim. Exceptions of the mechanism
     pass through, with a note that names the input and the trial.
     """
-    if not callable(mechanism):
-        raise TypeError(f"mechanism must be a function mechanism(x, rng), got {mechanism!r}")
-    if inspect.iscoroutinefunction(mechanism) or inspect.isgeneratorfunction(mechanism):
-        raise TypeError(f"mechanism must be a function that returns its output, got {mechanism!r}, async or with yield")
-    if score is not None and not callable(score):
-        raise TypeError(f"score must be a function score(outputs), got {score!r}")
-    if score is not None and low_bits:
-        raise ValueError("give either score or low_bits, got both")
+    _check_functions(mechanism, score, low_bits)
     check_claim(claim)
     check_alpha(alpha)
     check_whole("trials", trials, least=2)
@@ -137,6 +130,17 @@ def audit_mechanism(
     return judged_with_power(
         claim, _measured_by(found, best.event, outputs, claim, alpha=alpha, options=stated, witness=_witness(best))
     )
+
+
+def _check_functions(mechanism: object, score: object, low_bits: bool) -> None:
+    if not callable(mechanism):
+        raise TypeError(f"mechanism must be a function mechanism(x, rng), got {mechanism!r}")
+    if inspect.iscoroutinefunction(mechanism) or inspect.isgeneratorfunction(mechanism):
+        raise TypeError(f"mechanism must be a function that returns its output, got {mechanism!r}, async or with yield")
+    if score is not None and not callable(score):
+        raise TypeError(f"score must be a function score(outputs), got {score!r}")
+    if score is not None and low_bits:
+        raise ValueError("give either score or low_bits, got both")
 
 
 def _measured(best: Found, plan: CountingPlan, claim: Claim, seed: int) -> Measurement:

@@ -122,6 +122,20 @@ def audit_scores(
     if clusters is not None:
         sides = _reduced(sides, clusters, seed)
         witness += f"; {ONE_PER_CLUSTER}"
+    return _judged(found, sides, claim, options, higher_is_member=higher_is_member, alpha=alpha, witness=witness)
+
+
+def _judged(
+    found: Sequence[Estimator],
+    sides: tuple[FloatArray, FloatArray],
+    claim: Claim,
+    options: EstimatorOptions,
+    *,
+    higher_is_member: bool | None,
+    alpha: float,
+    witness: str,
+) -> Finding:
+    """Judge the claim by one score or row of each run, with the estimators ``found``."""
     directed, tested = any(map(is_directed, found)), any(splits(one, options) for one in found)
     if directed:
         sides = checked_scores("member", sides[0]), checked_scores("nonmember", sides[1])
@@ -130,32 +144,19 @@ def audit_scores(
     if halved and (hopeless := too_few_scores(claim, *map(len, sides), alpha=alpha)):
         return not_run(claim, hopeless)
     if directed:
-        check_direction(*sides, higher_is_member=higher_is_member, tested=tested, seed=seed)
+        check_direction(*sides, higher_is_member=higher_is_member, tested=tested, seed=options.seed)
+    threshold = options.threshold
     if higher_is_member is False:
-        sides = -sides[0], -sides[1]
-        options = replace(options, threshold=None if threshold is None else -threshold)
-    shown = Assignment(member=sides[0], nonmember=sides[1], threshold=options.threshold)
-    return _judged(found, shown, claim, options, alpha=alpha, witness=witness + remark(*sides))
-
-
-def _judged(
-    found: Sequence[Estimator],
-    shown: Assignment,
-    claim: Claim,
-    options: EstimatorOptions,
-    *,
-    alpha: float,
-    witness: str,
-) -> Finding:
-    """Judge the claim by these scores, higher means member, with the estimators ``found``."""
-    setting = Setting.claimed(claim)
+        sides, threshold = (-sides[0], -sides[1]), None if threshold is None else -threshold
+    shown, setting = Assignment(member=sides[0], nonmember=sides[1], threshold=threshold), Setting.claimed(claim)
+    words = witness + remark(*sides)
 
     def measured(given: Assignment) -> Measurement:
         used = replace(options, threshold=given.threshold)
 
         def measure(one: Estimator, share: float) -> Measurement:
             sides = given.member, given.nonmember
-            return measure_runs(one, *sides, setting, claim, alpha=share, options=used, witness=witness)
+            return measure_runs(one, *sides, setting, claim, alpha=share, options=used, witness=words)
 
         return measured_by(found, measure, claim, alpha)
 

@@ -64,7 +64,7 @@ def test_inputs_are_grouped_by_outcome_and_a_failure_stands_alone(calibrated):
     table = degenerate_table([*calibrated, replace(calibrated[-1], situation="NaN", outcome="FAILS: an answer")])
     first = [row[0] for row in table.rows].index("NaN")
     assert list(table.rows[first : first + 2]) == [
-        ("NaN", "error", "pairwise_event", "event count hits_in must lie in 0..n for n >= 1 reports, got nan of 100"),
+        ("NaN", "error", "pairwise_event", "member must be finite, got 1 of 100 NaN or infinite"),
         ("NaN", "FAILS", "pairwise_event", "an answer"),
     ]
 
