@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .fields import check_positive, check_weight
 from .layout import Layout
 from .streams import normal
 
@@ -101,7 +102,7 @@ def clip(rows: Tensor, norm: float | Tensor) -> Tensor:
         ValueError: if ``norm`` is one number and not finite and > 0.
     """
     if not isinstance(norm, Tensor):
-        _check_norm(norm)
+        check_positive("clip norm", norm)
     lengths = row_norms(rows)
     factor: Tensor = norm / lengths.clamp_min(norm)
     # A row that overflowed in training must not pass unclipped. One test of the sum: testing each entry would make
@@ -148,7 +149,7 @@ def clipped_sum(rows: Tensor, present: Tensor, norm: float | Tensor) -> Tensor:
     """
     # The weights enter one matrix product: each row is read twice, and no clipped copy is written.
     if not isinstance(norm, Tensor):
-        _check_norm(norm)
+        check_positive("clip norm", norm)
     lengths = row_norms(rows)
     if rows.is_meta or math.isfinite(lengths.sum().item()):
         weights = norm / lengths.clamp_min(norm) * present.unsqueeze(-1)
@@ -201,13 +202,11 @@ class GaussianLaw:
             # Tensors of one number would end far from here.
             if not isinstance(getattr(self, name), Real):
                 raise ValueError(f"{name} of a law must be a number, got {getattr(self, name)!r}")
-        _check_norm(self.clip_norm)
+        check_positive("clip norm", self.clip_norm)
         if not (math.isfinite(self.scale) and self.scale != 0):
             raise ValueError(f"scale (of the clipped sum) must be a finite number other than 0, got {self.scale}")
-        if not 0 <= self.grid < math.inf:
-            raise ValueError(f"grid (spacing of released values) must be a number >= 0, got {self.grid}")
-        if not 0 <= self.noise_std < math.inf:
-            raise ValueError(f"noise_std must be a number >= 0, got {self.noise_std}")
+        check_weight("grid (spacing of released values)", self.grid)
+        check_weight("noise_std", self.noise_std)
         if not 0 <= self.rate <= 1 or self.steps < 1 or self.steps != int(self.steps):
             raise ValueError(
                 f"rate (of sampling) must be in [0, 1] and steps (noisy steps in one release) a whole number >= 1, "
@@ -242,11 +241,6 @@ def _clip_any(rows: Tensor, norm: float | Tensor) -> Tensor:
     units = known / largest
     lengths = torch.linalg.vector_norm(units, dim=-1, keepdim=True).clamp_min(1)
     return units * torch.minimum(largest, norm / lengths)
-
-
-def _check_norm(norm: float) -> None:
-    if not 0 < norm < math.inf:
-        raise ValueError(f"clip norm must be a number > 0, got {norm}")
 
 
 def prune(rows: Tensor, share: float) -> Tensor:

@@ -9,6 +9,8 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from .fields import check_count
+
 INERT = "inert"
 
 
@@ -31,8 +33,7 @@ class Layout:
             )
         if not self.names or INERT in self.names:
             raise ValueError(f"names must list at least one layer, and none may be called {INERT!r}, got {self.names}")
-        if self.inert < 0:
-            raise ValueError(f"inert (number of unused weights) must be >= 0, got {self.inert}")
+        check_count("inert (number of unused weights)", self.inert, least=0)
 
     @cached_property
     def model_dim(self) -> int:

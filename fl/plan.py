@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from .algorithms import Algorithm
+from .fields import check_count
 from .layout import Layout
 from .sampling import Epoch, Sampling
 
@@ -38,8 +39,7 @@ class Plan:
     def __post_init__(self) -> None:
         if not self.sizes or min(self.sizes) < 1:
             raise ValueError(f"sizes must list at least one client, each with at least one sample, got {self.sizes}")
-        if self.rounds < 1:
-            raise ValueError(f"rounds must be >= 1, got {self.rounds}")
+        check_count("rounds", self.rounds)
         if self.clients_per_user is not None and not 1 <= self.clients_per_user <= len(self.sizes):
             raise ValueError(
                 f"clients_per_user must be in 1..{len(self.sizes)} (clients of the plan), got {self.clients_per_user}"

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from ..audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
+from .fields import check_count
 from .message import Message
 from .plan import Plan
 from .protection import Protection, State
@@ -176,8 +177,7 @@ class UtilityRecorder:
     needs_reports: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.every < 1:
-            raise ValueError(f"every (rounds between two records) must be >= 1, got {self.every}")
+        check_count("every (rounds between two records)", self.every)
 
     def watch(self, event: RoundEvent) -> None:
         """Record the utility after a finished round."""

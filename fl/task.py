@@ -8,7 +8,6 @@ clients' data. The public images belong to the server: no client, no held-out cl
 """
 
 import hashlib
-import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from torch import Tensor
 from ..audit.parts import Spec, name_and_options
 from .algorithms import FedAvg
 from .data.dataset import Dataset, check_masks
-from .fields import check_count
+from .fields import check_count, check_share, check_weight
 from .models.layers import BINS, Normalisation, thresholds
 from .models.network import Network
 from .objective import SEGMENTATION, Objective, objective_of
@@ -392,8 +391,7 @@ def build_task(
             labels are no classes, a segmentation model has no targets, or pixels are to have noise and the sensitive
             ones are not known.
     """
-    if held_out < 0:
-        raise ValueError(f"held_out (clients that never take part) must be >= 0, got {held_out}")
+    check_count("held_out (clients that never take part)", held_out, least=0)
     network = network_of(dataset, model, normalisation)
     labels, tested = _labels(dataset, network.objective)
     # The outsiders' labels are redrawn too; otherwise clean labels would reveal the non-members.
@@ -499,8 +497,7 @@ def noised(dataset: Dataset, scale: float, streams: Streams) -> Tensor:
     no privacy claim, and is drawn once, by the stream ``pixel noise``. Raises ValueError if the scale is not a number
     >= 0 or the data set marks no sensitive pixels.
     """
-    if not 0 <= scale < math.inf:
-        raise ValueError(f"pixel_noise must be a number >= 0, got {scale}")
+    check_weight("pixel_noise", scale)
     if dataset.train_masks is None:
         raise ValueError(f"pixel_noise needs a data set that marks sensitive pixels, got {dataset.name}")
     clean = dataset.train_images
@@ -517,8 +514,7 @@ def redrawn(labels: Tensor, classes: int, share: float, streams: Streams) -> Ten
     draws equally many numbers for every share: what is redrawn at .1 is redrawn at .2 too, to the same label. Raises
     ValueError unless share is in [0, 1].
     """
-    if not 0 <= share <= 1:
-        raise ValueError(f"label_noise must lie in [0, 1], got {share}")
+    check_share("label_noise", share)
     rng = streams.generator("label noise")
     coins, drawn = rng.random(len(labels)), rng.integers(classes, size=len(labels))
     return torch.where(torch.from_numpy(coins < share), torch.from_numpy(drawn), labels)

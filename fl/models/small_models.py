@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ...audit.parts import call, find_outside, names_in, part_in
+from ..fields import check_count
 from ..streams import seeded, uniform
 from .admission import BATCH_NORM, prepared
 from .layers import ImprintLayer, LayerChain, Normalisation, Normalise, with_seeded_dropout
@@ -180,8 +181,7 @@ def check_stateless(model: nn.Module) -> None:
 def _check_data(shape: tuple[int, int, int], classes: int) -> None:
     if len(shape) != 3 or min(shape) < 1:
         raise ValueError(f"shape must be (channel, height, width), each >= 1, got {shape}")
-    if classes < 1:
-        raise ValueError(f"classes (outputs of the model) must be >= 1, got {classes}")
+    check_count("classes (outputs of the model)", classes)
 
 
 def _called(

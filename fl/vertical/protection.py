@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..fields import check_count
+from ..fields import check_count, check_positive
 from ..hooks import Hooks
 from .network import VerticalNetwork
 
@@ -62,10 +62,9 @@ class VerticalLaw:
     def __post_init__(self) -> None:
         if (self.channel is None) == (self.noise is None):
             raise ValueError("a law has either a channel (of labels) or additive noise, got both or neither")
-        if self.releases < 1:
-            raise ValueError(f"releases must be >= 1, got {self.releases}")
-        if self.noise is not None and not self.scale > 0:
-            raise ValueError(f"scale of the noise must be > 0, got {self.scale}")
+        check_count("releases", self.releases)
+        if self.noise is not None:
+            check_positive("scale of the noise", self.scale)
         if self.channel is not None:
             rows = self.channel.sum(1)
             if self.channel.ndim != 2 or (self.channel < 0).any() or not torch.allclose(rows, torch.ones_like(rows)):
@@ -103,8 +102,7 @@ class VerticalPlan:
             check_count(name, getattr(self, name))
         if self.batch > self.people:
             raise ValueError(f"batch must be at most people = {self.people}, got {self.batch}")
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"learning_rate must be a number > 0, got {self.learning_rate!r}")
+        check_positive("learning_rate", self.learning_rate)
 
     @property
     def steps_per_epoch(self) -> int:

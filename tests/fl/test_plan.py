@@ -82,7 +82,7 @@ def test_a_resized_plan_changes_nothing_but_the_sizes():
     [
         ({"sizes": ()}, "sizes must list at least one client"),
         ({"sizes": (3, 0)}, r"each with at least one sample, got \(3, 0\)"),
-        ({"rounds": 0}, "rounds must be >= 1, got 0"),
+        ({"rounds": 0}, "rounds must be a whole number >= 1, got 0"),
         ({"lot": Epoch(3)}, "lot must be full, Poisson or of fixed size"),
     ],
 )
@@ -168,7 +168,7 @@ def test_a_vector_of_another_length_is_refused(shape):
         (("a",), ((1,), (1,)), 0, "one per shape"),
         ((), (), 0, "at least one layer"),
         (("inert",), ((1,),), 1, "none may be called 'inert'"),
-        (("a",), ((1,),), -1, "must be >= 0, got -1"),
+        (("a",), ((1,),), -1, "must be a whole number >= 0, got -1"),
     ],
 )
 def test_a_layout_that_could_confuse_two_layers_is_refused(names, shapes, inert, message):

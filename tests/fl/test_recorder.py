@@ -240,7 +240,7 @@ def test_accuracy_and_loss_count_rounds_from_one_and_are_of_the_servers_model(ma
 
 
 def test_a_curve_of_no_rounds_is_refused(make_task):
-    with pytest.raises(ValueError, match=r"every \(rounds between two records\) must be >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"every \(rounds between two records\) must be a whole number >= 1, got 0"):
         UtilityRecorder(task=make_task(), every=0)
 
 

@@ -268,7 +268,7 @@ def test_seeds_have_label_noise_of_their_own():
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
 def test_label_noise_is_a_probability(build, share):
-    with pytest.raises(ValueError, match="label_noise must lie in"):
+    with pytest.raises(ValueError, match="label_noise must be a number in"):
         build(label_noise=share)
 
 
@@ -300,5 +300,5 @@ def test_too_many_held_out_or_fewer_than_none_are_refused(dataset):
     fields = {"model": "logistic", "partition": IID(), "clients": 3, "streams": Streams(0)}
     with pytest.raises(ValueError, match=r"clients \+ held_out must be at most 7, .* got clients 3 and held_out 5"):
         build_task(dataset, samples=7, held_out=5, **fields)
-    with pytest.raises(ValueError, match=r"held_out .*must be >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"held_out .*must be a whole number >= 0, got -1"):
         build_task(dataset, held_out=-1, **fields)

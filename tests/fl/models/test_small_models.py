@@ -143,7 +143,7 @@ def test_drawing_leaves_the_model_as_it_is_and_follows_its_dtype():
         ("mlp", {"hidden": 0}, "model mlp: hidden must be a whole number >= 1, got 0"),
         ("mlp", {"bins": 8}, "model mlp has no option 'bins'; it has: hidden"),
         ("imprint", {"bins": 0}, "bins must be a whole number >= 1, got 0"),
-        ("mlp", {"classes": 0}, r"classes \(outputs of the model\) must be >= 1, got 0"),
+        ("mlp", {"classes": 0}, r"classes \(outputs of the model\) must be a whole number >= 1, got 0"),
         ("mlp", {"shape": (28, 28)}, r"shape must be \(channel, height, width\), each >= 1, got \(28, 28\)"),
         ("cnn26k", {"shape": (1, 13, 28)}, r"cnn26k needs images of at least 14x14 pixels, got shape \(1, 13, 28\)"),
         ("convnet", {"shape": (1, 8, 9)}, r"convnet needs images of at least 9x9 pixels, got shape \(1, 8, 9\)"),
