@@ -268,6 +268,22 @@ def test_outputs_are_audited_from_python_too():
         audit_outputs(out, within[:, :1], claim)
 
 
+def test_the_event_depends_on_every_first_output_alone_and_the_counts_on_every_second():
+    claim, rng = Claim.stated(1.0, 1e-5), np.random.default_rng(0)
+    out, within = rng.normal(size=400), rng.normal(1, 1, 400)
+    others, alike = rng.normal(5, 1, 200), rng.normal(size=200)
+
+    def audited(pilots, counted):
+        rows = np.empty(400)
+        rows[::2], rows[1::2] = pilots, counted
+        return audit_outputs(out, rows, claim).measurement
+
+    first = audited(within[::2], within[1::2])
+    assert audited(within[::2], others).witness == first.witness
+    assert audited(others, within[1::2]).witness != first.witness
+    assert audited(others, alike).epsilon_low == 0
+
+
 @pytest.mark.simulations
 def test_outputs_at_the_claim_are_refuted_no_oftener_than_alpha(most_false_alarms):
     rng, claim, repeats = np.random.default_rng(0), Claim.stated(delta=1e-5, mu=1.0), 60

@@ -152,6 +152,17 @@ def test_a_run_against_itself_passes_and_the_order_of_its_rows_does_not_count(cr
     assert judged.comparison.correlation == pytest.approx(1)
 
 
+def test_each_seed_is_paired_with_itself(craft):
+    # The same eight values the other way round: sorted or paired by place they would not differ at all.
+    values = [0.5 + 0.02 * seed for seed in range(8)]
+    run = craft("new").cell(reversed(values))
+    judged = judge_folder(read(run), craft("base").cell(values).write())
+    (cell,) = judged.comparison.cells
+    # Differences .14, .10, ..., -.14: mean 0, standard error .0980 / sqrt(8) = .0346, and t of 7 at .95 is 1.895.
+    assert (cell.change.low, cell.change.high) == (pytest.approx(-0.0656, abs=1e-4), pytest.approx(0.0656, abs=1e-4))
+    assert judged.comparison.correlation == pytest.approx(-1)
+
+
 CHANGES = {
     "seeds": (lambda run: run.manifest.update(seeds=[0, 1]), "seeds 0, 1, 2, 3, 4, 5, 6, 7 then, 0, 1 now"),
     "data": (
