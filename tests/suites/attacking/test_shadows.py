@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from fedassay.attacks.membership.calibrated_loss import CalibratedLoss
-from fedassay.attacks.membership.shadow_attack import ShadowAttack
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import CandidateScores, Design, MembershipScores, Setting
 from fedassay.audit.observer import FINAL_MODEL
@@ -21,11 +20,9 @@ from fedassay.suites.attacking import shadows as shadows_module
 from fedassay.suites.attacking.shadows import draw_membership, train_shadows
 from fedassay.suites.config.resolve import plan_of, task_of
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.config.tables.suite import FederationSpec, PlanChange
 from fedassay.suites.execution.run import relaunch
 from fedassay.suites.scoring.membership_rows import groups, over_targets, score_shadows
-from known_parts import parts_by_name
 from suite_text import tables
 
 FEDERATION = {"model": "logistic", "clients": 3, "samples": 120, "rounds": 3, "lot": {"poisson": 0.5}}
@@ -283,11 +280,3 @@ def test_targets_with_enough_nonmembers_have_thresholds_of_their_own_and_an_inte
     assert row["ci_low"] < shares.mean() < row["ci_high"]
     assert "tpr_at_fpr_0.001_estimate" in found
     assert "ci_low" not in found["tpr_at_fpr_0.001_estimate"]
-
-
-def test_the_bundled_suite_has_every_attack_that_needs_references_and_a_null_attack():
-    spec, _ = load_suite("membership_final")
-    found = {attack.part or label for label, attack in spec.attacks.items()}
-    assert {name for name, part in parts_by_name("attack").items() if issubclass(part, ShadowAttack)} <= found
-    assert "random_scores" in found
-    assert {attack.shadows for attack in spec.attacks.values()} == {64}

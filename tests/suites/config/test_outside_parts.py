@@ -1,7 +1,13 @@
 """A suite whose data set, model, partition, sampling, algorithm and canary are the user's own runs like any other."""
 
+import importlib
+import tomllib
+
+import fedassay
 import pytest
-from fedassay.suites.config.source import ConfigError
+from fedassay.attacks.membership.loss import LossThreshold
+from fedassay.suites.config.source import ConfigError, Source
+from fedassay.suites.config.suite_file import check_suite
 from own_parts_source import OWN_PARTS
 from suite_text import suite_text, tables
 
@@ -32,8 +38,6 @@ def planned_own(planned, own_module):
 
 @pytest.mark.processes
 def test_a_suite_of_own_parts_runs_in_worker_processes_and_can_be_resumed(assay, own_module, suite_file):
-    import fedassay
-
     path = suite_file(text=own_suite(own_module(OWN_PARTS)))
     run = assay(path, jobs=2)
     assert {record.status for record in run.records} == {"ok"}, [record.error for record in run.records]
@@ -81,11 +85,6 @@ def test_a_bad_part_is_refused_before_anything_runs_with_its_line(planned, own_m
 
 
 def test_python_code_may_give_the_part_itself(planned, own_module, resolved):
-    import importlib
-
-    from fedassay.suites.config.source import Source
-    from fedassay.suites.config.suite_file import check_suite
-
     name = own_module(OWN_PARTS)
     own = importlib.import_module(name)
     table = {
@@ -105,9 +104,6 @@ def test_python_code_may_give_the_part_itself(planned, own_module, resolved):
 
 
 def test_python_code_may_give_a_defense_and_an_attack_as_class_or_object(assay, tiny, own_module):
-    import importlib
-    import tomllib
-
     name = own_module(
         "from dataclasses import dataclass\n"
         "from fedassay.attacks.membership.loss import LossThreshold\n"
@@ -131,22 +127,11 @@ def test_python_code_may_give_a_defense_and_an_attack_as_class_or_object(assay, 
 
 @pytest.mark.parametrize("value", [3, [1], "dp_sgd"])
 def test_a_defense_that_is_no_table_class_or_object_is_refused(tiny, value):
-    import tomllib
-
-    from fedassay.suites.config.source import Source
-    from fedassay.suites.config.suite_file import check_suite
-
     with pytest.raises(ConfigError, match=r"defenses\.mine must be a table of keys and values"):
         check_suite({**tomllib.loads(tiny), "defenses": {"mine": value}}, Source("x"))
 
 
 def test_a_class_that_no_module_defines_is_refused(tiny):
-    import tomllib
-
-    from fedassay.attacks.membership.loss import LossThreshold
-    from fedassay.suites.config.source import Source
-    from fedassay.suites.config.suite_file import check_suite
-
     class Local(LossThreshold): ...
 
     with pytest.raises(ConfigError, match=r"attacks\.mine: .*Local. cannot be found by worker processes"):

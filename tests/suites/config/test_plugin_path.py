@@ -47,15 +47,6 @@ def project(tmp_path, tiny, monkeypatch):
         sys.modules.pop(name, None)
 
 
-@pytest.mark.simulations
-def test_a_part_beside_the_suite_file_is_found_from_elsewhere(project, tmp_path, monkeypatch):
-    project("beside_here")
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["run", "deep/demo/suite.toml", "-j", "1", "-o", "out/run"])
-    assert done.exit_code == 0, done.output
-    assert "mine" in done.output
-
-
 @pytest.mark.processes
 def test_a_part_beside_the_suite_file_is_found_from_elsewhere_and_in_other_processes(project, tmp_path, monkeypatch):
     suite = project("beside_processes")

@@ -51,23 +51,6 @@ def test_a_defense_that_fails_in_the_second_round_fails_its_own_cells_alone(
 
 
 @pytest.mark.simulations
-def test_failed_cells_are_run_again_where_asked_and_their_rows_replaced(
-    assay, suite_file, own_defense, timeless, tmp_path
-):
-    switch = tmp_path / "broken"
-    switch.touch()
-    module = own_defense(f"if Path({str(switch)!r}).exists(): raise RuntimeError('for now')")
-    run = assay(suite_file(), defenses=[f"{module}:Mine", f"{module}:Signing"])
-    assert {defense for defense, _ in failures(run)} == {"Mine", "Signing"}
-    switch.unlink()
-    again = fedassay.resume(run.folder, retry_failed=True, jobs=1, report=False)
-    assert failures(again) == {}
-    assert len(results(again.folder)) == len(set(results(again.folder)))
-    whole = assay(suite_file(), defenses=[f"{module}:Mine", f"{module}:Signing"])
-    assert sorted(map(str, timeless(again.records))) == sorted(map(str, timeless(whole.records)))
-
-
-@pytest.mark.simulations
 def test_a_claim_whose_replicas_failed_is_a_failed_row_with_their_reason(assay, suite_file, own_defense):
     module = own_defense("raise RuntimeError('out of budget')")
     run = assay(suite_file(), defenses=[f"{module}:Signing"])
