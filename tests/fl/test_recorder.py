@@ -290,14 +290,13 @@ def message(rows, **changes):
 
 
 @pytest.fixture
-def counted(make_task, make_plan):
+def counted(make_task, make_plan, trained):
     """(protection or defense, changes to the plan) -> the recorder of its training of three rounds, four clients."""
 
     def train(defense=None, **changes):
-        task, traffic = make_task(), TrafficRecorder()
-        plan = make_plan(task, **changes)
-        protection = Protection() if defense is None else defense.prepare(plan).protection
-        run_federation(task, plan, protection, Streams(0), recorders=[traffic])
+        traffic = TrafficRecorder()
+        protection = None if defense is None else defense.prepare(make_plan(make_task(), **changes)).protection
+        trained(protection, recorders=[traffic], **changes)
         return traffic
 
     return train

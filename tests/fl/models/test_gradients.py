@@ -21,7 +21,7 @@ from fedassay.fl.models.gradients import (
     together,
 )
 from loop_differences import differences, largest, norms_of
-from own_models import Through
+from own_models import Through, branching
 from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
@@ -65,11 +65,6 @@ def gru_by_hand():
         return m.output(h)
 
     return Through(run, gate=nn.Linear(17, 5), fresh=nn.Linear(17, 5), output=nn.Linear(5, CLASSES))
-
-
-def gru():
-    cell = nn.GRU(12, 5, batch_first=True)
-    return Through(lambda m, x: m.output(m.cell(x.flatten(2))[0][:, -1]), cell=cell, output=nn.Linear(5, CLASSES))
 
 
 def embedding():
@@ -185,7 +180,6 @@ BUILT = {
     "attention": attention,
     "LSTM cell": lstm_cell,
     "recurrent cell of linear layers": gru_by_hand,
-    "GRU": gru,
     "embedding": embedding,
     "tied embedding": tied_embedding,
     "tied with another use": tied_and_read,
@@ -263,20 +257,9 @@ def target_of(model):
     return SampleLoss(module=model, loss=loss), {name: value.detach() for name, value in model.named_parameters()}
 
 
-class Branching(nn.Module):
-    """Python decides by the image's values, which cannot be mapped over samples."""
-
-    def __init__(self):
-        super().__init__()
-        self.even, self.odd = nn.Linear(24, 3), nn.Linear(24, 3)
-
-    def forward(self, images):
-        return torch.cat([(self.even if float(x.sum()) > 12 else self.odd)(x.flatten()[None]) for x in images])
-
-
 def test_a_model_that_cannot_be_mapped_runs_in_a_loop_and_the_reason_is_reported_once():
-    model = seeded(Branching)
-    with pytest.warns(UserWarning, match=r"Branching are computed one sample at a time.*cannot map it") as caught:
+    model = seeded(lambda: branching((2, 3, 4), CLASSES))
+    with pytest.warns(UserWarning, match=r"Through are computed one sample at a time.*cannot map it") as caught:
         found = [largest(model, data(8)) for _ in range(2)]
     assert len(caught) == 1
     assert max(found) < 1e-5
@@ -285,15 +268,10 @@ def test_a_model_that_cannot_be_mapped_runs_in_a_loop_and_the_reason_is_reported
 @pytest.mark.parametrize("build", [nn.LSTM, nn.GRU, nn.RNN])
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_recurrent_layers_of_pytorch_are_mapped(build):
-    class Last(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.cell, self.output = build(12, 5, batch_first=True), nn.Linear(5, 3)
+    def last(m, x):
+        return m.output(m.cell(x.flatten(2))[0][:, -1])
 
-        def forward(self, images):
-            return self.output(self.cell(images.flatten(2))[0][:, -1])
-
-    model = seeded(Last)
+    model = seeded(lambda: Through(last, cell=build(12, 5, batch_first=True), output=nn.Linear(5, 3)))
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="sample gradients of")
         assert largest(model, data()) < 1e-5
@@ -312,13 +290,11 @@ def test_a_wrong_rule_is_found_in_its_own_layer_alone(monkeypatch):
 
 
 def test_norms_of_a_tied_weight_added_one_by_one_are_found(monkeypatch):
-    class Twice(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner, self.output = nn.Linear(24, 24), nn.Linear(24, 3)
+    def twice():
+        def run(m, x):
+            return m.output(torch.tanh(m.inner(torch.tanh(m.inner(x.flatten(1))))))
 
-        def forward(self, images):
-            return self.output(torch.tanh(self.inner(torch.tanh(self.inner(images.flatten(1))))))
+        return Through(run, inner=nn.Linear(24, 24), output=nn.Linear(24, 3))
 
     def wrong(uses):
         rows = [use.rows() if isinstance(use, Factors) else use for use in uses]
@@ -326,7 +302,7 @@ def test_norms_of_a_tied_weight_added_one_by_one_are_found(monkeypatch):
         return GradientRows(values=torch.stack([row.values.flatten(1) for row in rows]).square().sum(0).sqrt())
 
     monkeypatch.setattr(gradients, "together", wrong)
-    found = {name: norms for name, (_, norms, *_) in differences(seeded(Twice), data()).items()}
+    found = {name: norms for name, (_, norms, *_) in differences(seeded(twice), data()).items()}
     assert found["inner.weight"] > 0.01
     assert found["output.weight"] < 1e-5
 

@@ -1,4 +1,4 @@
-"""Models: known sizes, PyTorch's default initial values from our streams, and double backward under vmap."""
+"""Models: known sizes, PyTorch's default initial values from our streams, and what cannot be built."""
 
 import math
 
