@@ -243,17 +243,6 @@ def test_every_figure_is_whole_and_stands_alone(quick_folder):
         assert "<metadata" not in figure.svg
 
 
-@pytest.mark.simulations
-def test_no_two_figures_share_an_identifier(quick_folder):
-    names = [name for figure in figures(quick_folder) for name in set(re.findall(r' id="([^"]+)"', figure.svg))]
-    assert len(names) == len(set(names))
-
-
-@pytest.mark.simulations
-def test_drawing_twice_gives_the_same_bytes(quick_folder):
-    assert [figure.svg for figure in figures(quick_folder)] == [figure.svg for figure in figures(quick_folder)]
-
-
 def test_drawing_leaves_matplotlib_as_it_was(quick_folder):
     with matplotlib.rc_context({"font.size": 23.0, "axes.grid": True}):
         before = dict(matplotlib.rcParams)

@@ -41,11 +41,6 @@ def test_a_claim_of_this_observer_and_unit_is_hatched_and_named(signed):
     [
         ({"unit": "client"}, "not covered by a claim: the evidence is of one client, the claim of one sample"),
         (
-            {"adjacency": "replace_one"},
-            "not covered by a claim: the evidence is of replace-one neighbours, the claim of add/",
-        ),
-        ({"rounds": 21}, "not covered by a claim: the evidence is of 21 rounds, the claim covers 20"),
-        (
             {"observer": "uploads+participation"},
             "not covered by a claim: the evidence is of the server that observes individual updates",
         ),

@@ -10,22 +10,6 @@ from fedassay.reports.reading.pooling import (
 )
 
 
-def test_the_t_interval_of_three_seeds_by_hand():
-    # Mean .9, standard deviation .1, t(.975, 2) = 4.30265: half width .1 / sqrt(3) * 4.30265 = .248414.
-    pooled = mean_over_seeds([0.8, 0.9, 1.0])
-    assert pooled.value == pytest.approx(0.9)
-    assert pooled.low == pytest.approx(0.9 - 0.248414, abs=1e-6)
-    assert pooled.high == pytest.approx(0.9 + 0.248414, abs=1e-6)
-    assert (pooled.n, pooled.method) == (3, "mean over seeds, 95 % t interval")
-
-
-def test_the_interval_of_shares_near_one_stays_below_one():
-    # Half width .248414 / (.9 * .1) = 2.76015 on the logit scale around ln 9 = 2.19722.
-    pooled = mean_over_seeds([0.8, 0.9, 1.0], share=True)
-    assert (pooled.low, pooled.high) == (pytest.approx(0.362870, abs=1e-6), pytest.approx(0.993017, abs=1e-6))
-    assert pooled.method == "mean over seeds, 95 % t interval on the logit scale"
-
-
 def test_an_interval_ends_where_the_metric_ends():
     free, cut = mean_over_seeds([0.5, 1.0]), mean_over_seeds([0.5, 1.0], limits=limits_of("r2"))
     assert free.high > 1

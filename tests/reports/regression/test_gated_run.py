@@ -56,9 +56,10 @@ def pair(craft, scatter):
     return make
 
 
-@pytest.mark.parametrize(
-    "names", [*itertools.combinations(TROUBLES, 1), *itertools.combinations(TROUBLES, 2), tuple(TROUBLES)]
-)
+MIXED = [("worse", "uncertain"), ("refuted", "blind"), ("underpowered", "new"), tuple(TROUBLES)]
+
+
+@pytest.mark.parametrize("names", [*((name,) for name in TROUBLES), *MIXED])
 def test_line_code_and_test_report_agree_whatever_is_failed_on(pair, names):
     folder, base = pair(*names)
     asked = {TROUBLES[name][1] for name in names}
@@ -135,13 +136,6 @@ def test_a_claim_that_nothing_judged_is_skipped_not_passed(craft):
     }
 
 
-def test_one_seed_is_inconclusive_with_its_reason(craft):
-    base, run = craft("base", seeds=1).cell([0.5]), craft("new", seeds=1).cell([0.5])
-    judged = judge_folder(read(run), base.write())
-    assert judged.outcome.exit_code == INCONCLUSIVE
-    assert judged.outcome.details[0].endswith(": one seed: without variation over seeds a change cannot be tested")
-
-
 def test_a_run_against_itself_passes_and_the_order_of_its_rows_does_not_count(craft, scatter):
     base = craft("base").cell(scatter()).cell(scatter(1), attack="lira")
     run = craft("new").cell(scatter()).cell(scatter(1), attack="lira")
@@ -175,8 +169,6 @@ CHANGES = {
         "attack loss: count 8 then, 9 now",
     ),
     "suite": (lambda run: run.manifest["suite"].update(name="t"), "suite s then, t now"),
-    "suite version": (lambda run: run.manifest["suite"].update(version="2"), "suite version 1 then, 2 now"),
-    "device": (lambda run: run.manifest["suite"].update(device="cuda"), "device cpu then, cuda now"),
     "package": (lambda run: run.manifest["versions"].update(fedassay="0.2.0"), "fedassay 0.1.0 then, 0.2.0 now"),
     "version": (
         lambda run: [line.update(attack_version="2") for line in run.lines if line["attack"] == "loss"],
@@ -194,10 +186,6 @@ CHANGES = {
         "curve mu 0.925 then, FNR 0.723 at FPR 0.01; FNR 0.478 at FPR 0.1; FNR 0.092 at FPR 0.5 now",
     ),
     "trust": (lambda run: run.resign(trust="all are trusted"), "trust the server is trusted then, all are trusted now"),
-    "sampling": (
-        lambda run: run.resign(sampling="Poisson samples"),
-        "sampling every client, every round then, Poisson",
-    ),
     "on trial": (lambda run: run.claims[0].update(variant="as_published"), "standing honest then, as published now"),
     "audit": (lambda run: run.manifest["suite"]["audit"].update(replicas=80), "audit: replicas 500 then, 80 now"),
     "alpha": (lambda run: run.manifest["suite"].update(alpha=1e-6), "audit: alpha 0.01 then, 1e-06 now"),
