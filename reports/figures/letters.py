@@ -7,9 +7,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
+from scipy.optimize import isotonic_regression
 
 from ..reading.pooling import gathered
 
@@ -114,26 +116,18 @@ def spread(heights: Sequence[float], gap: float, lowest: float = -math.inf, high
     """Move labels, given by their vertical positions ``heights``, as little as possible (least squares) until they are
     ``gap`` apart and between ``lowest`` and ``highest``, which must hold them all; keep their order.
 
-    This is isotonic regression of height minus rank times gap, by pooling adjacent violators. Labels with enough space
-    do not move.
+    This is isotonic regression of height minus rank times gap. Labels with enough space do not move.
     """
-    order = sorted(range(len(heights)), key=lambda place: heights[place])
-    blocks: list[list[float]] = []
-    for rank, place in enumerate(order):
-        blocks.append([heights[place] - rank * gap])
-        # Merging a block may violate the order with the one before it, so the test is repeated.
-        while len(blocks) > 1 and _mean(blocks[-2]) > _mean(blocks[-1]):
-            blocks[-2:] = [blocks[-2] + blocks[-1]]
-    levels = [_mean(block) for block in blocks for _ in block]
-    apart = [0.0] * len(heights)
-    for rank, (place, level) in enumerate(zip(order, levels, strict=True)):
-        # Without the ranks the limits are equal for all labels, and cutting the levels at them is still the best fit.
-        apart[place] = max(lowest, min(level, highest - (len(heights) - 1) * gap)) + rank * gap
-    return apart
-
-
-def _mean(block: Sequence[float]) -> float:
-    return sum(block) / len(block)
+    if not heights:
+        return []
+    order = np.argsort(heights, kind="stable")
+    ranks = gap * np.arange(len(heights))
+    # Without the ranks the limits are equal for all labels, and cutting the levels at them is still the best fit.
+    levels = np.clip(isotonic_regression(np.asarray(heights)[order] - ranks).x, lowest, highest - ranks[-1])
+    apart = np.empty(len(heights))
+    apart[order] = levels + ranks
+    found: list[float] = apart.tolist()
+    return found
 
 
 def label_height(count: int) -> float:

@@ -57,10 +57,13 @@ def shared(row: object, *names: str) -> dict[str, Any]:
 
 
 def mean_over_seeds(
-    values: Sequence[float], *, share: bool = False, limits: tuple[float, float] = (-math.inf, math.inf)
+    values: Sequence[float],
+    *,
+    share: bool = False,
+    limits: tuple[float, float] = (-math.inf, math.inf),
+    level: float = LEVEL,
 ) -> Pooled:
-    """Compute the mean of ``values``, array ``(n,)`` with one entry per seed (n >= 1), with a two-sided 95 % t
-    interval.
+    """Compute the mean of ``values``, array ``(n,)`` with one entry per seed (n >= 1), with a two-sided t interval.
 
     Equal values give no interval: a width of zero would claim certainty. ``share``: whether the values are shares in
     [0, 1], such as an accuracy; where the interval would leave that range, it is computed on the logit scale (delta
@@ -78,8 +81,8 @@ def mean_over_seeds(
         return Pooled(value=mean, low=None, high=None, n=len(sample), method="all seeds equal, no interval")
     # ddof=1: with three seeds the other estimate of the variance would be a third too small.
     standard_error = float(sample.std(ddof=1)) / len(sample) ** 0.5
-    half = float(stdtrit(len(sample) - 1, 0.5 + LEVEL / 2)) * standard_error
-    low, high, method = mean - half, mean + half, "mean over seeds, 95 % t interval"
+    half = float(stdtrit(len(sample) - 1, 0.5 + level / 2)) * standard_error
+    low, high, method = mean - half, mean + half, f"mean over seeds, {100 * level:g} % t interval"
     if share and 0 < mean < 1 and not 0 <= low <= high <= 1:
         # The derivative of the logit at the mean is 1 / (m (1 - m)).
         half /= mean * (1 - mean)

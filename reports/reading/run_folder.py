@@ -354,32 +354,24 @@ def _table(suite: dict[str, Any], name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _check_schema(content: Mapping[str, Any], expected: str, where: str) -> None:
+def _validated(path: Path, schema: str, build: Callable[[dict[str, Any]], T], what: str) -> T:
+    """The content of a JSON file of this schema."""
+    content = printable_content(read_json(path))
     found = content.get("schema")
-    if found != expected:
-        raise ValueError(
-            f"{where}: the schema must be {expected!r}, which this version of fedassay reads, got {found!r}"
-        )
+    if found != schema:
+        raise ValueError(f"{path}: the schema must be {schema!r}, which this version of fedassay reads, got {found!r}")
+    try:
+        return build(content)
+    except ValidationError as error:
+        raise ValueError(f"{path} is not a valid {what}: {first_mistake(error)}") from error
 
 
 def _read_manifest(path: Path) -> Manifest:
-    content = printable_content(read_json(path))
-    _check_schema(content, MANIFEST_SCHEMA, str(path))
-    try:
-        return Manifest.model_validate(content)
-    except ValidationError as error:
-        raise ValueError(f"{path} is not a valid run manifest: {first_mistake(error)}") from error
+    return _validated(path, MANIFEST_SCHEMA, Manifest.model_validate, "run manifest")
 
 
 def _read_claims(path: Path) -> tuple[StatedClaim, ...]:
-    if not path.is_file():
-        return ()
-    content = printable_content(read_json(path))
-    _check_schema(content, CLAIMS_SCHEMA, str(path))
-    try:
-        return stated_claims(content)
-    except ValidationError as error:
-        raise ValueError(f"{path} is not a valid claims file: {first_mistake(error)}") from error
+    return _validated(path, CLAIMS_SCHEMA, stated_claims, "claims file") if path.is_file() else ()
 
 
 def _judged(

@@ -9,7 +9,7 @@ from ...audit.observer import Observer
 from ...audit.posterior import beyond_reconstruction, success_bound
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record
-from ..reading.pooling import LEVEL, gathered, grouped, shared
+from ..reading.pooling import LEVEL, gathered, grouped, mean_over_seeds, shared
 from ..reading.run_folder import Order, RunFolder, once_per_run
 from . import numerals
 from .printed import VERDICTS, namer
@@ -94,40 +94,24 @@ def _gain(group: Sequence[Record], null: str, null_psnr: dict[Image, float], att
         if (reference := null_psnr.get((record.seed, record.record))) is not None and record.value is not None
     )
     # One value per upload: images of one upload share its gradient, so they are not independent samples.
-    mean, low, high = _interval([sum(one) / len(one) for one in differences.values()], attacks)
+    uploads = sorted(sum(one) / len(one) for one in differences.values())
+    # Bonferroni over the attacks on this defense.
+    pooled = mean_over_seeds(uploads, level=1 - (1 - LEVEL) / attacks) if uploads else None
     return Gain(
         **shared(first, "federation", "defense", "control", "attack", "observer"),
         attacks=attacks,
         null=null,
         psnr=tuple(sorted(by_image(group).values())),
         uploads=len({_upload(record) for record in group}),
-        mean=mean,
-        low=low,
-        high=high,
+        mean=pooled.value if pooled else None,
+        low=pooled.low if pooled else None,
+        high=pooled.high if pooled else None,
     )
 
 
 def _upload(record: Record) -> tuple[int | None, int | None]:
     """The upload that an image belongs to; an image without a client counts as an upload of its own."""
     return record.seed, record.record if record.client is None else record.client
-
-
-def _interval(
-    differences: Sequence[float], attacks: int
-) -> tuple[float, float, float] | tuple[float | None, None, None]:
-    import numpy as np
-    from scipy.special import stdtrit
-
-    sample = np.sort(np.asarray(differences, dtype=np.float64))
-    if len(sample) == 0:
-        return None, None, None
-    mean = float(sample.mean())
-    # Without scatter the interval would have width zero, which would claim certainty.
-    if len(sample) == 1 or np.ptp(sample) == 0:
-        return mean, None, None
-    quantile = float(stdtrit(len(sample) - 1, 1 - (1 - LEVEL) / attacks / 2))
-    half = quantile * float(sample.std(ddof=1)) / len(sample) ** 0.5
-    return mean, mean - half, mean + half
 
 
 SUCCESS = 20.0
