@@ -89,7 +89,8 @@ def outcome_phrase(folder: RunFolder, one: AttackRow) -> str:
     """Return what an attack reached: a count of reconstructed images where there is one, or else its pooled value."""
     if count := images_reconstructed(folder, one):
         return f"{count} {COUNTED}"
-    return f"{value_words(one)} {interval_words(one.metric, one.pooled)}".rstrip()
+    interval = interval_words(one.metric, one.pooled.low, one.pooled.high) if one.pooled else ""
+    return f"{value_words(one)}{interval}"
 
 
 @dataclass(frozen=True, kw_only=True)

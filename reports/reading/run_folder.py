@@ -39,7 +39,6 @@ class FederationKind:
     """A kind of federation.
 
     Args:
-        name: as the field calls it.
         table: its table of a suite file.
         rounds: the key that holds the number of its rounds; empty likewise.
         round_word: one round; empty where all is released at once.
@@ -48,7 +47,6 @@ class FederationKind:
         arms: the two arms of its audits.
     """
 
-    name: str
     table: str
     rounds: str
     round_word: str
@@ -62,7 +60,6 @@ class FederationKind:
 
 
 HORIZONTAL = FederationKind(
-    name="horizontal",
     table="federations",
     rounds="rounds",
     round_word="round",
@@ -72,7 +69,6 @@ HORIZONTAL = FederationKind(
     arms="the number of runs with the canary, and as many without",
 )
 VERTICAL = FederationKind(
-    name="vertical",
     table="vertical",
     rounds="epochs",
     round_word="epoch",
@@ -82,7 +78,6 @@ VERTICAL = FederationKind(
     arms="the number of runs with one of the two labels or rows, and as many with the other",
 )
 TRANSFER = FederationKind(
-    name="transfer",
     table="transfer",
     rounds="",
     round_word="",

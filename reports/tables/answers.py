@@ -326,8 +326,8 @@ def _violation(row: ClaimRow, claim: Claim) -> str:
 
 
 def _percent(share: float, towards: Callable[[float], int]) -> str:
-    """A share in per cent with one decimal, rounded up or down so that it states no more than was shown."""
-    return f"{towards(round(1000 * share, 6)) / 10:g} %"
+    """A bound on a share in per cent with one decimal."""
+    return f"{100 * numerals.rounded(share, 3, towards):g} %"
 
 
 def _false_alarm(row: ClaimRow) -> str:
@@ -346,8 +346,7 @@ def allowed_of_thousand(claim: Claim) -> int:
     From epsilon and delta (Wasserman and Zhou 2010, Theorem 2.4; Kairouz et al. 2015), and the trade-off curve where
     one is stated.
     """
-    # The inner rounding removes binary errors such as 0.29 * 1000 > 290.
-    return math.ceil(round(_PEOPLE * _most_found(claim, FALSE_ALARMS), 6))
+    return round(_PEOPLE * numerals.rounded(_most_found(claim, FALSE_ALARMS), 3, math.ceil))
 
 
 def allowed_words(claim: Claim) -> str:
@@ -404,7 +403,7 @@ def _area(epsilon: float, delta: float, curve: Curve | None) -> float:
     # The true-positive rate rises, so that the right ends of its steps give no smaller an AUC.
     rates = (step / _STEPS for step in range(1, _STEPS + 1))
     most = sum(success_bound(rate, epsilon=epsilon, delta=delta, curve=curve) for rate in rates) / _STEPS
-    return math.ceil(round(1000 * most, 6)) / 1000
+    return numerals.rounded(most, 3, math.ceil)
 
 
 def headline(folder: RunFolder) -> str:

@@ -201,7 +201,7 @@ def _guess_words(folder: RunFolder, one: AttackRow) -> str:
         return percent(_CHANCE["auc"])
     if _rebuilt(folder, one) is not None:
         prior = priors(folder).get(one.federation)
-        return "" if prior is None else f"at most {_upper_percent(prior)} of images"
+        return "" if prior is None else f"at most {percent(numerals.rounded(prior, 3, math.ceil))} of images"
     counts = [row.count for row in _nulls(folder, one) if row.count]
     if one.count is not None and counts:
         return str(max(counts, key=lambda count: count.right / count.units))
@@ -251,12 +251,6 @@ def _unknown(one: AttackRow) -> str:
         method = one.pooled.method if one.pooled else ""
         return f"not compared with guessing: {method or 'no interval'}"
     return "not compared with guessing: the run has no null attack for it"
-
-
-def _upper_percent(share: float) -> str:
-    """Format an upper bound on a share, rounded up so that it states no less than the bound."""
-    # The inner rounding removes binary errors such as 0.29 * 100 > 29.
-    return percent(math.ceil(round(1000 * share, 6)) / 1000)
 
 
 def percent(share: float) -> str:

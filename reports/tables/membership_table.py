@@ -1,5 +1,6 @@
 """Tabulate the best membership attack for each defense and observer, and how often a sample's client was named."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -49,9 +50,8 @@ class SourceInference:
         if len(self.rows) == 1:
             # Over the samples of one run; an interval over seeds needs at least two.
             ends, mark = (self.rows[0].ci_low, self.rows[0].ci_high), ALONE
-        words = f"correct {numerals.metric_value(METRIC, pooled.value)}"
-        if ends[0] is not None and ends[1] is not None:
-            words += f" [{', '.join(numerals.metric_value(METRIC, end) for end in ends if end is not None)}]{mark}"
+        interval = numerals.interval_words(METRIC, *ends)
+        words = f"correct {numerals.metric_value(METRIC, pooled.value)}{interval}{mark if interval else ''}"
         return f"{words}, {self.rows[0].unit.rpartition(', ')[2]}; {self.attack}"
 
 
@@ -224,16 +224,9 @@ def _source_cell(folder: RunFolder, observer: Observer, named: Sequence[SourceIn
 def _area_words(one: Membership, attacks: int) -> str:
     """``AUC 0.812 [0.771, 0.848]``."""
     ends = one.interval(1 - (1 - LEVEL) / attacks)
-    if one.shadowed is not None:
-        return _interval_words(one.area, ends, _SHADOWED)
-    return _interval_words(one.area, ends, _ALONE if one.sides.runs == 1 and ends else "")
-
-
-def _interval_words(value: float, ends: tuple[float, float] | None, mark: str) -> str:
-    words = f"AUC {numerals.metric_value('auc', value)}"
-    if ends is not None:
-        words += f" [{', '.join(numerals.metric_value('auc', end) for end in ends)}]"
-    return f"{words}{mark}"
+    alone = _ALONE if one.sides.runs == 1 and ends else ""
+    interval = numerals.interval_words("auc", *(ends or (None, None)))
+    return f"AUC {numerals.metric_value('auc', one.area)}{interval}{alone if one.shadowed is None else _SHADOWED}"
 
 
 def _rate_words(one: Membership, attacks: int) -> str:
@@ -242,18 +235,14 @@ def _rate_words(one: Membership, attacks: int) -> str:
     rate = None if one.shadowed is not None else lowest_rate(counted_runs(sides))
     if rate is not None:
         bounds = joint_statement(sides, rate, (1 - LEVEL) / attacks)
-        found = f"{tpr_at(sides.member, sides.nonmember, rate):.3f} (≥ {_rounded_down(bounds.tpr_low)})"
+        low = numerals.rounded(bounds.tpr_low, 3, math.floor)
+        found = f"{tpr_at(sides.member, sides.nonmember, rate):.3f} (≥ {low:.3f})"
         return f"TPR {found} at FPR {plain(100 * rate)} % (≤ {at_most(bounds.fpr_high)})"
     # With too few runs for a bound, candidates still allow a point estimate, but they are not independent.
     rate = lowest_rate(one.candidates)
     if rate is None:
         return "too few non-members for a TPR"
     return f"TPR {tpr_at(sides.member, sides.nonmember, rate):.3f} at FPR {plain(100 * rate)} % (point estimate)"
-
-
-def _rounded_down(rate: float) -> str:
-    # A lower bound is rounded down; the inner rounding removes binary errors such as 0.29 * 100 < 29.
-    return f"{int(round(rate * 1000, 6)) / 1000:.3f}"
 
 
 def _claims(row: MembershipRow) -> str:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ...audit.metrics import LADDER
-from ..reading.pooling import Pooled
 
 T = TypeVar("T")
 NOTHING = "–"
@@ -158,12 +157,15 @@ def metric_place(key: str) -> tuple[int, str]:
     return (known.index(key) if key in known else len(known)), key
 
 
+def rounded(value: float, decimals: int, towards: Callable[[float], int]) -> float:
+    """Round a bound with ``math.floor`` or ``math.ceil``, so that it states no more than was shown."""
+    # The inner rounding removes binary errors such as 0.29 * 100 > 29.
+    return float(towards(round(value * 10**decimals, 9)) / 10**decimals)
+
+
 def lower_bound(epsilon: float | None) -> str:
     """Format a lower bound on epsilon with two decimals, rounded down, so that it never exceeds the measured bound."""
-    if epsilon is None:
-        return NOTHING
-    # Rounded to nine more digits first, because floor(0.29 * 100) is 28 in binary floating point.
-    return f"{math.floor(round(epsilon * 100, 9)) / 100:.2f}"
+    return NOTHING if epsilon is None else f"{rounded(epsilon, 2, math.floor):.2f}"
 
 
 def epsilon(value: float | None) -> str:
@@ -191,8 +193,7 @@ def optional(value: T | None, text: Callable[[T], str]) -> str:
 
 def rounded_up(share: float) -> str:
     """Format an upper bound on a share with three decimals, rounded up."""
-    # The inner rounding removes binary errors such as 0.29 * 1000 > 290.
-    return f"{min(1.0, math.ceil(round(1000 * share, 6)) / 1000):.3f}"
+    return f"{min(1.0, rounded(share, 3, math.ceil)):.3f}"
 
 
 def count(number: int | None) -> str:
@@ -209,11 +210,9 @@ def metric_value(key: str, value: float | None) -> str:
     return text.replace("-", "−")
 
 
-def interval_words(key: str, pooled: Pooled | None) -> str:
-    """Format an interval as ``[low, high]``; empty string if the values allow none."""
-    if pooled is None or pooled.low is None or pooled.high is None:
-        return ""
-    return f"[{metric_value(key, pooled.low)}, {metric_value(key, pooled.high)}]"
+def interval_words(key: str, low: float | None, high: float | None) -> str:
+    """Format an interval as ``[low, high]`` behind a blank; empty string if there is none."""
+    return "" if low is None or high is None else f" [{metric_value(key, low)}, {metric_value(key, high)}]"
 
 
 def metric_words(key: str, direction: str) -> str:

@@ -197,7 +197,7 @@ def pooled_words(key: str, pooled: Pooled | None, intervals: bool = True, signed
     value = numerals.metric_value(key, pooled.value)
     # A change without a sign would look like a value.
     sign = "+" if signed and pooled.value > 0 else ""
-    return f"{sign}{value} {numerals.interval_words(key, pooled) if intervals else ''}".rstrip()
+    return sign + value + (numerals.interval_words(key, pooled.low, pooled.high) if intervals else "")
 
 
 def neighbours_of(claim: Claim) -> str:

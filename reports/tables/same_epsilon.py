@@ -159,7 +159,7 @@ def _membership(found: _Found, question: Question, defense: str) -> str:
     if real is None:
         attacks = {best.one.attack for best in found.best if best.one.question == question}
         return _missing(found, defense, attacks, str(question[0]))
-    words = numerals.metric_value("auc", real.one.area) + _ends("auc", real.ends)
+    words = numerals.metric_value("auc", real.one.area) + numerals.interval_words("auc", *(real.ends or (None, None)))
     return words + ("" if real.one.claims or _epsilon(found.folder, defense) is None else _BEYOND)
 
 
@@ -183,8 +183,7 @@ def _labels(found: _Found, defense: str) -> str:
         max((row.pooled.value for row in shares[null] if row.pooled), default=None) for null in (False, True)
     )
     own = next(row for row in shares[False] if row.pooled and row.pooled.value == best)
-    words = f"{numerals.metric_value(LABELS, best)} {numerals.interval_words(LABELS, own.pooled)}".strip()
-    words += _mark(found, own, _HOLD_A_LABEL)
+    words = pooled_words(LABELS, own.pooled) + _mark(found, own, _HOLD_A_LABEL)
     return words if guessed is None else f"{words}, guessing {numerals.metric_value(LABELS, guessed)}"
 
 
@@ -193,8 +192,8 @@ def _images(found: _Found, defense: str) -> str:
     if not own:
         return _missing(found, defense, {gain.attack for gain in found.images}, "")
     best = max(own, key=lambda gain: gain.mean or 0.0)
-    ends = None if best.low is None or best.high is None else (best.low, best.high)
-    return numerals.metric_value("psnr", best.mean) + _ends("psnr", ends) + _mark(found, best, _HOLD_A_SAMPLE)
+    words = numerals.metric_value("psnr", best.mean) + numerals.interval_words("psnr", best.low, best.high)
+    return words + _mark(found, best, _HOLD_A_SAMPLE)
 
 
 def _mark(found: _Found, one: AttackRow | Gain, units: Set[Unit]) -> str:
@@ -214,10 +213,6 @@ def _mark(found: _Found, one: AttackRow | Gain, units: Set[Unit]) -> str:
         for claim in here
     )
     return _BEYOND if own and not covered else ""
-
-
-def _ends(metric: str, ends: tuple[float, float] | None) -> str:
-    return "" if ends is None else f" [{', '.join(numerals.metric_value(metric, end) for end in ends)}]"
 
 
 def _missing(found: _Found, defense: str, attacks: set[str], observer: str) -> str:

@@ -292,4 +292,4 @@ def _number(row: PublishedValue, value: float) -> str:
 def _ours(row: PublishedValue) -> str:
     if row.ours is None:
         return "not stated" if row.metric == EPSILON else "not measured"
-    return f"{_number(row, row.ours.value)} {numerals.interval_words(row.metric, row.ours)}".strip()
+    return _number(row, row.ours.value) + numerals.interval_words(row.metric, row.ours.low, row.ours.high)
