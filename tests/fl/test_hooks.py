@@ -385,11 +385,17 @@ def test_the_other_hooks_hand_on_what_they_get(plan):
 
 
 @pytest.mark.parametrize(
-    ("slip", "hook"), [("reports", "report"), ("local_steps", "local_step"), ("agregate", "aggregate")]
+    ("base", "slip", "hook"),
+    [
+        (Protection, "reports", "report"),
+        (Protection, "local_steps", "local_step"),
+        (Protection, "agregate", "aggregate"),
+        (VerticalProtection, "embedings", "embeddings"),
+    ],
 )
-def test_a_method_that_is_nearly_named_like_a_hook_is_refused(slip, hook):
+def test_a_method_that_is_nearly_named_like_a_hook_is_refused(base, slip, hook):
     with pytest.raises(TypeError, match=rf"Mine\.{slip} overrides no hook: did you mean {hook}\?"):
-        type("Mine", (Protection,), {slip: lambda self, updates, context, state, rng: updates})
+        type("Mine", (base,), {slip: lambda self, updates, context, state, rng: updates})
 
 
 def test_methods_of_a_protection_s_own_and_overrides_of_them_are_none():
