@@ -89,7 +89,7 @@ def runs(subject: CheckedPart) -> str | None:
     return type(evidence).__name__
 
 
-def looks(subject: CheckedPart) -> str | None:
+def looks(subject: CheckedPart) -> None:
     """Evidence from other runs differs, unless it is marked as a null attack."""
     attack: Attack = subject.make()
     seen = _observed(attack)
@@ -97,10 +97,9 @@ def looks(subject: CheckedPart) -> str | None:
     same = all(equal(ours, _arrays(_evidence(attack, dataclasses.replace(seen, view=view)))) for view in others)
     require(not same or attack.null, "three other runs give the same evidence: mark an attack that looks at none null")
     require(same or not attack.null, "it is marked null, and other runs give other evidence")
-    return None
 
 
-def deterministic(subject: CheckedPart) -> str | None:
+def deterministic(subject: CheckedPart) -> None:
     """Equal generators give equal evidence and equal candidates, and no global generator is used."""
     attack: Attack = subject.make()
     seen = _observed(attack)
@@ -114,17 +113,15 @@ def deterministic(subject: CheckedPart) -> str | None:
         require(equal(member, plans[1].member), "equal generators give other candidates")
         require(equal(plans[0].shown.images, plans[1].shown.images), "equal generators show other candidates")
         require(0 < member.sum() < member.size, "its candidates must be members and others")
-    return None
 
 
-def inputs_kept(subject: CheckedPart) -> str | None:
+def inputs_kept(subject: CheckedPart) -> None:
     """It changes nothing of what it is given."""
     attack: Attack = subject.make()
     seen = _observed(attack)
     kept = copy.deepcopy(_given(seen))
     _evidence(attack, seen)
     require(equal(_given(seen), kept), "it changed the models or the public data that it was given")
-    return None
 
 
 def _given(seen: Observed) -> list[Any]:
@@ -133,7 +130,7 @@ def _given(seen: Observed) -> list[Any]:
     return [seen.view.final_model, seen.knowledge.public_images, seen.knowledge.public_labels, *rounds]
 
 
-def blind_to_the_truth(subject: CheckedPart) -> str | None:
+def blind_to_the_truth(subject: CheckedPart) -> None:
     """Replacing the truth after the run changes nothing of its evidence."""
     attack: Attack = subject.make()
     seen = _observed(attack)
@@ -143,7 +140,6 @@ def blind_to_the_truth(subject: CheckedPart) -> str | None:
     if seen.probe is not None:
         (seen.probe.sample if isinstance(seen.probe, CandidateProbe) else seen.probe.member).fill(-1)
     require(equal(before, _arrays(_evidence(attack, seen))), "its evidence depends on the members or on private images")
-    return None
 
 
 def null_case(subject: CheckedPart) -> str | None:
@@ -317,7 +313,7 @@ def _defined(run: Callable[[], _Found]) -> _Found | None:
     return found
 
 
-def repeats(subject: CheckedPart) -> str | None:
+def repeats(subject: CheckedPart) -> None:
     """Equal generators give equal evidence, and no global generator is used."""
     attack = subject.make()
     evidence = _vertical_evidence if isinstance(attack, VerticalAttack) else _transfer_evidence
@@ -325,7 +321,6 @@ def repeats(subject: CheckedPart) -> str | None:
         first, again = (evidence(attack) for _ in range(2))
     require((first is None) == (again is None), "it is defined at one time and not at another")
     require(first is None or again is None or equal(vars(first), vars(again)), "equal generators give other evidence")
-    return None
 
 
 ATTACK_CHECKS: tuple[ConformanceCheck, ...] = (

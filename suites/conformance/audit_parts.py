@@ -26,7 +26,7 @@ def canary_fits(subject: CheckedPart) -> str | None:
     return ", ".join(f"{unit} {adjacency}" for unit, adjacency in made)
 
 
-def canary_finite(subject: CheckedPart) -> str | None:
+def canary_finite(subject: CheckedPart) -> None:
     """Its vectors are finite, single precision and not zero; its images are in [0, 1]."""
     for unit, adjacency in sorted(COVERED):
         canary = _canary_canary(subject, unit, adjacency)
@@ -37,19 +37,17 @@ def canary_finite(subject: CheckedPart) -> str | None:
         elif isinstance(canary, DataCanary):
             low, high = float(canary.images.min()), float(canary.images.max())
             require(0 <= low <= high <= 1, f"its images must be in [0, 1], got {low:g} to {high:g}")
-    return None
 
 
-def canary_deterministic(subject: CheckedPart) -> str | None:
+def canary_deterministic(subject: CheckedPart) -> None:
     """Equal streams give equal canaries."""
     for unit, adjacency in sorted(COVERED):
         with no_global_randomness():
             first, again = (_canary_canary(subject, unit, adjacency) for _ in range(2))
         require(_canary_same(first, again), "equal streams give another canary: it keeps state or draws elsewhere")
-    return None
 
 
-def canary_trains(subject: CheckedPart) -> str | None:
+def canary_trains(subject: CheckedPart) -> None:
     """A small federation runs with it and without it, and its models then differ."""
     task = toy_task().with_inert(1)
     plan = toy_plan(task)
@@ -62,7 +60,6 @@ def canary_trains(subject: CheckedPart) -> str | None:
             for arm in (0, 1)
         ]
         require(not equal(*finals), f"the model is the same with and without it ({unit}, {adjacency})")
-    return None
 
 
 def _canary_canary(subject: CheckedPart, unit: Unit, adjacency: Adjacency) -> Canary | DataCanary | None:

@@ -46,7 +46,7 @@ class CheckedPart:
 
 
 ConformanceCheck = Callable[[CheckedPart], str | None]
-"""Raises `Fault`, or any exception, where the part does not conform; returns a remark or None. The first line of its
+"""Raises `NotConforming`, or any exception, where the part does not conform; returns a remark or None. The first line of its
 docstring states what the part must do."""
 
 
@@ -118,7 +118,7 @@ def _own_warnings() -> Iterator[list[str]]:
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise Fault in the main thread after so many seconds; elsewhere, and on Windows, the time is only measured."""
+    """Raise NotConforming in the main thread after so many seconds; elsewhere, and on Windows, the time is only measured."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
@@ -137,7 +137,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def no_global_randomness() -> Iterator[None]:
-    """Raise Fault if the code inside draws from, or seeds, a global generator of Python, NumPy or PyTorch."""
+    """Raise NotConforming if the code inside draws from, or seeds, a global generator of Python, NumPy or PyTorch."""
     before = global_states()
     yield
     for name, state in global_states().items():
@@ -159,7 +159,7 @@ def equal(first: object, second: object) -> bool:
 
 
 def require(condition: object, fault: str) -> None:
-    """Raise Fault with this text unless the condition holds."""
+    """Raise NotConforming with this text unless the condition holds."""
     if not condition:
         raise NotConforming(fault)
 
@@ -174,18 +174,16 @@ def require_refused(make: Callable[[], object], name: str) -> None:
     raise NotConforming(f"it accepted {name} = -1.0: check fields in __post_init__ and raise ValueError")
 
 
-def built(subject: CheckedPart) -> str | None:
+def built(subject: CheckedPart) -> None:
     """It is found and can be built."""
     subject.make()  # Once before: the first import of a library may draw the name of a temporary file.
     with no_global_randomness():
         subject.make()
-    return None
 
 
-def can_be_sent(subject: CheckedPart) -> str | None:
+def can_be_sent(subject: CheckedPart) -> None:
     """It can be sent to a worker process."""
     try:
         pickle.dumps(subject.make())
     except Exception as error:
         raise NotConforming(f"it cannot be pickled: {described(error)}") from error
-    return None

@@ -118,7 +118,7 @@ def prepares(subject: CheckedPart) -> str | None:
     return f"under {type(first[1].algorithm).__name__}: {words}" if kind is CLIENTS else words
 
 
-def claims_repeat(subject: CheckedPart) -> str | None:
+def claims_repeat(subject: CheckedPart) -> None:
     """Its claims are the same at every preparation and survive being written and read."""
     claims, again = (_prepared(subject.make())[2].claims for _ in range(2))
     require(claims == again, "a second preparation for the same plan states other claims")
@@ -126,10 +126,9 @@ def claims_repeat(subject: CheckedPart) -> str | None:
         read = Claim.from_dict(json.loads(json.dumps(claim.to_dict())))
         require(read.claim_id == claim.claim_id, "a claim changes when it is written and read")
         require(claim.curve_shortfall() <= 1e-3, "its trade-off curve is weaker than its epsilon and delta")
-    return None
 
 
-def trains(subject: CheckedPart) -> str | None:
+def trains(subject: CheckedPart) -> None:
     """A small federation trains under it, with finite numbers of the right shape."""
     defense = subject.make()
     task, plan, prepared = _prepared(defense)
@@ -137,10 +136,9 @@ def trains(subject: CheckedPart) -> str | None:
     require(len(final) == _REPLICAS, f"the models have shape {tuple(final.shape)}, and replicas are {_REPLICAS}")
     require(final.dtype == torch.float32, f"the models are {final.dtype}, not torch.float32")
     require(bool(final.isfinite().all()), "a model holds NaN or infinity")
-    return None
 
 
-def deterministic(subject: CheckedPart) -> str | None:
+def deterministic(subject: CheckedPart) -> None:
     """Equal streams give equal runs, no global generator is used, and it keeps nothing between runs."""
     defense = subject.make()
     task, plan, prepared = _prepared(defense)
@@ -150,7 +148,6 @@ def deterministic(subject: CheckedPart) -> str | None:
     require(equal(first, again), "equal streams give another run: it keeps state or draws elsewhere")
     kept = _kind_of(defense).keeps or equal(before, vars(prepared.protection))
     require(kept, "its protection changed during the run")
-    return None
 
 
 def replicas_first(subject: CheckedPart) -> str | None:
@@ -231,7 +228,7 @@ def vertical_draws_from_streams(subject: CheckedPart) -> str | None:
     return None
 
 
-def vertical_replicas_are_apart(subject: CheckedPart) -> str | None:
+def vertical_replicas_are_apart(subject: CheckedPart) -> None:
     """No run of a batch depends on the data, or on the noise, of another run of it."""
     task, plan, prepared = _prepared(subject.make())
     labels = task.people.labels.repeat(_REPLICAS, 1)
@@ -246,7 +243,6 @@ def vertical_replicas_are_apart(subject: CheckedPart) -> str | None:
     require(same, "a run depends on the labels of another run of its batch: it mixes replicas, or draws by the data")
     words = dependent(lambda block, runs: _sums(task, plan, prepared, Runs(replicas=runs, block=block)))
     require(not words, words)
-    return None
 
 
 class _Messages:

@@ -55,21 +55,20 @@ def dataset_ranges(subject: CheckedPart) -> str | None:
     )
 
 
-def dataset_classes(subject: CheckedPart) -> str | None:
+def dataset_classes(subject: CheckedPart) -> None:
     """Every class has a training sample; the labels of other tasks vary."""
     data: Dataset = subject.make()
     if data.task != CLASSIFICATION:
         constant = (data.train_labels == data.train_labels[0]).all(0)
         equal = torch.flatten(torch.nonzero(constant)).tolist()
         require(not equal, f"labels {equal[:10]} of {data.classes} are equal in all training samples")
-        return None
+        return
     counts = torch.bincount(data.train_labels, minlength=data.classes)
     lacking = torch.flatten(torch.nonzero(counts == 0)).tolist()
     require(not lacking, f"classes {lacking[:10]} of {data.classes} have no training sample")
-    return None
 
 
-def dataset_same_again(subject: CheckedPart) -> str | None:
+def dataset_same_again(subject: CheckedPart) -> None:
     """It is the same at every load, whatever the global random generators."""
     first: Dataset = subject.make()
     with seeded(1):
@@ -78,7 +77,6 @@ def dataset_same_again(subject: CheckedPart) -> str | None:
         raise NotConforming(
             "a second load gave other data: worker processes and resumed runs load it again, so draw with a fixed seed"
         )
-    return None
 
 
 def dataset_no_shared_images(subject: CheckedPart) -> str | None:
@@ -119,17 +117,16 @@ def model_takes_images(subject: CheckedPart) -> str | None:
     return f"shape {network.shape}, {network.classes} classes, {network.layout.model_dim} parameters"
 
 
-def model_finite(subject: CheckedPart) -> str | None:
+def model_finite(subject: CheckedPart) -> None:
     """Its outputs are logits, not probabilities: finite numbers in single precision."""
     network, params, images, _ = _model_case(subject)
     logits = network.logits(params, images)
     require(logits.dtype == torch.float32, f"its logits are {logits.dtype}, not torch.float32")
     require(bool(logits.isfinite().all()), "its logits are not finite for images in [0, 1]")
     require(not returns_probabilities(network), WORDS)
-    return None
 
 
-def model_deterministic(subject: CheckedPart) -> str | None:
+def model_deterministic(subject: CheckedPart) -> None:
     """Equal seeds and inputs give equal parameters and logits, other seeds other parameters."""
     network, params, images, _ = _model_case(subject)
     again = network_for(subject)
@@ -141,7 +138,6 @@ def model_deterministic(subject: CheckedPart) -> str | None:
         first, second = (network.logits(params, images) for _ in range(2))
     require(equal(first, second), "a second evaluation of the same images gives other logits: it keeps state")
     require(equal(first, again.logits(params, images)), "a module built again gives other logits")
-    return None
 
 
 def model_separate(subject: CheckedPart) -> str | None:
@@ -174,22 +170,21 @@ def model_per_sample_gradients(subject: CheckedPart) -> str | None:
     return f"{len(rows)} samples, {rows.shape[1]} parameters"
 
 
-def model_inputs_kept(subject: CheckedPart) -> str | None:
+def model_inputs_kept(subject: CheckedPart) -> None:
     """It changes neither the images nor the parameters that it is given."""
     network, params, images, _ = _model_case(subject)
     kept = params.clone(), images.clone()
     network.logits(params, images)
     require(equal(params, kept[0]), "it changed the parameters")
     require(equal(images, kept[1]), "it changed the images")
-    return None
 
 
 def network_for(subject: CheckedPart) -> Network:
-    """Return the network of the model on the first of ``SHAPES`` that it takes, or else on texts; raise the first error
+    """Return the network of the model on the first of ``MODEL_SHAPES`` that it takes, or else on texts; raise the first error
     if it takes none.
 
     Raises:
-        Fault: if it accepts none of the shapes.
+        NotConforming: if it accepts none of the shapes.
     """
     first = ""
     tried = [(shape, classes, CLASSIFICATION) for shape in MODEL_SHAPES for classes in _MODEL_CLASSES]
@@ -235,7 +230,7 @@ MODEL_CHECKS: tuple[ConformanceCheck, ...] = (
 _VECTORS, _DIM = 3, 7
 
 
-def algorithm_shapes(subject: CheckedPart) -> str | None:
+def algorithm_shapes(subject: CheckedPart) -> None:
     """Its steps and models are (replicas, parameters) in single precision; what it keeps has replicas first."""
     algorithm, (model, directions) = subject.make(), _algorithm_vectors()
     for name, value in _algorithm_round(algorithm, model, directions).items():
@@ -243,7 +238,6 @@ def algorithm_shapes(subject: CheckedPart) -> str | None:
         require(value.dtype == torch.float32, f"{name} is {value.dtype}")
     for name, value in {**algorithm.share(model), **_algorithm_kept(algorithm, model, directions)}.items():
         require(value.shape[:1] == (_VECTORS,), f"{name} has shape {tuple(value.shape)}: replicas must come first")
-    return None
 
 
 def algorithm_begins(subject: CheckedPart) -> str | None:
@@ -259,7 +253,7 @@ def algorithm_begins(subject: CheckedPart) -> str | None:
     return None
 
 
-def algorithm_replicas_apart(subject: CheckedPart) -> str | None:
+def algorithm_replicas_apart(subject: CheckedPart) -> None:
     """A replica's numbers depend on that replica alone."""
     model, directions = _algorithm_vectors()
     together = _algorithm_round(subject.make(), model, directions)
@@ -269,10 +263,9 @@ def algorithm_replicas_apart(subject: CheckedPart) -> str | None:
         for name, value in alone.items():
             gap = float((together[name][row] - value).abs().max())
             require(gap < 1e-5, f"{name} of a replica changes by {gap:.2g} with the other replicas")
-    return None
 
 
-def algorithm_no_side_effects(subject: CheckedPart) -> str | None:
+def algorithm_no_side_effects(subject: CheckedPart) -> None:
     """Equal arguments give equal results, and it changes none of them."""
     algorithm, (model, directions) = subject.make(), _algorithm_vectors()
     kept = model.clone(), directions.clone()
@@ -280,17 +273,15 @@ def algorithm_no_side_effects(subject: CheckedPart) -> str | None:
         first, again = (_algorithm_round(algorithm, model, directions) for _ in range(2))
     require(equal(first, again), "a second round with equal arguments gives other numbers: it keeps state")
     require(equal((model, directions), kept), "it changed the tensors that it was given")
-    return None
 
 
-def algorithm_inverse(subject: CheckedPart) -> str | None:
+def algorithm_inverse(subject: CheckedPart) -> None:
     """aggregate_between is the inverse of combine."""
     algorithm, (model, directions) = subject.make(), _algorithm_vectors()
     after = algorithm.combine(model, directions[0])
     found = algorithm.aggregate_between(model, after)
     gap = float((found - directions[0]).abs().max())
     require(gap < 1e-3, f"aggregate_between(model, combine(model, aggregate)) is {gap:.2g} away from the aggregate")
-    return None
 
 
 def algorithm_linear(subject: CheckedPart) -> str | None:
@@ -306,14 +297,13 @@ def algorithm_linear(subject: CheckedPart) -> str | None:
     return None
 
 
-def algorithm_trains(subject: CheckedPart) -> str | None:
+def algorithm_trains(subject: CheckedPart) -> None:
     """A small federation trains with it, repeatably."""
     task = toy_task()
     plan = toy_plan(task, algorithm=subject.make())
     finals = [run_federation(task, plan, Protection(), Streams(1), batch=Batch(replicas=2)) for _ in range(2)]
     require(bool(finals[0].isfinite().all()), "the trained model is not finite")
     require(equal(*finals), "equal seeds give other models")
-    return None
 
 
 def algorithm_refuses(subject: CheckedPart) -> str | None:
@@ -388,22 +378,21 @@ def partition_deals(subject: CheckedPart) -> str | None:
     return f"{len(everything)} of {len(labels)} samples dealt"
 
 
-def partition_deterministic(subject: CheckedPart) -> str | None:
+def partition_deterministic(subject: CheckedPart) -> None:
     """Equal seeds give equal hands, and the labels stay as they were."""
     labels, partition = _partition_labels(), subject.make()
     first, again = (partition.split(labels, _HANDS, np.random.default_rng(0)) for _ in range(2))
     require(equal(tuple(first), tuple(again)), "equal seeds give other hands: it keeps state or draws elsewhere")
     require(equal(labels, _partition_labels()), "it changed the labels")
-    return None
 
 
-def partition_refuses_too_many(subject: CheckedPart) -> str | None:
+def partition_refuses_too_many(subject: CheckedPart) -> None:
     """It refuses more clients than samples with a ValueError."""
     partition: Partition = subject.make()
     try:
         partition.split(_partition_labels()[:3], 4, np.random.default_rng(0))
     except ValueError:
-        return None
+        return
     raise NotConforming(
         "it dealt 3 samples to 4 clients: raise ValueError, because a client without a sample cannot train"
     )
@@ -426,7 +415,7 @@ PARTITION_CHECKS: tuple[ConformanceCheck, ...] = (
 _DRAWS, _ITEMS, _TURNS = 400, 12, 12
 
 
-def sampling_draws_masks(subject: CheckedPart) -> str | None:
+def sampling_draws_masks(subject: CheckedPart) -> None:
     """It draws a mask (replicas, items) of booleans, without a global generator."""
     rule = subject.make()
     with no_global_randomness():
@@ -435,15 +424,13 @@ def sampling_draws_masks(subject: CheckedPart) -> str | None:
     require(mask.dtype == torch.bool, f"the mask must hold booleans, got {mask.dtype}")
     require(tuple(mask.shape) == (3, _ITEMS), f"the mask must have shape (3, {_ITEMS}), got {tuple(mask.shape)}")
     require(int(mask.sum(1).max()) <= rule.most(_ITEMS), f"it drew more than most({_ITEMS}) = {rule.most(_ITEMS)}")
-    return None
 
 
-def sampling_deterministic(subject: CheckedPart) -> str | None:
+def sampling_deterministic(subject: CheckedPart) -> None:
     """Equal generators give equal draws."""
     rule = subject.make()
     first, again = (rule.draw(np.random.default_rng(3), 3, _ITEMS) for _ in range(2))
     require(equal(first, again), "equal generators give other draws: it keeps state")
-    return None
 
 
 def sampling_rate(subject: CheckedPart) -> str | None:
