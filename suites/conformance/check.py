@@ -46,8 +46,8 @@ class CheckedPart:
 
 
 ConformanceCheck = Callable[[CheckedPart], str | None]
-"""Raises `NotConforming`, or any exception, where the part does not conform; returns a remark or None. The first line of its
-docstring states what the part must do."""
+"""Raises `NotConforming`, or any exception, where the part does not conform; returns a remark or None. The first line
+of its docstring states what the part must do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ def _own_warnings() -> Iterator[list[str]]:
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise NotConforming in the main thread after so many seconds; elsewhere, and on Windows, the time is only measured."""
+    """Raise NotConforming in the main thread after so many seconds; elsewhere, and on Windows, the time is measured."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return

@@ -180,8 +180,8 @@ def model_inputs_kept(subject: CheckedPart) -> None:
 
 
 def network_for(subject: CheckedPart) -> Network:
-    """Return the network of the model on the first of ``MODEL_SHAPES`` that it takes, or else on texts; raise the first error
-    if it takes none.
+    """Return the network of the model on the first of ``MODEL_SHAPES`` that it takes, or else on texts; raise the first
+    error if it takes none.
 
     Raises:
         NotConforming: if it accepts none of the shapes.
