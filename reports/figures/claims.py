@@ -30,7 +30,7 @@ MEASURED_DESCRIPTION = (
 )
 _ROW, _TITLE, _MEASURED_FOOT, _MEASURED_ENTRIES = 50.0, 30.0, 50.0, 5
 _COLOURS = {"REFUTED": frame.RED, "UNDERPOWERED": frame.AMBER}
-_DOTS = {"REFUTED": "X", "UNDERPOWERED": "o"}
+_CEILING: dict[str, Any] = {"linestyle": "", "marker": "v", "color": frame.INK, "markerfacecolor": frame.PAPER}
 
 
 def claimed_measured(folder: RunFolder) -> Figure | None:
@@ -85,14 +85,8 @@ def _row(ax: Axes, place: int, row: ClaimRow, right: float) -> None:
     ax.plot([right], [place], marker=">", color=colour, alpha=0.35, markersize=9, clip_on=False, markeredgewidth=0)
     ax.plot([claimed, claimed], [place - 0.3, place + 0.3], color=frame.INK, linewidth=2.4, solid_capstyle="butt")
     if row.ceiling is not None:
-        style: dict[str, Any] = {
-            "markerfacecolor": frame.PAPER,
-            "markeredgecolor": frame.INK,
-            "markersize": 7,
-            "markeredgewidth": 1.1,
-        }
-        ax.plot([row.ceiling], [place], marker="v", linestyle="", **style)
-    _dot(ax, low, place, row.verdict)
+        ax.plot([row.ceiling], [place], markersize=7, markeredgewidth=1.1, **_CEILING)
+    ax.plot([low], [place], markersize=8.5, markeredgewidth=1.4, clip_on=False, zorder=5, **_dot(row.verdict))
     _numbers(ax, place, row, right)
 
 
@@ -111,17 +105,12 @@ def _numbers(ax: Axes, place: int, row: ClaimRow, right: float) -> None:
                 color=frame.INK, **look)  # fmt: skip
 
 
-def _dot(ax: Axes, low: float, place: float, verdict: str) -> None:
+def _dot(verdict: str) -> dict[str, Any]:
+    """The marker of a measured bound."""
     colour = _COLOURS.get(verdict, frame.BLUE)
     face = frame.PAPER if verdict == "UNDERPOWERED" else colour
-    marker = _DOTS.get(verdict, "o")
-    style: dict[str, Any] = {
-        "markerfacecolor": face,
-        "markeredgecolor": colour,
-        "markersize": 8.5,
-        "markeredgewidth": 1.4,
-    }
-    ax.plot([low], [place], marker=marker, linestyle="", clip_on=False, zorder=5, **style)
+    marker = "X" if verdict == "REFUTED" else "o"
+    return {"linestyle": "", "marker": marker, "color": colour, "markerfacecolor": face}
 
 
 def _measured_words(sheet: Sheet, top: float, row: ClaimRow) -> None:
@@ -145,14 +134,12 @@ def _measured_words(sheet: Sheet, top: float, row: ClaimRow) -> None:
 
 
 def _measured_legend() -> dict[str, dict[str, Any]]:
-    dot: dict[str, Any] = {"linestyle": "", "markersize": 8}
-    hollow: dict[str, Any] = {**dot, "markerfacecolor": frame.PAPER}
     return {
-        "measured: ε is at least this": {**dot, "marker": "o", "color": frame.BLUE},
-        "the same, claim refuted": {**dot, "marker": "X", "color": frame.RED},
-        "the same, underpowered": {**hollow, "marker": "o", "color": frame.AMBER},
+        "measured: ε is at least this": {**_dot(""), "markersize": 8},
+        "the same, claim refuted": {**_dot("REFUTED"), "markersize": 8},
+        "the same, underpowered": {**_dot("UNDERPOWERED"), "markersize": 8},
         "claimed": {"linestyle": "", "marker": "|", "color": frame.INK, "markersize": 13, "markeredgewidth": 2.4},
-        "max certifiable": {**hollow, "marker": "v", "color": frame.INK},
+        "max certifiable": {**_CEILING, "markersize": 8},
     }
 
 

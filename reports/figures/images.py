@@ -190,18 +190,8 @@ LEAST_LEVELS = 3
 _NOISE_HEAD, _NOISE_HEIGHT, _FOOT = 30.0, 200.0, 56.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoiseLevel:
-    """The noise of one defense. ``value`` is > 0, in clip norms if the defense has one, otherwise in the unit of the
-    update.
-    """
-
-    value: float
-    in_clip_norms: bool
-
-    @property
-    def axis(self) -> str:
-        return "noise, in clip norms" if self.in_clip_norms else "standard deviation of the noise"
+IN_CLIP_NORMS, ABSOLUTE = "noise, in clip norms", "standard deviation of the noise"
+"""The unit of a noise level: clip norms if the defense has one, otherwise the unit of the update."""
 
 
 def gain_by_noise(folder: RunFolder) -> tuple[Figure, ...]:
@@ -210,7 +200,7 @@ def gain_by_noise(folder: RunFolder) -> tuple[Figure, ...]:
     """
     # Levels in clip norms and in absolute units must not share an axis.
     ladders = gathered(
-        ((gain.federation, _part(folder, gain.defense), noise.axis), (noise.value, gain))
+        ((gain.federation, _part(folder, gain.defense), noise[1]), (noise[0], gain))
         for gain in gains(folder)
         if gain.mean is not None and (noise := noise_of(folder, gain.federation, gain.defense))
     )
@@ -221,8 +211,10 @@ def gain_by_noise(folder: RunFolder) -> tuple[Figure, ...]:
     )
 
 
-def noise_of(folder: RunFolder, federation: str, defense: str) -> NoiseLevel | None:
-    """Return the noise on each coordinate as stated by a claim or else by the suite; None if neither states it."""
+def noise_of(folder: RunFolder, federation: str, defense: str) -> tuple[float, str] | None:
+    """Return the noise on each coordinate, > 0, and its unit, as stated by a claim or else by the suite; None if
+    neither states it.
+    """
     stated = [
         one.claim.parameters
         for one in folder.claims
@@ -233,17 +225,14 @@ def noise_of(folder: RunFolder, federation: str, defense: str) -> NoiseLevel | N
     return next((found for source in sources if (found := _read(source))), None)
 
 
-def _read(source: Mapping[str, Any]) -> NoiseLevel | None:
-    for name in ("noise_multiplier", "noise_std"):
-        value, clip = source.get(name), source.get("clip_norm")
-        if not isinstance(value, int | float) or value <= 0:
-            continue
-        if name == "noise_multiplier":
-            return NoiseLevel(value=float(value), in_clip_norms=True)
-        if isinstance(clip, int | float) and clip > 0:
-            return NoiseLevel(value=value / clip, in_clip_norms=True)
-        return NoiseLevel(value=float(value), in_clip_norms=False)
-    return None
+def _read(source: Mapping[str, Any]) -> tuple[float, str] | None:
+    given = (source.get(name) for name in ("noise_multiplier", "noise_std", "clip_norm"))
+    multiplier, std, clip = (float(one) if isinstance(one, int | float) and one > 0 else None for one in given)
+    if multiplier is not None:
+        return multiplier, IN_CLIP_NORMS
+    if std is None:
+        return None
+    return (std, ABSOLUTE) if clip is None else (std / clip, IN_CLIP_NORMS)
 
 
 def _part(folder: RunFolder, defense: str) -> str:

@@ -25,11 +25,11 @@ from ..reading.pooling import gathered
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.answers import allowed_of_thousand, allowed_words, item_in_plain_words, item_phrase, weakness
-from ..tables.covered import value_words
+from ..tables.covered import rebuilt_images, value_words
 from ..tables.numerals import NOTHING, interval_words
 from ..tables.pooled_rows import AttackRow, pooled_attacks, pooled_utility
 from ..tables.printed import VERDICTS, namer, pooled_words
-from ..tables.reconstruction import SUCCESS, rebuilt_counts
+from ..tables.reconstruction import SUCCESS
 from ..tables.table import Table, tabulate
 from .document import EMPTY, Block, Heading
 
@@ -79,9 +79,7 @@ def check_phrase(check: Record) -> str:
 
 def images_reconstructed(folder: RunFolder, one: AttackRow) -> str:
     """Return how many images an attack reconstructed, such as ``24 of 24``; empty where their PSNR is not stored."""
-    if one.metric != "psnr":
-        return ""
-    found = rebuilt_counts(folder).get((one.federation, one.defense, one.attack, one.observer))
+    found = rebuilt_images(folder, one)
     return f"{found.count} of {found.n}" if found else ""
 
 

@@ -141,7 +141,7 @@ def better_than_guessing(folder: RunFolder, one: AttackRow) -> bool | None:
     """Return whether the interval of an attack lies above guessing (of an error: below it), or that of the share of
     images that it rebuilt; None where no interval or no null attack shows it.
     """
-    rebuilt, prior = _rebuilt(folder, one), priors(folder).get(one.federation)
+    rebuilt, prior = rebuilt_images(folder, one), priors(folder).get(one.federation)
     if rebuilt is not None and prior is not None and rebuilt.low > prior:
         return True
     guess, pooled = _guess(folder, one), one.pooled
@@ -152,7 +152,7 @@ def better_than_guessing(folder: RunFolder, one: AttackRow) -> bool | None:
 
 def succeeded(folder: RunFolder, one: AttackRow) -> bool:
     """Return whether an attack did better than guessing, and rebuilt an image where it rebuilds images."""
-    rebuilt = _rebuilt(folder, one)
+    rebuilt = rebuilt_images(folder, one)
     return better_than_guessing(folder, one) is True and (rebuilt is None or rebuilt.count > 0)
 
 
@@ -185,7 +185,7 @@ def short_words(folder: RunFolder, one: AttackRow) -> str:
 
 def _value(folder: RunFolder, one: AttackRow) -> str:
     """What was reached, with a count where there is one."""
-    rebuilt = _rebuilt(folder, one)
+    rebuilt = rebuilt_images(folder, one)
     if rebuilt is not None:
         return f"{rebuilt.count} of {rebuilt.n} images to a PSNR of {SUCCESS:.0f} dB or more"
     if one.count is not None:
@@ -199,7 +199,7 @@ def _guess_words(folder: RunFolder, one: AttackRow) -> str:
     """What guessing reaches, in the same form; empty where that is not known."""
     if one.metric == "auc":
         return percent(_CHANCE["auc"])
-    if _rebuilt(folder, one) is not None:
+    if rebuilt_images(folder, one) is not None:
         prior = priors(folder).get(one.federation)
         return "" if prior is None else f"at most {percent(numerals.rounded(prior, 3, math.ceil))} of images"
     counts = [row.count for row in _nulls(folder, one) if row.count]
@@ -229,7 +229,8 @@ def _nulls(folder: RunFolder, one: AttackRow) -> list[AttackRow]:
     return [row for row in pooled_attacks(folder) if row.null and (row.federation, row.metric) == place]
 
 
-def _rebuilt(folder: RunFolder, one: AttackRow) -> Success | None:
+def rebuilt_images(folder: RunFolder, one: AttackRow) -> Success | None:
+    """Return how many images an attack rebuilt; None for another metric than PSNR."""
     if one.metric != "psnr":
         return None
     return rebuilt_counts(folder).get((one.federation, one.defense, one.attack, one.observer))

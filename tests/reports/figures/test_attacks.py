@@ -8,7 +8,7 @@ from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
 from fedassay.reports.figures.attacks import observers
 from fedassay.reports.figures.frame import BLUE, COLUMN, MARGIN, RED, column
-from fedassay.reports.figures.images import gain_by_noise, noise_of
+from fedassay.reports.figures.images import IN_CLIP_NORMS, gain_by_noise, noise_of
 from fedassay.reports.reading.membership import memberships
 
 
@@ -134,13 +134,12 @@ def test_the_curve_goes_down_with_noise_and_its_end_is_reported(ladder):
 def test_noise_is_in_clip_norms_where_the_defense_names_one(ladder):
     folder = ladder([1.0, 2.0, 4.0], clip_norm=0.5)
     assert gain_by_noise(folder)[0].table.headers[0] == "noise, in clip norms"
-    assert noise_of(folder, "noise", "noise_2").value == 8.0
+    assert noise_of(folder, "noise", "noise_2") == (8.0, IN_CLIP_NORMS)
 
 
 def test_what_a_claim_signs_goes_before_what_the_suite_states(ladder, run_maker, make_claim):
     run_maker.sign("noise_0", make_claim(unit=Unit.SAMPLE, parameters={"noise_multiplier": 4.8}), federation="noise")
     folder = ladder([1.0, 2.0, 4.0])
-    noise = noise_of(folder, "noise", "noise_0")
-    assert (noise.value, noise.in_clip_norms) == (4.8, True)
+    assert noise_of(folder, "noise", "noise_0") == (4.8, IN_CLIP_NORMS)
     # Of the three two are left in the upload's unit: no curve.
     assert gain_by_noise(folder) == ()
