@@ -66,46 +66,20 @@ def test_a_problem_that_runs_off_keeps_its_best_point_and_hurts_no_other():
     assert found.values.isfinite().all()
 
 
-@pytest.fixture
-def seen(toy_task, toy_plan, knowledge_of):
-    """(images, labels, model's weights) -> view and knowledge of undefended uploads, one image each."""
-
-    def run(network, images, labels, weights):
-        task = toy_task((1,) * len(images), model="logistic", side=8)
-        plan = toy_plan(task, rounds=1, layout=network.layout)
-        rows = -network.sample_gradients(weights[None], images[None], labels[None])
-        present = torch.ones(1, len(images), dtype=torch.bool)
-        reports = Message(values=rows, present=present, senders=tuple(range(len(images))))
-        shown = RoundView(round=0, broadcast=weights[None], reports=reports)
-        view = View(observer=UPLOADS, plan=plan, rounds=(shown,), final_model=weights[None])
-        return view, knowledge_of(task, plan, None, network=network, law=lambda observer, client: None)
-
-    return run
-
-
 @pytest.mark.simulations
-def test_some_starts_on_a_smooth_model_end_at_the_image_itself(seen):
+def test_some_starts_on_a_smooth_model_end_at_the_image_itself(toy_task, toy_plan, knowledge_of):
     """Eight images, weights from U(-.5, .5) as in the paper. Its own objective shows which runs converged."""
     network, rng = SmoothLeNet(model="lenet", shape=(1, 8, 8), classes=3), np.random.default_rng(0)
     weights = uniform(rng, (network.layout.dim,)) - 0.5
     images, labels = uniform(rng, (8, 1, 8, 8)), torch.arange(8) % 3
-    view, knowledge = seen(network, images, labels, weights)
+    task = toy_task((1,) * 8, model="logistic", side=8)
+    plan = toy_plan(task, rounds=1, layout=network.layout)
+    rows = -network.sample_gradients(weights[None], images[None], labels[None])
+    reports = Message(values=rows, present=torch.ones(1, 8, dtype=torch.bool), senders=tuple(range(8)))
+    shown = RoundView(round=0, broadcast=weights[None], reports=reports)
+    view = View(observer=UPLOADS, plan=plan, rounds=(shown,), final_model=weights[None])
+    knowledge = knowledge_of(task, plan, None, network=network)
     found = DLG(iterations=250, restarts=2).run(view, knowledge, np.random.default_rng(0))
     errors = ((found.images - images.numpy()) ** 2).mean((1, 2, 3))
     assert (errors < 1e-3).sum() >= 2
     assert (found.labels[errors < 1e-3] == labels.numpy()[errors < 1e-3]).all()
-
-
-def test_lots_are_matched_as_a_whole(toy_task, toy_plan, knowledge_of):
-    network, rng = Network(model="logistic", shape=(1, 8, 8), classes=3), np.random.default_rng(0)
-    task = toy_task((2, 2), model="logistic", side=8)
-    plan = toy_plan(task, rounds=1)
-    weights, images = network.initial(rng), uniform(rng, (2, 2, 1, 8, 8))
-    rows = -network.lot_gradients(weights, images, torch.eye(3)[[0, 1]].expand(2, 2, 3))
-    reports = Message(values=rows[None], present=torch.ones(1, 2, dtype=torch.bool), senders=(0, 1))
-    shown = RoundView(round=0, broadcast=weights[None], reports=reports)
-    view = View(observer=UPLOADS, plan=plan, rounds=(shown,), final_model=weights[None])
-    knowledge = knowledge_of(task, plan, None, law=lambda observer, client: None)
-    found = DLG(iterations=3).run(view, knowledge, np.random.default_rng(0))
-    assert found.images.shape == (4, 1, 8, 8)
-    assert found.uploads.tolist() == [0, 0, 1, 1]
