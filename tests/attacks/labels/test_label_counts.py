@@ -10,6 +10,7 @@ from digits_federation import digits_run, with_uploads
 from fedassay.attacks.labels.bias_corrected import BiasCorrected, balanced_counts
 from fedassay.attacks.labels.bias_sign import BiasSign, present_classes
 from fedassay.attacks.labels.equal_counts import EqualCounts
+from fedassay.attacks.labels.idlg import IDLG, inferred_labels
 from fedassay.attacks.labels.ilrg import ILRG, rounded_counts, solved_counts
 from fedassay.attacks.labels.label_attack import LastLayer, last_layer, lot_sizes, read_label_lots, whole_counts
 from fedassay.attacks.labels.label_likelihood import LabelLikelihood
@@ -20,14 +21,16 @@ from fedassay.attacks.labels.random_labels import RandomLabels
 from fedassay.attacks.labels.row_minimum import RowMinimum
 from fedassay.attacks.labels.row_sum import RowSum
 from fedassay.fl.algorithms import FedAvg, FedSGD, Scaffold
+from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.layout import Layout
+from fedassay.fl.models.network import Network
 from fedassay.fl.partitions import IID, Dirichlet
 from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.suites.scoring.label_rows import score_labels
 
 FEDSGD = FedSGD(learning_rate=0.5)
 COUNTING = (LLG(), LLGStar(), LLGPlus(), ILRG(), BiasCorrected(), LabelLikelihood())
-SIGNS = (BiasSign(), RowSum(), RowMinimum())
+SIGNS = (IDLG(), BiasSign(), RowSum(), RowMinimum())
 PARTS = (*SIGNS, *COUNTING)
 
 
@@ -263,6 +266,41 @@ def test_equal_counts_are_fractions_and_random_labels_fill_the_lot():
     _, view, knowledge = federation(8)
     assert said(EqualCounts(), view, knowledge).tolist() == [[0.8] * 10] * 4
     assert said(RandomLabels(), view, knowledge).sum(1).tolist() == [8] * 4
+
+
+def test_of_a_larger_lot_idlg_names_the_label_that_most_samples_have():
+    network = Network(model="lenet", shape=(1, 8, 8), classes=10)
+    digits = load_dataset("digits")
+    threes, sevens = (digits.train_images[digits.train_labels == label] for label in (3, 7))
+    images, labels = torch.cat([threes[:3], sevens[:1]]), torch.tensor([3, 3, 3, 7])
+    params = network.initial(np.random.default_rng(0)).unsqueeze(0)
+    mean = network.gradient(params, images[None], labels[None], torch.full((1, 4), 0.25))
+    assert inferred_labels(mean, network.layout).tolist() == [3]
+
+
+def test_without_a_bias_the_inner_products_of_rows_tell_the_label_where_row_sums_do_not():
+    rng = np.random.default_rng(1)
+    labels = torch.from_numpy(rng.integers(5, size=200))
+    probabilities = torch.from_numpy(rng.dirichlet(np.ones(5), size=200))
+    features = torch.from_numpy(rng.normal(size=(200, 7)))  # Of both signs, as after a leaky ReLU.
+    residual = probabilities - torch.eye(5, dtype=torch.float64)[labels]
+    gradients = torch.einsum("nc,nf->ncf", residual, features)
+    layout = Layout(names=("output.weight",), shapes=((5, 7),))
+    assert torch.equal(inferred_labels(gradients.flatten(1), layout), labels)
+    assert not torch.equal(gradients.sum(2).argmin(1), labels)
+
+
+def test_idlg_is_exact_after_five_local_steps_on_one_sample():
+    assert scores(IDLG(), 1, model="mlp", algorithm=FedAvg(learning_rate=0.05, local_steps=5), clients=20).exact.all()
+
+
+def test_a_view_without_uploads_or_without_the_round_is_refused():
+    _, view, knowledge = federation(1)
+    blind = replace(view, rounds=(replace(view.rounds[0], reports=None),))
+    with pytest.raises(ValueError, match="must hold uploads"):
+        said(IDLG(), blind, knowledge)
+    with pytest.raises(ValueError, match=r"must hold the attacked round 7, got rounds \[0\]"):
+        said(IDLG(round=7), view, knowledge)
 
 
 # What is refused.
