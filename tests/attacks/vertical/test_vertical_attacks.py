@@ -109,16 +109,12 @@ def brought(part, found):
 
 
 @pytest.mark.parametrize("part", EACH)
-def test_an_attack_reads_its_view_and_generator_alone(part):
-    """Equal generators, equal findings, also after the truth was replaced bit for bit; global generators stay."""
+def test_an_attack_reads_its_view_alone(part):
+    """Equal findings after the truth was replaced bit for bit."""
     seen = run_against(part)
-    states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     found = found_by(part, seen)
     brought(part, found)
     assert part().level is Level.REALISTIC
-    assert same(found, found_by(part, seen))
-    assert torch.equal(torch.get_rng_state(), states[0])
-    assert (np.random.get_state()[1] == states[1]).all()  # noqa: NPY002
     other = replace(seen, view=run_against(part, seed=1).view)
     assert same(found, found_by(part, other)) == part.null
     if part.infers != "labels":
