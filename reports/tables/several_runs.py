@@ -248,7 +248,7 @@ _CLAIM_COLUMNS: dict[str, tuple[str, Callable[[ClaimRow], str]]] = {
     "unit": ("unit", lambda row: row.claim.unit.value),
     "observer": ("adversary", lambda row: str(row.claim.observer)),
     "verdict": ("verdict", lambda row: VERDICTS.get(row.verdict, row.verdict)),
-    "epsilon_low": ("measured ε ≥", lambda row: numerals.epsilon(row.epsilon_low)),
+    "epsilon_low": ("measured ε ≥", lambda row: numerals.lower_bound(row.epsilon_low)),
     "detectable": ("min. detectable ε", lambda row: numerals.epsilon(row.detectable)),
 }
 _NAMES = ("run", "federation", "defense")

@@ -289,14 +289,18 @@ def test_the_page_of_two_runs_draws_claims_frontier_and_heatmap_of_each(two):
     assert "figures of the last" not in page
 
 
-def test_a_chosen_table_has_a_row_per_defense_and_no_epsilon_where_none_is_claimed(runs, make_run):
-    columns = ("run", "defense", "epsilon", "verdict", "detectable", "accuracy")
+def test_a_chosen_table_has_a_row_per_defense_no_epsilon_without_a_claim_and_bounds_rounded_down(
+    runs, make_run, make_claim
+):
+    columns = ("run", "defense", "epsilon", "verdict", "epsilon_low", "detectable", "accuracy")
     other = make_run("other")
     other.row(role="audit", attack="canary", metric="epsilon_low", seed=None, verdict="NO_CLAIM")
+    other.verdict_row(other.sign("mine", make_claim()), defense="mine", verdict="NOT_REFUTED", value=1.999)
     assert chosen_table([runs[0], other.write()], columns=columns).rows == (
-        ("old", "none", "–", "–", "–", "–"),
-        ("old", "mine", "4", "NOT REFUTED", "5.00", "0.700"),
-        ("other", "none", "–", "NO CLAIM", "–", "–"),
+        ("old", "none", "–", "–", "–", "–", "–"),
+        ("old", "mine", "4", "NOT REFUTED", "1.25", "5.00", "0.700"),
+        ("other", "none", "–", "NO CLAIM", "–", "–", "–"),
+        ("other", "mine", "4", "NOT REFUTED", "1.99", "–", "–"),
     )
     with pytest.raises(ValueError, match="no run has the column 'acuracy'; known columns: accuracy"):
         chosen_table(runs, columns=["acuracy"])
