@@ -122,6 +122,17 @@ def rate_interval(right: ArrayLike, *, over: str = "uploads") -> Interval:
     return Interval(value=k / n, low=low, high=high, method=f"95 % Clopper-Pearson over {over}")
 
 
+def csv_by_round(rows: Mapping[int, Mapping[str, float | None]]) -> str:
+    """Return values by round and name as CSV; a value that is missing, or None, is an empty cell."""
+    names = list(dict.fromkeys(name for values in rows.values() for name in values))
+    lines = [["round", *names]]
+    for number, values in rows.items():
+        # repr gives the shortest digits that read back as the same number.
+        found = (values.get(name) for name in names)
+        lines.append([str(number), *("" if value is None else repr(value) for value in found)])
+    return "\n".join(map(",".join, lines)) + "\n"
+
+
 def score_labels(counts: ArrayLike, truth: ArrayLike, reference: ArrayLike | None = None) -> LabelScores:
     """Compare guessed label counts with the true ones for each of n client updates. Both are arrays ``(n, classes)`` of
     numbers of samples per class; true counts are integers, and guessed counts may be fractions.

@@ -24,7 +24,7 @@ from ...fl.probe import CandidateProbe
 from ..results.cell import Cell
 from ..results.record import ROUNDS, Record
 from ..results.store import Store
-from .label_rows import Interval, hits, mean_interval
+from .label_rows import Interval, csv_by_round, hits, mean_interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,13 +170,10 @@ def score_membership(
 
 def _by_round(found: CountedScores) -> str:
     """The AUC after each number of rounds, as CSV; its interval, over candidates, holds for this run alone."""
-    lines = ["round,auc,auc_low,auc_high"]
-    for rounds, sides in found.round_by_round:
-        interval = area_interval(sides, LEVEL)
-        # repr gives the shortest digits that read back as the same number.
-        ends = ("" if end is None else repr(end) for end in (interval.low, interval.high))
-        lines.append(",".join([str(rounds), repr(interval.value), *ends]))
-    return "\n".join(lines) + "\n"
+    areas = {rounds: area_interval(sides, LEVEL) for rounds, sides in found.round_by_round}
+    return csv_by_round(
+        {rounds: {"auc": one.value, "auc_low": one.low, "auc_high": one.high} for rounds, one in areas.items()}
+    )
 
 
 def _area_row(cell: Cell, sides: ScoresByRun, over_runs: bool, shared: dict[str, object]) -> Record:

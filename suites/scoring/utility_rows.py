@@ -19,7 +19,7 @@ from ...fl.utility import Spread, spread_of, utility_of
 from ..results.cell import Cell
 from ..results.record import NUMBERS, ROUNDS, Record
 from ..results.store import Store
-from .label_rows import mean_interval
+from .label_rows import csv_by_round, mean_interval
 
 WORST_CLIENTS = 0.1
 """Share of the clients whose mean utility is reported as that of the worst clients (Li et al. 2020)."""
@@ -71,19 +71,14 @@ def utility_rows(cell: Cell, task: Task, final: Tensor, course: Course, store: S
     numbers = course.numbers
     outcomes = task.outcomes(final, task.test_images, task.test_labels)
     found = utility_of(outcomes)
-    artifact = store.save_text(cell.cell_id, ROUNDS, _by_round(course.utility, numbers.plan.rounds, by_round(found)))
+    # The curve is recorded at some rounds only, and its last point must agree with the row.
+    curve = dict(course.utility.rows) | {numbers.plan.rounds: by_round(found)}
+    artifact = store.save_text(cell.cell_id, ROUNDS, csv_by_round(curve))
     if numbers.rows[0][1]:  # Most protections make no numbers public.
-        store.save_text(cell.cell_id, NUMBERS, _numbers(numbers))
+        store.save_text(cell.cell_id, NUMBERS, csv_by_round(dict(numbers.rows)))
     rows = [
-        cell.record(
-            metric=one.metric,
-            value=one.value,
-            n=one.n,
-            unit=one.unit,
-            direction=one.direction,
-            artifact=artifact,
-            status="ok" if one.value is not None else "skipped",
-            reason=one.reason,
+        _measured(
+            cell, one.metric, one.value, one.reason, n=one.n, unit=one.unit, direction=one.direction, artifact=artifact
         )
         for one in found
     ]
@@ -95,20 +90,9 @@ def utility_rows(cell: Cell, task: Task, final: Tensor, course: Course, store: S
     return [*rows, *_traffic_rows(cell, course.traffic, numbers.plan.rounds, artifact)]
 
 
-def _by_round(course: UtilityRecorder, rounds: int, last: dict[str, float]) -> str:
-    # The curve is recorded at some rounds only, and its last point must agree with the row.
-    curve = dict(course.rows) | {rounds: last}
-    names = list(dict.fromkeys(name for values in curve.values() for name in values))
-    lines = [
-        ",".join([f"{number}", *(repr(values[name]) if name in values else "" for name in names)])
-        for number, values in curve.items()
-    ]
-    return "\n".join([",".join(["round", *names]), *lines]) + "\n"
-
-
-def _numbers(numbers: NumbersRecorder) -> str:
-    rows = [",".join(map(repr, (number, *values.values()))) for number, values in numbers.rows]
-    return "\n".join([",".join(["round", *numbers.rows[0][1]]), *rows]) + "\n"
+def _measured(cell: Cell, metric: str, value: float | None, reason: str, **fields: Any) -> Record:
+    """A row; it is skipped where nothing was measured, for this reason."""
+    return cell.record(metric=metric, value=value, status="skipped" if value is None else "ok", reason=reason, **fields)
 
 
 def _spread_rows(cell: Cell, name: str, spread: Spread | None, worst: str, artifact: str) -> list[Record]:
@@ -117,15 +101,15 @@ def _spread_rows(cell: Cell, name: str, spread: Spread | None, worst: str, artif
     parts["std"] = ("standard deviation over", "lower_better")
     groups = "classes" if name.startswith("class_") else "clients"
     return [
-        cell.record(
-            metric=f"{name}_{part}",
-            value=getattr(spread, part) if spread else None,
+        _measured(
+            cell,
+            f"{name}_{part}",
+            getattr(spread, part) if spread else None,
+            "" if spread else f"the metric is not defined on any of the {groups}",
             n=spread.groups if spread else 0,
             unit=words if part == "worst" else f"{words} {groups}",
             direction=direction,
             artifact=artifact,
-            status="ok" if spread else "skipped",
-            reason="" if spread else f"the metric is not defined on any of the {groups}",
         )
         for part, (words, direction) in parts.items()
     ]
@@ -139,15 +123,15 @@ def _traffic_rows(cell: Cell, traffic: TrafficRecorder, rounds: int, artifact: s
         for part, count in (("client", messages), ("round", rounds), ("total", 1)):
             defined = complete and count > 0
             records.append(
-                cell.record(
-                    metric=f"bytes_{way}_{part}",
-                    value=total / count if defined else None,
+                _measured(
+                    cell,
+                    f"bytes_{way}_{part}",
+                    total / count if defined else None,
+                    "" if defined else _no_traffic(complete),
                     n=messages if part == "client" else rounds,
                     unit="bytes",
                     direction="lower_better",
                     artifact=artifact,
-                    status="ok" if defined else "skipped",
-                    reason="" if defined else _no_traffic(complete),
                 )
             )
     return records
