@@ -36,7 +36,7 @@ from ..fl.transfer.protection import LabelLaw, counts_of, votes_of
 from ..fl.transfer.recorder import AnswerRecorder, TransferEvent
 from ..fl.transfer.task import TransferPlan, TransferTask
 from .attacking.finished_cells import AttackCell, Clock
-from .attacking.other_jobs import OtherAuditJob, TrainingJob
+from .attacking.jobs import OtherAuditJob, TrainingJob
 from .attacking.shadows import rows_of_attack
 from .config.other_federations import shadow_teachers_of, teachers_of, transfer_plan_of, transfer_task_of
 from .config.tables.other_federations import TransferSpec

@@ -24,7 +24,7 @@ from ..results.record import Record
 from ..results.store import Store
 from ..scoring.membership_rows import groups, score_shadows
 from .finished_cells import AttackCell, Clock
-from .other_jobs import TrainingJob
+from .jobs import TrainingJob
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,7 @@ from ..scoring.reconstruction_rows import score_reconstructions
 from ..scoring.utility_rows import Course, utility_rows
 from .checkpoint import Checkpoint
 from .finished_cells import AttackCell, Clock, Works, run_attack
-from .other_jobs import TrainingJob
+from .jobs import TrainingJob
 from .worst_case import worst_case_hypotheses
 
 

@@ -21,7 +21,7 @@ from ...fl.data.files.lookup import names_a_file
 from ...fl.transfer.protection import TransferProtection
 from ...fl.transfer.task import TransferPlan
 from ...fl.vertical.protection import VerticalLaw, VerticalPlan, VerticalProtection
-from ..attacking.other_jobs import OtherAuditJob, TrainingJob
+from ..attacking.jobs import OtherAuditJob, TrainingJob
 from ..config.other_federations import (
     small_plan,
     transfer_plan_of,

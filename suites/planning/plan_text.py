@@ -9,7 +9,7 @@ from ...audit.wording import counted
 from ...fl.data.datasets import load_dataset
 from ...fl.models.network import WORDS, returns_probabilities
 from ...fl.task import network_of
-from ..attacking.other_jobs import OtherAuditJob, TrainingJob
+from ..attacking.jobs import OtherAuditJob, TrainingJob
 from ..audits.audit_method import PlannedAudit
 from ..config.other_federations import vertical_task_of
 from ..config.tables.suite import FederationSpec

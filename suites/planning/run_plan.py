@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any
 
 from ..attacking.finished_cells import Job
-from ..attacking.other_jobs import OtherAuditJob, TrainingJob
+from ..attacking.jobs import OtherAuditJob, TrainingJob
 from ..attacking.shadows import ShadowJob
 from ..attacking.trial import TrialJob
 from ..audits.audit_method import BlockJob, PlannedAudit

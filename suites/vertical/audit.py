@@ -17,7 +17,7 @@ from ...defenses.vertical.defense import VerticalDefense
 from ...fl.streams import Streams
 from ...fl.vertical.protection import Noised, VerticalLaw, VerticalPlan
 from ...fl.vertical.task import VerticalTask
-from ..attacking.other_jobs import OtherAuditJob
+from ..attacking.jobs import OtherAuditJob
 from ..config.other_federations import small_plan, vertical_plan_of, vertical_task_of
 from ..config.tables.other_federations import VerticalAuditSpec, VerticalSpec
 from .case import VerticalCase

@@ -18,7 +18,7 @@ from ...fl.vertical.protection import VerticalLaw, VerticalPlan
 from ...fl.vertical.task import People, VerticalTask, predicted, utility_of
 from ...fl.vertical.view import VerticalRecorder
 from ..attacking.finished_cells import AttackCell, Clock
-from ..attacking.other_jobs import TrainingJob
+from ..attacking.jobs import TrainingJob
 from ..config.other_federations import vertical_plan_of, vertical_task_of
 from ..config.tables.other_federations import VerticalSpec
 from ..results.cell import Cell
