@@ -104,7 +104,8 @@ def changes_broadcast(protection: Protection) -> bool:
 def array_channels(name: str, value: Tensor | NDArray[Any]) -> Channels:
     """Return an array's numbers, its type and shape, and the number of bits that are zero at the end of all numbers."""
     array = _plain(value)
-    found: Channels = {name: array, f"{name}: type": f"{_type(value)} {tuple(array.shape)}"}
+    kind = str(value.dtype).removeprefix("torch.")
+    found: Channels = {name: array, f"{name}: type": f"{kind} {tuple(array.shape)}"}
     if array.dtype.kind == "f" and array.size >= _RESOLVED:
         found[f"{name}: trailing zero bits"] = str(_trailing_zeros(array))
     return found
@@ -167,7 +168,7 @@ def _plotted(state: Mapping[str, Any], protection: Protection, plan: Plan, missi
 
 def _flat(name: str, value: Any, missing: dict[str, str], depth: int, above: set[int]) -> Iterator[tuple[str, Channel]]:
     """Every leaf of a nested state with its path, and the shape of the nesting."""
-    if isinstance(value, Tensor | np.ndarray) and _numeric(value):
+    if isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.dtype.kind in "biufc"):
         # A copy: a hook may change its state in place.
         yield from (
             (key, part.copy() if isinstance(part, np.ndarray) else part)
@@ -239,14 +240,6 @@ def _text(name: str, value: str) -> Iterator[tuple[str, Channel]]:
     yield f"{name}: words" if numbers else name, _NUMBER.sub("#", value)
     if numbers:
         yield f"{name}: numbers in the text", np.array([float(number) for number in numbers])
-
-
-def _numeric(value: Tensor | NDArray[Any]) -> bool:
-    return isinstance(value, Tensor) or value.dtype.kind in "biufc"
-
-
-def _type(value: Tensor | NDArray[Any]) -> str:
-    return str(value.dtype).removeprefix("torch.")
 
 
 def _plain(value: Tensor | NDArray[Any]) -> NDArray[Any]:

@@ -213,7 +213,8 @@ def _event(turn: Round, training: "_Training") -> RoundEvent:
 def _report(turn: Round, training: "_Training", recorders: Sequence[Recorder[RoundEvent]]) -> None:
     """Train the cohort and pass its reports on: as one matrix, or summed in blocks where nothing needs the matrix."""
     protection, dim, context = turn.run.protection, turn.model.shape[1], turn.context
-    needed = any(map(_needs_reports, recorders))
+    # All recorders that do not state otherwise may read the reports of an event.
+    needed = any(getattr(recorder, "needs_reports", True) for recorder in recorders)
     # A defense's own sum equals that of one matrix, and saves work in small cohorts too, such as masks.
     many = len(context.senders) * dim > NUMBERS or overrides(protection, "block_sum")
     if many and context.senders and len(turn.model) == 1 and sums_reports(protection) and not needed:
@@ -222,11 +223,6 @@ def _report(turn: Round, training: "_Training", recorders: Sequence[Recorder[Rou
         _show(recorders, turn.reports)
         # In a large cohort they take as much memory as the reports.
         del turn.updates
-
-
-def _needs_reports(recorder: Recorder[RoundEvent]) -> bool:
-    """Whether a recorder may read the reports of an event: all do that do not state otherwise."""
-    return bool(getattr(recorder, "needs_reports", True))
 
 
 def _show(recorders: Sequence[Recorder[RoundEvent]], reports: Message) -> None:

@@ -44,8 +44,6 @@ _FILES: dict[str, Reader] = {
     ".tsv": (read_table_file, TableOptions),
     ".parquet": (read_table_file, TableOptions),
 }
-_SAVED: Reader = (read_hugging_face, HuggingFaceOptions)
-_IMAGES: Reader = (read_image_folder, FolderOptions)
 _FROM_PYTHON = "from-python/"
 _OF_TORCH = tuple(name for name in signature(from_torch).parameters if name not in ("train", "name", "options"))
 
@@ -204,9 +202,9 @@ def _path(data: DataFile) -> Path:
 def _reader(path: Path) -> Reader:
     if path.is_dir():
         if is_saved_dataset(path):
-            return _SAVED
+            return read_hugging_face, HuggingFaceOptions
         if any(sub_folders(path)):
-            return _IMAGES
+            return read_image_folder, FolderOptions
         raise ValueError(
             f"{path} must be a folder of images with one sub-folder per class, or a Hugging Face data set, got a "
             "folder without sub-folders"
