@@ -341,9 +341,8 @@ def _refutable(claim: Claim, measurement: Measurement) -> bool:
         return True
     if claim.curve is None or measurement.below_curve is None:
         return False
-    # The level at which the estimator bounded each rate: alpha over its thresholds, halved for two rates.
-    share = measurement.alpha / measurement.comparisons / 2
-    best_fpr, best_fnr = upper_bound(0, [measurement.n0, measurement.n1], share)
+    # The level at which the estimator bounded each of two rates.
+    best_fpr, best_fnr = upper_bound(0, [measurement.n0, measurement.n1], measurement.share / 2)
     return bool(best_fnr < claim.curve.fnr(best_fpr))
 
 
@@ -351,10 +350,9 @@ def _least_trials(claim: Claim, measurement: Measurement) -> str:
     """How many runs per arm it would take at least; empty where no number would do, or runs have no arms."""
     if measurement.fpr_high is None:
         return ""
-    share = measurement.alpha / measurement.comparisons
     routes = [claim.curve] if measurement.below_curve is not None else []
     found = [
-        fewest_trials(curve=curve, epsilon=claim.epsilon, delta=claim.delta, alpha=share)
+        fewest_trials(curve=curve, epsilon=claim.epsilon, delta=claim.delta, alpha=measurement.share)
         for curve in ([None] if _bound_holds(claim, measurement) else []) + routes
     ]
     least = min((n for n in found if n is not None), default=None)

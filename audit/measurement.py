@@ -131,6 +131,11 @@ class Measurement:
             )
 
     @property
+    def share(self) -> float:
+        """The error probability of each of the comparisons, an equal share of alpha."""
+        return self.alpha / self.comparisons
+
+    @property
     def trials(self) -> str:
         """The sample size in words, such as ``1000 + 1000 trials`` or ``100 guesses on 1000 canaries of one run``."""
         if self.canaries is None:

@@ -33,7 +33,8 @@ def with_power(measured: Measurement, claim: Claim) -> Measurement:
     """Return the measurement with the detectable epsilon of the two inputs in exchanged roles, where it has none.
 
     ``detectable`` is computed at the false-positive rate of the event. An event that is nearly certain without the
-    canary has no power at this rate, while its complement may have.
+    canary has no power at this rate, while its complement may have. The rate is the counted one, because planned
+    numbers of trials would promise a power that an event which was chosen too rare on a pilot does not have.
     """
     counting = measured.fpr_high is not None or measured.estimator in COUNTED_EVENTS
     if measured.detectable is not None or measured.false_negatives is None or not counting:
@@ -41,7 +42,7 @@ def with_power(measured: Measurement, claim: Claim) -> Measurement:
     found = minimum_detectable_epsilon(
         n0=measured.n1,
         n1=measured.n0,
-        alpha=measured.alpha / measured.comparisons,
+        alpha=measured.share,
         delta=measured.delta,
         fpr=(measured.false_negatives + 0.5) / (measured.n1 + 1),
         curve=None if measured.below_curve is None else _exchanged(claim.curve),

@@ -1,38 +1,25 @@
 """Builders with plain defaults: a test names only what it is about."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from fedassay.audit.claim import Adjacency, Claim, Unit
-from fedassay.audit.evidence import Design, MembershipScores, Setting
+from fedassay.audit.claim import Claim
+from fedassay.audit.evidence import MembershipScores, Setting
 from fedassay.audit.measurement import INDEPENDENT_TRIALS, Measurement
-from fedassay.audit.observer import GLOBAL_MODELS
 from scipy.stats import binom
 from toy_claim import toy_claim
 
 
 @pytest.fixture(scope="session")
 def setting_of() -> Callable[..., Setting]:
-    def build(**changes: Any) -> Setting:
-        fields: dict[str, Any] = {
-            "unit": Unit.CLIENT,
-            "adjacency": Adjacency.ADD_REMOVE,
-            "observer": GLOBAL_MODELS,
-            "rounds": 20,
-            "design": Design.INDEPENDENT,
-        }
-        return Setting(**(fields | changes))
-
-    return build
+    return lambda **changes: replace(Setting.claimed(toy_claim()), **changes)
 
 
 @pytest.fixture(scope="session")
 def scores_of(setting_of: Callable[..., Setting]) -> Callable[..., MembershipScores]:
-    def build(member: Any, nonmember: Any, **changes: Any) -> MembershipScores:
-        return MembershipScores(member, nonmember, setting_of(**changes))
-
-    return build
+    return lambda member, nonmember, **changes: MembershipScores(member, nonmember, setting_of(**changes))
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.claim import Claim
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.evidence import (
     CandidateScores,
@@ -15,7 +15,7 @@ from fedassay.audit.evidence import (
     Setting,
     VoteScores,
 )
-from fedassay.audit.observer import FINAL_MODEL, UPLOADS
+from fedassay.audit.observer import UPLOADS
 from fedassay.audit.threshold import FixedThreshold
 
 
@@ -123,9 +123,7 @@ def test_scores_of_votes_are_finite_and_one_per_query_and_class(setting_of):
         VoteScores(np.zeros(3), setting_of())
 
 
-SETTING = Setting(
-    unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=FINAL_MODEL, rounds=3, design=Design.CLUSTERED
-)
+SETTING = replace(Setting.claimed(Claim.stated(1.0, observer="final_model", rounds=3)), design=Design.CLUSTERED)
 
 
 def runs(*values, setting=SETTING):

@@ -4,12 +4,13 @@ True-positive rates at low false-positive rates: by brute force, by hand, and ho
 """
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from fedassay.audit.binomial import upper_bound
-from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.claim import Claim
 from fedassay.audit.evidence import CandidateScores, Design, MembershipScores, Setting
 from fedassay.audit.metrics import (
     ScoresByRun,
@@ -21,14 +22,13 @@ from fedassay.audit.metrics import (
     roc_vertices,
     tpr_at,
 )
-from fedassay.audit.observer import FINAL_MODEL
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
 
 def setting(design):
-    return Setting(unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=FINAL_MODEL, rounds=1, design=design)
+    return replace(Setting.claimed(Claim.stated(1.0)), design=design)
 
 
 def test_runs_with_both_sides_are_dealt_in_turn_and_others_stay():

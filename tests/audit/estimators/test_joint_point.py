@@ -4,18 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.claim import Claim
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.joint_point import best_bound
-from fedassay.audit.evidence import Design, MembershipScores, Setting
+from fedassay.audit.evidence import MembershipScores, Setting
 from fedassay.audit.measurement import Measurement
-from fedassay.audit.observer import UPLOADS
 from fedassay.audit.threshold import FixedThreshold
 
-SETTING = Setting(
-    unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=1, design=Design.INDEPENDENT
-)
+SETTING = Setting.claimed(Claim.stated(1.0))
 
 
 def measured(shift: float, alpha: float, curve: GaussianCurve | None = None, threshold: float = 0.5) -> Measurement:

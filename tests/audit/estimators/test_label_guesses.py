@@ -1,6 +1,7 @@
 """Guesses of labels that are not planted: known answers, simulated labels under exact label DP, and what is refused."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -13,7 +14,7 @@ from fedassay.audit.observer import PASSIVE_PARTY
 from scipy.stats import binom
 
 CLAIM = Claim.stated(1.0, unit="label", observer=PASSIVE_PARTY, rounds=3)
-SETTING = Setting(unit=CLAIM.unit, adjacency=CLAIM.adjacency, observer=PASSIVE_PARTY, rounds=3, design=Design.ONE_RUN)
+SETTING = replace(Setting.claimed(CLAIM), design=Design.ONE_RUN)
 
 
 def guesses(made, right, people=None):

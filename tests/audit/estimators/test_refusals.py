@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fedassay.audit.binomial import epsilon_low, upper_bound
-from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.claim import Claim
 from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp
 from fedassay.audit.estimators.hockey_stick import MechanismOutputs
@@ -28,7 +28,6 @@ from fedassay.audit.estimators.z_test import z_test
 from fedassay.audit.evidence import CandidateScores, Design, Guesses, MembershipScores, Projections, Setting
 from fedassay.audit.mechanism.mechanism import ball_neighbours
 from fedassay.audit.metrics import ScoresByRun, area_interval, joint_statement
-from fedassay.audit.observer import UPLOADS
 from fedassay.audit.posterior import success_bound
 from fedassay.audit.power import planned_looks
 from fedassay.audit.threshold import FixedThreshold
@@ -39,7 +38,7 @@ HUGE = np.full(100, 1e308)
 
 
 def setting(design=Design.INDEPENDENT):
-    return Setting(unit=Unit.CLIENT, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=1, design=design)
+    return replace(Setting.claimed(Claim.stated(1.0)), design=design)
 
 
 def scores(member, nonmember):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.claim import Claim
 from fedassay.audit.curve import GaussianCurve, epsilon_from_mu
 from fedassay.audit.estimators import release_tests
 from fedassay.audit.estimators.likelihood_ratio import subsampled_gaussian
@@ -18,8 +18,7 @@ from fedassay.audit.estimators.release_tests import (
     draw_projections,
     release_scores,
 )
-from fedassay.audit.evidence import Design, Projections, Setting
-from fedassay.audit.observer import UPLOADS
+from fedassay.audit.evidence import Projections, Setting
 from scipy.stats import norm
 
 ALPHA = 0.002
@@ -34,17 +33,13 @@ LOTS = GaussianRelease(sigma=0.83, rate=0.013, rounds=200)
 """Poisson lots of rate .013 over 200 rounds: epsilon is about 2 at delta 1e-5."""
 
 
-def setting(rounds: int = ROUNDS) -> Setting:
-    return Setting(
-        unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=rounds, design=Design.INDEPENDENT
-    )
-
-
 def projections(
     release: GaussianRelease, broken: BrokenRelease, arm: int, n: int, rng: np.random.Generator
 ) -> Projections:
     values = draw_projections(release, broken, arm=arm, n=n, rng=rng)
-    return Projections(values, np.ones(values.shape, dtype=bool), setting(release.rounds))
+    return Projections(
+        values, np.ones(values.shape, dtype=bool), Setting.claimed(Claim.stated(1.0, rounds=release.rounds))
+    )
 
 
 def designed(n: int = 1000) -> list[ReleaseTest]:
