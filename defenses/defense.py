@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Real
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
-from ..audit.claim import AS_PUBLISHED, NOT_PROVABLE, PROVABLE, Adjacency, Claim, Unit, Value
+from ..audit.claim import NOT_PROVABLE, PROVABLE, Adjacency, Claim, Unit, Value
 from ..audit.observer import UPLOADS
-from ..fl.fields import check_positive
+from ..fl.fields import check_fields, check_positive
 from ..fl.plan import Plan
 from ..fl.protection import Protection
 
@@ -37,8 +37,9 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class DefensePart:
-    """The root of all defenses, of every kind of federated learning. Its fields hold the public configuration; data and
-    random generators are passed to its methods as arguments.
+    """The root of all defenses, of every kind of federated learning. Its fields hold the public configuration, and
+    their types state what they refuse (``fl.fields.check_fields``); data and random generators are passed to methods as
+    arguments.
 
     ``control`` marks a defense that is broken on purpose: it states a claim that it does not satisfy, and an audit must
     refute it. One file holds one defense.
@@ -46,6 +47,9 @@ class DefensePart:
 
     version: ClassVar[str] = "1"
     control: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def fields(self) -> dict[str, object]:
         """Return the configuration as a dictionary from field names to values; it identifies the defense in the result
@@ -140,24 +144,33 @@ def check_share(name: str, value: float) -> None:
         raise ValueError(f"{name} must be in (0, 1), got {value!r}")
 
 
+def check_delta_or_zero(delta: float, name: str = "delta") -> None:
+    """Raise ValueError unless ``delta`` is in (0, 1), or 0, at which a pure mechanism has a finite epsilon too."""
+    # ``false`` equals 0 to Python.
+    if isinstance(delta, bool) or delta != 0:
+        check_delta(delta, name)
+
+
 def check_whole(name: str, value: int) -> None:
     """Raise ValueError unless ``value`` is a whole number >= 1."""
     if value < 1 or int(value) != value:
         raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
 
 
-def check_flag(name: str, value: bool) -> None:
-    """Raise ValueError unless ``value`` is true or false: a text such as "no" counts as true to Python."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be true or false, got {value!r}")
+def _field(check: Callable[[float, str], None]) -> Callable[[str, float], None]:
+    """Takes the name first, as the types of fields do."""
+    return lambda name, value: check(value, name)
 
 
-def check_variant(variant: str) -> None:
-    """Raise ValueError unless ``variant``, which version of a defense runs, is "corrected" (it has a valid proof) or
-    "as_published" (the paper's own version).
-    """
-    if variant not in ("corrected", AS_PUBLISHED):
-        raise ValueError(f'variant must be "corrected" or "as_published", got {variant!r}')
+Epsilon = Annotated[float, _field(check_epsilon)]
+Delta = Annotated[float, _field(check_delta)]
+DeltaOrZero = Annotated[float, _field(check_delta_or_zero)]
+Bound = Annotated[float, check_bound]
+"""A clip bound."""
+Share = Annotated[float, check_share]
+"""A number in (0, 1)."""
+Variant = Literal["corrected", "as_published"]
+"""Which version of a defense runs: one with a valid proof, or the paper's own."""
 
 
 def variant_of(defense: Defense) -> str:

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from ...audit.claim import Unit
-from ...fl.fields import check_positive
+from ...fl.fields import Positive, check_positive
 from ...fl.laws import clip
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
 from ..clipped.claims import ClippedDefense
-from ..defense import Prepared, check_share
+from ..defense import Prepared, Share
 
 # Limits of the clip norm: noise must not drive it to 0, where no update would pass and the norms could no longer be
 # learnt, or to infinity.
@@ -86,14 +86,12 @@ class QuantileClipping(ClippedDefense):
             which is what the accountant assumes.
     """
 
-    quantile: float = 0.5
-    learning_rate: float = 0.2
+    quantile: Share = 0.5
+    learning_rate: Positive = 0.2
     count_noise: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_share("quantile", self.quantile)
-        check_positive("learning_rate", self.learning_rate)
         if self.count_noise is not None:
             check_positive("count_noise", self.count_noise)
 

@@ -11,7 +11,7 @@ from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ..clipped.claims import ClippedDefense, check_bounded
-from ..defense import Prepared, check_share
+from ..defense import Prepared, Share
 from .dp_fedavg import DPFedAvg
 
 
@@ -65,11 +65,7 @@ class RegularisedSparsified(ClippedDefense):
           variance. Here: the trusted server adds the noise once.
     """
 
-    dropped: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_share("dropped", self.dropped)
+    dropped: Share = 0.5
 
     def prepare(self, plan: Plan) -> Prepared:
         check_bounded(plan, self.clip_norm)

@@ -16,20 +16,16 @@ from ...fl.protection import Protection
 from ..accounting.accountant import ACCOUNTANT
 from ..accounting.gaussian import SampledGaussian, calibrate_sampled_gaussian, poisson_rate
 from ..accounting.spending import sampled_spending
-from ..defense import Defense, Prepared, check_bound, check_budget
+from ..defense import Bound, Defense, Delta, Epsilon, Prepared
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClippedDefense(Defense, ABC):
     """A base class of defenses that have a budget (epsilon, delta) and an L2 clip norm."""
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    clip_norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_bound("clip_norm", self.clip_norm)
+    epsilon: Epsilon = 4.0
+    delta: Delta = 1e-5
+    clip_norm: Bound = 1.0
 
     def calibrated(self, plan: Plan, unit: Unit, *, parts: int = 1) -> SampledGaussian:
         """Find the noise on Poisson samples of the unit at which all releases of the plan satisfy the budget; ``parts``

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ...fl.plan import Plan
 from ..clipped.claims import ClippedDefense, check_bounded
-from ..defense import Prepared, check_share
+from ..defense import Prepared, Share
 from .budget import JointBudget
 from .uniform_layers import even_layers
 
@@ -32,11 +32,7 @@ class BlurLus(ClippedDefense):
         ValueError: if the algorithm does not bound updates by the clip norm.
     """
 
-    dropped: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_share("dropped", self.dropped)
+    dropped: Share = 0.5
 
     def prepare(self, plan: Plan) -> Prepared:
         check_bounded(plan, self.clip_norm)

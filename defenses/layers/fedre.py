@@ -15,16 +15,8 @@ from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
 from ..accounting.gaussian import Layer, LayeredGaussian, published_noise
-from ..defense import Prepared, check_variant, provable
-from .budget import (
-    JointBudget,
-    largest_share,
-    layer_norms,
-    layer_scores,
-    layered_claim,
-    layered_claims,
-    score_shares,
-)
+from ..defense import Prepared, Variant, provable
+from .budget import JointBudget, largest_share, layer_norms, layer_scores, layered_claim, layered_claims, score_shares
 from .scored_layers import RELATIVE, LayerScorer, ScoredLayers, pda_pam, preferred
 
 _LEAST_SCORE = 1e-12
@@ -228,11 +220,7 @@ class FedRE(ScoredLayers):
           alpha-hat to sum 1.
     """
 
-    variant: str = "corrected"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_variant(self.variant)
+    variant: Variant = "corrected"
 
     def prepare(self, plan: Plan) -> Prepared:
         published = self.variant == "as_published"

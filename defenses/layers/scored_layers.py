@@ -36,7 +36,7 @@ from ...fl.models.network import Network
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.task import Samples
-from ..defense import Defense, check_budget, check_share
+from ..defense import Defense, Delta, Epsilon, Share
 from .budget import check_numbers
 
 # Upper bound on the numbers held at once in Jacobians and in what they are computed from.
@@ -280,22 +280,21 @@ class ScoredLayers(Defense, ABC):
     the fields.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
+    epsilon: Epsilon = 4.0
+    delta: Delta = 1e-5
     clip_norms: tuple[float, ...] = (1.0,)
     scores: tuple[float, ...] = ()
-    even: float = 0.5
+    even: Share = 0.5
     images: int = 2
     pixels: int | None = 32
     region: tuple[int, ...] | tuple[tuple[int, ...], ...] = ()
     aggregation: str = "pda_pam"
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
+        super().__post_init__()
         for name in ("clip_norms", "scores"):
             # The dataclass is frozen, and a suite file's lists must become hashable tuples.
             object.__setattr__(self, name, check_numbers(name, getattr(self, name)))
-        check_share("even", self.even)
         object.__setattr__(self, "region", _plain(self.region))
         self.scorers()
         if self.aggregation not in AGGREGATIONS:

@@ -6,7 +6,7 @@ import torch
 
 from ...fl.plan import Plan
 from ..accounting.spending import gaussian_spending
-from ..defense import Defense, Prepared, check_budget
+from ..defense import Defense, Delta, Epsilon, Prepared
 from .budget import JointBudget, check_numbers, layer_norms, layered_claims
 from .scored_layers import LayeredProtection
 
@@ -28,12 +28,12 @@ class UniformLayers(Defense):
         ValueError: if there is neither one clip norm nor one per layer.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
+    epsilon: Epsilon = 4.0
+    delta: Delta = 1e-5
     clip_norms: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
+        super().__post_init__()
         object.__setattr__(self, "clip_norms", check_numbers("clip_norms", self.clip_norms))
 
     def prepare(self, plan: Plan) -> Prepared:

@@ -29,7 +29,7 @@ from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ..accounting.pure import BASIC_COMPOSITION, EXACT_COMPOSITION, each_of
 from ..accounting.spending import Spending, pure_spending
-from ..defense import Defense, Prepared, check_bound, check_delta, check_epsilon, report_claim, variant_of
+from ..defense import Bound, Defense, DeltaOrZero, Epsilon, Prepared, report_claim, variant_of
 from ..randomisers.randomiser import BoundedNumber, check_given_count
 
 
@@ -240,18 +240,11 @@ class LocalDefense(Defense, ABC):
     each may spend what exact composition allows.
     """
 
-    epsilon: float = 8.0
-    delta: float = 0.0
-    radius: float = 0.01
+    epsilon: Epsilon = 8.0
+    delta: DeltaOrZero = 0.0
+    radius: Bound = 0.01
     mechanism: ClassVar[str]
     source: ClassVar[str]
-
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        # Delta 0 is allowed here, unlike for Gaussian noise, but ``false`` is not a number.
-        if isinstance(self.delta, bool) or self.delta != 0:
-            check_delta(self.delta)
-        check_bound("radius", self.radius)
 
     def claim(self, plan: Plan, parameters: Mapping[str, Value]) -> Claim:
         """Return the local DP claim over all rounds of the plan; the claim states as public parameters the radius to

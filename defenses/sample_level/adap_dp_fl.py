@@ -12,7 +12,7 @@ from ..accounting.filter import CONVERSIONS, check_conversion, planned_filter
 from ..accounting.gaussian import SampledGaussian, gaussian_noise, poisson_rate
 from ..clipped.claims import ClippedDefense, sampled_gaussian_claim
 from ..clipped.noise_decay import FIRST_CLIPS, AdaptiveClipProtection, NoiseDecayProtection, NoiseSplit
-from ..defense import Prepared, check_flag, check_share, check_variant, provable
+from ..defense import Prepared, Share, Variant, provable
 
 # Smaller than any useful clip norm; without a floor the published rule would eventually divide by zero.
 _LEAST = 1e-12
@@ -90,11 +90,11 @@ class AdapDPFL(ClippedDefense):
     floor: float = 0.1
     noise_multiplier: float = 6.0
     decay: float = 0.9999
-    query_share: float = 0.1
+    query_share: Share = 0.1
     adapt_clip: bool = True
     first_clip: str = "clip_norm"
     conversion: str = CONVERSIONS[0]
-    variant: str = "corrected"
+    variant: Variant = "corrected"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,8 +102,6 @@ class AdapDPFL(ClippedDefense):
             check_positive(name, getattr(self, name))
         if self.decay > 1:
             raise ValueError(f"decay, the factor by which the noise shrinks, must be in (0, 1], got {self.decay!r}")
-        check_share("query_share", self.query_share)
-        check_flag("adapt_clip", self.adapt_clip)
         if self.first_clip not in FIRST_CLIPS:
             raise ValueError(
                 f"first_clip must be one of {nearest(str(self.first_clip), FIRST_CLIPS)}, got {self.first_clip!r}"
@@ -111,7 +109,6 @@ class AdapDPFL(ClippedDefense):
         if self.first_clip != FIRST_CLIPS[0] and not self.adapt_clip:
             raise ValueError("first_clip is an option of adaptive clipping, got it with adapt_clip = false")
         check_conversion(self.conversion)
-        check_variant(self.variant)
 
     def prepare(self, plan: Plan) -> Prepared:
         rate, steps = poisson_rate("lot", plan.lot), plan.algorithm.local_steps

@@ -17,7 +17,7 @@ from ...fl.streams import normal
 from ..accounting.accountant import ANALYTIC_GAUSSIAN, sensitivity
 from ..accounting.gaussian import gaussian_curve, gaussian_noise
 from ..clipped.claims import ClippedDefense
-from ..defense import Prepared, check_epsilon, check_variant, provable
+from ..defense import Epsilon, Prepared, Variant, provable
 
 _TRUST = {UPLOADS: "nobody", GLOBAL_MODELS: "the server adds its noise; other clients may know theirs and collude"}
 
@@ -101,13 +101,8 @@ class NbAFL(ClippedDefense):
           count.
     """
 
-    down_epsilon: float = 1.0
-    variant: str = "corrected"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_epsilon(self.down_epsilon, "down_epsilon")
-        check_variant(self.variant)
+    down_epsilon: Epsilon = 1.0
+    variant: Variant = "corrected"
 
     def prepare(self, plan: Plan) -> Prepared:
         return self._published(plan) if self.variant == "as_published" else self._corrected(plan)

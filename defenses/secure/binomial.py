@@ -8,7 +8,7 @@ from ...audit.arrays import IntArray
 from ...audit.claim import Value
 from ...fl.plan import Plan
 from ..accounting.integer_noise import binomial_noise, binomial_noise_epsilon, published_binomial_noise, whole_share
-from ..defense import Prepared, check_variant, provable, restated
+from ..defense import Prepared, Variant, provable, restated
 from .integer_draws import centred_binomial
 from .modular_sum import SizedGrid
 from .secure_sum import SecureSumDefense, SecureSumProtection
@@ -56,11 +56,10 @@ class Binomial(SecureSumDefense):
     kind = BinomialProtection
     mechanism = "sum of binomial shares"
     source = "mechanism: Agarwal et al. 2018; fair coins in a window: Hoeffding 1963"
-    variant: str = "corrected"
+    variant: Variant = "corrected"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_variant(self.variant)
         if self.delta < _LEAST_DELTA:
             raise ValueError(
                 f"delta must be >= {_LEAST_DELTA:g}, because a hundredth of it must cover the tail of the noise, "

@@ -20,7 +20,7 @@ from ..accounting.counts import binomial
 from ..accounting.gaussian import poisson_rate
 from ..accounting.pld import many_curve, many_epsilon
 from ..accounting.shuffled import ClonePair
-from ..defense import Defense, Prepared, check_bound, check_budget
+from ..defense import Bound, Defense, Delta, Epsilon, Prepared
 from .budgeted import shuffle_rows
 from .claims import ACCOUNTED, LEAST_EPSILON, Terms, check_clients, check_local, largest_scale
 
@@ -127,14 +127,13 @@ class CLDPSGD(Defense):
             client state between rounds.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
+    epsilon: Epsilon = 4.0
+    delta: Delta = 1e-5
     local_epsilon: float | None = None
-    radius: float = 0.1
+    radius: Bound = 0.1
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_bound("radius", self.radius)
+        super().__post_init__()
         check_local(self.local_epsilon)
 
     def prepare(self, plan: Plan) -> Prepared:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...audit.observer import SHUFFLED, Observer
-from ...fl.fields import check_positive
+from ...fl.fields import Positive
 from ...fl.laws import Mixing
 from ...fl.message import Message
 from ...fl.plan import Plan
@@ -98,11 +98,10 @@ class FLAME(OneBudget):
     source = "Feldman, McMillan, Talwar 2021, Section 3, of the randomiser with its dummies"
     trust = "the shuffler, which adds the dummies"
 
-    rate: float = 0.1
+    rate: Positive = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("rate", self.rate)
         if self.rate > 1:
             raise ValueError(
                 f"rate, the probability that a client reports a coordinate, must be in (0, 1], got {self.rate}"

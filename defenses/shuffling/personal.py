@@ -13,7 +13,7 @@ from ...fl.plan import Plan
 from ...fl.protection import Protection
 from ..accounting.counts import least_epsilon
 from ..accounting.pld import Profile
-from ..defense import Defense, Prepared, check_bound, check_budget, check_variant, variant_of
+from ..defense import Bound, Defense, Delta, Epsilon, Prepared, Variant, variant_of
 from .budgeted import BudgetedReports, CoordinateNoise, check_coordinate_noise
 from .claims import (
     AssuredCohort,
@@ -52,15 +52,14 @@ class ShuffledCoordinates(Defense, ABC):
     unequal: ClassVar[bool] = False
     """Whether it matters which clients take part, because their budgets differ."""
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
+    epsilon: Epsilon = 4.0
+    delta: Delta = 1e-5
     coordinate_delta: float = 1e-8
-    radius: float = 0.1
+    radius: Bound = 0.1
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
+        super().__post_init__()
         check_coordinate_delta(self.coordinate_delta)
-        check_bound("radius", self.radius)
 
     def prepare(self, plan: Plan) -> Prepared:
         check_clients(plan.clients)
@@ -222,12 +221,11 @@ class PersonalBudgets(ShuffledCoordinates, ABC):
 
     budgets: str = "uniform2"
     budget_scale: float | None = None
-    variant: str = "corrected"
+    variant: Variant = "corrected"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_budget_scale(self.budgets, self.budget_scale)
-        check_variant(self.variant)
 
     @property
     def _given(self) -> float | None:
@@ -252,18 +250,16 @@ class DealtBudgets(Defense, ABC):
     them.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
+    epsilon: Epsilon = 4.0
+    delta: Delta = 1e-5
     budgets: str = "uniform2"
     budget_scale: float | None = None
-    radius: float = 0.1
-    variant: str = "corrected"
+    radius: Bound = 0.1
+    variant: Variant = "corrected"
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_bound("radius", self.radius)
+        super().__post_init__()
         check_budget_scale(self.budgets, self.budget_scale, noise=self.noise_scale)
-        check_variant(self.variant)
 
     @property
     def noise_scale(self) -> float:

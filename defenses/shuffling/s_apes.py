@@ -9,12 +9,12 @@ from torch import Tensor
 from ...audit.claim import Claim, Unit
 from ...audit.observer import SHUFFLED, UPLOADS, Observer
 from ...audit.wording import nearest
-from ...fl.fields import check_positive
+from ...fl.fields import Positive
 from ...fl.plan import Plan
 from ..accounting.counts import least_epsilon
 from ..accounting.pld import many_epsilon
 from ..accounting.shuffled import published_bound
-from ..defense import Prepared, check_share
+from ..defense import Prepared, Share
 from .budgeted import BudgetedReports, budgets_of
 from .claims import (
     LargestPair,
@@ -105,15 +105,13 @@ class SAPES(DealtBudgets):
     """
 
     coordinate_delta: float = 1e-8
-    share: float = 0.2
+    share: Share = 0.2
     selection: str = Selection.LARGEST
-    scale: float = 1.0
+    scale: Positive = 1.0
 
     def __post_init__(self) -> None:
-        check_positive("scale", self.scale)
         super().__post_init__()
         check_coordinate_delta(self.coordinate_delta)
-        check_share("share", self.share)
         if self.selection not in tuple(Selection):
             raise ValueError(
                 "selection, the rule by which numbers are sent, must be one of: "

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..accounting.pld import Profile
 from ..accounting.shuffled import shuffled
-from ..defense import check_variant
+from ..defense import Variant
 from .budgeted import BudgetedReports
 from .claims import AssuredCohort, among_equals
 from .personal import OneBudget
@@ -42,11 +42,7 @@ class UniS(OneBudget):
     source = "Feldman, McMillan, Talwar 2021, Section 3; Zhu, Dong, Wang 2022, Theorem 10"
     published_source = "Liu et al. 2023, equation 2 and Lemma 2, as published"
 
-    variant: str = "corrected"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_variant(self.variant)
+    variant: Variant = "corrected"
 
     def _protection(self, budgets: tuple[float, ...]) -> BudgetedReports:
         return BudgetedReports(radius=self.radius, budgets=budgets)

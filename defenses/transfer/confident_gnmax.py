@@ -18,7 +18,7 @@ from ...fl.transfer.task import ABSTAINED, TransferPlan
 from ..accounting.accountant import ANALYTIC_GAUSSIAN
 from ..accounting.gaussian import gaussian_noise
 from ..accounting.votes import VOTE_L2, label_noise
-from ..defense import check_share
+from ..defense import Share
 from .defense import BudgetedTransfer, GaussianMax, PreparedTransfer
 
 
@@ -86,14 +86,12 @@ class ConfidentGNMax(BudgetedTransfer):
         labels: largest number of labels; None: as many as there are queries.
     """
 
-    threshold: float = 0.6
-    check_share: float = 0.5
+    threshold: Share = 0.6
+    check_share: Share = 0.5
     labels: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_share("threshold", self.threshold)
-        check_share("check_share", self.check_share)
         if self.labels is not None:
             check_count("labels", self.labels, alternative=" or None")
 

@@ -11,9 +11,9 @@ The protection in which every teacher randomises its own votes, and the label wi
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,14 +23,13 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from ...audit.arrays import FloatArray
-from ...audit.claim import Adjacency, Claim, Unit, Value
-from ...audit.curve import Curve
+from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.observer import ANSWERS
 from ...fl.protection import State
 from ...fl.transfer.protection import ReleasedLabels, TransferContext, TransferProtection, counts_of
 from ...fl.transfer.task import TransferPlan
 from ..accounting.pure import BASIC_COMPOSITION, EXACT_COMPOSITION
-from ..defense import DefensePart, check_delta, check_epsilon, report_claim
+from ..defense import DefensePart, DeltaOrZero, Epsilon, check_delta, report_claim
 from ..randomisers.randomiser import FiniteDomain
 
 _POINTS = 4001
@@ -155,72 +154,35 @@ class BudgetedTransfer(TransferDefense, ABC):
         epsilon, delta: the budget; at delta 0 pure, where the mechanism allows it (``pure``).
     """
 
-    epsilon: float = 8.0
-    delta: float = 1e-5
+    epsilon: Epsilon = 8.0
+    delta: DeltaOrZero = 1e-5
     pure: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        # Delta 0 is a budget too where noise has a bounded loss, but ``false`` is not a number.
-        if not self.pure or isinstance(self.delta, bool) or self.delta != 0:
+        super().__post_init__()
+        if not self.pure:
             check_delta(self.delta)
 
-    def label_claims(
-        self,
-        *,
-        mechanism: str,
-        parameters: Mapping[str, Value],
-        accountant: str,
-        source: str,
-        curve: Curve | None = None,
-    ) -> tuple[Claim, ...]:
+    def label_claims(self, **words: Any) -> tuple[Claim, ...]:
         """Return the claims that all released labels together satisfy the budget, against the student.
 
         One is about a whole client, one about one sample: either changes the votes of one teacher, in any way.
+        ``words``: mechanism, parameters, accountant, source and curve of the claims.
         """
+        words |= {"epsilon": self.epsilon, "delta": self.delta, "rounds": 1, "dp_model": "central", "trust": TRUSTED}
         return tuple(
-            Claim(
-                epsilon=self.epsilon,
-                delta=self.delta,
-                unit=unit,
-                adjacency=adjacency,
-                observer=ANSWERS,
-                rounds=1,
-                dp_model="central",
-                mechanism=mechanism,
-                parameters=parameters,
-                accountant=accountant,
-                sampling=words,
-                trust=TRUSTED,
-                source=source,
-                curve=curve,
-            )
-            for unit, (adjacency, words) in _UNITS.items()
+            Claim(unit=unit, adjacency=adjacency, observer=ANSWERS, sampling=sampling, **words)
+            for unit, (adjacency, sampling) in _UNITS.items()
         )
 
-    def answer_claim(
-        self,
-        *,
-        mechanism: str,
-        parameters: Mapping[str, Value],
-        source: str,
-        accountant: str | None = None,
-        curve: Curve | None = None,
-    ) -> Claim:
+    def answer_claim(self, **words: Any) -> Claim:
         """Return the local DP claim that all answers of one teacher together satisfy the budget, for any two teachers.
 
-        The adversary is the server, which observes every teacher's answers.
+        The adversary is the server, which observes every teacher's answers. ``words``: mechanism, parameters, source
+        and curve of the claim, and the accountant unless it is the composition of pure epsilons.
         """
-        return report_claim(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            rounds=1,
-            mechanism=mechanism,
-            parameters=parameters,
-            accountant=accountant or (EXACT_COMPOSITION if self.delta else BASIC_COMPOSITION),
-            source=source,
-            curve=curve,
-        )
+        stated = {"accountant": EXACT_COMPOSITION if self.delta else BASIC_COMPOSITION, **words}
+        return report_claim(epsilon=self.epsilon, delta=self.delta, rounds=1, **stated)
 
 
 @dataclass(frozen=True, kw_only=True)

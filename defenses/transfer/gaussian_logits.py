@@ -12,7 +12,7 @@ from ...fl.transfer.protection import TransferContext, TransferProtection
 from ...fl.transfer.task import TransferPlan
 from ..accounting.accountant import ANALYTIC_GAUSSIAN
 from ..accounting.gaussian import gaussian_curve, gaussian_noise
-from ..defense import check_bound
+from ..defense import Bound
 from .defense import BudgetedTransfer, PreparedTransfer
 
 
@@ -44,11 +44,7 @@ class GaussianLogits(BudgetedTransfer):
         clip_norm: L2 bound of the logits of one query, less their mean.
     """
 
-    clip_norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_bound("clip_norm", self.clip_norm)
+    clip_norm: Bound = 1.0
 
     def prepare(self, plan: TransferPlan) -> PreparedTransfer:
         noise = gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=plan.queries)

@@ -17,7 +17,7 @@ from ...fl.transfer.protection import ReleasedLabels, TransferContext, counts_of
 from ...fl.transfer.task import TransferPlan
 from ..accounting.accountant import RENYI, epsilon_at_best_order
 from ..accounting.votes import VOTE_L2, GapBound, SmoothRelease, label_noise
-from ..defense import check_share
+from ..defense import Share
 from .defense import BudgetedTransfer, GaussianMax, NoisyVotes, PreparedTransfer
 
 NUMBER = "epsilon_of_these_votes"
@@ -84,13 +84,8 @@ class GNMaxDataDependent(BudgetedTransfer):
         shortfall: probability that the published divergence is below the one of these votes.
     """
 
-    number_share: float = 0.1
-    shortfall: float = 1e-3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_share("number_share", self.number_share)
-        check_share("shortfall", self.shortfall)
+    number_share: Share = 0.1
+    shortfall: Share = 1e-3
 
     @cached_property
     def _release(self) -> SmoothRelease:

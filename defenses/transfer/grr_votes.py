@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from ...fl.transfer.task import TransferPlan
 from ..accounting.pure import each_of
+from ..defense import DeltaOrZero
 from ..randomisers.categories.grr import GRR
 from .defense import BudgetedTransfer, PreparedTransfer, RandomVotes
 
@@ -19,7 +20,7 @@ class GRRVotes(BudgetedTransfer):
         epsilon, delta: budget of one teacher's answers to all queries; delta may be 0.
     """
 
-    delta: float = 0.0
+    delta: DeltaOrZero = 0.0
     pure = True
 
     def prepare(self, plan: TransferPlan) -> PreparedTransfer:

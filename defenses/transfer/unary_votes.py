@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from ...fl.transfer.task import TransferPlan
 from ..accounting.pure import each_of
+from ..defense import DeltaOrZero
 from ..randomisers.categories.unary import ENCODINGS, Unary
 from .defense import BudgetedTransfer, PreparedTransfer, RandomVotes
 
@@ -20,7 +21,7 @@ class UnaryVotes(BudgetedTransfer):
         encoding: "symmetric" (randomised response on every bit) or "optimised" (less noise at the same epsilon).
     """
 
-    delta: float = 0.0
+    delta: DeltaOrZero = 0.0
     encoding: str = "symmetric"
     pure = True
 

@@ -28,7 +28,7 @@ from ...fl.streams import normal, uniform
 from ...fl.vertical.protection import Noise, Noised, VerticalContext, VerticalLaw, VerticalPlan, VerticalProtection
 from ..accounting.pure import BASIC_COMPOSITION, EXACT_COMPOSITION, each_of
 from ..accounting.spending import Participations, Spending, gaussian_spending, pure_spending
-from ..defense import DefensePart, check_delta, check_epsilon, check_flag
+from ..defense import DefensePart, DeltaOrZero, Epsilon
 from ..randomisers.categories.grr import GRR
 
 
@@ -106,12 +106,6 @@ def response_channel(epsilon: float, classes: int) -> Tensor:
     return channel.fill_diagonal_(randomiser.truth)
 
 
-def check_noise(noise: str) -> None:
-    """Raise ValueError unless ``noise`` is "gaussian" or "laplace"."""
-    if noise not in tuple(Noise):
-        raise ValueError(f'noise must be "gaussian" or "laplace", got {noise!r}')
-
-
 def drawn(noise: Noise, scale: float, shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
     """Draw independent noise of a standard deviation (Gaussian) or a scale (Laplace)."""
     if noise is Noise.GAUSSIAN:
@@ -148,7 +142,7 @@ class ClaimingVerticalDefense(VerticalDefense, ABC):
         epsilon: of the budget; its delta is 0 unless a subclass has one.
     """
 
-    epsilon: float = 4.0
+    epsilon: Epsilon = 4.0
 
     @property
     def delta(self) -> float:
@@ -215,13 +209,7 @@ class PureVerticalDefense(ClaimingVerticalDefense, ABC):
         epsilon, delta: the budget of all releases about one person together.
     """
 
-    delta: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        # Delta 0 is allowed here, unlike for Gaussian noise, but ``false`` is not a number.
-        if isinstance(self.delta, bool) or self.delta != 0:
-            check_delta(self.delta)
+    delta: DeltaOrZero = 0.0
 
     @property
     def accountant(self) -> str:
@@ -252,10 +240,6 @@ class DrawnLabels(PureVerticalDefense, ABC):
     """
 
     redraw: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_flag("redraw", self.redraw)
 
     def releases(self, plan: VerticalPlan) -> int:
         """Return how often the training draws each label."""

@@ -8,7 +8,7 @@ from ...fl.laws import prune
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
-from ..defense import Defense, Prepared, check_share
+from ..defense import Defense, Prepared, Share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +31,7 @@ class GradientPruning(Defense):
         pruned: share of the numbers that are not sent, in (0, 1); the paper finds inversion hindered from .2 on.
     """
 
-    pruned: float = 0.9
-
-    def __post_init__(self) -> None:
-        check_share("pruned", self.pruned)
+    pruned: Share = 0.9
 
     def prepare(self, plan: Plan) -> Prepared:
         return Prepared(protection=GradientPruningProtection(pruned=self.pruned), claims=())

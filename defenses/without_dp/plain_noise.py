@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...audit.observer import UPLOADS, Observer
-from ...fl.fields import check_positive
+from ...fl.fields import Positive
 from ...fl.laws import GaussianLaw, clip
 from ...fl.message import Message
 from ...fl.plan import Plan
@@ -50,11 +50,11 @@ class PlainNoise(Defense):
         clip_norm: L2 bound of an update; by default there is none.
     """
 
-    noise_std: float = 0.01
+    noise_std: Positive = 0.01
     clip_norm: float | None = None
 
     def __post_init__(self) -> None:
-        check_positive("noise_std", self.noise_std)
+        super().__post_init__()
         if self.clip_norm is not None:
             check_bound("clip_norm", self.clip_norm)
 

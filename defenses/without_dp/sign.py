@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...fl.fields import check_positive
+from ...fl.fields import Positive
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
@@ -31,10 +31,7 @@ class Sign(Defense):
         step: by which each number of the model moves where all clients agree.
     """
 
-    step: float = 0.001
-
-    def __post_init__(self) -> None:
-        check_positive("step", self.step)
+    step: Positive = 0.001
 
     def prepare(self, plan: Plan) -> Prepared:
         return Prepared(protection=SignProtection(step=self.step), claims=())

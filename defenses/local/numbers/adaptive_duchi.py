@@ -16,7 +16,7 @@ from ....fl.message import Message
 from ....fl.plan import Plan
 from ....fl.protection import Context, Protection, State
 from ...accounting.pure import composed_epsilon
-from ...defense import Prepared, check_variant, provable
+from ...defense import Prepared, Variant, provable
 from ...randomisers.numbers.duchi import Duchi
 from ..defense import NumberDefense, SampledLaw
 
@@ -121,14 +121,10 @@ class LDPAdaptiveDuchi(NumberDefense):
           data must be paid for. Here: a public rule of the layer's size.
     """
 
-    variant: str = "corrected"
+    variant: Variant = "corrected"
     mechanism = "Adaptive-Duchi"
     source = "Duchi, Jordan, Wainwright 2018; Wang et al. 2019, Algorithm 4; ranges: Sun et al. 2021"
     of = Duchi
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_variant(self.variant)
 
     def spent(self, plan: Plan) -> tuple[int, float]:
         return (plan.layout.dim, self.epsilon) if self.variant == "as_published" else super().spent(plan)

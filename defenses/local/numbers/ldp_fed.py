@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ....audit.claim import Value
 from ....fl.plan import Plan
 from ...accounting.pure import composed_epsilon
-from ...defense import check_variant, provable
+from ...defense import Variant, provable
 from ...randomisers.numbers.condensed import Condensed
 from ...randomisers.randomiser import check_given_count
 from ..defense import SampledDefense
@@ -34,14 +34,13 @@ class LDPFed(SampledDefense):
     """
 
     steps: int = 10
-    variant: str = "corrected"
+    variant: Variant = "corrected"
     mechanism = "exponential, condensed"
     source = f"{Condensed.source}; sampling: Wang et al. 2019, Algorithm 4"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_given_count("steps", self.steps, least=1)
-        check_variant(self.variant)
 
     def number(self, epsilon: float) -> Condensed:
         # As published epsilon is read as the alpha of one grid step, which the whole range multiplies.

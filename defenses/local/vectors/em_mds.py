@@ -11,7 +11,7 @@ from torch import Tensor
 from ....audit.arrays import BoolArray, FloatArray
 from ....fl.plan import Plan
 from ...accounting.spending import pure_spending
-from ...defense import Prepared, check_share
+from ...defense import Prepared, Share
 from ...randomisers.randomiser import check_given_count
 from ...randomisers.vectors.em_mds import EMMDS
 from ..defense import LocalDefense, LocalProtection
@@ -70,14 +70,13 @@ class LDPEMMDS(LocalDefense):
         chosen: coordinates in a report.
     """
 
-    top_share: float = 0.1
+    top_share: Share = 0.1
     chosen: int = 10
     mechanism = "EM-MDS"
     source = EMMDS.source
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_share("top_share", self.top_share)
         check_given_count("chosen", self.chosen, least=1)
 
     def prepare(self, plan: Plan) -> Prepared:

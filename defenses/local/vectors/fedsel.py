@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ....audit.arrays import BoolArray, FloatArray
 from ....fl.plan import Plan
 from ...accounting.spending import pure_spending
-from ...defense import Prepared, check_share
+from ...defense import Prepared, Share
 from ...randomisers.vectors.fedsel import RULES, FedSel
 from ..defense import LocalDefense, LocalProtection, sendable, unrounded
 from .vector import VectorLaw
@@ -69,16 +69,14 @@ class LDPFedSel(LocalDefense):
         rule: "sampling" (perturbed sampling) or "ranking" (the exponential mechanism on ranks).
     """
 
-    top_share: float = 0.1
-    share: float = 0.5
+    top_share: Share = 0.1
+    share: Share = 0.5
     rule: str = "sampling"
     mechanism = "FedSel"
     source = FedSel.source
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_share("top_share", self.top_share)
-        check_share("share", self.share)
         if self.rule not in RULES:
             raise ValueError(f"rule, which selects a coordinate, must be one of {', '.join(RULES)}, got {self.rule!r}")
 

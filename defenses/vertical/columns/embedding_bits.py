@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from ....fl.vertical.protection import Noised, VerticalContext, VerticalLaw, VerticalPlan, VerticalProtection
-from ...defense import check_flag
 from ..defense import PureVerticalDefense, VerticalPrepared, response_channel, through
 from .protection import check_frozen, embedding_releases
 
@@ -57,10 +56,6 @@ class EmbeddingBits(PureVerticalDefense):
     """
 
     sends_once: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_flag("sends_once", self.sends_once)
 
     def prepare(self, plan: VerticalPlan) -> VerticalPrepared:
         check_frozen(plan)

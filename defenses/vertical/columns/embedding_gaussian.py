@@ -6,7 +6,7 @@ from ....audit.claim import Value
 from ....fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalPlan
 from ...accounting.accountant import ANALYTIC_GAUSSIAN
 from ...accounting.gaussian import gaussian_curve, gaussian_noise
-from ...defense import check_bound, check_budget, check_flag
+from ...defense import Bound, Delta, check_bound
 from ..defense import ClaimingVerticalDefense, VerticalPrepared
 from .protection import NoisedEmbeddingProtection, check_frozen, embedding_releases
 
@@ -37,15 +37,13 @@ class EmbeddingGaussian(ClaimingVerticalDefense):
         ValueError: for trained bottom models without ``bottom_clip`` or with ``sends_once``.
     """
 
-    delta: float = 1e-5
-    clip_norm: float = 1.0
+    delta: Delta = 1e-5
+    clip_norm: Bound = 1.0
     sends_once: bool = False
     bottom_clip: float | None = None
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_bound("clip_norm", self.clip_norm)
-        check_flag("sends_once", self.sends_once)
+        super().__post_init__()
         if self.bottom_clip is not None:
             check_bound("bottom_clip", self.bottom_clip)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ....fl.vertical.protection import Noise, Noised, VerticalLaw, VerticalPlan
-from ...defense import check_bound, check_flag
+from ...defense import Bound
 from ..defense import PureVerticalDefense, VerticalPrepared
 from .protection import NoisedEmbeddingProtection, check_frozen, embedding_releases
 
@@ -28,13 +28,8 @@ class EmbeddingLaplace(PureVerticalDefense):
         ValueError: for trained bottom models, which would show one person's columns in the embeddings of all others.
     """
 
-    clip_norm: float = 1.0
+    clip_norm: Bound = 1.0
     sends_once: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_bound("clip_norm", self.clip_norm)
-        check_flag("sends_once", self.sends_once)
 
     def prepare(self, plan: VerticalPlan) -> VerticalPrepared:
         check_frozen(plan)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
@@ -10,8 +11,8 @@ from ....audit.observer import PASSIVE_PARTY
 from ....fl.vertical.protection import Noise, Noised, VerticalContext, VerticalLaw, VerticalPlan, VerticalProtection
 from ...accounting.accountant import ANALYTIC_GAUSSIAN
 from ...accounting.gaussian import gaussian_curve, gaussian_noise
-from ...defense import check_bound, check_budget, check_variant, provable
-from ..defense import PureVerticalDefense, VerticalPrepared, check_noise, clipped, drawn
+from ...defense import Bound, DeltaOrZero, Variant, check_budget, provable
+from ..defense import PureVerticalDefense, VerticalPrepared, clipped, drawn
 
 ONE_LABEL = {Noise.GAUSSIAN: math.sqrt(2), Noise.LAPLACE: 2.0}
 """How far one label moves its person's gradient by the logits: in the L2 norm, and in the L1 norm."""
@@ -85,17 +86,14 @@ class LabelGradientNoise(PureVerticalDefense):
           on the residuals, shared by all epochs; as_published is reading 2 with the epsilon of a message.
     """
 
-    delta: float = 1e-5
-    noise: str = "gaussian"
-    variant: str = "corrected"
-    clip_norm: float = 1.0
+    delta: DeltaOrZero = 1e-5
+    noise: Literal["gaussian", "laplace"] = "gaussian"
+    variant: Variant = "corrected"
+    clip_norm: Bound = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_noise(self.noise)
-        check_variant(self.variant)
-        check_bound("clip_norm", self.clip_norm)
-        if self.noise == Noise.GAUSSIAN:
+        if self.noise == "gaussian":
             check_budget(self.epsilon, self.delta)
 
     def prepare(self, plan: VerticalPlan) -> VerticalPrepared:
@@ -136,6 +134,6 @@ class LabelGradientNoise(PureVerticalDefense):
 
     def _factor(self, releases: int) -> float:
         """The scale of the noise over the sensitivity."""
-        if self.noise == Noise.GAUSSIAN:
+        if self.noise == "gaussian":
             return gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=releases)
         return 1 / self.each_of(releases)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ....fl.vertical.protection import Noised, VerticalLaw, VerticalPlan
-from ...defense import check_epsilon
 from ..defense import MOST, ChannelProtection, ClaimingVerticalDefense, VerticalPrepared, response_channel
 
 _SUM = 1e-6
@@ -40,7 +39,7 @@ class LabelRRWithPrior(ClaimingVerticalDefense):
     prior: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
+        super().__post_init__()
         if self.epsilon > MOST:
             raise ValueError(
                 f"epsilon must be at most {MOST:g}, because a larger one hides nothing, got {self.epsilon}"

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ....fl.fields import check_count
+from ....fl.fields import Count
 from ....fl.vertical.protection import VerticalContext, VerticalPlan, VerticalProtection
 from ..defense import VerticalDefense, VerticalPrepared
 
@@ -42,10 +42,7 @@ class DiscreteGradients(VerticalDefense):
         bins: number of bins, >= 1.
     """
 
-    bins: int = 12
-
-    def __post_init__(self) -> None:
-        check_count("bins", self.bins)
+    bins: Count = 12
 
     def prepare(self, plan: VerticalPlan) -> VerticalPrepared:
         return VerticalPrepared(protection=DiscreteGradientsProtection(bins=self.bins), claims=())

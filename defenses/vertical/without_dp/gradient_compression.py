@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ....fl.vertical.protection import VerticalContext, VerticalPlan, VerticalProtection
-from ...defense import check_share
+from ...defense import Share
 from ..defense import VerticalDefense, VerticalPrepared
 
 
@@ -37,10 +37,7 @@ class GradientCompression(VerticalDefense):
         kept: share of the entries of a message, all gradients of a batch to one party, in (0, 1).
     """
 
-    kept: float = 0.25
-
-    def __post_init__(self) -> None:
-        check_share("kept", self.kept)
+    kept: Share = 0.25
 
     def prepare(self, plan: VerticalPlan) -> VerticalPrepared:
         return VerticalPrepared(protection=GradientCompressionProtection(kept=self.kept), claims=())

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ....audit.arrays import FloatArray
-from ....fl.fields import check_positive
+from ....fl.fields import Positive
 from ....fl.streams import normal
 from ....fl.vertical.protection import VerticalContext, VerticalPlan, VerticalProtection
 from ..defense import VerticalDefense, VerticalPrepared, targets_of
@@ -88,10 +88,7 @@ class Marvell(VerticalDefense):
         ValueError: for more than two classes, for which the method is not defined.
     """
 
-    power: float = 4.0
-
-    def __post_init__(self) -> None:
-        check_positive("power", self.power)
+    power: Positive = 4.0
 
     def prepare(self, plan: VerticalPlan) -> VerticalPrepared:
         if plan.network.classes != 2:
