@@ -260,22 +260,16 @@ def test_recorders_of_a_training_and_of_sums_need_no_reports(task, make_plan, in
     assert found[7] == found[None]
 
 
-@pytest.mark.parametrize("observer", [UPLOADS, SHUFFLED, SERVER])
-def test_recorded_reports_are_one_matrix(task, make_plan, in_blocks, observer):
-    plan, recorder = make_plan(task, rounds=1), ViewRecorder(observer=observer)
+@pytest.mark.parametrize("observer", [UPLOADS, SHUFFLED, SERVER, None])
+def test_recorded_reports_are_one_matrix(task, make_plan, in_blocks, make_tape, observer):
+    """Also for a recorder that states nothing of what it needs."""
+    plan, recorder = make_plan(task, rounds=1), make_tape() if observer is None else ViewRecorder(observer=observer)
     in_blocks(7, plan.layout.dim)
     final, seen = trained(task, plan, PROTECTIONS["ldp_gaussian"], recorder)
     assert seen.rows == [40]
     if observer is not SERVER:
-        assert recorder.view(plan, final).rounds[0].reports.values.shape == (1, 40, plan.layout.dim)
-
-
-def test_a_recorder_that_states_nothing_gets_all_reports(task, make_plan, in_blocks, make_tape):
-    plan, tape = make_plan(task, rounds=1), make_tape()
-    in_blocks(7, plan.layout.dim)
-    _, seen = trained(task, plan, Protection(), tape)
-    assert seen.rows == [40]
-    assert tape.events[0].reports.values.shape == (1, 40, plan.layout.dim)
+        (event,) = recorder.events if observer is None else recorder.view(plan, final).rounds
+        assert event.reports.values.shape == (1, 40, plan.layout.dim)
 
 
 def test_replicas_stay_one_matrix(task, make_plan, in_blocks):
