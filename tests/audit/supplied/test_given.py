@@ -11,6 +11,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import torch
 from fedassay.audit.claim import Claim
 from fedassay.audit.evidence import Design
 from fedassay.audit.finding import Verdict
@@ -31,32 +32,11 @@ MEMBER, NONMEMBER = RNG.normal(size=200), RNG.normal(size=200)
 RUNS = np.arange(200)
 
 
-class Tensor:
-    """A tensor that requires gradients: it becomes an array only once it is detached."""
-
-    def __init__(self, values, detached=False):
-        self.values, self.detached = values, detached
-
-    def detach(self):
-        return Tensor(self.values, detached=True)
-
-    def cpu(self):
-        return self
-
-    def is_floating_point(self):
-        return np.asarray(self.values).dtype.kind == "f"
-
-    def double(self):
-        return self
-
-    def __array__(self, dtype=None, copy=None):
-        if not self.detached:
-            raise RuntimeError("requires grad")
-        return np.asarray(self.values, dtype=dtype)
+TRAINED = torch.tensor([1.0, 2.0], requires_grad=True)
 
 
 @pytest.mark.parametrize(
-    "given", [[1.0, 2.0], (1, 2), np.array([[1.0], [2.0]]), Tensor([1.0, 2.0]), [Tensor(1.0), Tensor(2.0)]]
+    "given", [[1.0, 2.0], (1, 2), np.array([[1.0], [2.0]]), TRAINED, [*TRAINED], TRAINED.to(torch.bfloat16)]
 )
 def test_lists_columns_and_tensors_are_scores(given):
     assert scores_or_rows("member", given).tolist() == [1.0, 2.0]
@@ -69,7 +49,7 @@ def test_lists_columns_and_tensors_are_scores(given):
         (np.array(["2020-01-01"], dtype="M8[D]"), "member must be real numbers, got datetime64"),
         (np.ma.array([1.0, 2.0], mask=[True, False]), "member must hold no masked values"),
         (["True", "False"], "member must be an array of numbers, got"),
-        (Tensor([2**53 + 1]), "float64 holds exactly"),
+        (torch.tensor([2**53 + 1]), "float64 holds exactly"),
         ((x for x in MEMBER), "member must be an array of numbers, got <generator"),
     ],
 )
