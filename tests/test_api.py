@@ -85,7 +85,7 @@ def test_a_folder_to_resume_must_be_a_path():
         fedassay.resume(None)
 
 
-def test_a_call_with_defaults_is_recorded_without_arguments(finished, suite_file, assay):
+def test_a_call_with_defaults_is_recorded_without_arguments(suite_file, assay):
     path = suite_file()
     manifest = json.loads((assay(path).folder / "manifest.json").read_text())
     assert manifest["command"] == f"fedassay.run({str(path)!r})"

@@ -45,10 +45,10 @@ def seen(toy_task, toy_plan, knowledge_of):
     return run
 
 
-def random_row(unit, *, replaced=False, norm=5.0):
+def random_row(unit, *, replaced=False):
     def plant(plan):
         row = torch.from_numpy(np.random.default_rng(1).normal(size=plan.layout.dim)).float()
-        row *= norm / row.norm()
+        row *= 5.0 / row.norm()
         return Canary(unit=unit, present=row, absent=-row if replaced else None)
 
     return plant
@@ -63,9 +63,9 @@ def inert_row(unit, *, replaced=False):
     return plant
 
 
-def sample(unit, *, replaced=False, label=2):
+def sample(unit, *, replaced=False):
     absent = torch.tensor([0]) if replaced else None
-    return lambda plan: DataCanary(unit=unit, images=IMAGE, present=torch.tensor([label]), absent=absent)
+    return lambda plan: DataCanary(unit=unit, images=IMAGE, present=torch.tensor([2]), absent=absent)
 
 
 CASES = {
@@ -108,7 +108,7 @@ def test_an_upload_is_projected_on_the_clipped_gradient_at_each_rounds_model(see
         np.testing.assert_allclose(shown.values[:, number], expected.numpy(), rtol=1e-5)
 
 
-def test_a_client_of_data_contributes_the_update_that_it_trains(seen, toy_task, toy_plan):
+def test_a_client_of_data_contributes_the_update_that_it_trains(toy_task, toy_plan):
     task = toy_task((4, 6))
     plan = toy_plan(task, algorithm=FedAvg(learning_rate=0.3, local_steps=2))
     start = task.network.initial(Streams(7).generator("init")).unsqueeze(0)

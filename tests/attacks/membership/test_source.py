@@ -7,8 +7,6 @@ from digits_federation import received
 from fedassay.attacks.attack import Undefined
 from fedassay.attacks.membership.random_source import RandomSource
 from fedassay.attacks.membership.source import SourceInferenceAttack
-from fedassay.audit.claim import Adjacency, Unit
-from fedassay.audit.evidence import Design, Setting
 from fedassay.audit.observer import AGGREGATE, SHUFFLED, UPLOADS
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.fl.algorithms import FedAvg
@@ -18,10 +16,6 @@ from fedassay.suites.scoring.label_rows import hits
 from fedassay.suites.scoring.membership_rows import wilson
 from scipy.stats import binomtest
 from torch.nn.functional import cross_entropy
-
-SETTING = Setting(
-    unit=Unit.SAMPLE, adjacency=Adjacency.REPLACE_ONE, observer=UPLOADS, rounds=1, design=Design.CLUSTERED
-)
 
 
 @pytest.fixture
