@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
 
 from .dataset import DatasetMissing
 
@@ -86,6 +85,8 @@ class DataFolder:
         """Return the pixels of an image in a mode of Pillow, such as "L"; raises as ``file`` and, for a file of another
         kind, ValueError.
         """
+        from PIL import Image, UnidentifiedImageError  # Imported late: most data sets have no images.
+
         file = self.file(path, of=of)
         try:
             return np.asarray(Image.open(file).convert(mode))
