@@ -29,12 +29,12 @@ from fedassay.fl.partitions import IID
 from fedassay.fl.sampling import Poisson, Sampling
 from fedassay.fl.protection import Protection
 
-def data(images=None, labels=None, classes=3, owners=None, seed=0):
+def data(images=None, labels=None, classes=3, owners=None, seed=0, task="classification"):
     rng = np.random.default_rng(seed)
     images = torch.from_numpy(rng.random((30, 1, 4, 4), dtype=np.float32)) if images is None else images
     labels = torch.arange(30) % 3 if labels is None else labels
     return Dataset(name="mine", train_images=images, train_labels=labels, test_images=images.clone(),
-                   test_labels=labels.clone(), classes=classes, train_owners=owners)
+                   test_labels=labels.clone(), classes=classes, train_owners=owners, task=task)
 
 def net(shape, classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], classes))
@@ -148,6 +148,10 @@ BAD = {
         "labels out of range": ("def part():\n    return data(classes=2)", r"must be in \[0, 2\), got 0 to 2"),
         "labels in floats": ("def part():\n    return data(labels=torch.zeros(30))", "int64 .* torch.float32"),
         "a class without a sample": ("def part():\n    return data(classes=4)", r"classes \[3\] of 4 have no"),
+        "equal numbers to predict": (
+            "def part():\n    return data(labels=torch.ones(30, 2), classes=2, task='regression')",
+            r"labels \[0, 1\] of 2 are equal in all training",
+        ),
         "returns None": ("def part():\n    data()", "must be a fedassay Dataset, .* got NoneType"),
         "raises": ("def part():\n    raise KeyError('column')", "KeyError: 'column'"),
         "other data at every load": (
@@ -370,6 +374,7 @@ BAD = {
     },
 }
 """By kind, the name of the fault -> the source that defines ``part``, and a pattern of the paragraph."""
+NUMBERS = "torch.linspace(-1, 1, 60).view(30, 2)"
 FAULTS = [(kind, fault) for kind, faults in BAD.items() for fault in faults]
 
 
@@ -393,11 +398,13 @@ def test_a_broken_part_is_named_in_one_paragraph(own_module, kind, fault):
 @pytest.mark.parametrize(
     ("kind", "source"),
     [
+        ("dataset", f"def part():\n    return data(labels={NUMBERS}, classes=2, task='regression')"),
+        ("dataset", f"def part():\n    return data(labels={NUMBERS} > 0, classes=2, task='multilabel')"),
         ("transfer attack", transfer_attack("return sound")),
         ("transfer defense", transfer_defense("return released, state")),
     ],
 )
-def test_a_sound_part_of_transfers_has_no_fault(own_module, kind, source):
+def test_a_sound_part_has_no_fault(own_module, kind, source):
     lines, made = lines_of(own_module, kind, source)
     assert lines == []
     assert made >= 4
