@@ -263,7 +263,8 @@ def chosen_table(
         columns: in the order wanted: ``run``, ``federation``, ``defense``, a column of the claim (``epsilon``,
             ``delta``, ``unit``, ``observer``, ``verdict``, ``epsilon_low``, ``detectable``), a metric of the utility
             such as ``accuracy``, or ``ATTACK.METRIC`` such as ``loss.auc``. Several claims of one defense share a
-            cell. None: the names, the claimed epsilon, the verdict, the measured bound and every metric of ``metrics``.
+            cell, as do values by several observers, each with its observer. None: the names, the claimed epsilon,
+            the verdict, the measured bound and every metric of ``metrics``.
         metrics: names of metrics, of utility or of any attack; each adds its columns after ``columns``.
         intervals: whether values are printed with their intervals.
 
@@ -312,11 +313,11 @@ class _Values:
         rows: list[ClaimRow | AttackRow | UtilityRow] = [*self.claims, *self.utility, *self.attacks]
         pairs = {(row.federation, row.defense) for row in rows}
         self.rows = sorted(pairs, key=lambda pair: (order.federation(pair[0]), order.defense(pair[1])))
-        self._metrics: dict[str, dict[tuple[str, str], AttackRow | UtilityRow]] = {}
+        self._metrics: dict[str, dict[tuple[str, str], list[AttackRow | UtilityRow]]] = {}
         measured: list[AttackRow | UtilityRow] = [*self.utility, *self.attacks]
         for row in measured:
             name = f"{row.attack}.{row.metric}" if isinstance(row, AttackRow) else row.metric
-            self._metrics.setdefault(name, {})[row.federation, row.defense] = row
+            self._metrics.setdefault(name, {}).setdefault((row.federation, row.defense), []).append(row)
 
     @property
     def columns(self) -> list[str]:
@@ -327,7 +328,7 @@ class _Values:
             return _CLAIM_COLUMNS[name][0]
         if name not in self._metrics:
             return ""
-        row = next(iter(self._metrics[name].values()))
+        row = next(iter(self._metrics[name].values()))[0]
         words = numerals.metric_words(row.metric, row.direction)
         return f"{row.attack}: {words}" if isinstance(row, AttackRow) else words
 
@@ -339,8 +340,14 @@ class _Values:
             # A defense without a claim still has a verdict.
             shown = (_CLAIM_COLUMNS[name][1](row) for row in own if row.stated or name == "verdict")
             return "; ".join(dict.fromkeys(shown)) or numerals.NOTHING
-        row = self._metrics.get(name, {}).get((federation, defense))
-        return pooled_words(row.metric, row.pooled, intervals) if row else numerals.NOTHING
+        found = self._metrics.get(name, {}).get((federation, defense), [])
+        several = len(found) > 1
+        values = [
+            pooled_words(row.metric, row.pooled, intervals)
+            + (f" ({observer_words(row.observer)})" if several and isinstance(row, AttackRow) else "")
+            for row in found
+        ]
+        return "; ".join(values) or numerals.NOTHING
 
 
 def _names(folders: Sequence[RunFolder]) -> list[str]:

@@ -304,3 +304,12 @@ def test_a_chosen_table_has_a_row_per_defense_no_epsilon_without_a_claim_and_bou
     )
     with pytest.raises(ValueError, match="no run has the column 'acuracy'; known columns: accuracy"):
         chosen_table(runs, columns=["acuracy"])
+
+
+def test_a_chosen_table_shows_what_every_observer_reached(make_run):
+    run = make_run("two observers")
+    for observer, values in {"uploads": (0.9, 0.9), "global_models": (0.6, 0.6)}.items():
+        for seed, value in enumerate(values):
+            run.row(role="attack", attack="loss", metric="auc", observer=observer, seed=seed, value=value)
+    ((_, cell),) = chosen_table([run.write()], columns=["defense", "loss.auc"], intervals=False).rows
+    assert [words.split(" (")[0] for words in cell.split("; ")] == ["0.600", "0.900"]
