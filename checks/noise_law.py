@@ -37,7 +37,6 @@ from ..fl.laws import GaussianLaw
 from .false_alarms import NOISE, Level, Shortfall, least_result, least_scale, share_found
 from .noise_sample import NoiseSample
 
-_AXES = ("row", "round", "weight")
 _BOUNDS = (0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
 """Distances from the centre, in standard deviations, within which no more noise may lie than the law states."""
 _BOUNDS_OF_ONE = (0.25, 1.0, 2.0)

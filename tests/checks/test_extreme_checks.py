@@ -8,37 +8,17 @@ import torch
 from fedassay.audit.check import EXTREME
 from fedassay.audit.claim import Claim, Unit
 from fedassay.audit.observer import FINAL_MODEL
-from fedassay.checks import replay as replay_checks
 from fedassay.checks.extreme import extreme_rows
 from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
-from fedassay.fl.algorithms import BoundedUpdate, Scaffold
 from fedassay.fl.canary import AnyRow, Canary
 from fedassay.fl.laws import clip, clip_entries
 from fedassay.fl.protection import Protection
-from fedassay.fl.sampling import FixedSize
 from fedassay.fl.streams import uniform
-from known_parts import parts_by_name
 from open_defenses import Reports
-from thinned import every
 from toy_federation import toy_plan, toy_task
-
-DEFENSES = parts_by_name("defense")
-UNBOUNDED = {
-    "control_no_clip",
-    "control_batch_clip",
-    "control_clip_after_mean",
-    "control_adaptive_clip_raw",
-    "control_user_clip_per_client",
-}
-"""Controls whose fault is the clip."""
-ALGORITHMS = {
-    "blur_lus": BoundedUpdate(learning_rate=0.2, local_steps=2, mu=0.1, radius=1.0),
-    "regularised_sparsified": BoundedUpdate(learning_rate=0.2, local_steps=2, mu=0.1, radius=1.0),
-    "dp_scaffold": Scaffold(learning_rate=0.2, local_steps=2),
-}
 
 
 @pytest.fixture(scope="module")
@@ -229,22 +209,6 @@ def test_noise_of_any_law_on_rows_outside_the_radius_is_found_and_on_clamped_one
     found = extreme(Laplace(clamped=False), claim)
     assert found.passed is False
     assert "a number of this many times its usual size" in found.words
-
-
-@pytest.mark.parametrize("name", every(3, DEFENSES))
-def test_every_bundled_defense_bounds_every_row_unless_that_is_its_fault(name, monkeypatch):
-    lots = {"lot": FixedSize(1)} if name == "cldp_sgd" else {}
-    algorithm = {"algorithm": ALGORITHMS[name]} if name in ALGORITHMS else {}
-    task = toy_task((4, 5, 3), side=4, inert=1)
-    plan = toy_plan(task, rounds=2, **lots, **algorithm)
-    prepared = DEFENSES[name]().prepare(plan)
-    # Only the check of extreme rows is made: the others have tests of their own.
-    monkeypatch.setattr(replay_checks, "pairs_of", lambda setup: iter(()))
-    monkeypatch.setattr(replay_checks, "_noise", lambda setup, draws, moved, constant: [])
-    found = [one for claim in prepared.claims for one in check_claim(task, plan, prepared.protection, claim)]
-    results = [one for one in found if one.name == EXTREME]
-    assert [one.words for one in results if one.passed is False and name not in UNBOUNDED] == []
-    assert name not in UNBOUNDED or any(one.passed is False for one in results)
 
 
 def test_the_rows_hold_what_their_words_name():

@@ -20,30 +20,19 @@ from fedassay.defenses.local.numbers.ldp_fed import LDPFed
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.defenses.shuffling.ldp_min import LDPMin
-from fedassay.fl.algorithms import BoundedUpdate, FedAvg, FedSGD, Scaffold
+from fedassay.fl.algorithms import FedAvg
 from fedassay.fl.laws import GaussianLaw
 from fedassay.fl.sampling import Epoch, FixedSize, Full, Poisson
-from known_parts import parts_by_name
-from toy_federation import toy_plan, toy_task
+from known_parts import parts_by_name, plan_of_part
+from toy_federation import toy_task
 
 DEFENSES = parts_by_name("defense")
 TASK = toy_task((5, 4, 6, 5))
-ALGORITHMS = {
-    "blur_lus": BoundedUpdate(learning_rate=0.2, local_steps=2, mu=0.1, radius=1.0),
-    "regularised_sparsified": BoundedUpdate(learning_rate=0.2, local_steps=2, mu=0.1, radius=1.0),
-    "dp_scaffold": Scaffold(learning_rate=0.2, local_steps=2),
-}
-LOTS = {"cldp_sgd": FixedSize(1)}
 COHORTS = {"full": Full(), "poisson": Poisson(0.6), "fixed size": FixedSize(2), "epoch": Epoch(2)}
 
 
 def plan_for(name="", **changes):
-    fields = {
-        "rounds": 4,
-        "lot": LOTS.get(name, Poisson(0.3)),
-        "algorithm": ALGORITHMS.get(name, FedSGD(learning_rate=0.5)),
-    }
-    return toy_plan(TASK, **(fields | changes))
+    return plan_of_part(name, TASK, **({"rounds": 4} | changes))
 
 
 def law_of(prepared, claim, plan, client=0):

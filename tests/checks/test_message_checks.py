@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from fedassay.audit.check import EXTREME, MESSAGE, PUBLIC_STATE
-from fedassay.audit.claim import Unit
 from fedassay.audit.observer import FINAL_MODEL, Observer
 from fedassay.checks.neighbours import replay_setup
 from fedassay.checks.replay import check_claim
@@ -17,11 +16,8 @@ from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtectio
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.defenses.shuffling.budgeted import shuffle_coordinates
-from fedassay.fl.algorithms import BoundedUpdate, FedSGD, Scaffold
 from fedassay.fl.laws import clip
-from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.streams import normal
-from known_parts import parts_by_name
 from open_defenses import WithoutLaw, prepared_as
 from thinned import every
 from toy_federation import toy_plan, toy_task
@@ -465,29 +461,6 @@ def test_a_mean_of_few_coins_is_no_finding():
     for seed in range(10):
         found = check_claim(task, plan, TwoCoins(**vars(prepared.protection)), claim, seed=seed)
         assert MESSAGE not in {one.name for one in found if one.passed is False}, [one.words for one in found]
-
-
-ALGORITHMS = {
-    "cldp_sgd": (FedSGD(learning_rate=0.5), FixedSize(1)),
-    "dp_scaffold": (Scaffold(learning_rate=0.2, local_steps=2), Poisson(0.3)),
-    "blur_lus": (BoundedUpdate(learning_rate=0.2, local_steps=2, mu=0.1, radius=1.0), Poisson(0.3)),
-    "regularised_sparsified": (BoundedUpdate(learning_rate=0.2, local_steps=2, mu=0.1, radius=1.0), Poisson(0.3)),
-}
-CORRECT = {name: part for name, part in parts_by_name("defense").items() if not part.control}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", every(4, CORRECT))
-def test_no_bundled_defense_sends_anything_that_no_law_covers(name):
-    task = toy_task((5, 4, 6), inert=1)
-    algorithm, lot = ALGORITHMS.get(name, (FedSGD(learning_rate=0.5), Poisson(0.3)))
-    plan = toy_plan(task, rounds=3, algorithm=algorithm, lot=lot, cohort=Poisson(0.8))
-    prepared = CORRECT[name]().prepare(plan)
-    for claim in prepared.claims:
-        found = {one.name: one for one in check_claim(task, plan, prepared.protection, claim)}
-        assert not {MESSAGE, PUBLIC_STATE} & failed(found), [one.words for one in found.values()]
-        # A user has rows at several clients, and these checks plant one.
-        assert found[MESSAGE].compared or claim.unit in (Unit.COORDINATE, Unit.USER)
 
 
 def test_every_client_is_probed_at_its_own_size_and_of_many_the_largest_and_the_smallest_first():
