@@ -38,12 +38,21 @@ class Control(DefensePart, ABC):
     broken: ClassVar[type[Any] | None] = None
 
     def prepare(self, plan: Any) -> Any:
-        """Calibrate the broken protection as the correct one, and state its claims."""
+        """Calibrate the broken protection as the correct one, and state its claims.
+
+        Raises:
+            ValueError: as the correct version, and for a variant of it that does not have what the bug breaks.
+        """
         correct = super().prepare(plan)  # type: ignore[misc]
         # The fields of a protection are its calibrated numbers, so both versions run at the same noise.
         numbers = vars(correct.protection) | self.bug(correct, plan)
-        protection = (self.broken or type(correct.protection))(**numbers)
-        return dataclasses.replace(correct, protection=protection)
+        kind = self.broken or type(correct.protection)
+        if unknown := numbers.keys() - {field.name for field in dataclasses.fields(kind)}:
+            raise ValueError(
+                f"{type(self).__name__} has its bug in another variant of the correct defense: {kind.__name__} has no "
+                f"{', '.join(sorted(unknown))}, which {type(correct.protection).__name__} has"
+            )
+        return dataclasses.replace(correct, protection=kind(**numbers))
 
     def bug(self, correct: Any, plan: Any) -> dict[str, object]:
         """Return the fields of the broken protection that differ from the correct one's or are missing there."""

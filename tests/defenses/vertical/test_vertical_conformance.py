@@ -154,6 +154,12 @@ def test_what_is_stated_as_published_states_what_is_provable(part):
             assert not claim.parameters.keys() & {PROVABLE, NOT_PROVABLE}
 
 
+def test_a_control_refuses_a_variant_that_does_not_have_what_it_breaks():
+    control = PARTS["control_residual_noise_shared"](variant=AS_PUBLISHED)
+    with pytest.raises(ValueError, match=r"has its bug in another variant .* has no clip_norm, which GradientNoise"):
+        control.prepare(toy_vertical(LOGISTIC)[1])
+
+
 def test_some_state_claims_and_some_none():
     states = {name for name, part in PARTS.items() if planned(part())[2].claims}
     assert {"marvell", "max_norm", "gradient_compression", "discrete_gradients", "unprotected"} == PARTS.keys() - states
