@@ -430,9 +430,8 @@ class LeakedImages:
         for gradient in np.unique(self.gradients):
             own = np.flatnonzero(self.gradients == gradient)
             order[own] = own[match(self.images[own], truth[own])]
-        scores = score_images(self.images[order], truth)
-        rows = [{"mse": one.mse, "psnr": one.psnr, "ssim": one.ssim} for one in scores]
-        return pandas.DataFrame(rows).assign(image=order)
+        scores = pandas.DataFrame(score_images(self.images[order], truth))
+        return scores[["mse", "psnr", "ssim"]].assign(image=order)
 
     def _repr_html_(self) -> str:
         from PIL import Image
