@@ -11,12 +11,14 @@ import math
 import pkgutil
 import re
 from abc import ABC
+from typing import Literal
 
 import pytest
 from fedassay.attacks.attack import AttackPart
 from fedassay.audit.parts import KINDS
 from fedassay.defenses.defense import Defense, DefensePart
 from fedassay.fl.data.datasets import available
+from fedassay.fl.fields import CountOrAll, OpenShare, Several, check_fields
 from fedassay.suites.config.part_files import own_parts
 from fedassay.suites.conformance.audit_parts import estimator_error_rate
 from fedassay.suites.conformance.check import run_checks
@@ -190,3 +192,22 @@ def test_a_fault_fails_the_test():
     checks, _ = checks_and_subject(_Broken.part, kind=_Broken.kind)
     with pytest.raises(AssertionError, match="must be a subclass of fedassay's Sampling"):
         _Broken().test_conformance(checks[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Typed:
+    """One field of each kind of type, and one whose type is a text, as of a module that postpones annotations."""
+
+    several: Several = 2
+    share: OpenShare = 0.5
+    epochs: CountOrAll = "all"
+    rule: Literal["sum", "mean"] = "sum"
+    once: bool = False
+    postponed: "Several" = 0
+
+
+@pytest.mark.parametrize("bad", [{"several": 1}, {"share": 1.0}, {"epochs": 0}, {"rule": "max"}, {"once": 1}])
+def test_fields_are_refused_by_their_types(bad):
+    check_fields(_Typed())
+    with pytest.raises(ValueError, match=rf"^{min(bad)} must be .*{bad[min(bad)]}"):
+        check_fields(_Typed(**bad))
