@@ -18,6 +18,7 @@ from ..evidence import MembershipScores
 from ..measurement import Measurement
 from ..threshold import ThresholdPolicy
 from .clopper_pearson import clopper_pearson
+from .z_test import effect_error, pooled_deviation
 
 
 def subsampled_gaussian(
@@ -113,12 +114,11 @@ def effect_z(member: FloatArray, nonmember: FloatArray, mu: float) -> float | No
     n0, n1 = len(nonmember), len(member)
     if min(n0, n1) < 2:
         return None
-    with np.errstate(over="ignore", invalid="ignore"):
-        pooled = ((n1 - 1) * member.var(ddof=1) + (n0 - 1) * nonmember.var(ddof=1)) / (n0 + n1 - 2)
+    pooled = pooled_deviation(member, nonmember)
     if not 0 < pooled < math.inf:
         return None
-    effect = (member.mean() - nonmember.mean()) / math.sqrt(pooled)
-    return float((effect - mu) / math.sqrt(1 / n0 + 1 / n1 + mu**2 / (2 * (n0 + n1))))
+    effect = (member.mean() - nonmember.mean()) / pooled
+    return float((effect - mu) / effect_error(mu, n0, n1, known=False))
 
 
 def _check_law(sigma: ArrayLike, rate: ArrayLike, steps: int) -> None:

@@ -11,6 +11,7 @@ import math
 import numpy as np
 from scipy.special import nctdtr, ndtri
 
+from ..arrays import FloatArray
 from ..binomial import check_positive
 from ..bisection import crossing
 from ..curve import epsilon_from_mu, mu_from_epsilon
@@ -63,7 +64,7 @@ def z_test(
     if delta == 0:
         raise ValueError("delta must be > 0 for the z-test, got 0: mu-GDP implies no finite epsilon at delta 0")
     n0, n1 = len(scores.nonmember), len(scores.member)
-    spread = _pooled(scores) if deviation is None else deviation
+    spread = pooled_deviation(scores.member, scores.nonmember) if deviation is None else deviation
     check_positive("deviation (of the scores)", spread)
     known = deviation is not None
     with np.errstate(over="ignore", invalid="ignore"):
@@ -88,32 +89,33 @@ def z_test(
         detectable=None if claimed is None else epsilon_from_mu(_detectable_mu(claimed, n0, n1, alpha, known), delta),
         witness=witness,
         setting=scores.setting,
-        effect_z=None if claimed is None else (effect - claimed) / _error(claimed, n0, n1, known),
+        effect_z=None if claimed is None else (effect - claimed) / effect_error(claimed, n0, n1, known),
     )
 
 
-def _pooled(scores: MembershipScores) -> float:
-    n0, n1 = len(scores.nonmember), len(scores.member)
+def pooled_deviation(member: FloatArray, nonmember: FloatArray) -> float:
+    """Return the pooled standard deviation of the scores (n1,) and (n0,) of both arms, at least two of each."""
+    n0, n1 = len(nonmember), len(member)
     if min(n0, n1) < 2:
         raise ValueError(
             f"z_test needs at least two trials without and two with the canary, got {n0} without and {n1} with it"
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = (n1 - 1) * scores.member.var(ddof=1) + (n0 - 1) * scores.nonmember.var(ddof=1)
+        squares = (n1 - 1) * member.var(ddof=1) + (n0 - 1) * nonmember.var(ddof=1)
     return math.sqrt(float(squares) / (n0 + n1 - 2))
 
 
-def _error(mu: float, n0: int, n1: int, known: bool) -> float:
-    """Standard error of the effect at ``mu`` (Hedges 1981, large samples)."""
+def effect_error(mu: float, n0: int, n1: int, known: bool) -> float:
+    """Return the standard error of the effect at ``mu`` (Hedges 1981, large samples); ``known``: the deviation is."""
     return math.sqrt(1 / n0 + 1 / n1 + (0.0 if known else mu**2 / (2 * (n0 + n1))))
 
 
 def _detectable_mu(claimed: float, n0: int, n1: int, alpha: float, known: bool, power: float = 0.9) -> float:
     """The mu that is detected with this power, by the normal approximation."""
     # The test rejects by the error at the claim, while the effect varies with the error at the truth.
-    needed = claimed - float(ndtri(alpha)) * _error(claimed, n0, n1, known)
+    needed = claimed - float(ndtri(alpha)) * effect_error(claimed, n0, n1, known)
     # A fixed point, because the error at the truth depends on the mu that is sought.
     mu = needed
     for _ in range(50):
-        mu = needed + float(ndtri(power)) * _error(mu, n0, n1, known)
+        mu = needed + float(ndtri(power)) * effect_error(mu, n0, n1, known)
     return mu
