@@ -10,7 +10,7 @@ from ...attacks.vertical.attack import VerticalAttack
 from ...audit.estimators.catalogue import Estimator, describe, estimators
 from ...audit.parts import KINDS, build, find_outside, points
 from ...audit.wording import nearest
-from ...checks.canaries import CANARIES, canary_kind
+from ...checks.canaries import canary_kind
 from ...defenses.defense import DefensePart
 from ...defenses.transfer.defense import TransferDefense
 from ...defenses.vertical.defense import VerticalDefense
@@ -18,11 +18,11 @@ from ...fl.algorithms import KNOWN_ALGORITHMS, Algorithm, algorithm_from
 from ...fl.data.dataset import Dataset
 from ...fl.data.datasets import KNOWN_DATASETS, load_dataset
 from ...fl.data.files.lookup import dataset_from, names_a_file
-from ...fl.models.small_models import known_models
 from ...fl.partitions import KNOWN_PARTITIONS, Partition, partition_from
 from ...fl.sampling import Sampling, cohort_from
 from ..config.catalogue import build as build_class
 from ..config.catalogue import find as find_class
+from ..config.catalogue import own_names
 from ..config.part_files import own_parts
 from ..config.source import ConfigError
 from .attack import ATTACK_CHECKS, TRANSFER_ATTACK_CHECKS, VERTICAL_ATTACK_CHECKS
@@ -62,18 +62,7 @@ _USUAL: dict[str, Any] = {
 
 def known_parts(kind: str) -> tuple[str, ...]:
     """Return the names of the catalogue's parts of one kind."""
-    if kind in ("attack", "defense"):
-        return tuple(own_parts(kind))  # type: ignore[arg-type]
-    names: dict[str, Callable[[], Any]] = {
-        "dataset": lambda: KNOWN_DATASETS,
-        "model": known_models,
-        "algorithm": lambda: KNOWN_ALGORITHMS,
-        "partition": lambda: KNOWN_PARTITIONS,
-        "sampling": lambda: SAMPLING,
-        "estimator": estimators,
-        "canary": lambda: CANARIES,
-    }
-    return tuple(names[kind]())
+    return tuple(own_parts(kind)) if kind in ("attack", "defense") else own_names(kind)  # type: ignore[arg-type]
 
 
 def check_part(
