@@ -344,7 +344,7 @@ def frozen_federation(
 
 @dataclass(kw_only=True)
 class Recording:
-    """A recorder that keeps what ``observer`` receives in one replica (independent run), with one entry per round.
+    """What ``observer`` receives in one replica (independent run), with one entry per round.
 
     ``releases``: ``(rows, d)`` in double precision: the reports where the observer sees them (behind a shuffler: before
     shuffling, in the senders' order), otherwise the aggregate as the only row. ``present``: ``(rows,)``; a client that
@@ -370,11 +370,7 @@ class Recording:
     consumed: list[Consumed] = field(default_factory=list)
     _total: Tensor | None = None
 
-    def watch(self, event: RoundEvent) -> None:
-        """Record what the observer receives in a finished round."""
-        self.watch_with(event, *state_channels(event.state))
-
-    def watch_with(self, event: RoundEvent, state: Channels, missing: dict[str, str]) -> None:
+    def record(self, event: RoundEvent, state: Channels, missing: dict[str, str]) -> None:
         """Record a finished round of which the channels of the public state are known; ``missing``: what of it is not
         compared.
         """
@@ -460,7 +456,7 @@ class _Together:
         consumed = self.streams.consumed()
         for recording in self.recordings:
             recording.consumed.append(consumed)
-            recording.watch_with(event, state, dict(missing))
+            recording.record(event, state, dict(missing))
 
 
 @dataclass(kw_only=True)
