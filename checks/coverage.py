@@ -98,7 +98,7 @@ def power_of_checks(
     if _says_nothing(made, protection, claim, plan):
         return None
     found = [_of_noise(checks, made, protection, claim, plan)]
-    law = LAW_EPSILON in made and not law_of_all_rounds(protection)
+    law = LAW_EPSILON in made and not law_of_all_rounds(protection, plan)
     for result in made.values():
         check = _known(result)
         # Reports that fit a law say nothing about a claim that the law was not held against.
@@ -123,7 +123,7 @@ def _of_noise(
     share = made[SCALE].detects if SCALE in made else None
     # A unit that moves the release further than the law's bound has a number too, although it alone is no fault.
     moved = any(check.name == SENSITIVITY and check.measured is not None for check in checks)
-    if not share or not moved or LAW_EPSILON not in made or law_of_all_rounds(protection):
+    if not share or not moved or LAW_EPSILON not in made or law_of_all_rounds(protection, plan):
         return None
     first = law_checks(protection, claim, plan, checks, noise=share)[0]
     if first.measured is None or first.unit != "epsilon":

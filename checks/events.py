@@ -229,7 +229,7 @@ def _rounds(setup: HookSetup) -> tuple[int, str]:
     """In how many rounds an event can be counted whose chance is known of one, with the reason."""
     claim, plan = setup.claim, setup.plan
     rounds = plan.cohort.participations(min(claim.rounds, plan.rounds))
-    if why := law_of_all_rounds(setup.protection):
+    if why := law_of_all_rounds(setup.protection, plan):
         return 1, f"in one or two rounds, because {why}"
     if _shuffled(setup) and plan.cohort_rate < 1:
         return 1, "in one or two rounds, because clients are sampled"

@@ -8,6 +8,7 @@ the law of every round, fewer rounds are counted, which is valid too: a claim ab
 
 import math
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -27,8 +28,9 @@ from ..fl.hooks import overrides
 from ..fl.laws import GaussianLaw, Law, LayeredGaussianLaw, ReportLaw
 from ..fl.plan import Plan
 from ..fl.protection import Protection
+from ..fl.rounds import Rounds, given_lots
 from ..fl.sampling import Epoch, FixedSize
-from ..fl.streams import Streams
+from ..fl.streams import Streams, normal
 from .canaries import JOINT, rows_that_differ
 
 _SLACK = 0.01
@@ -47,6 +49,8 @@ _DISTINCT, _TOTAL = 512, 0.01
 """Distinct values up to which a report counts as discrete; error of a density's integral."""
 _STEP = 1.1
 """Factor by which a density may change within a cell without having jumped."""
+_ROUND_NUMBERS = 2**16
+"""Numbers of the model in all rounds that are compared with each other; models of any size are compared in four."""
 _TAIL = 20
 """Of so many draws, one at least lies beyond the others' range almost surely if that much mass lies there."""
 
@@ -517,19 +521,62 @@ def _quieter(law: Law, noise: float) -> Law:
 def rounds_alike(protection: Protection, claim: Claim, plan: Plan) -> tuple[int, str]:
     """Return how many rounds surely follow the law, and why not all of them do (empty text if they do)."""
     rounds = min(claim.rounds, plan.rounds)
-    why = law_of_all_rounds(protection)
+    why = law_of_all_rounds(protection, plan)
     return (rounds, "") if rounds == 1 or not why else (1, f"; of one round alone, because {why}")
 
 
-def law_of_all_rounds(protection: Protection) -> str:
-    """Return why one round's release may not be distributed as those of other rounds; empty if all are alike."""
-    if protection.law_changes:
-        return protection.law_changes
-    for hook in _STATE_HOOKS:
-        if overrides(protection, hook):
-            return f"the hook {hook} may change it from round to round"
-    inner = [part for part in vars(protection).values() if isinstance(part, Protection)]
-    return next((why for part in inner if (why := law_of_all_rounds(part))), "")
+def law_of_all_rounds(protection: Protection, plan: Plan) -> str:
+    """Return why one round's release may not be distributed as those of other rounds; empty if all are alike.
+
+    A state, and who takes part, may change it. All other hooks are run on the same rows with the same draws in rounds
+    of different numbers: what they return then differs only if they use the number.
+    """
+    for part in (protection, *(part for part in vars(protection).values() if isinstance(part, Protection))):
+        for hook in _STATE_HOOKS:
+            if overrides(part, hook):
+                return f"the hook {hook} may change it from round to round"
+    try:
+        # What a defense keeps on itself must not be changed by these runs.
+        one, *others = _rounds_with_equal_draws(deepcopy(protection), plan)
+    except Exception:  # Hooks may need data, which these rounds have none of, and a foreign defense may raise anything.
+        return ""
+    differs = any(not torch.equal(a, b) for other in others for a, b in zip(one, other, strict=True))
+    return "its hooks use the number of the round" if differs else ""
+
+
+class _AnyRound(Streams):
+    """Streams that are the same in all rounds."""
+
+    def generator(
+        self, purpose: str, *, replicate: int = 0, arm: int = 0, round: int = 0, client: int = 0, step: int = 0
+    ) -> np.random.Generator:
+        return super().generator(purpose, replicate=replicate, arm=arm, client=client, step=step)
+
+
+def _rounds_with_equal_draws(protection: Protection, plan: Plan) -> Iterator[list[Tensor]]:
+    """Yield what clients and server send in single rounds of different numbers, on the same gradients of two clients.
+
+    The numbers are spread over the plan; large models are run in four rounds.
+    """
+    streams, clients = _AnyRound(0), min(2, plan.clients)
+    rows = normal(streams.generator("rows"), (clients, 1, 1, plan.layout.dim))
+    real, invited = torch.ones(1, 1, dtype=torch.bool), torch.ones(1, clients, dtype=torch.bool)
+    run = Rounds(
+        plan=plan,
+        protection=protection,
+        streams=streams,
+        rows=given_lots(lambda turn, client, step: (rows[client], real)),
+        candidates=tuple(range(clients)),
+        invited=lambda turn: invited,
+        closes=False,
+    )
+    wanted = min(plan.rounds, max(4, _ROUND_NUMBERS // plan.layout.dim))
+    for number in sorted({int(at) for at in np.linspace(0, plan.rounds - 1, wanted)}):
+        (turn,) = run.each(number + 1, first=number)
+        arrays = [
+            array for message in (turn.reports, turn.received) for array in (message.values, *message.side.values())
+        ]
+        yield [torch.nan_to_num(array.double()) for array in (turn.sent, *arrays, turn.aggregate)]
 
 
 def _reached(law: Law, replayed: Sequence[CheckResult]) -> float:

@@ -68,7 +68,7 @@ def measured_checks(setup: ReplaySetup, own: Plan) -> tuple[CheckResult, ...]:
     try:
         # A law that may be that of one round alone leaves the others to be measured.
         law = protection.law(setup.claim.observer, setup.plan, setup.holder)
-        if describes_release(law) and not law_of_all_rounds(protection):
+        if describes_release(law) and not law_of_all_rounds(protection, setup.plan):
             return ()
         found = _measured(setup, own)
     except NotCheckable as reason:

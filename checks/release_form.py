@@ -104,7 +104,7 @@ def covered_shift(claim: Claim, plan: Plan, protection: Protection, *, rate: flo
     under the claim; None where the claim covers none, or any.
     """
     # Rounds may have shares of their own of the budget: then one round may have all of it.
-    rounds = 1 if law_of_all_rounds(protection) else None
+    rounds = 1 if law_of_all_rounds(protection, plan) else None
 
     def covers(shift: float) -> bool:
         law = GaussianLaw(clip_norm=shift / steps, scale=1.0, noise_std=1.0, rate=rate, steps=steps, additive=False)

@@ -296,7 +296,7 @@ def _amplified(setup: HookSetup) -> CheckResult:
         raise _NotComparable("clients are sampled, or too many")
     law = _law(setup)
     _check_arrivals(setup, law.mixing)
-    why = law_of_all_rounds(setup.protection)
+    why = law_of_all_rounds(setup.protection, plan)
     rounds = 1 if why else min(claim.rounds, plan.rounds)
     pairs = [pair for chances in _chances(law, plan.layout.dim) for pair in _pairs(*chances, clients=plan.clients)]
     epsilon = max(_epsilon(one, rounds, claim.epsilon, claim.delta) for one in pairs)

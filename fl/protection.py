@@ -78,10 +78,6 @@ class Protection(Hooks):
     ``local_query``, ``report``, ``channel``, ``aggregate``, ``query`` or a method that hooks call gets all reports at
     once unless it states this again; None: always.
     """
-    law_changes: ClassVar[str] = ""
-    """Why the law of one round is not that of every round, such as "its noise grows"; empty if all rounds follow it. A
-    class with a state, or that chooses who takes part, need not say so.
-    """
 
     def initial_state(self, plan: Plan) -> State:
         """Return the defense's public state before the first round."""

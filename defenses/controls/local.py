@@ -116,8 +116,6 @@ class TwoPlaces(Fault, _TwoHalves):
 
 
 class _PublicPlace(_LocalCase):
-    law_changes = "the place that is sent changes"
-
     def place(self, rows: Tensor, at: At) -> Tensor:
         # A public place for two rounds, from the end of the vector.
         return torch.full((len(rows), 1), (rows.shape[-1] - 1 - at.round // 2) % rows.shape[-1])

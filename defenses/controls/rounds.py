@@ -23,7 +23,6 @@ class DecreasingNoise(ReportCase):
     """The noise decreases by a public factor .8 per round, and Gaussians of unequal noise compose exactly."""
 
     published = False
-    law_changes = "its noise decreases"
 
     def noise(self, updates: Message, at: At) -> Tensor:
         return super().noise(updates, at) * 0.8**at.round
@@ -83,7 +82,6 @@ class FewerRoundsThenWeaker(ReportCase):
     """One claim is about the first half of the rounds; a weaker one is about all, and later rounds have less noise."""
 
     published = False
-    law_changes = "later rounds have less noise"
 
     def noise(self, updates: Message, at: At) -> Tensor:
         return super().noise(updates, at) * (1.0 if at.round < _half(at.plan) else 0.25)

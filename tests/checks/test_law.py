@@ -297,11 +297,17 @@ def test_a_chance_of_taking_part_that_the_observer_sees_may_be_counted():
 class GrowingNoise(LDPGaussianProtection):
     """Noise that grows over the rounds; the law is that of the first one."""
 
-    law_changes = "its noise grows"
-
     def report(self, updates, context, state, rng):
         kind = LDPGaussianProtection(clip_norm=self.clip_norm, noise_std=self.noise_std * 1.5**context.round)
         return kind.report(updates, context, state, rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberRead(LDPGaussianProtection):
+    """It reads the number of the round, which changes nothing that is released."""
+
+    def report(self, updates, context, state, rng):
+        return super().report(updates, context, state, rng) if context.round >= 0 else updates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,6 +344,12 @@ def test_a_law_that_may_change_from_round_to_round_counts_once(kind):
     # Half of what even one round needs is still found.
     halved = kind(**(vars(prepared.protection) | {"noise_std": 0.3 * prepared.protection.noise_std}))
     assert not checked(replace(prepared, protection=halved), plan, rounds=8)[LAW_EPSILON].passed
+
+
+def test_a_number_of_the_round_that_changes_nothing_leaves_all_rounds_to_the_law():
+    prepared = LDPGaussian().prepare(plan_for(rounds=2))
+    found = checked(replace(prepared, protection=NumberRead(**vars(prepared.protection))), plan_for(rounds=8), rounds=8)
+    assert not found[LAW_EPSILON].passed
 
 
 def replayed(name, measured, allowed):
