@@ -31,7 +31,7 @@ class DistributedDiscreteGaussian(SecureSumDefense):
 
     kind = DistributedDiscreteGaussianProtection
     mechanism = "sum of discrete Gaussian shares"
-    source = "Kairouz, Liu and Steinke 2021, Proposition 14; exact noise: defenses.secure.gaussian_table"
+    source = "Kairouz, Liu and Steinke 2021, Proposition 14; noise drawn exactly, from a table of integers"
 
     def sigma_of(self, norm: float, plan: Plan) -> float:
         # More shares are further from a discrete Gaussian; shares of clients that may drop out only add noise.
