@@ -16,6 +16,7 @@ from fedassay.fl.canary import Canary
 from fedassay.fl.engine import run_federation
 from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.fl.training.local import Batch
+from scipy.integrate import trapezoid
 from scipy.stats import norm
 
 
@@ -137,7 +138,7 @@ def mixture_delta(epsilon, *, sigma, chances, removing):
     there = sum(chance * norm.pdf(outputs, i / parts, sigma) for i, chance in enumerate(chances))
     absent = norm.pdf(outputs, 0, sigma)
     one, other = (there, absent) if removing else (absent, there)
-    return float(np.trapezoid(np.maximum(one - np.exp(epsilon) * other, 0), outputs))
+    return float(trapezoid(np.maximum(one - np.exp(epsilon) * other, 0), outputs))
 
 
 def test_parts_drawn_independently_cost_what_numerical_integration_of_the_mixture_gives():

@@ -190,8 +190,8 @@ def test_one_of_real_size_knows_its_epsilon_and_its_event(large):
 
 @pytest.mark.parametrize("name", EXACT)
 def test_its_event_has_the_ratio_e_to_the_epsilon(name):
-    # So many trials that no mass is worth a smaller ratio.
-    event = built(name).event_masses(trials=10**14)
+    # So many trials that no mass is worth a smaller ratio; of 1e12 scipy before 1.17 knows bounds of few errors only.
+    event = built(name).event_masses(trials=10**10)
     assert math.log(event.member / event.nonmember) == pytest.approx(1, abs=1e-9)
 
 

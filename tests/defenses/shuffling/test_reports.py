@@ -34,6 +34,7 @@ from fedassay.defenses.shuffling.top_reports import _largest, sparse_rows
 from fedassay.fl.laws import Mixing
 from fedassay.fl.message import Message
 from fedassay.fl.sampling import Epoch, FixedSize, Poisson
+from scipy.integrate import trapezoid
 from scipy.stats import chi2, kstest, laplace
 
 RADIUS = 0.1
@@ -168,7 +169,7 @@ def test_the_pair_is_the_ends_profile_and_no_other_pair_leaks_more(pair, randomi
 
     def profile(x, other, at):
         p, q = np.exp(one.log_density(grid, x)), np.exp(one.log_density(grid, other))
-        return float(np.trapezoid(np.maximum(p - math.exp(at) * q, 0), grid))
+        return float(trapezoid(np.maximum(p - math.exp(at) * q, 0), grid))
 
     for at in (0.0, 0.3 * budget, 0.8 * budget):
         exact = pair(budget).delta(at)

@@ -17,6 +17,7 @@ from fedassay.defenses.shuffling.s_apes import SAPES
 from fedassay.defenses.shuffling.top_reports import RandomReportsLaw, TopReportsLaw
 from fedassay.fl.message import Message
 from fedassay.fl.protection import Context
+from scipy.integrate import trapezoid
 from toy_federation import flat_plan
 
 RADIUS = 1.0
@@ -51,7 +52,7 @@ def brute_force(release, centres, budget, kept):
                 chance *= np.exp(one.log_density(z, g))
                 continue
             inside = np.abs(grid) <= least
-            chance *= np.exp(one.log_density(z, 0.0)) * np.trapezoid(np.exp(one.log_density(grid, g)) * inside, grid)
+            chance *= np.exp(one.log_density(z, 0.0)) * trapezoid(np.exp(one.log_density(grid, g)) * inside, grid)
         total += chance
     return math.log(total)
 
