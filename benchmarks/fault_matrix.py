@@ -2,11 +2,14 @@
 
     python benchmarks/fault_matrix.py                    # all faults and correct versions, half an hour on one core
     python benchmarks/fault_matrix.py --only last_coordinate_bare,triple_noise    # these again
+    python benchmarks/fault_matrix.py --rows FILE        # from the rows of a whole run, which measures nothing again
     python benchmarks/fault_matrix.py --table            # the tables of what was measured, and nothing else
 
 Faults are the broken versions of the suite ``mutants`` and those of the Opacus trainings of the tests; correct versions
 run with them. All draws have seed 0. As in audits, trials of all that is received are made of faults that no other
-check finds. Each version is a line of ``--rows`` as it ends, and what is in that file is not repeated.
+check finds. Each version is a line of ``--rows`` as it ends, and a whole run does not repeat what is in that file. With
+``--only``, the measured versions replace theirs in the committed matrix. Where each check looked, and what it costs,
+stay as the last whole run has them.
 
 Some checks fail for no fault of the matrix, or only where others fail too. They are kept for faults that they alone can
 see, as their tests show:
@@ -137,33 +140,50 @@ def group_of(frame: Any) -> str:
     return file
 
 
-def matrix_of(rows: list[Row]) -> Row:
-    """What is committed: for each version the checks that failed and those that could not look, and the costs."""
-    cost: dict[str, list[float]] = {}
-    for row in rows:
-        for group, spent in row["groups"].items():
-            cost.setdefault(group, []).append(spent)
-    homes = {name: home for row in rows for name, home in row["homes"].items()}
-    looked = Counter(name for row in rows for name in (*row["failed"], *row["passed"]))
-    names = sorted({name for row in rows for part in ("failed", "passed", "skipped") for name in row[part]})
+def updated(committed: Row, rows: list[Row]) -> Row:
+    """Return the committed matrix with the given rows in place of its own.
+
+    What each check looked at and costs is a sum over all versions: it changes only where the rows are of all of them.
+    """
+    known = {broken: {name for name, _, one in tasks() if one is broken} for broken in (True, False)}
+    rows = [row for row in rows if row["name"] in known[row["broken"]]]
+    whole = len(rows) == sum(map(len, known.values()))
     return {
         "seed": SEED,
         "expected": {"faults": "REFUTED", "correct": "no check fails"},
-        "checks": {name: {"group": homes.get(name, "none"), "looked": looked[name]} for name in names},
-        "groups": {
-            group: {"runs": len(spent), "cpu_s": round(sum(spent) / len(spent), 3)}
-            for group, spent in sorted(cost.items())
-        },
-        "faults": _versions(rows, broken=True),
-        "correct": _versions(rows, broken=False),
+        "checks": _checks(rows) if whole else committed["checks"],
+        "groups": _groups(rows) if whole else committed["groups"],
+        "faults": _versions(committed["faults"], rows, known[True], broken=True),
+        "correct": _versions(committed["correct"], rows, known[False], broken=False),
         "trials alone": sorted(name for name, kind in known_mutants().items() if kind in (MECHANISM, TRANSFER)),
     }
 
 
-def _versions(rows: list[Row], *, broken: bool) -> Row:
-    chosen = sorted((row for row in rows if row["broken"] is broken), key=lambda row: (row["kind"], row["name"]))
+def _checks(rows: list[Row]) -> Row:
+    """By check, the group that makes its result, and the number of versions at which it looked."""
+    homes = {name: home for row in rows for name, home in row["homes"].items()}
+    looked = Counter(name for row in rows for name in (*row["failed"], *row["passed"]))
+    names = sorted({name for row in rows for part in ("failed", "passed", "skipped") for name in row[part]})
+    return {name: {"group": homes.get(name, "none"), "looked": looked[name]} for name in names}
+
+
+def _groups(rows: list[Row]) -> Row:
+    """By group of checks, the number of versions at which it ran, and CPU seconds of a run."""
+    cost: dict[str, list[float]] = {}
+    for row in rows:
+        for group, spent in row["groups"].items():
+            cost.setdefault(group, []).append(spent)
+    return {
+        group: {"runs": len(spent), "cpu_s": round(sum(spent) / len(spent), 3)} for group, spent in sorted(cost.items())
+    }
+
+
+def _versions(committed: Row, rows: list[Row], known: set[str], *, broken: bool) -> Row:
+    """By version that still exists, the checks that failed, those that could not look, and the costs."""
     kept = ("kind", "failed", "skipped", "cpu_s")
-    return {row["name"]: {key: row[key] for key in kept} for row in chosen}
+    measured = {row["name"]: {key: row[key] for key in kept} for row in rows if row["broken"] is broken}
+    found = {name: row for name, row in (committed | measured).items() if name in known}
+    return dict(sorted(found.items(), key=lambda item: (item[1]["kind"], item[0])))
 
 
 def written(matrix: Row) -> str:
@@ -214,7 +234,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     rows = list(map(json.loads, args.rows.open(encoding="utf-8"))) if args.rows.exists() else []
     again = set(filter(None, args.only.split(",")))
-    known = {(row["name"], row["broken"]): row for row in rows}
+    # Rows of the file may be older than what is committed: they count in whole runs alone.
+    known = {} if again else {(row["name"], row["broken"]): row for row in rows}
     for name, kind, broken in tasks():
         if name in again or ((name, broken) not in known and not again):
             known[name, broken] = row = measured(name, kind, broken=broken)
@@ -222,11 +243,7 @@ def main() -> None:
             args.rows.parent.mkdir(exist_ok=True)
             with args.rows.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
-    matrix = matrix_of(list(known.values()))
-    if again and not rows:
-        # Without the rows of a whole run the other versions stay as they are committed.
-        committed = json.loads(MATRIX.read_text(encoding="utf-8"))
-        matrix = committed | {part: committed[part] | matrix[part] for part in ("faults", "correct", "checks")}
+    matrix = updated(json.loads(MATRIX.read_text(encoding="utf-8")), list(known.values()))
     MATRIX.write_text(written(matrix), encoding="utf-8")
     print_table(matrix)
 
