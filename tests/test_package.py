@@ -142,6 +142,15 @@ def test_functions_fit_a_screen():
                 assert node.end_lineno - node.lineno - words < 60, f"{path}: {node.name}"
 
 
+def test_no_check_takes_the_name_of_another():
+    bound = [
+        ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
+        for node in modules()[ROOT / "audit" / "check.py"].body
+        if isinstance(node, (ast.Assign, ast.AnnAssign))
+    ]
+    assert sorted(bound) == sorted(set(bound))
+
+
 def test_every_name_at_the_root_is_what_its_home_calls_so():
     for name, home in fedassay._HOMES.items():
         assert getattr(fedassay, name) is getattr(importlib.import_module(f"fedassay.{home}"), name)
