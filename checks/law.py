@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ from ..defenses.local.defense import SampledLaw
 from ..fl.hooks import overrides
 from ..fl.laws import GaussianLaw, Law, LayeredGaussianLaw, ReportLaw
 from ..fl.plan import Plan
-from ..fl.protection import Protection
+from ..fl.protection import Context, Protection
 from ..fl.rounds import Rounds, given_lots
 from ..fl.sampling import Epoch, FixedSize
 from ..fl.streams import Streams, normal
@@ -49,10 +50,13 @@ _DISTINCT, _TOTAL = 512, 0.01
 """Distinct values up to which a report counts as discrete; error of a density's integral."""
 _STEP = 1.1
 """Factor by which a density may change within a cell without having jumped."""
-_ROUND_NUMBERS = 2**16
-"""Numbers of the model in all rounds that are compared with each other; models of any size are compared in four."""
+_RUN_NUMBERS = 2**20
+"""Numbers of rows in all rounds that are compared with each other, unless one round of three clients has more."""
 _TAIL = 20
 """Of so many draws, one at least lies beyond the others' range almost surely if that much mass lies there."""
+
+
+_T = TypeVar("_T")
 
 
 class NotCheckable(ValueError):
@@ -531,17 +535,51 @@ def law_of_all_rounds(protection: Protection, plan: Plan) -> str:
     A state, and who takes part, may change it. All other hooks are run on the same rows with the same draws in rounds
     of different numbers: what they return then differs only if they use the number.
     """
-    for part in (protection, *(part for part in vars(protection).values() if isinstance(part, Protection))):
-        for hook in _STATE_HOOKS:
-            if overrides(part, hook):
-                return f"the hook {hook} may change it from round to round"
+    return _changes(_Same(protection), _Same(plan))
+
+
+class _Same(Generic[_T]):
+    """An object as the key of a cache: equal to itself alone."""
+
+    def __init__(self, held: _T) -> None:
+        self.held = held
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.held is other.held
+
+    def __hash__(self) -> int:
+        return id(self.held)
+
+
+@lru_cache(maxsize=8)
+def _changes(of: _Same[Protection], during: _Same[Plan]) -> str:
+    if hook := _changing_hook(of.held):
+        return f"the hook {hook} may change it from round to round"
     try:
         # What a defense keeps on itself must not be changed by these runs.
-        one, *others = _rounds_with_equal_draws(deepcopy(protection), plan)
-    except Exception:  # Hooks may need data, which these rounds have none of, and a foreign defense may raise anything.
-        return ""
-    differs = any(not torch.equal(a, b) for other in others for a, b in zip(one, other, strict=True))
-    return "its hooks use the number of the round" if differs else ""
+        protection = deepcopy(of.held)
+    except Exception:  # Such as a lock of a foreign defense.
+        protection = of.held
+    try:
+        first, again, *others = _rounds_with_equal_draws(protection, during.held)
+    except (
+        Exception
+    ) as error:  # Hooks may need data, which these rounds have none of, and a foreign one may raise anything.
+        return f"its hooks could not be run under other round numbers ({type(error).__name__})"
+    if _differ(first, again):
+        return "its hooks draw random numbers of their own"
+    return "its hooks use the number of the round" if any(_differ(first, other) for other in others) else ""
+
+
+def _changing_hook(protection: Protection) -> str:
+    """The first hook of a protection, or of one that it holds, that may keep a state or choose who takes part."""
+    own = next((hook for hook in _STATE_HOOKS if overrides(protection, hook)), "")
+    inner = (part for part in vars(protection).values() if isinstance(part, Protection))
+    return own or next((hook for part in inner if (hook := _changing_hook(part))), "")
+
+
+def _differ(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
+    return any(not torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 class _AnyRound(Streams):
@@ -553,15 +591,23 @@ class _AnyRound(Streams):
         return super().generator(purpose, replicate=replicate, arm=arm, client=client, step=step)
 
 
-def _rounds_with_equal_draws(protection: Protection, plan: Plan) -> Iterator[list[Tensor]]:
-    """Yield what clients and server send in single rounds of different numbers, on the same gradients of two clients.
+class _OwnedRounds(Rounds):
+    """Rounds in which all samples have one owner."""
 
-    The numbers are spread over the plan; large models are run in four rounds.
+    def facts(self, number: int, model: Tensor) -> Context:
+        return replace(super().facts(number, model), owners=torch.zeros(1, 1, dtype=torch.long))
+
+
+def _rounds_with_equal_draws(protection: Protection, plan: Plan) -> Iterator[list[Tensor]]:
+    """Yield what clients and server send in single rounds on the same gradients: twice in the first one, and in others.
+
+    Large models are run with few clients, in the first four rounds, the last one and some between.
     """
-    streams, clients = _AnyRound(0), min(2, plan.clients)
-    rows = normal(streams.generator("rows"), (clients, 1, 1, plan.layout.dim))
+    streams, dim = _AnyRound(0), plan.layout.dim
+    clients = min(plan.clients, max(3, _RUN_NUMBERS // (8 * dim)))
+    rows = normal(streams.generator("rows"), (clients, 1, 1, dim))
     real, invited = torch.ones(1, 1, dtype=torch.bool), torch.ones(1, clients, dtype=torch.bool)
-    run = Rounds(
+    run = _OwnedRounds(
         plan=plan,
         protection=protection,
         streams=streams,
@@ -570,8 +616,9 @@ def _rounds_with_equal_draws(protection: Protection, plan: Plan) -> Iterator[lis
         invited=lambda turn: invited,
         closes=False,
     )
-    wanted = min(plan.rounds, max(4, _ROUND_NUMBERS // plan.layout.dim))
-    for number in sorted({int(at) for at in np.linspace(0, plan.rounds - 1, wanted)}):
+    order = streams.generator("order").permutation(plan.rounds).tolist()
+    numbers = [0, *dict.fromkeys([0, 1, 2, 3, plan.rounds - 1, *order[: _RUN_NUMBERS // (clients * dim)]])]
+    for number in (number for number in numbers if number < plan.rounds):
         (turn,) = run.each(number + 1, first=number)
         arrays = [
             array for message in (turn.reports, turn.received) for array in (message.values, *message.side.values())

@@ -24,6 +24,7 @@ from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
 from ...audit.observer import SHUFFLED
 from ...checks.canaries import COORDINATE, JOINT, rows_that_differ
+from ...checks.law import law_of_all_rounds
 from ...checks.shuffled import report_checks
 from ...fl.laws import Mixing, ReportLaw
 from ...fl.message import Message
@@ -315,7 +316,9 @@ class CraftedReports(ReplicaMethod):
         block = audit.blocks[0]
         shuffled = block.claim.observer.rank == SHUFFLED.rank
         clients = block.own[1].clients if shuffled else None
-        shown = report_checks(kept_arrays(audit, store), audit.claim, exact=_is_exact(block), clients=clients)
+        changes = law_of_all_rounds(block.protection, block.own[1])
+        arrays, exact = kept_arrays(audit, store), _is_exact(block)
+        shown = report_checks(arrays, audit.claim, exact=exact, clients=clients, changes=changes)
         return (*super().checks(audit, store), *shown)
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:

@@ -90,6 +90,14 @@ def fits(claim, arrays, trials):
     return report_checks([{**arrays, **odd}], claim, exact=True, clients=None)[0]
 
 
+def test_possible_reports_are_those_of_a_law_of_every_round(correct):
+    ones = {f"{name}_odd": np.ones(8) for name in ("member", "nonmember")}
+    arrays = [coins(np.random.default_rng(0), 8, 0.8) | ones]
+    for changes, passed in (("", False), ("its hooks use the number of the round", None)):
+        found = report_checks(arrays, correct[1], exact=False, clients=None, changes=changes)[1]
+        assert found.passed is passed
+
+
 @pytest.mark.simulations
 def test_reports_that_leak_just_so_much_more_are_found_in_nine_of_ten_repeats(correct):
     claim, rng, trials = replace(correct[1], epsilon=4.0, delta=0.0, curve=None), np.random.default_rng(1), 1000

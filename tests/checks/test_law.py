@@ -1,5 +1,6 @@
 """A published law against its claim: known epsilons, planted contradictions with correct twins, special cases."""
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from functools import cache
@@ -10,7 +11,7 @@ from fedassay.audit.check import LAW_CURVE, LAW_EPSILON, SENSITIVITY, Check
 from fedassay.audit.claim import AS_PUBLISHED, PROVABLE, Adjacency, Unit
 from fedassay.audit.curve import GaussianCurve, epsilon_from_mu
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
-from fedassay.checks.law import law_check, law_checks, with_law_checks
+from fedassay.checks.law import law_check, law_checks, law_of_all_rounds, with_law_checks
 from fedassay.defenses.accounting.gaussian import SampledGaussian
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg
 from fedassay.defenses.layers.fedre import FedRE
@@ -22,6 +23,7 @@ from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.defenses.shuffling.ldp_min import LDPMin
 from fedassay.fl.algorithms import FedAvg
 from fedassay.fl.laws import GaussianLaw
+from fedassay.fl.protection import Protection
 from fedassay.fl.sampling import Epoch, FixedSize, Full, Poisson
 from known_parts import parts_by_name, plan_of_part
 from toy_federation import toy_task
@@ -298,8 +300,83 @@ class GrowingNoise(LDPGaussianProtection):
     """Noise that grows over the rounds; the law is that of the first one."""
 
     def report(self, updates, context, state, rng):
-        kind = LDPGaussianProtection(clip_norm=self.clip_norm, noise_std=self.noise_std * 1.5**context.round)
-        return kind.report(updates, context, state, rng)
+        return grown(self, 1.5**context.round).report(updates, context, state, rng)
+
+
+def grown(protection, factor):
+    return LDPGaussianProtection(clip_norm=protection.clip_norm, noise_std=protection.noise_std * factor)
+
+
+class Locked(GrowingNoise):
+    """It cannot be copied."""
+
+    def __deepcopy__(self, memo):
+        raise TypeError("cannot copy a lock")
+
+
+class Alternating(GrowingNoise):
+    def report(self, updates, context, state, rng):
+        return grown(self, 3.0 if context.round % 2 else 1.0).report(updates, context, state, rng)
+
+
+class LaterClients(GrowingNoise):
+    """All clients but the first two add more noise after the first round."""
+
+    def report(self, updates, context, state, rng):
+        message, more = (
+            grown(self, 1 + 2.0 * at * (context.round > 0)).report(updates, context, state, rng) for at in (0, 1)
+        )
+        late = torch.tensor([client > 1 for client in updates.senders])[None, :, None]
+        return message.with_values(torch.where(late, more.values, message.values))
+
+
+class ReadingSamples(GrowingNoise):
+    """Its hook asks for data, which is known in no round without a training."""
+
+    def report(self, updates, context, state, rng):
+        return super().report(updates, context, state, rng) if context.samples(0) else updates
+
+
+class OwnNumbers(GrowingNoise):
+    """Noise of a generator of its own: each call has other noise."""
+
+    def report(self, updates, context, state, rng):
+        return updates.with_values(updates.values + float(next(COUNTED)))
+
+
+COUNTED = itertools.count()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrapped(Protection):
+    """Another protection does its work."""
+
+    inner: Protection
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (LDPGaussianProtection, ""),
+        (GrowingNoise, "its hooks use the number of the round"),
+        (Locked, "its hooks use the number of the round"),
+        (Alternating, "its hooks use the number of the round"),
+        (LaterClients, "its hooks use the number of the round"),
+        (ReadingSamples, "its hooks could not be run under other round numbers (TypeError)"),
+        (OwnNumbers, "its hooks draw random numbers of their own"),
+    ],
+)
+def test_rounds_are_alike_if_equal_draws_give_equal_messages_whatever_their_number(kind, why):
+    plan = plan_for(rounds=37)
+    protection = kind(**vars(LDPGaussian().prepare(plan_for(rounds=2)).protection))
+    assert law_of_all_rounds(protection, plan) == why
+
+
+def test_a_state_of_a_protection_within_a_protection_within_another_may_change_its_law():
+    plan = plan_for(rounds=8)
+    filtered = Filtered(**vars(LDPGaussian().prepare(plan).protection))
+    why = law_of_all_rounds(Wrapped(inner=Wrapped(inner=filtered)), plan)
+    assert why == "the hook participates may change it from round to round"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,7 +76,7 @@ def write_npz(dataset: Dataset, path: Path) -> None:
     arrays = {key: value.numpy() for key, value in given.items() if isinstance(value, torch.Tensor)}
     facts = {key: value for key, value in given.items() if key not in arrays}
     arrays[_FACTS] = np.array(json.dumps(facts))
-    np.savez(path, **arrays)
+    np.savez(path, **arrays)  # type: ignore[arg-type]
 
 
 def dataset_of_arrays(
