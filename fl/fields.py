@@ -5,10 +5,12 @@ the fields of a data class.
 import dataclasses
 import inspect
 import math
+import sys
 from collections.abc import Callable
 from functools import cache, partial
 from numbers import Real
-from typing import Annotated, Any, Literal, get_args, get_origin
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 
 def check_positive(name: str, value: float) -> None:
@@ -66,10 +68,11 @@ OpenShare = Annotated[float, partial(check_share, ends=False)]
 
 
 def check_fields(part: Any) -> None:
-    """Raise ValueError for the first field of a data class that its type refuses.
+    """Raise ValueError for the first field of a data class that its type, or its type in a class before, refuses.
 
     Checked are fields of the type ``bool``, of a ``Literal``, and of the types above: ``Annotated`` with a check, which
-    is called with the field's name and value.
+    is called with the field's name and value. A class that states a field of a class before once more, such as with
+    another default, refuses what that class refuses.
     """
     for name, check in _checks(part.__class__):
         check(name, getattr(part, name))
@@ -77,20 +80,31 @@ def check_fields(part: Any) -> None:
 
 @cache
 def _checks(kind: Any) -> tuple[tuple[str, Callable[[str, Any], None]], ...]:
-    hints: dict[str, Any] = {}
-    for base in reversed(kind.__mro__):
-        hints |= inspect.get_annotations(base)
-    found: list[tuple[str, Callable[[str, Any], None]]] = []
-    for name in (one.name for one in dataclasses.fields(kind)):
-        # A text, as of a module that postpones the evaluation of annotations, checks nothing.
-        hint = hints.get(name)
-        if hint is bool:
-            found.append((name, _check_switch))
-        elif get_origin(hint) is Literal:
-            found.append((name, partial(_check_choice, choices=get_args(hint))))
-        elif get_origin(hint) is Annotated:
-            found += [(name, check) for check in get_args(hint)[1:] if callable(check)]
-    return tuple(found)
+    names = [one.name for one in dataclasses.fields(kind)]
+    return tuple((name, check) for name in names for base in kind.__mro__ for check in _checks_of(_hint(base, name)))
+
+
+def _hint(base: type[Any], name: str) -> Any:
+    hint = inspect.get_annotations(base).get(name)
+    if not isinstance(hint, str):
+        return hint
+    # A text, as of a module that postpones the evaluation of annotations.
+    stated = SimpleNamespace(__annotations__={name: hint})
+    known = getattr(sys.modules.get(base.__module__), "__dict__", {})
+    try:
+        return get_type_hints(stated, known, dict(vars(base)), include_extras=True)[name]
+    except Exception:  # Any text may stand there, such as a name that is imported for type checkers alone.
+        return None
+
+
+def _checks_of(hint: Any) -> list[Callable[[str, Any], None]]:
+    if hint is bool:
+        return [_check_switch]
+    if get_origin(hint) is Literal:
+        return [partial(_check_choice, choices=get_args(hint))]
+    if get_origin(hint) is Annotated:
+        return [check for check in get_args(hint)[1:] if callable(check)]
+    return []
 
 
 def _check_switch(name: str, value: object) -> None:

@@ -15,8 +15,10 @@ from typing import Literal
 
 import pytest
 from fedassay.attacks.attack import AttackPart
+from fedassay.attacks.membership.loss import LossThreshold
 from fedassay.audit.parts import KINDS
 from fedassay.defenses.defense import Defense, DefensePart
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.fl.data.datasets import available
 from fedassay.fl.fields import CountOrAll, OpenShare, Several, check_fields
 from fedassay.suites.config.part_files import own_parts
@@ -196,18 +198,64 @@ def test_a_fault_fails_the_test():
 
 @dataclasses.dataclass(frozen=True)
 class _Typed:
-    """One field of each kind of type, and one whose type is a text, as of a module that postpones annotations."""
+    """One field of each kind of type, and two whose types are texts, of which one cannot be evaluated."""
 
     several: Several = 2
     share: OpenShare = 0.5
     epochs: CountOrAll = "all"
     rule: Literal["sum", "mean"] = "sum"
     once: bool = False
-    postponed: "Several" = 0
+    text: "Several" = 2
+    unknown: "NowhereDefined" = 0  # noqa: F821
 
 
-@pytest.mark.parametrize("bad", [{"several": 1}, {"share": 1.0}, {"epochs": 0}, {"rule": "max"}, {"once": 1}])
+TYPED_WRONGLY = [{"several": 1}, {"share": 1.0}, {"epochs": 0}, {"rule": "max"}, {"once": 1}, {"text": 1}]
+
+
+@pytest.mark.parametrize("bad", TYPED_WRONGLY)
 def test_fields_are_refused_by_their_types(bad):
     check_fields(_Typed())
     with pytest.raises(ValueError, match=rf"^{min(bad)} must be .*{bad[min(bad)]}"):
         check_fields(_Typed(**bad))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _OtherBudget(LDPGaussian):
+    epsilon: float = 2.0
+    clip_norm: "NowhereDefined" = 0.5  # noqa: F821
+    halved: bool = False
+    rule: Literal["sum", "mean"] = "sum"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _FewerCandidates(LossThreshold):
+    count: int = 20
+
+
+@pytest.mark.parametrize("part", [_OtherBudget, _FewerCandidates])
+def test_a_subclass_that_states_another_default_refuses_what_its_base_refuses(part):
+    assert unrefused(part) == []
+
+
+POSTPONED = """from __future__ import annotations
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+from fedassay.attacks.membership.loss import LossThreshold
+from fedassay.fl.fields import Share
+if TYPE_CHECKING:
+    from fedassay.fl.fields import Positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Postponed(LossThreshold):
+    stated: ClassVar[Positive] = 1.0
+    count: Positive = 20
+    kept: Share = 0.5
+    loudly: bool = False
+"""
+
+
+def test_fields_of_a_module_that_postpones_annotations_are_refused_by_their_types(tmp_path, monkeypatch):
+    (tmp_path / "postponing.py").write_text(POSTPONED)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert unrefused(importlib.import_module("postponing").Postponed) == []
