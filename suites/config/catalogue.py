@@ -128,9 +128,11 @@ def _check_fields(part: type[Any], name: str, kind: Kind) -> None:
     for field in fields(part):
         owner = next(one for one in part.__mro__ if field.name in {*vars(one), *inspect.get_annotations(one)})
         if "__dataclass_fields__" not in vars(owner) or field.name not in inspect.get_annotations(owner):
+            value = vars(owner).get(field.name)
+            example = f"{type(value).__name__} = {value!r}" if isinstance(value, int | float | str) else "float = 1.0"
             raise ConfigError(
                 f"{name}: {field.name!r} has no effect as class {owner.__name__} states it: decorate the class "
-                f"with @dataclass(frozen=True, kw_only=True) and annotate the field, as in {field.name}: float = 1.0"
+                f"with @dataclass(frozen=True, kw_only=True) and annotate the field, as in {field.name}: {example}"
             )
 
 
