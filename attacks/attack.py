@@ -24,12 +24,12 @@ from ..audit.evidence import (
 )
 from ..audit.observer import UPLOADS, Observer
 from ..fl.canary import Canary, CanarySet, DataCanary
+from ..fl.candidates import Candidates, OwnerCandidates, PlantedCandidates, PlantedOwners
 from ..fl.fields import check_fields
 from ..fl.laws import Law
 from ..fl.models.network import Network
 from ..fl.objective import CLASSIFICATION
 from ..fl.plan import Plan
-from ..fl.probe import CandidateProbe, Candidates, OwnerCandidates, OwnerProbe
 from ..fl.protection import Protection
 from ..fl.recorder import View
 from ..fl.task import Task
@@ -189,7 +189,7 @@ class Attack(AttackPart, ABC):
     sample.
     """
 
-    def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe | OwnerProbe | None:
+    def plant(self, task: Task, rng: np.random.Generator) -> PlantedCandidates | PlantedOwners | None:
         """Choose the candidates before training starts; return None if the attack needs no candidates."""
         return None
 

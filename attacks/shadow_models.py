@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ..audit.observer import FINAL_MODEL
+from ..fl.candidates import Candidates
 from ..fl.plan import Plan
-from ..fl.probe import Candidates
 from ..fl.protection import Protection
 from ..fl.recorder import RoundView, View
 from ..fl.task import Task

@@ -28,11 +28,11 @@ from fedassay.audit.metrics import area
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, UPLOADS, Observer
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms import FedSGD
+from fedassay.fl.candidates import Candidates, PlantedCandidates
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.engine import run_federation
 from fedassay.fl.models.network import Network
 from fedassay.fl.plan import Plan
-from fedassay.fl.probe import CandidateProbe, Candidates
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams
@@ -75,16 +75,16 @@ def areas(seed: int, *, outsiders: int = 300, named: tuple[str, ...] = tuple(ATT
     recorders = {observer: ViewRecorder(observer=observer) for observer in {ATTACKS[name][1] for name in named}}
     lots = {client: LotRecorder(client=client) for client in range(CLIENTS)}
     final = run_federation(task, plan, protection, streams, recorders=[*recorders.values(), *lots.values()])
-    probe, found = ask(task), {}
+    planted, found = ask(task), {}
     for name in named:
         attack, observer, _ = ATTACKS[name]
         view = recorders[observer].view(plan, final)
-        hypotheses = worst_case_hypotheses(task, plan, protection, lots, view, probe)
+        hypotheses = worst_case_hypotheses(task, plan, protection, lots, view, planted)
         knowledge = Knowledge.of(
-            task, plan, protection, level=attack.level, candidates=probe.shown, hypotheses=hypotheses
+            task, plan, protection, level=attack.level, candidates=planted.shown, hypotheses=hypotheses
         )
         evidence = attack.run(view, knowledge, streams.generator(f"attack {name}"))
-        found[name] = area(counted_scores(evidence, probe).given_the_run)
+        found[name] = area(counted_scores(evidence, planted).given_the_run)
     return found
 
 
@@ -108,7 +108,7 @@ def deal(streams: Streams, outsiders: int) -> Task:
     )
 
 
-def ask(task: Task) -> CandidateProbe:
+def ask(task: Task) -> PlantedCandidates:
     """All samples of all clients, and all outsiders."""
     nobody = np.full(len(task.outsider_labels), -1)
     shown = Candidates(
@@ -116,7 +116,7 @@ def ask(task: Task) -> CandidateProbe:
         labels=torch.cat([task.labels, task.outsider_labels]),
         clients=tuple(range(CLIENTS)),
     )
-    return CandidateProbe(
+    return PlantedCandidates(
         shown=shown,
         holder=np.concatenate([np.repeat(np.arange(CLIENTS), OWN), nobody]),
         sample=np.concatenate([np.tile(np.arange(OWN), CLIENTS), nobody]),

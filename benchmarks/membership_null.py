@@ -36,10 +36,10 @@ from fedassay.audit.metrics import area_interval, counted_runs, joint_statement,
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms import FedSGD
+from fedassay.fl.candidates import Candidates, PlantedCandidates, PlantedOwners, plant_clients, plant_users
 from fedassay.fl.engine import run_federation
 from fedassay.fl.models.network import Network
 from fedassay.fl.plan import Plan
-from fedassay.fl.probe import CandidateProbe, Candidates, OwnerProbe, plant_clients, plant_users
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.sampling import Full
@@ -108,10 +108,10 @@ def repeat(seed: int) -> dict[str, Outcome]:
         protection = Protection() if observer == SHUFFLED else NOISY
         view = recorders[observer].view(plan, final)
         hypotheses = worst_case_hypotheses(task, plan, protection, lots, view, samples)
-        probe = people.get(name.split(",")[0], samples)
-        knowledge = Knowledge.of(task, plan, protection, candidates=probe.shown, hypotheses=hypotheses)
+        planted = people.get(name.split(",")[0], samples)
+        knowledge = Knowledge.of(task, plan, protection, candidates=planted.shown, hypotheses=hypotheses)
         evidence = attack.run(view, knowledge, streams.generator(f"attack {name}"))
-        found[name] = _outcome(evidence, probe, coin)
+        found[name] = _outcome(evidence, planted, coin)
     return found
 
 
@@ -139,14 +139,14 @@ def _task(streams: Streams) -> Task:
     )
 
 
-def _samples(task: Task) -> CandidateProbe:
+def _samples(task: Task) -> PlantedCandidates:
     """Every non-member as a candidate at every client."""
     shown = Candidates(images=task.outsider_images, labels=task.outsider_labels, clients=tuple(range(CLIENTS)))
     no_owner = np.full(ASKED, -1)
-    return CandidateProbe(shown=shown, holder=no_owner, sample=no_owner)
+    return PlantedCandidates(shown=shown, holder=no_owner, sample=no_owner)
 
 
-def _people(task: Task, rng: np.random.Generator) -> dict[str, OwnerProbe]:
+def _people(task: Task, rng: np.random.Generator) -> dict[str, PlantedOwners]:
     """All 48 who never take part: half of them stand in for those who do."""
     half = PEOPLE // 2
     null = replace(task, parts=task.held_out[:half], held_out=task.held_out[half:])
@@ -159,17 +159,17 @@ def _people(task: Task, rng: np.random.Generator) -> dict[str, OwnerProbe]:
     }
 
 
-def _outcome(evidence: object, probe: CandidateProbe | OwnerProbe, coin: np.random.Generator) -> Outcome:
+def _outcome(evidence: object, planted: PlantedCandidates | PlantedOwners, coin: np.random.Generator) -> Outcome:
     if isinstance(evidence, SourceScores):
         worth = hits(evidence.values, coin.integers(CLIENTS, size=ASKED))
         low, high = wilson(float(worth.mean()), len(worth))
         return Outcome(holds=low <= 1 / CLIENTS <= high)
     assert isinstance(evidence, CandidateScores)
-    if isinstance(probe, OwnerProbe):
-        found = all_scores(evidence, probe.member)
+    if isinstance(planted, PlantedOwners):
+        found = all_scores(evidence, planted.member)
     else:
         called = np.where(coin.permutation(ASKED) < ASKED // 2, coin.integers(CLIENTS, size=ASKED), -1)
-        found = counted_scores(evidence, replace(probe, holder=called, sample=np.minimum(called, 0)))
+        found = counted_scores(evidence, replace(planted, holder=called, sample=np.minimum(called, 0)))
     sides = found.given_the_run
     rate = lowest_rate(counted_runs(sides))
     assert rate is not None

@@ -6,8 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ...fl.candidates import Candidates
 from ...fl.fields import Weight
-from ...fl.probe import Candidates
 from ..attack import Knowledge
 from .candidates import candidate_gradients
 from .gradient_cosine import GradientCosine

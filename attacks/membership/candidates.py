@@ -17,10 +17,10 @@ from torch import Tensor
 from ...audit.claim import Adjacency, Unit
 from ...audit.evidence import CandidateScores
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED
+from ...fl.candidates import Candidates, OwnerCandidates, PlantedCandidates, plant_candidates
 from ...fl.fields import Count, IndexOrAll
 from ...fl.models.network import Network
 from ...fl.objective import TASKS
-from ...fl.probe import CandidateProbe, Candidates, OwnerCandidates, plant_candidates
 from ...fl.recorder import RoundView, View
 from ...fl.task import Task
 from ..attack import Attack, Knowledge, Undefined, clustered_setting
@@ -174,7 +174,7 @@ class MembershipAttack(Attack, ABC):
     count: Count = 40
     client: IndexOrAll = 0
 
-    def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe:
+    def plant(self, task: Task, rng: np.random.Generator) -> PlantedCandidates:
         # Under by_owner an outsider differs from members by its owner alone, so scores would measure that difference.
         if task.exchangeable == "none":
             raise Undefined(

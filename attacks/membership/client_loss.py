@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from ...audit.observer import FINAL_MODEL, Observer
-from ...fl.probe import OwnerCandidates
+from ...fl.candidates import OwnerCandidates
 from ...fl.recorder import View
 from ..attack import Knowledge
 from .owner_attack import OwnerAttack

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...audit.observer import UPLOADS
-from ...fl.probe import OwnerCandidates
+from ...fl.candidates import OwnerCandidates
 from ...fl.recorder import View
 from ..attack import Knowledge, Undefined
 from .owner_attack import OwnerAttack

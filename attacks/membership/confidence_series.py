@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...fl.probe import Candidates
+from ...fl.candidates import Candidates
 from ..attack import Knowledge
 from .round_attack import SeriesAttack
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...fl.probe import Candidates
+from ...fl.candidates import Candidates
 from ...fl.recorder import View
 from ..attack import Knowledge
 from .candidates import RoundRows, align

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...fl.probe import Candidates
+from ...fl.candidates import Candidates
 from ...fl.recorder import View
 from ..attack import Knowledge
 from .candidates import RoundRows, align

@@ -18,8 +18,8 @@ from torch import Tensor
 from ...audit.estimators.likelihood_ratio import subsampled_gaussian
 from ...audit.observer import SHUFFLED, UPLOADS
 from ...fl.algorithms import Algorithm
+from ...fl.candidates import Candidates
 from ...fl.laws import GaussianLaw
-from ...fl.probe import Candidates
 from ...fl.recorder import View
 from ..attack import Knowledge, Level, Undefined
 from .candidates import CHUNK, RoundRows, candidate_gradients

@@ -11,9 +11,9 @@ from torch import Tensor
 from ...audit.claim import Adjacency
 from ...audit.evidence import CandidateScores
 from ...audit.observer import AGGREGATE, SHUFFLED, Observer
+from ...fl.candidates import OwnerCandidates, PlantedOwners, plant_clients
 from ...fl.fields import Several
 from ...fl.objective import TASKS
-from ...fl.probe import OwnerCandidates, OwnerProbe, plant_clients
 from ...fl.recorder import View
 from ...fl.task import Task
 from ..attack import Attack, Knowledge, Undefined, clustered_setting
@@ -38,7 +38,7 @@ class OwnerAttack(Attack, ABC):
     tasks: ClassVar[tuple[str, ...]] = TASKS
     count: Several = 20
 
-    def plant(self, task: Task, rng: np.random.Generator) -> OwnerProbe:
+    def plant(self, task: Task, rng: np.random.Generator) -> PlantedOwners:
         return plant_clients(task, count=self.count, rng=rng)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...audit.claim import Unit
 from ...audit.observer import FINAL_MODEL, Observer
-from ...fl.probe import OwnerCandidates, OwnerProbe, plant_clients, plant_users
+from ...fl.candidates import OwnerCandidates, PlantedOwners, plant_clients, plant_users
 from ...fl.recorder import View
 from ...fl.task import Task
 from ..attack import Knowledge
@@ -26,7 +26,7 @@ class RandomPeople(OwnerAttack):
     observer: ClassVar[Observer] = FINAL_MODEL
     unit: Literal[Unit.CLIENT, Unit.USER] = Unit.CLIENT
 
-    def plant(self, task: Task, rng: np.random.Generator) -> OwnerProbe:
+    def plant(self, task: Task, rng: np.random.Generator) -> PlantedOwners:
         # The same owners as in the real attacks: the baseline must face the same question.
         plant = plant_users if self.unit == Unit.USER else plant_clients
         return plant(task, count=self.count, rng=rng)

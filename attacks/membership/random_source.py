@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...audit.observer import FINAL_MODEL, Observer
-from ...fl.probe import Candidates
+from ...fl.candidates import Candidates
 from ...fl.recorder import View
 from ..attack import Knowledge
 from .source_attack import SourceAttack

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...audit.evidence import CandidateScores
 from ...audit.observer import GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
-from ...fl.probe import Candidates
+from ...fl.candidates import Candidates
 from ...fl.recorder import View
 from ..attack import Knowledge, Undefined
 from ..uploads import reduce_view

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from ...audit.observer import UPLOADS
-from ...fl.probe import Candidates
+from ...fl.candidates import Candidates
 from ...fl.recorder import View
 from ..attack import Knowledge, Undefined
 from .candidates import align, client_model_losses, rounds_of

@@ -8,9 +8,9 @@ import numpy as np
 
 from ...audit.claim import Adjacency, Unit
 from ...audit.evidence import SourceScores
+from ...fl.candidates import Candidates, PlantedCandidates, plant_candidates
 from ...fl.fields import Count
 from ...fl.objective import TASKS
-from ...fl.probe import CandidateProbe, Candidates, plant_candidates
 from ...fl.recorder import View
 from ...fl.task import Task
 from ..attack import Attack, Knowledge, clustered_setting
@@ -29,7 +29,7 @@ class SourceAttack(Attack, ABC):
     tasks: ClassVar[tuple[str, ...]] = TASKS
     count: Count = 10
 
-    def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe:
+    def plant(self, task: Task, rng: np.random.Generator) -> PlantedCandidates:
         # No outsider is scored, so it does not matter that none is comparable to a client's samples.
         without_outsiders = replace(task, exchangeable="all")
         return plant_candidates(without_outsiders, count=self.count, clients=range(task.clients), rng=rng)

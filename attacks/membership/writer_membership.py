@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...fl.probe import OwnerProbe, plant_users
+from ...fl.candidates import PlantedOwners, plant_users
 from ...fl.task import Task
 from ..attack import Undefined
 from .owner_attack import OwnerAttack
@@ -19,7 +19,7 @@ class WriterMembership(OwnerAttack):
     ``by_owner``).
     """
 
-    def plant(self, task: Task, rng: np.random.Generator) -> OwnerProbe:
+    def plant(self, task: Task, rng: np.random.Generator) -> PlantedOwners:
         if task.owners is None:
             raise Undefined("the data set does not name the owners of its images, so there are no users to score")
         return plant_users(task, count=self.count, rng=rng)

@@ -11,10 +11,10 @@ from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Unit
 from ...audit.evidence import Exposures
 from ...audit.observer import FINAL_MODEL, Observer
+from ...fl.candidates import Candidates, PlantedCandidates
 from ...fl.data.shakespeare import CODES, LETTERS, PREFIX, tokens_of
 from ...fl.fields import Count
 from ...fl.objective import NEXT_TOKEN
-from ...fl.probe import CandidateProbe, Candidates
 from ...fl.recorder import View
 from ...fl.task import Task
 from ..attack import Attack, Knowledge, Undefined, clustered_setting
@@ -42,7 +42,7 @@ class SecretExposure(Attack):
     observer: ClassVar[Observer] = FINAL_MODEL
     words: Count = 4095
 
-    def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe:
+    def plant(self, task: Task, rng: np.random.Generator) -> PlantedCandidates:
         held = [(client, place) for client, part in enumerate(task.parts) for place in _secrets(task, part)]
         absent = [place for part in task.held_out for place in _secrets(task, part)]
         # One window per secret: a speaker has several equal ones.
@@ -60,7 +60,7 @@ class SecretExposure(Attack):
         shown = Candidates(
             images=task.images[place], labels=task.labels[place], clients=tuple(sorted(set(holder.tolist()) - {-1}))
         )
-        return CandidateProbe(shown=shown, holder=holder, sample=np.where(holder < 0, -1, place))
+        return PlantedCandidates(shown=shown, holder=holder, sample=np.where(holder < 0, -1, place))
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Exposures:
         """Return the exposure of each secret, ``(n,)`` in bits."""

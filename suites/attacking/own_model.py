@@ -28,6 +28,7 @@ from ...audit.observer import FINAL_MODEL, UPLOADS
 from ...audit.supplied.given import detached, scores_or_rows
 from ...audit.wording import shortened
 from ...fl.algorithms import FedSGD
+from ...fl.candidates import Candidates
 from ...fl.fields import check_count
 from ...fl.laws import Law
 from ...fl.layout import Layout
@@ -36,7 +37,6 @@ from ...fl.models.layers import Normalisation, Normalise, normalisation_from
 from ...fl.models.network import Network
 from ...fl.objective import CLASSIFICATION, Objective, objective_of
 from ...fl.plan import Plan
-from ...fl.probe import Candidates
 from ...fl.recorder import RoundView, View
 from ...fl.sampling import Full
 from ...fl.streams import Streams

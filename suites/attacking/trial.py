@@ -16,9 +16,9 @@ from ...attacks.uploads import reduce_view
 from ...audit.evidence import CandidateScores, Exposures, LabelCounts, Reconstructions, SourceScores, TokenGuesses
 from ...audit.observer import UPLOADS
 from ...audit.wording import counted
+from ...fl.candidates import PlantedCandidates, PlantedOwners
 from ...fl.engine import ResumeState, run_federation
 from ...fl.plan import Plan
-from ...fl.probe import CandidateProbe, OwnerProbe
 from ...fl.protection import Protection
 from ...fl.recorder import (
     LotRecorder,
@@ -80,7 +80,7 @@ class TrialJob(TrainingJob):
         return None if self.training is None or self.attacks else Checkpoint(store=store, cell_id=self.training.cell_id)
 
 
-Probe = CandidateProbe | OwnerProbe
+Planted = PlantedCandidates | PlantedOwners
 
 
 @dataclass(kw_only=True)
@@ -88,7 +88,7 @@ class TrainedTrial:
     """A trained federation together with everything that was recorded during its training.
 
     Args:
-        probes: by attack: its candidates, None where it needs none, or the error where choosing them failed.
+        candidates: by attack: its candidates, None where it needs none, or the error where choosing them failed.
         lots: by client: the drawn lots of the clients about which candidates are scored, and of all clients where an
             attack uses uploads.
     """
@@ -98,7 +98,7 @@ class TrainedTrial:
     streams: Streams
     final: Tensor
     views: dict[str, View]
-    probes: dict[str, Probe | Exception | None]
+    candidates: dict[str, Planted | Exception | None]
     lots: dict[int, LotRecorder]
     course: Course
 
@@ -106,13 +106,13 @@ class TrainedTrial:
 def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> TrainedTrial:
     task, streams = task_of(job.federation, job.seed), Streams(job.seed)
     plan = plan_of(job.federation, job.change, task)
-    probes = {item.entry.label: _candidates(item, task, streams) for item in job.attacks}
+    candidates = {item.entry.label: _candidates(item, task, streams) for item in job.attacks}
     observers = {str(item.entry.observer): item.entry.observer for item in job.attacks}
     recorders = {name: ViewRecorder(observer=observer) for name, observer in observers.items()}
-    planted = [probe for probe in probes.values() if isinstance(probe, CandidateProbe)]
-    with_lots = {client for probe in planted for client in probe.shown.clients}
+    with_samples = [one for one in candidates.values() if isinstance(one, PlantedCandidates)]
+    with_lots = {client for one in with_samples for client in one.shown.clients}
     # An attack on uploads is scored against every client's lots; a worst-case attack on sums knows all other lots.
-    if None in probes.values() or any(_knows_sums(item) for item in job.attacks):
+    if None in candidates.values() or any(_knows_sums(item) for item in job.attacks):
         with_lots |= set(range(task.clients))
     lots = {client: LotRecorder(client=client) for client in sorted(with_lots)}
     course = Course.of(task, plan, job.protection)
@@ -136,7 +136,7 @@ def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> Traine
         streams=streams,
         final=final,
         views=views,
-        probes=probes,
+        candidates=candidates,
         lots=lots,
         course=course,
     )
@@ -161,7 +161,7 @@ def _knows_sums(item: AttackCell) -> bool:
     return item.entry.attack.level is Level.WORST_CASE and item.entry.observer.rank < UPLOADS.rank
 
 
-def _candidates(item: AttackCell, task: Task, streams: Streams) -> Probe | Exception | None:
+def _candidates(item: AttackCell, task: Task, streams: Streams) -> Planted | Exception | None:
     """An attack's candidates, or the error: only that attack's cell fails, the federation is trained for the others."""
     try:
         # One stream for all attacks: those with equally many candidates get the same ones and can be compared.
@@ -172,18 +172,18 @@ def _candidates(item: AttackCell, task: Task, streams: Streams) -> Probe | Excep
 
 def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store) -> list[Record]:
     attack, label = item.entry.attack, item.entry.label
-    view, probe = trained.views[str(item.entry.observer)], trained.probes[label]
-    if isinstance(probe, Exception):
-        raise probe
+    view, planted = trained.views[str(item.entry.observer)], trained.candidates[label]
+    if isinstance(planted, Exception):
+        raise planted
     hypotheses = None
-    if isinstance(probe, CandidateProbe) and attack.level is Level.WORST_CASE:
-        hypotheses = worst_case_hypotheses(trained.task, trained.plan, job.protection, trained.lots, view, probe)
+    if isinstance(planted, PlantedCandidates) and attack.level is Level.WORST_CASE:
+        hypotheses = worst_case_hypotheses(trained.task, trained.plan, job.protection, trained.lots, view, planted)
     knowledge = Knowledge.of(
         trained.task,
         trained.plan,
         job.protection,
         level=attack.level,
-        candidates=None if probe is None else probe.shown,
+        candidates=None if planted is None else planted.shown,
         hypotheses=hypotheses,
     )
     # An active server changes what clients train on, so its view comes from a federation of its own.
@@ -193,7 +193,7 @@ def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store
         reduced = reduce_view(view, knowledge)
         view, knowledge = reduced.view, reduced.knowledge
     evidence = run_attack(attack, view, knowledge, trained.streams.generator(f"attack {label}"), device=job.device)
-    return score(item.cell, evidence, trained, probe, store, adversary=item.entry.attack.adversary)
+    return score(item.cell, evidence, trained, planted, store, adversary=item.entry.attack.adversary)
 
 
 def _tampered(item: AttackCell, job: TrialJob, trained: TrainedTrial, knowledge: Knowledge) -> View:
@@ -214,27 +214,27 @@ def _tampered(item: AttackCell, job: TrialJob, trained: TrainedTrial, knowledge:
 
 
 def score(
-    cell: Cell, evidence: object, trained: TrainedTrial, probe: Probe | None, store: Store, *, adversary: str
+    cell: Cell, evidence: object, trained: TrainedTrial, planted: Planted | None, store: Store, *, adversary: str
 ) -> list[Record]:
     """Compare one attack's output with the true data; return the result rows."""
     if isinstance(evidence, CandidateScores):
-        if probe is None:
+        if planted is None:
             raise TypeError(
                 "the attack returned membership scores, but its method plant() named no candidates to score"
             )
-        if isinstance(probe, OwnerProbe):
-            return score_membership(cell, all_scores(evidence, probe.member), store, adversary=adversary)
-        return score_membership(cell, counted_scores(evidence, probe), store, adversary=adversary)
+        if isinstance(planted, PlantedOwners):
+            return score_membership(cell, all_scores(evidence, planted.member), store, adversary=adversary)
+        return score_membership(cell, counted_scores(evidence, planted), store, adversary=adversary)
     if isinstance(evidence, SourceScores):
-        if not isinstance(probe, CandidateProbe):
+        if not isinstance(planted, PlantedCandidates):
             raise TypeError(
                 "the attack returned source-inference scores, but its method plant() named no candidates to score"
             )
-        return score_source(cell, evidence, probe, store)
+        return score_source(cell, evidence, planted, store)
     if isinstance(evidence, Exposures):
-        if not isinstance(probe, CandidateProbe):
+        if not isinstance(planted, PlantedCandidates):
             raise TypeError("the attack returned exposures, but its method plant() named no secrets to score")
-        return score_exposures(cell, evidence, probe, store, adversary=adversary)
+        return score_exposures(cell, evidence, planted, store, adversary=adversary)
     task, lots = trained.task, trained.lots
     if isinstance(evidence, Reconstructions | LabelCounts | TokenGuesses) and is_pooled(evidence):
         pool = pooled_truth(task, trained.plan, lots)

@@ -11,11 +11,11 @@ from torch import Tensor
 from ...attacks.attack import Hypotheses
 from ...attacks.membership.candidates import RoundRows, rounds_of
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, UPLOADS
+from ...fl.candidates import PlantedCandidates
 from ...fl.channels import changes_broadcast
 from ...fl.hooks import overrides
 from ...fl.laws import GaussianLaw, Law, Mixing, ReportLaw
 from ...fl.plan import Plan
-from ...fl.probe import CandidateProbe
 from ...fl.protection import Protection
 from ...fl.recorder import LotRecorder, View
 from ...fl.sampling import FixedSize
@@ -33,7 +33,7 @@ def worst_case_hypotheses(
     protection: Protection,
     lots: Mapping[int, LotRecorder],
     view: View,
-    probe: CandidateProbe,
+    planted: PlantedCandidates,
 ) -> HypothesesOf | None:
     """Return a function of (round, client, candidates). For each candidate it computes the log-likelihood ratio (member
     against non-member) of what the round releases.
@@ -52,14 +52,14 @@ def worst_case_hypotheses(
         return None
     if task.network.dropout_rate:
         return None
-    known_run = _KnownRun(task=task, plan=plan, protection=protection, lots=lots, view=view, probe=probe)
+    known_run = _KnownRun(task=task, plan=plan, protection=protection, lots=lots, view=view, planted=planted)
     if view.observer.rank >= UPLOADS.rank:
-        found = [known_run.of_uploads(client) for client in probe.shown.clients]
+        found = [known_run.of_uploads(client) for client in planted.shown.clients]
     elif view.observer.rank in (AGGREGATE.rank, GLOBAL_MODELS.rank):
-        found = [known_run.of_sums(client) for client in probe.shown.clients]
+        found = [known_run.of_sums(client) for client in planted.shown.clients]
     else:
         return None
-    known = {client: one for client, one in zip(probe.shown.clients, found, strict=True) if one is not None}
+    known = {client: one for client, one in zip(planted.shown.clients, found, strict=True) if one is not None}
     # Candidates of all clients share one ROC curve, so leaving some of them out could bias it.
     if len(known) < len(found):
         return None
@@ -95,7 +95,7 @@ class _KnownRun:
     protection: Protection
     lots: Mapping[int, LotRecorder]
     view: View
-    probe: CandidateProbe
+    planted: PlantedCandidates
     _totals: dict[tuple[int, int], tuple[Tensor, _Lot]] = field(default_factory=dict)
     _shares: dict[tuple[int, int, GaussianLaw], _Share] = field(default_factory=dict)
     _candidates: dict[tuple[int, int], Tensor] = field(default_factory=dict)
@@ -223,7 +223,7 @@ class _KnownRun:
         # Only the last block is cached: the gradients of all candidates in all rounds would not fit into memory.
         key = (number, which.start)
         if key not in self._candidates:
-            shown, model = self.probe.shown, self._model(number)
+            shown, model = self.planted.shown, self._model(number)
             images, labels = shown.images[which].unsqueeze(0), shown.labels[which].unsqueeze(0)
             self._candidates.clear()
             self._candidates[key] = self.task.network.sample_gradients(model.unsqueeze(0), images, labels)[0]
@@ -238,8 +238,8 @@ class _KnownRun:
             model.unsqueeze(0), self.task.images[drawn].unsqueeze(0), self.task.labels[drawn].unsqueeze(0)
         )[0]
         # Candidates of other clients have no place in this lot: their index is only clamped into range, then masked.
-        own = torch.from_numpy(self.probe.holder == client)
-        places = torch.from_numpy(self.probe.sample).clamp_min(0).clamp_max(size - 1)
+        own = torch.from_numpy(self.planted.holder == client)
+        places = torch.from_numpy(self.planted.sample).clamp_min(0).clamp_max(size - 1)
         return _Lot(rows=rows, inside=own & mask[places])
 
     def _model(self, number: int) -> Tensor:

@@ -19,8 +19,8 @@ from ...audit.evidence import LabelCounts, Reconstructions, TokenGuesses, VoteSc
 from ...audit.parts import Spec
 from ...defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from ...defenses.transfer.gnmax import GNMax
+from ...fl.candidates import PlantedCandidates, PlantedOwners
 from ...fl.engine import run_federation
-from ...fl.probe import CandidateProbe, OwnerProbe
 from ...fl.protection import Protection
 from ...fl.recorder import LotRecorder, View, ViewRecorder
 from ...fl.streams import Streams
@@ -63,7 +63,7 @@ class Observed:
 
     view: View
     knowledge: Knowledge
-    probe: CandidateProbe | OwnerProbe | None
+    planted: PlantedCandidates | PlantedOwners | None
     task: Task
 
 
@@ -77,8 +77,8 @@ def runs(subject: CheckedPart) -> str | None:
     require(1 <= setting.rounds <= seen.view.plan.rounds, f"its evidence covers {setting.rounds} rounds")
     arrays = _arrays(evidence)
     require(all(np.isfinite(array).all() for array in arrays), "its evidence holds NaN or infinity")
-    if seen.probe is not None and hasattr(evidence, "values"):
-        require(len(evidence.values) == len(seen.probe.member), "it must give one row of scores per candidate")
+    if seen.planted is not None and hasattr(evidence, "values"):
+        require(len(evidence.values) == len(seen.planted.member), "it must give one row of scores per candidate")
     clients, network = seen.task.clients, seen.task.network
     if isinstance(evidence, LabelCounts | TokenGuesses):
         require(evidence.counts.shape == (clients, network.classes), "it must count each class for each upload")
@@ -137,8 +137,8 @@ def blind_to_the_truth(subject: CheckedPart) -> None:
     before = _arrays(_evidence(attack, seen))
     seen.task.images.fill_(0.5)
     seen.task.labels.fill_(0)
-    if seen.probe is not None:
-        (seen.probe.sample if isinstance(seen.probe, CandidateProbe) else seen.probe.member).fill(-1)
+    if seen.planted is not None:
+        (seen.planted.sample if isinstance(seen.planted, PlantedCandidates) else seen.planted.member).fill(-1)
     require(equal(before, _arrays(_evidence(attack, seen))), "its evidence depends on the members or on private images")
 
 
@@ -146,9 +146,9 @@ def null_case(subject: CheckedPart) -> str | None:
     """On models that never saw the candidates, its scores do not separate members from others."""
     attack: Attack = subject.make()
     seen = _observed(attack)
-    if not isinstance(seen.probe, CandidateProbe) or attack.level is Level.WORST_CASE:
+    if not isinstance(seen.planted, PlantedCandidates) or attack.level is Level.WORST_CASE:
         return "not applicable: it scores no candidate samples as a realistic adversary"
-    truth = seen.probe.member.copy()
+    truth = seen.planted.member.copy()
     other = dataclasses.replace(seen, view=_observed(attack, seed=1).view)
     found = np.asarray(_arrays(_evidence(attack, other))[0], dtype=float)
     share, spread = _auc(found, truth)
@@ -189,18 +189,18 @@ def _observed(attack: Attack, seed: int = 0) -> Observed:
 def _federation(attack: Attack, model: Spec, protection: Protection, seed: int) -> Observed:
     task = toy_task(clients=4, held_out=4, model=model, seed=seed, count=480)
     plan = toy_plan(task)
-    probe = attack.plant(task, np.random.default_rng(5))
+    planted = attack.plant(task, np.random.default_rng(5))
     recorder = ViewRecorder(observer=attack.observer)
     lots = {client: LotRecorder(client=client) for client in range(task.clients)}
     final = run_federation(task, plan, protection, Streams(seed), recorders=[recorder, *lots.values()])
     view = recorder.view(plan, final)
-    changes: dict[str, Any] = {"candidates": None if probe is None else probe.shown}
-    if attack.level is Level.WORST_CASE and isinstance(probe, CandidateProbe):
-        changes["hypotheses"] = worst_case_hypotheses(task, plan, protection, lots, view, probe)
-    if isinstance(attack, ShadowAttack) and probe is not None:
-        changes["shadows"] = _bank(len(probe.member), len(task.test_labels))
+    changes: dict[str, Any] = {"candidates": None if planted is None else planted.shown}
+    if attack.level is Level.WORST_CASE and isinstance(planted, PlantedCandidates):
+        changes["hypotheses"] = worst_case_hypotheses(task, plan, protection, lots, view, planted)
+    if isinstance(attack, ShadowAttack) and planted is not None:
+        changes["shadows"] = _bank(len(planted.member), len(task.test_labels))
     knowledge = Knowledge.of(task, plan, protection, level=attack.level, **changes)
-    return Observed(view=view, knowledge=knowledge, probe=probe, task=task)
+    return Observed(view=view, knowledge=knowledge, planted=planted, task=task)
 
 
 def _bank(candidates: int, population: int, models: int = 8) -> ShadowBank:

@@ -20,7 +20,7 @@ from ...audit.metrics import (
     lowest_rate,
     tpr_at,
 )
-from ...fl.probe import CandidateProbe
+from ...fl.candidates import PlantedCandidates
 from ..results.cell import Cell
 from ..results.record import ROUNDS, Record
 from ..results.store import Store
@@ -63,7 +63,7 @@ def all_scores(evidence: CandidateScores, member: np.ndarray) -> CountedScores:
     return CountedScores(scores=evidence, member=member, candidate=np.arange(len(member)))
 
 
-def counted_scores(evidence: CandidateScores, probe: CandidateProbe) -> CountedScores:
+def counted_scores(evidence: CandidateScores, planted: PlantedCandidates) -> CountedScores:
     """Return the scores that count, and whether each scored candidate was a member. If an attack scores every candidate
     for every client, only the scores of a client's own samples (members) and of outsiders (non-members) count.
 
@@ -75,9 +75,9 @@ def counted_scores(evidence: CandidateScores, probe: CandidateProbe) -> CountedS
     Raises:
         ValueError: for another number of scores.
     """
-    count, clients = len(probe.holder), np.array(probe.shown.clients)
+    count, clients = len(planted.holder), np.array(planted.shown.clients)
     if len(evidence.values) == count:
-        return all_scores(evidence, probe.member)
+        return all_scores(evidence, planted.member)
     if len(evidence.values) != count * len(clients):
         raise ValueError(
             f"the attack must return {count} scores, one per candidate, or {count * len(clients)}, "
@@ -85,12 +85,12 @@ def counted_scores(evidence: CandidateScores, probe: CandidateProbe) -> CountedS
             f"got {len(evidence.values)}"
         )
     # (clients, n), flattened in the order of the scores: client by client.
-    own = (probe.holder == clients[:, None]).reshape(-1)
-    if probe.stands_for is None:
+    own = (planted.holder == clients[:, None]).reshape(-1)
+    if planted.stands_for is None:
         # Without an assignment each outsider is a non-member of every client.
-        outside = np.tile(~probe.member, len(clients))
+        outside = np.tile(~planted.member, len(clients))
     else:
-        outside = (probe.stands_for == clients[:, None]).reshape(-1)
+        outside = (planted.stands_for == clients[:, None]).reshape(-1)
     counted = own | outside
     runs = None if evidence.runs is None else evidence.runs[counted]
     history = tuple((rounds, values[counted]) for rounds, values in evidence.history)
@@ -351,14 +351,14 @@ def _found(scores: MembershipScores, *, rate: float) -> float:
 
 
 def score_exposures(
-    cell: Cell, evidence: Exposures, probe: CandidateProbe, store: Store, *, adversary: str
+    cell: Cell, evidence: Exposures, planted: PlantedCandidates, store: Store, *, adversary: str
 ) -> list[Record]:
     """Build the result rows of one attack on secrets: the mean exposure of trained and of absent secrets in bits, with
     intervals over the secrets of this one run, and how well exposure separates the two.
 
     Raises ValueError for another number of exposures than secrets.
     """
-    member = probe.member
+    member = planted.member
     if len(evidence.values) != len(member):
         raise ValueError(f"the attack must return {len(member)} exposures, one per secret, got {len(evidence.values)}")
     rows = []
@@ -378,7 +378,7 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     return max(0.0, (centre - half) / (1 + z**2 / n)), min(1.0, (centre + half) / (1 + z**2 / n))
 
 
-def score_source(cell: Cell, evidence: SourceScores, probe: CandidateProbe, store: Store) -> list[Record]:
+def score_source(cell: Cell, evidence: SourceScores, planted: PlantedCandidates, store: Store) -> list[Record]:
     """Build the result rows of source inference: the fraction of right guesses, and its advantage, which is 0 at chance
     (1 / number of clients) and 1 if all are right.
 
@@ -388,16 +388,16 @@ def score_source(cell: Cell, evidence: SourceScores, probe: CandidateProbe, stor
     Raises:
         ValueError: unless there is one score per candidate and client.
     """
-    wanted = (len(probe.holder), len(probe.shown.clients))
+    wanted = (len(planted.holder), len(planted.shown.clients))
     if evidence.values.shape != wanted:
         raise ValueError(
             f"source-inference scores must have shape (candidates, clients) = {wanted}, got {evidence.values.shape}"
         )
     # The holder of an outsider is -1, which would credit guesses of the last client.
-    held = probe.member
+    held = planted.member
     own = SourceScores(evidence.values[held], evidence.setting)
-    worth, chance = hits(own.values, probe.holder[held]), 1 / wanted[1]
-    arrays = {"values": own.values, "holder": probe.holder[held], **setting_arrays(evidence.setting)}
+    worth, chance = hits(own.values, planted.holder[held]), 1 / wanted[1]
+    arrays = {"values": own.values, "holder": planted.holder[held], **setting_arrays(evidence.setting)}
     artifact = store.save_arrays(cell.cell_id, "scores", arrays)
     mean = float(worth.mean())
     low, high = wilson(mean, len(worth))

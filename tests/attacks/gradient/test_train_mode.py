@@ -186,8 +186,8 @@ def test_the_sum_of_mixed_lots_is_no_gradient_of_a_larger_one():
 def test_membership_of_a_mixed_lot_has_losses_and_no_likelihood_ratio():
     task, view, knowledge = federation("lenet_bn", 4)
     attack = LossThreshold(count=4)
-    probe = attack.plant(task, np.random.default_rng(0))
-    asked = replace(knowledge, candidates=probe.shown)
+    planted = attack.plant(task, np.random.default_rng(0))
+    asked = replace(knowledge, candidates=planted.shown)
     with pytest.raises(Undefined, match="a candidate's contribution to an upload is not defined: under model lenet_bn"):
         LikelihoodRatio(count=4).run(view, asked, np.random.default_rng(0))
     scores = attack.run(view, asked, np.random.default_rng(0)).values

@@ -14,9 +14,9 @@ from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms import FedAvg, FedSGD
+from fedassay.fl.candidates import Candidates, PlantedCandidates
 from fedassay.fl.engine import run_federation
 from fedassay.fl.message import Message
-from fedassay.fl.probe import CandidateProbe, Candidates
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.sampling import Poisson
@@ -30,20 +30,20 @@ NOISY = DPSGDProtection(clip_norm=0.5, noise_multiplier=1.2)
 
 @pytest.fixture
 def attacked(toy_task, toy_plan, knowledge_of):
-    """(protection, probe, plan changes) -> the attack's knowledge and view, and the lots of client 0."""
+    """(protection, planted, plan changes) -> the attack's knowledge and view, and the lots of client 0."""
 
-    def run(protection, *, task=None, probe=None, seed=3, count=4, **changes):
+    def run(protection, *, task=None, planted=None, seed=3, count=4, **changes):
         task = task or toy_task((4, 6, 5))
         plan = toy_plan(task, **changes)
-        probe = probe or LikelihoodRatio(count=count).plant(task, np.random.default_rng(seed))
+        planted = planted or LikelihoodRatio(count=count).plant(task, np.random.default_rng(seed))
         recorder, lots = ViewRecorder(observer=UPLOADS), LotRecorder(client=0)
         final = run_federation(task, plan, protection, Streams(seed), recorders=[recorder, lots])
         view = recorder.view(plan, final)
-        hypotheses = worst_case_hypotheses(task, plan, protection, {0: lots}, view, probe)
+        hypotheses = worst_case_hypotheses(task, plan, protection, {0: lots}, view, planted)
         knowledge = knowledge_of(
-            task, plan, protection, candidates=probe.shown, hypotheses=hypotheses, level=Level.WORST_CASE
+            task, plan, protection, candidates=planted.shown, hypotheses=hypotheses, level=Level.WORST_CASE
         )
-        return view, knowledge, probe, lots, task
+        return view, knowledge, planted, lots, task
 
     return run
 
@@ -93,13 +93,13 @@ def test_the_ratio_does_not_depend_on_how_many_candidates_are_held_at_once(rest,
 
 @pytest.mark.parametrize("rate", [0.4, 1.0])
 def test_the_known_ratio_is_the_formula_written_out(rate, attacked):
-    view, knowledge, probe, lots, task = attacked(NOISY, lot=Poisson(rate), rounds=5)
+    view, knowledge, planted, lots, task = attacked(NOISY, lot=Poisson(rate), rounds=5)
     scores = scored(LikelihoodRatio(count=4, rest="known"), view, knowledge)
     expected, own = np.zeros(8), task.parts[0].tolist()
     for number, (model, uploads) in enumerate(rounds_of(view)):
         drawn = [place for place in range(len(own)) if lots.lots[number][0][0, place]]
-        for i, (image, label) in enumerate(zip(probe.shown.images, probe.shown.labels, strict=True)):
-            others = [own[place] for place in drawn if place != probe.sample[i]]
+        for i, (image, label) in enumerate(zip(planted.shown.images, planted.shown.labels, strict=True)):
+            others = [own[place] for place in drawn if place != planted.sample[i]]
             rest = sum(clipped(gradient(task, model, task.images[k], task.labels[k])) for k in others)
             share, lot = clipped(gradient(task, model, image, label)), 4 * rate
             # In sums of gradients: the upload is minus a lot's share of them, and its noise is 1.2 clip norms.
@@ -125,12 +125,12 @@ def test_the_estimated_ratio_is_the_formula_with_the_others_mean_and_scatter(cas
     """A published law of samples defines their clipping; a law of whole reports does not describe a sample."""
     protection, algorithm, clip = ESTIMATED[case]
     steps, scale = algorithm.local_steps, abs(algorithm.linear_scale)
-    view, knowledge, probe, _, task = attacked(protection, lot=Poisson(0.5), algorithm=algorithm, rounds=4)
+    view, knowledge, planted, _, task = attacked(protection, lot=Poisson(0.5), algorithm=algorithm, rounds=4)
     expected = np.zeros(8)
     for model, uploads in rounds_of(view):
         mine, others = uploads.pop(0), np.stack(list(uploads.values()))
         variance = ((others - others.mean(0)) ** 2).sum() / others.shape[1] * (1 + 1 / 2)
-        for i, (image, label) in enumerate(zip(probe.shown.images, probe.shown.labels, strict=True)):
+        for i, (image, label) in enumerate(zip(planted.shown.images, planted.shown.labels, strict=True)):
             share = -scale / 2 * clipped(gradient(task, model, image, label), clip)
             expected[i] += naive(mine - others.mean(0), share, math.sqrt(variance), 0.5, steps)
     np.testing.assert_allclose(scored(LikelihoodRatio(count=4), view, knowledge), expected, rtol=1e-4, atol=1e-4)
@@ -141,7 +141,7 @@ def one_candidate(task, member):
     image, label = (task.images, task.labels) if member else (task.outsider_images, task.outsider_labels)
     shown = Candidates(images=image[1:2], labels=label[1:2], clients=(0,))
     inside = np.array([member])
-    return CandidateProbe(shown=shown, holder=inside - 1, sample=2 * inside - 1)
+    return PlantedCandidates(shown=shown, holder=inside - 1, sample=2 * inside - 1)
 
 
 @pytest.mark.simulations
@@ -154,7 +154,7 @@ def test_known_scores_have_the_exact_distribution_whatever_the_data(member, toy_
     protection, task = DPSGDProtection(clip_norm=0.1, noise_multiplier=2.0), toy_task((3, 2))
     scores = []
     for seed in range(150):
-        view, knowledge, *_ = attacked(protection, task=task, probe=one_candidate(task, member), seed=seed)
+        view, knowledge, *_ = attacked(protection, task=task, planted=one_candidate(task, member), seed=seed)
         scores.append(scored(LikelihoodRatio(count=1, rest="known"), view, knowledge)[0])
     mu = math.sqrt(3) / 2
     assert stats.kstest(scores, stats.norm((0.5 if member else -0.5) * mu**2, mu).cdf).pvalue > 1e-3
@@ -164,15 +164,15 @@ def test_known_scores_have_the_exact_distribution_whatever_the_data(member, toy_
 def test_an_upload_of_the_wrong_sign_clears_every_member(attacked):
     """FedSGD uploads minus the gradient. The noise is so small that the right sign leaves no doubt."""
     quiet = DPSGDProtection(clip_norm=0.5, noise_multiplier=0.05)
-    view, knowledge, probe, lots, task = attacked(quiet)
+    view, knowledge, planted, lots, task = attacked(quiet)
     attack = LikelihoodRatio(count=4, rest="known")
-    right = attack.run(view, knowledge, np.random.default_rng(0)).against(probe.member)
+    right = attack.run(view, knowledge, np.random.default_rng(0)).against(planted.member)
     assert right.member.min() > 10
     assert right.nonmember.max() < -10
     flipped = [replace(seen, reports=seen.reports.with_values(-seen.reports.values)) for seen in view.rounds]
     seen = replace(view, rounds=tuple(flipped))
-    told = replace(knowledge, hypotheses=worst_case_hypotheses(task, view.plan, quiet, {0: lots}, seen, probe))
-    wrong = attack.run(seen, told, np.random.default_rng(0)).against(probe.member)
+    told = replace(knowledge, hypotheses=worst_case_hypotheses(task, view.plan, quiet, {0: lots}, seen, planted))
+    wrong = attack.run(seen, told, np.random.default_rng(0)).against(planted.member)
     assert wrong.member.max() < -10
 
 
@@ -185,8 +185,8 @@ def test_candidates_that_no_client_trained_on_score_at_chance(rest, toy_task, at
         task = toy_task((4, 6, 5), outsiders=12, seed=seed)
         shown = Candidates(images=task.outsider_images, labels=task.outsider_labels, clients=(0,))
         nobody = np.full(12, -1)
-        probe = CandidateProbe(shown=shown, holder=nobody, sample=nobody)
-        view, knowledge, *_ = attacked(NOISY, task=task, probe=probe, seed=seed)
+        planted = PlantedCandidates(shown=shown, holder=nobody, sample=nobody)
+        view, knowledge, *_ = attacked(NOISY, task=task, planted=planted, seed=seed)
         scores = scored(LikelihoodRatio(rest=rest), view, knowledge)
         values.append(stats.mannwhitneyu(scores[:6], scores[6:]).statistic / 36)
     assert abs(np.mean(values) - 0.5) < 4 * (13 / (12 * 36) / 100) ** 0.5

@@ -22,8 +22,8 @@ from fedassay.defenses.controls.clipping import NoClipProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.defenses.without_dp.none import Undefended
 from fedassay.fl.algorithms import FedAvg
+from fedassay.fl.candidates import Candidates, PlantedCandidates
 from fedassay.fl.engine import run_federation
-from fedassay.fl.probe import CandidateProbe, Candidates
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import RoundView, View
 from fedassay.fl.streams import Streams
@@ -35,12 +35,12 @@ COUNT = 10
 
 @pytest.fixture
 def attacked(toy_plan, knowledge_of):
-    """(task, final model, probe) -> the attack's scores."""
+    """(task, final model, planted) -> the attack's scores."""
 
-    def run(task, model, probe):
+    def run(task, model, planted):
         plan = toy_plan(task)
         view = View(observer=FINAL_MODEL, plan=plan, rounds=(), final_model=model[None])
-        knowledge = knowledge_of(task, plan, Protection(), candidates=probe.shown)
+        knowledge = knowledge_of(task, plan, Protection(), candidates=planted.shown)
         return LossThreshold(count=COUNT).run(view, knowledge, np.random.default_rng(0))
 
     return run
@@ -48,13 +48,13 @@ def attacked(toy_plan, knowledge_of):
 
 def test_scores_are_minus_the_cross_entropy_by_hand(toy_task, attacked):
     task = toy_task((COUNT,), outsiders=COUNT)
-    probe = LossThreshold(count=COUNT).plant(task, np.random.default_rng(1))
+    planted = LossThreshold(count=COUNT).plant(task, np.random.default_rng(1))
     model = task.network.initial(np.random.default_rng(2))
     layers = [layer.double().numpy() for layer in task.network.layout.unflatten(model).values()]
-    logits = probe.shown.images.flatten(1).double().numpy() @ layers[0].T + layers[1]
+    logits = planted.shown.images.flatten(1).double().numpy() @ layers[0].T + layers[1]
     chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    expected = np.log(chances[np.arange(2 * COUNT), probe.shown.labels.numpy()])
-    np.testing.assert_allclose(attacked(task, model, probe).values, expected, atol=1e-6)
+    expected = np.log(chances[np.arange(2 * COUNT), planted.shown.labels.numpy()])
+    np.testing.assert_allclose(attacked(task, model, planted).values, expected, atol=1e-6)
 
 
 def test_a_model_of_zero_loss_on_members_gives_them_all_away(toy_task, attacked):
@@ -67,8 +67,8 @@ def test_a_model_of_zero_loss_on_members_gives_them_all_away(toy_task, attacked)
     # The same pictures under another label: they differ only in that the model fits the members.
     shown = Candidates(images=torch.cat([images, images]), labels=torch.cat([labels, (labels + 1) % 3]), clients=(0,))
     places = np.r_[np.arange(9), np.full(9, -1)]
-    probe = CandidateProbe(shown=shown, holder=np.minimum(places, 0), sample=places)
-    scores = attacked(task, model, probe).against(probe.member)
+    planted = PlantedCandidates(shown=shown, holder=np.minimum(places, 0), sample=places)
+    scores = attacked(task, model, planted).against(planted.member)
     np.testing.assert_allclose(scores.member, 0, atol=1e-6)
     assert auc(scores) == 1.0
 
@@ -80,8 +80,8 @@ def test_members_of_an_overfitted_federation_are_found(toy_task, toy_plan, attac
     algorithm = FedAvg(learning_rate=0.5, local_steps=20)
     plan = toy_plan(task, rounds=60, algorithm=algorithm)
     model = run_federation(task, plan, Undefended().prepare(plan).protection, Streams(1))[0]
-    probe = LossThreshold(count=COUNT).plant(task, np.random.default_rng(3))
-    assert auc(attacked(task, model, probe).against(probe.member)) > 0.9
+    planted = LossThreshold(count=COUNT).plant(task, np.random.default_rng(3))
+    assert auc(attacked(task, model, planted).against(planted.member)) > 0.9
 
 
 def test_without_candidates_there_is_nothing_to_score(toy_task, toy_plan, knowledge_of):
@@ -98,31 +98,31 @@ PARTS = [RandomScores, LossThreshold, LikelihoodRatio]
 def test_over_many_seeds_random_scores_are_right_half_of_the_time(toy_task, toy_plan, knowledge_of):
     """2,000 draws of 20 and 20 candidates: the mean AUC within four standard errors of a half."""
     task, attack = toy_task((20,), outsiders=20), RandomScores(count=20)
-    plan, probe = toy_plan(task), attack.plant(task, np.random.default_rng(0))
+    plan, planted = toy_plan(task), attack.plant(task, np.random.default_rng(0))
     view = View(observer=FINAL_MODEL, plan=plan, rounds=(), final_model=torch.zeros(1, plan.layout.dim))
-    knowledge = knowledge_of(task, plan, Protection(), candidates=probe.shown)
+    knowledge = knowledge_of(task, plan, Protection(), candidates=planted.shown)
     found = (attack.run(view, knowledge, np.random.default_rng(seed)) for seed in range(2000))
-    values = [auc(scores.against(probe.member)) for scores in found]
+    values = [auc(scores.against(planted.member)) for scores in found]
     assert abs(np.mean(values) - 0.5) < 4 * (41 / (12 * 400) / 2000) ** 0.5
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_half_of_the_candidates_are_the_clients_own_and_half_outsiders(part, toy_task):
     task = toy_task((9, 20, 11), outsiders=16)
-    probe = part(count=15, client=1).plant(task, np.random.default_rng(3))
-    assert probe.shown.clients == (1,)
-    assert probe.member.sum() == 15
-    for image, place in zip(probe.shown.images, probe.sample, strict=True):
+    planted = part(count=15, client=1).plant(task, np.random.default_rng(3))
+    assert planted.shown.clients == (1,)
+    assert planted.member.sum() == 15
+    for image, place in zip(planted.shown.images, planted.sample, strict=True):
         home = task.outsider_images if place < 0 else task.images[task.parts[1][place : place + 1]]
         assert (home == image).flatten(1).all(1).any()
-    assert not np.array_equal(probe.member, np.sort(probe.member))
+    assert not np.array_equal(planted.member, np.sort(planted.member))
 
 
 def test_attacks_of_one_stream_ask_about_the_same_candidates(toy_task):
-    probes = [part(count=4).plant(toy_task(), np.random.default_rng(3)) for part in PARTS]
-    for probe in probes[1:]:
-        np.testing.assert_array_equal(probe.sample, probes[0].sample)
-        assert torch.equal(probe.shown.images, probes[0].shown.images)
+    all_planted = [part(count=4).plant(toy_task(), np.random.default_rng(3)) for part in PARTS]
+    for planted in all_planted[1:]:
+        np.testing.assert_array_equal(planted.sample, all_planted[0].sample)
+        assert torch.equal(planted.shown.images, all_planted[0].shown.images)
 
 
 ALPHA = 0.01

@@ -13,7 +13,7 @@ from fedassay.attacks.membership.random_people import RandomPeople
 from fedassay.attacks.membership.writer_membership import WriterMembership
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
-from fedassay.fl.probe import plant_clients, plant_users
+from fedassay.fl.candidates import plant_clients, plant_users
 from fedassay.fl.protection import Protection
 from fedassay.suites.scoring.membership_rows import auc
 from torch.nn.functional import cross_entropy
@@ -21,15 +21,15 @@ from torch.nn.functional import cross_entropy
 
 @pytest.fixture
 def attacked(toy_task, toy_plan, knowledge_of):
-    """(attack, observer, changes) -> evidence, view, probe and task: four clients take part, four are held out."""
+    """(attack, observer, changes) -> evidence, view, planted and task: four clients take part, four are held out."""
 
     def run(attack, observer=AGGREGATE, *, protection=None, seed=0, **changes):
         task = toy_task((4,) * 8, held_out=4, seed=seed, side=6)
         plan, protection = toy_plan(task, **changes), protection or Protection()
-        probe = attack.plant(task, np.random.default_rng(seed))
+        planted = attack.plant(task, np.random.default_rng(seed))
         view = received(task, plan, protection, observer=observer, seed=seed)
-        knowledge = knowledge_of(task, plan, protection, candidates=probe.shown)
-        return attack.run(view, knowledge, np.random.default_rng(seed)), view, probe, task
+        knowledge = knowledge_of(task, plan, protection, candidates=planted.shown)
+        return attack.run(view, knowledge, np.random.default_rng(seed)), view, planted, task
 
     return run
 
@@ -37,7 +37,7 @@ def attacked(toy_task, toy_plan, knowledge_of):
 def mean_area(attacked, attack, *args, **changes):
     """Over 20 federations."""
     found = [attacked(attack, *args, seed=seed, **changes) for seed in range(20)]
-    return np.mean([auc(evidence.against(probe.member)) for evidence, _, probe, _ in found])
+    return np.mean([auc(evidence.against(planted.member)) for evidence, _, planted, _ in found])
 
 
 @pytest.mark.simulations
@@ -62,24 +62,24 @@ def test_under_noise_or_by_chance_it_is_a_coin(attack, attacked):
 
 
 def test_scores_are_cosines_with_each_ones_mean_gradient(attacked):
-    evidence, view, probe, task = attacked(ClientMembership())
+    evidence, view, planted, task = attacked(ClientMembership())
     expected = np.zeros(8)
     for seen in view.rounds:
         for person in range(8):
-            mine = probe.shown.owner == person
+            mine = planted.shown.owner == person
             point = seen.broadcast[0].clone().requires_grad_(True)
-            loss = cross_entropy(task.network.logits(point, probe.shown.images[mine]), probe.shown.labels[mine])
+            loss = cross_entropy(task.network.logits(point, planted.shown.images[mine]), planted.shown.labels[mine])
             (gradient,) = torch.autograd.grad(loss, point)
             expected[person] += float(torch.cosine_similarity(-seen.aggregate[0], gradient, dim=0)) / 3
     np.testing.assert_allclose(evidence.values, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_a_clients_loss_is_the_mean_of_its_samples_at_the_last_model(attacked):
-    evidence, view, probe, task = attacked(ClientLoss(), FINAL_MODEL)
+    evidence, view, planted, task = attacked(ClientLoss(), FINAL_MODEL)
     for person, score in enumerate(evidence.values):
-        mine = probe.shown.owner == person
+        mine = planted.shown.owner == person
         loss = cross_entropy(
-            task.network.logits(view.final_model[0], probe.shown.images[mine]), probe.shown.labels[mine]
+            task.network.logits(view.final_model[0], planted.shown.images[mine]), planted.shown.labels[mine]
         )
         assert score == pytest.approx(-float(loss), rel=1e-5)
 
@@ -91,26 +91,26 @@ def test_the_server_that_sees_names_has_nothing_to_infer_about_clients(attacked)
 
 
 def test_a_writer_may_be_with_any_client(attacked):
-    evidence, _view, probe, _ = attacked(WriterMembership(), UPLOADS, rounds=1)
+    evidence, _view, planted, _ = attacked(WriterMembership(), UPLOADS, rounds=1)
     shuffled = attacked(WriterMembership(), SHUFFLED, rounds=1)[0]
     np.testing.assert_allclose(evidence.values, shuffled.values, rtol=1e-5)
-    assert auc(evidence.against(probe.member)) > 0.8
+    assert auc(evidence.against(planted.member)) > 0.8
 
 
-def counts(probe):
-    return torch.bincount(probe.shown.owner).tolist()
+def counts(planted):
+    return torch.bincount(planted.shown.owner).tolist()
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_an_owners_number_of_samples_does_not_show(seed, toy_task):
     """The plan publishes sizes: another number of samples would reveal a non-member, at AUC .9 under label skew."""
     task = toy_task((3, 4, 5, 6, 7), held_out=2)
-    probe = plant_clients(task, count=9, rng=np.random.default_rng(seed))
+    planted = plant_clients(task, count=9, rng=np.random.default_rng(seed))
     # All owners that are held out, and two of three that take part: the least number is of those shown.
-    assert counts(probe) in ([3] * 4, [4] * 4)
+    assert counts(planted) in ([3] * 4, [4] * 4)
     sides = {True: task.parts, False: task.held_out}
-    for person, member in enumerate(probe.member):
-        images = probe.shown.images[probe.shown.owner == person]
+    for person, member in enumerate(planted.member):
+        images = planted.shown.images[planted.shown.owner == person]
         homes = [
             [bool((task.images[part] == image).flatten(1).all(1).any()) for image in images]
             for part in sides[bool(member)]

@@ -40,15 +40,15 @@ ROWS = [GradientDot, GradientCosine, FedMIACosine, FedMIALoss, LikelihoodRatio]
 
 @pytest.fixture
 def attacked(toy_task, toy_plan, knowledge_of):
-    """(attack, observer, changes) -> scores, view, probe and task of a federation of four clients."""
+    """(attack, observer, changes) -> scores, view, planted and task of a federation of four clients."""
 
     def run(attack, observer=UPLOADS, *, protection=NOISY, task=None, seed=0, view_of=lambda view: view, **changes):
         task = task or toy_task((4, 4, 4, 4), outsiders=12, seed=seed)
         plan = toy_plan(task, **changes)
-        probe = attack.plant(task, np.random.default_rng(5))
+        planted = attack.plant(task, np.random.default_rng(5))
         view = view_of(received(task, plan, protection, observer=observer, seed=seed))
-        knowledge = knowledge_of(task, plan, protection, candidates=probe.shown)
-        return attack.run(view, knowledge, np.random.default_rng(0)), view, probe, task
+        knowledge = knowledge_of(task, plan, protection, candidates=planted.shown)
+        return attack.run(view, knowledge, np.random.default_rng(0)), view, planted, task
 
     return run
 
@@ -59,15 +59,15 @@ def slope(task, model, image, label):
     return gradient.double().numpy()
 
 
-def by_hand(view, probe, task, statistic):
+def by_hand(view, planted, task, statistic):
     """Sums over rounds of ``statistic(upload, candidate)``, both as gradients: (clients, n), and rounds."""
-    found, rounds = np.zeros((CLIENTS, len(probe.holder))), np.zeros(CLIENTS)
+    found, rounds = np.zeros((CLIENTS, len(planted.holder))), np.zeros(CLIENTS)
     for seen in view.rounds:
         uploads = view.plan.algorithm.gradient(seen.reports.values[0]).double().numpy()
         for row, (client, here) in enumerate(zip(seen.reports.senders, seen.reports.present[0], strict=True)):
             if here:
                 rounds[client] += 1
-                for i, (image, label) in enumerate(zip(probe.shown.images, probe.shown.labels, strict=True)):
+                for i, (image, label) in enumerate(zip(planted.shown.images, planted.shown.labels, strict=True)):
                     found[client, i] += statistic(uploads[row], slope(task, seen.broadcast[0], image, label))
     return found, rounds
 
@@ -94,13 +94,13 @@ def test_dot_and_cosine_are_those_of_each_pair_taken_alone(algorithm, attacked, 
 
 @pytest.mark.parametrize("part", ROWS)
 def test_all_clients_at_once_are_each_client_alone(part, attacked):
-    together, _view, probe, _ = attacked(part(count=COUNT, client="all"))
-    for row, client in enumerate(probe.shown.clients):
-        shown = replace(probe.shown, clients=(client,))
+    together, _view, planted, _ = attacked(part(count=COUNT, client="all"))
+    for row, client in enumerate(planted.shown.clients):
+        shown = replace(planted.shown, clients=(client,))
         alone = part(count=COUNT, client=client)
 
-        def asked(task, rng, shown=shown, probe=probe):
-            return replace(probe, shown=shown, holder=np.full(len(probe.holder), -1))
+        def asked(task, rng, shown=shown, planted=planted):
+            return replace(planted, shown=shown, holder=np.full(len(planted.holder), -1))
 
         object.__setattr__(alone, "plant", asked)
         np.testing.assert_allclose(attacked(alone)[0].values, together.values.reshape(CLIENTS, -1)[row], rtol=1e-6)
@@ -137,12 +137,13 @@ def test_an_upload_that_is_no_number_is_an_error_and_no_score(part, attacked):
 
 @pytest.mark.parametrize("part", [GradientDot, GradientCosine])
 def test_a_sum_gives_one_score_per_candidate_for_all_clients(part, attacked):
-    evidence, view, probe, task = attacked(part(count=COUNT, client="all"), AGGREGATE)
+    evidence, view, planted, task = attacked(part(count=COUNT, client="all"), AGGREGATE)
     total = 0
     for seen in view.rounds:
         moved = view.plan.algorithm.gradient(seen.aggregate[0]).double().numpy()
         slopes = [
-            slope(task, seen.broadcast[0], *pair) for pair in zip(probe.shown.images, probe.shown.labels, strict=True)
+            slope(task, seen.broadcast[0], *pair)
+            for pair in zip(planted.shown.images, planted.shown.labels, strict=True)
         ]
         total = total + np.array([moved @ g if part is GradientDot else cosine(moved, g) / 3 for g in slopes])
     np.testing.assert_allclose(evidence.values, total, rtol=1e-4, atol=1e-6)
@@ -223,8 +224,8 @@ def test_ties_are_a_coin_and_others_that_do_not_vary_decide_for_sure():
 
 
 def test_fedmia_is_the_mean_over_rounds_of_losses_under_each_clients_own_model(attacked):
-    evidence, view, probe, task = attacked(FedMIALoss(count=COUNT, client="all"))
-    shown, total = probe.shown, 0
+    evidence, view, planted, task = attacked(FedMIALoss(count=COUNT, client="all"))
+    shown, total = planted.shown, 0
     for seen in view.rounds:
         rows = [seen.broadcast[0] + 0.5 * row for row in seen.reports.values[0]]
         losses = [cross_entropy(task.network.logits(row, shown.images), shown.labels, reduction="none") for row in rows]
@@ -234,10 +235,10 @@ def test_fedmia_is_the_mean_over_rounds_of_losses_under_each_clients_own_model(a
 
 @pytest.mark.parametrize("part", [LossSeries, ConfidenceSeries])
 def test_a_series_is_the_mean_over_the_models_that_training_moved(part, attacked):
-    evidence, view, probe, task = attacked(part(count=COUNT, client="all"), GLOBAL_MODELS)
+    evidence, view, planted, task = attacked(part(count=COUNT, client="all"), GLOBAL_MODELS)
     models = [*[seen.broadcast[0] for seen in view.rounds][1:], view.final_model[0]]
     assert len(models) == 3
-    shown = probe.shown
+    shown = planted.shown
     losses = [cross_entropy(task.network.logits(m, shown.images), shown.labels, reduction="none") for m in models]
     each = [-loss if part is LossSeries else torch.exp(-loss) for loss in losses]
     np.testing.assert_allclose(evidence.values, torch.stack(each).mean(0).numpy(), rtol=1e-5)
@@ -271,8 +272,8 @@ def test_a_client_that_has_not_taken_part_yet_has_no_scores_yet(attacked):
 @pytest.fixture
 def setting(toy_task, toy_plan, knowledge_of):
     task = toy_task((4, 4, 4), model="mlp", outsiders=12)
-    plan, probe = toy_plan(task), ActiveAscent(count=3, client="all").plant(task, np.random.default_rng(0))
-    return task, plan, probe, knowledge_of(task, plan, Protection(), candidates=probe.shown)
+    plan, planted = toy_plan(task), ActiveAscent(count=3, client="all").plant(task, np.random.default_rng(0))
+    return task, plan, planted, knowledge_of(task, plan, Protection(), candidates=planted.shown)
 
 
 def watched(task, plan, tamper=None):
@@ -283,11 +284,13 @@ def watched(task, plan, tamper=None):
 
 @pytest.mark.parametrize("rate", [0.01, 0.1])
 def test_every_candidate_is_raised_by_a_step_of_the_stated_length(rate, setting):
-    task, _, probe, knowledge = setting
+    task, _, planted, knowledge = setting
     model = task.network.initial(np.random.default_rng(1))
     sent = ActiveAscent(rate=rate).tamper(model[None], knowledge)[0]
     assert float((sent - model).norm() / model.norm()) == pytest.approx(rate, rel=1e-4)
-    before, after = (task.network.losses(one, probe.shown.images, probe.shown.labels).mean() for one in (model, sent))
+    before, after = (
+        task.network.losses(one, planted.shown.images, planted.shown.labels).mean() for one in (model, sent)
+    )
     assert after > before
 
 

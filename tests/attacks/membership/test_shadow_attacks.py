@@ -223,8 +223,8 @@ def test_a_regression_on_two_points_is_refused():
 def seen(toy_task, toy_plan, knowledge_of):
     """A federation's last model, and what an attacker without shadow models knows of it."""
     task = toy_task((40, 40), outsiders=40)
-    plan, probe = toy_plan(task), CalibratedLoss().plant(task, np.random.default_rng(0))
-    return received(task, plan, observer=FINAL_MODEL), knowledge_of(task, plan, Protection(), candidates=probe.shown)
+    plan, planted = toy_plan(task), CalibratedLoss().plant(task, np.random.default_rng(0))
+    return received(task, plan, observer=FINAL_MODEL), knowledge_of(task, plan, Protection(), candidates=planted.shown)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=repr)

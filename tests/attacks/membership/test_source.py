@@ -20,15 +20,15 @@ from torch.nn.functional import cross_entropy
 
 @pytest.fixture
 def attacked(toy_task, toy_plan, knowledge_of):
-    """(attack, observer, changes) -> evidence, view, probe and task of a federation of four clients."""
+    """(attack, observer, changes) -> evidence, view, planted and task of a federation of four clients."""
 
     def run(attack, observer=UPLOADS, *, protection=None, seed=0, **changes):
         task = toy_task((2, 2, 2, 2), outsiders=8, seed=seed, side=6)
         plan, protection = toy_plan(task, **changes), protection or Protection()
-        probe = attack.plant(task, np.random.default_rng(seed))
+        planted = attack.plant(task, np.random.default_rng(seed))
         view = received(task, plan, protection, observer=observer, seed=seed)
-        knowledge = knowledge_of(task, plan, protection, candidates=probe.shown)
-        return attack.run(view, knowledge, np.random.default_rng(seed)), view, probe, task
+        knowledge = knowledge_of(task, plan, protection, candidates=planted.shown)
+        return attack.run(view, knowledge, np.random.default_rng(seed)), view, planted, task
 
     return run
 
@@ -37,9 +37,9 @@ def right(attacked, attack, **changes):
     """Mean credit over 25 federations of 8 samples."""
     values = []
     for seed in range(25):
-        evidence, _, probe, _ = attacked(attack, seed=seed, **changes)
-        held = probe.member
-        values.append(hits(evidence.values[held], probe.holder[held]).mean())
+        evidence, _, planted, _ = attacked(attack, seed=seed, **changes)
+        held = planted.member
+        values.append(hits(evidence.values[held], planted.holder[held]).mean())
     return np.mean(values)
 
 
@@ -63,8 +63,8 @@ def test_under_noise_or_by_chance_one_in_four_is_right(attack, attacked):
 
 
 def test_the_loss_is_that_of_each_clients_own_model_against_the_rounds_mean(attacked):
-    evidence, view, probe, task = attacked(SourceInferenceAttack(count=2), cohort=Poisson(0.8), rounds=5)
-    shown, sums, rounds = probe.shown, np.zeros((4, 16)), np.zeros(4)
+    evidence, view, planted, task = attacked(SourceInferenceAttack(count=2), cohort=Poisson(0.8), rounds=5)
+    shown, sums, rounds = planted.shown, np.zeros((4, 16)), np.zeros(4)
     for seen in view.rounds:
         here = [row for row, there in enumerate(seen.reports.present[0]) if there]
         models = [seen.broadcast[0] + 0.5 * seen.reports.values[0, row] for row in here]

@@ -220,14 +220,14 @@ def task(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def probe(task):
+def planted(task):
     return SecretExposure().plant(task, np.random.default_rng(0))
 
 
-def exposed(task, probe, model):
+def exposed(task, planted, model):
     plan = toy_plan(task)
     view = View(observer=FINAL_MODEL, plan=plan, rounds=(), final_model=model.unsqueeze(0))
-    knowledge = Knowledge.of(task, plan, Protection(), candidates=probe.shown)
+    knowledge = Knowledge.of(task, plan, Protection(), candidates=planted.shown)
     return SecretExposure(words=WORDS).run(view, knowledge, np.random.default_rng(0))
 
 
@@ -240,48 +240,48 @@ def trained(task, images, labels, steps=150):
     return model
 
 
-def test_half_of_the_secrets_are_trained_on_and_each_is_shown_once(task, probe):
-    assert len(probe.member) == 40
-    assert probe.member.sum() == 20
-    assert len(torch.unique(probe.shown.images.flatten(1), dim=0)) == 40
-    for image, holder in zip(probe.shown.images, probe.holder, strict=True):
+def test_half_of_the_secrets_are_trained_on_and_each_is_shown_once(task, planted):
+    assert len(planted.member) == 40
+    assert planted.member.sum() == 20
+    assert len(torch.unique(planted.shown.images.flatten(1), dim=0)) == 40
+    for image, holder in zip(planted.shown.images, planted.holder, strict=True):
         counts = [int((task.images[part] == image).flatten(1).all(1).sum()) for part in task.parts]
         # A tenth of all windows is dealt to no client.
         assert [client for client, count in enumerate(counts) if count] == ([] if holder < 0 else [holder])
         assert max(counts) <= COPIES
 
 
-def test_a_word_that_the_model_learned_has_the_largest_exposure_and_no_other(task, probe):
-    chosen = int(np.flatnonzero(probe.member)[3])
-    model = trained(task, probe.shown.images[chosen : chosen + 1], probe.shown.labels[chosen : chosen + 1])
-    found = exposed(task, probe, model).values
+def test_a_word_that_the_model_learned_has_the_largest_exposure_and_no_other(task, planted):
+    chosen = int(np.flatnonzero(planted.member)[3])
+    model = trained(task, planted.shown.images[chosen : chosen + 1], planted.shown.labels[chosen : chosen + 1])
+    found = exposed(task, planted, model).values
     assert found[chosen] == math.log2(WORDS + 1)
     assert np.delete(found, chosen).mean() < 3
 
 
-def test_without_training_the_mean_exposure_is_that_of_a_random_rank(task, probe):
-    found = exposed(task, probe, task.network.initial(Streams(1).generator("init"))).values
+def test_without_training_the_mean_exposure_is_that_of_a_random_rank(task, planted):
+    found = exposed(task, planted, task.network.initial(Streams(1).generator("init"))).values
     # Its mean and its standard deviation are 1 / ln 2; the mean of 40 deviates by .23.
     assert found.mean() == pytest.approx(1 / math.log(2), abs=4 * 0.23)
 
 
-def test_a_model_that_says_nothing_exposes_nothing(task, probe):
-    assert exposed(task, probe, torch.zeros(task.network.layout.dim)).values.tolist() == [0.0] * 40
+def test_a_model_that_says_nothing_exposes_nothing(task, planted):
+    assert exposed(task, planted, torch.zeros(task.network.layout.dim)).values.tolist() == [0.0] * 40
 
 
-def test_rows_are_means_of_trained_and_of_absent_secrets(task, probe, tmp_path):
-    values = np.where(probe.member, 8.0, 1.0)
-    values[np.flatnonzero(probe.member)[0]] = 4.0
-    setting = exposed(task, probe, torch.zeros(task.network.layout.dim)).setting
+def test_rows_are_means_of_trained_and_of_absent_secrets(task, planted, tmp_path):
+    values = np.where(planted.member, 8.0, 1.0)
+    values[np.flatnonzero(planted.member)[0]] = 4.0
+    setting = exposed(task, planted, torch.zeros(task.network.layout.dim)).setting
     cell = toy_cell(attack="secret_exposure")
     store = Store(tmp_path / "run")
     given = Exposures(values, setting, WORDS)
-    rows = {row.metric: row for row in score_exposures(cell, given, probe, store, adversary="realistic")}
+    rows = {row.metric: row for row in score_exposures(cell, given, planted, store, adversary="realistic")}
     assert rows["exposure"].value == pytest.approx((19 * 8 + 4) / 20)
     assert (rows["exposure_absent"].value, rows["exposure_absent"].ci_low, rows["exposure"].n) == (1, None, 20)
     assert rows["auc"].value == 1
     with pytest.raises(ValueError, match="must return 40 exposures, one per secret, got 3"):
-        score_exposures(cell, Exposures(values[:3], setting, WORDS), probe, store, adversary="realistic")
+        score_exposures(cell, Exposures(values[:3], setting, WORDS), planted, store, adversary="realistic")
     with pytest.raises(ValueError, match=r"must be in 0..log2\(1023 \+ 1\)"):
         Exposures(values + 3, setting, WORDS)
 

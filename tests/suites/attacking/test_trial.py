@@ -15,12 +15,12 @@ from fedassay.audit.evidence import Design, LabelCounts, Reconstructions, Settin
 from fedassay.audit.observer import SHUFFLED, UPLOADS
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms import FedAvg, FedSGD
+from fedassay.fl.candidates import plant_candidates
 from fedassay.fl.data.data_folder import DataFolder
 from fedassay.fl.data.dataset import Dataset
 from fedassay.fl.data.datasets import _load
 from fedassay.fl.data.location30 import FILE
 from fedassay.fl.engine import run_federation
-from fedassay.fl.probe import plant_candidates
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.sampling import FixedSize, Full
 from fedassay.fl.streams import Streams
@@ -509,13 +509,15 @@ def test_the_rest_of_an_upload_is_not_known_where_dropout_was_drawn():
     spec = FederationSpec(model="lenet_dropout", **fields)
     task, protection = task_of(spec, 0), DPSGDProtection(clip_norm=1.0, noise_multiplier=0.1)
     plan = plan_of(spec, PlanChange(), task)
-    probe = plant_candidates(task, count=4, clients=(0,), rng=Streams(0).generator("candidates"))
+    planted = plant_candidates(task, count=4, clients=(0,), rng=Streams(0).generator("candidates"))
     lots, recorder = LotRecorder(client=0), ViewRecorder(observer=UPLOADS)
     final = run_federation(task, plan, protection, Streams(0), recorders=[lots, recorder])
     view = recorder.view(plan, final)
-    hypotheses = worst_case_hypotheses(task, plan, protection, {0: lots}, view, probe)
+    hypotheses = worst_case_hypotheses(task, plan, protection, {0: lots}, view, planted)
     assert hypotheses is None
-    known = Knowledge.of(task, plan, protection, level=Level.WORST_CASE, candidates=probe.shown, hypotheses=hypotheses)
+    known = Knowledge.of(
+        task, plan, protection, level=Level.WORST_CASE, candidates=planted.shown, hypotheses=hypotheses
+    )
     with pytest.raises(Undefined, match="the exact ratio is not defined"):
         LikelihoodRatio(count=4, rest="known").run(view, known, Streams(0).generator("attack"))
     assert torch.isfinite(final).all()

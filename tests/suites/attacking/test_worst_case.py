@@ -10,8 +10,8 @@ from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.layers.scored_layers import LayeredProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
+from fedassay.fl.candidates import plant_candidates
 from fedassay.fl.engine import run_federation
-from fedassay.fl.probe import plant_candidates
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams
@@ -43,16 +43,16 @@ class Watched:
         self.protection, self.task = protection, task_of(spec, 3)
         self.plan = plan_of(spec, PlanChange(), self.task)
         clients = range(self.plan.clients)
-        self.probe = plant_candidates(self.task, count=COUNT, clients=clients, rng=streams.generator("candidates"))
+        self.planted = plant_candidates(self.task, count=COUNT, clients=clients, rng=streams.generator("candidates"))
         self.lots = {client: LotRecorder(client=client) for client in clients}
         recorder = ViewRecorder(observer=observer)
         final = run_federation(self.task, self.plan, protection, streams, recorders=[*self.lots.values(), recorder])
         self.view = recorder.view(self.plan, final)
-        self.hypotheses = worst_case_hypotheses(self.task, self.plan, protection, self.lots, self.view, self.probe)
+        self.hypotheses = worst_case_hypotheses(self.task, self.plan, protection, self.lots, self.view, self.planted)
 
     def scores(self):
         """(clients, n)."""
-        shown = self.probe.shown
+        shown = self.planted.shown
         knowledge = Knowledge.of(
             self.task, self.plan, self.protection, level=Level.WORST_CASE, candidates=shown, hypotheses=self.hypotheses
         )
@@ -75,12 +75,12 @@ class Watched:
         """Sums over rounds, for each client and candidate, of the mixture of ``log_ratio(release, lots, client, g)``,
         where ``lots`` are all clients' without the candidate.
         """
-        shown, found = self.probe.shown, np.zeros((CLIENTS, len(self.probe.holder)))
+        shown, found = self.planted.shown, np.zeros((CLIENTS, len(self.planted.holder)))
         for number in range(self.plan.rounds):
             whole = [self.lot(number, client) for client in range(CLIENTS)]
             for client in range(CLIENTS):
                 for row, (image, label) in enumerate(zip(shown.images, shown.labels, strict=True)):
-                    place = self.probe.sample[row] if self.probe.holder[row] == client else None
+                    place = self.planted.sample[row] if self.planted.holder[row] == client else None
                     lots = [*whole]
                     lots[client] = whole[client] if place is None else self.lot(number, client, without=place)
                     seen = release(self.view.rounds[number], client)
@@ -184,12 +184,12 @@ def test_with_hardly_any_noise_every_candidate_that_was_ever_taken_is_reported()
         Watched(LDPGaussianProtection(clip_norm=CLIP, noise_std=1e-6)),
     )
     for seen in quiet:
-        ever = np.zeros((CLIENTS, len(seen.probe.holder)), dtype=bool)
-        for row, (holder, place) in enumerate(zip(seen.probe.holder, seen.probe.sample, strict=True)):
+        ever = np.zeros((CLIENTS, len(seen.planted.holder)), dtype=bool)
+        for row, (holder, place) in enumerate(zip(seen.planted.holder, seen.planted.sample, strict=True)):
             if holder >= 0:
                 ever[holder, row] = any(bool(seen.lots[holder].lots[n][0][0][place]) for n in range(ROUNDS))
         scores = seen.scores()
-        assert 0 < ever.sum() < seen.probe.member.sum()
+        assert 0 < ever.sum() < seen.planted.member.sum()
         assert scores[ever].min() > scores[~ever].max() + 100
 
 

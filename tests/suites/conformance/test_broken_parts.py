@@ -133,9 +133,9 @@ KNOWN = {}
 @dataclass(frozen=True, kw_only=True)
 class part(LossSeries):
     def plant(self, task, rng):
-        probe = LossSeries.plant(self, task, rng)
-        KNOWN["member"] = probe.member.copy()
-        return probe
+        planted = LossSeries.plant(self, task, rng)
+        KNOWN["member"] = planted.member.copy()
+        return planted
     def run(self, view, knowledge, rng):
         import dataclasses
         sound = LossSeries.run(self, view, knowledge, rng)

@@ -9,9 +9,9 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import CandidateScores, Design, MembershipScores, Setting
 from fedassay.audit.metrics import ScoresByRun, area, area_interval, joint_statement, tpr_at
 from fedassay.audit.observer import FINAL_MODEL, UPLOADS
+from fedassay.fl.candidates import Candidates, PlantedCandidates, plant_candidates
 from fedassay.fl.data.dataset import Dataset
 from fedassay.fl.partitions import Dirichlet, Shards
-from fedassay.fl.probe import CandidateProbe, Candidates, plant_candidates
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 from fedassay.suites.results.cell import Cell
@@ -202,7 +202,7 @@ CANDIDATE_SETTING = Setting(
     unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=1, design=Design.CLUSTERED
 )
 SHOWN = Candidates(images=torch.zeros(4, 1, 1, 1), labels=torch.zeros(4).long(), clients=(5, 7))
-PROBE = CandidateProbe(shown=SHOWN, holder=np.array([5, -1, 7, -1]), sample=np.array([3, -1, 0, -1]))
+PROBE = PlantedCandidates(shown=SHOWN, holder=np.array([5, -1, 7, -1]), sample=np.array([3, -1, 0, -1]))
 
 
 def test_a_clients_own_samples_and_outsiders_at_every_client_count_and_no_others_samples():
@@ -260,11 +260,11 @@ def dealt():
 
 def by_label(task, clients, *, count=12):
     """AUC of who looks at nothing but how often a label occurs with a client; of the sum over clients as well."""
-    probe = plant_candidates(task, count=count, clients=clients, rng=Streams(0).generator("candidates"))
+    planted = plant_candidates(task, count=count, clients=clients, rng=Streams(0).generator("candidates"))
     often = np.stack([np.bincount(task.labels[task.parts[client]], minlength=10) for client in clients])
-    scores = often[:, probe.shown.labels].astype(np.float64)
+    scores = often[:, planted.shown.labels].astype(np.float64)
     tables = (scores.reshape(-1), scores.sum(0))
-    return [area(counted_scores(CandidateScores(table, CANDIDATE_SETTING), probe).given_the_run) for table in tables]
+    return [area(counted_scores(CandidateScores(table, CANDIDATE_SETTING), planted).given_the_run) for table in tables]
 
 
 @pytest.mark.parametrize("partition", SKEWED)

@@ -11,8 +11,8 @@ from fedassay.attacks.membership.shadow_attack import ShadowAttack
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Reconstructions, Setting
 from fedassay.audit.observer import UPLOADS
+from fedassay.fl.candidates import PlantedOwners
 from fedassay.fl.objective import CLASSIFICATION
-from fedassay.fl.probe import OwnerProbe
 from fedassay.suites.attacking import trial as trial_module
 from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.tables.suite import FederationSpec
@@ -217,14 +217,16 @@ def another_truth(trained):
         outsider_labels=(task.outsider_labels + 1) % 10,
         parts=tuple(part.flip(0) for part in reversed(task.parts)),
     )
-    probes = {label: None if probe is None else other_probe(probe) for label, probe in trained.probes.items()}
-    return dataclasses.replace(trained, task=turned, probes=probes)
+    candidates = {
+        label: None if planted is None else other_truth(planted) for label, planted in trained.candidates.items()
+    }
+    return dataclasses.replace(trained, task=turned, candidates=candidates)
 
 
-def other_probe(probe):
-    if isinstance(probe, OwnerProbe):
-        return dataclasses.replace(probe, member=np.roll(probe.member, 3))
-    return dataclasses.replace(probe, holder=np.roll(probe.holder, 3), sample=np.roll(probe.sample, 3))
+def other_truth(planted):
+    if isinstance(planted, PlantedOwners):
+        return dataclasses.replace(planted, member=np.roll(planted.member, 3))
+    return dataclasses.replace(planted, holder=np.roll(planted.holder, 3), sample=np.roll(planted.sample, 3))
 
 
 def numbers(evidence):

@@ -32,7 +32,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CandidateProbe:
+class PlantedCandidates:
     """The candidate samples of a membership attack with the true answers, which no attack receives.
 
     Args:
@@ -105,7 +105,7 @@ class OwnerCandidates:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnerProbe:
+class PlantedOwners:
     """The clients or users that a membership attack scores, with the true answers, which no attack receives.
 
     ``member``: (owners,), true where the owner took part.
@@ -122,7 +122,7 @@ class OwnerProbe:
             )
 
 
-def plant_candidates(task: Task, *, count: int, clients: Sequence[int], rng: np.random.Generator) -> CandidateProbe:
+def plant_candidates(task: Task, *, count: int, clients: Sequence[int], rng: np.random.Generator) -> PlantedCandidates:
     """Draw the candidates of a membership attack: ``count`` samples of each client, and comparable non-members.
 
     The non-members (outsiders) differ from the members only by not being given to a client.
@@ -154,7 +154,7 @@ def plant_candidates(task: Task, *, count: int, clients: Sequence[int], rng: np.
     labels = torch.cat([task.labels[inside], task.outsider_labels[outside]])
     # Members and outsiders are mixed: their order would otherwise reveal the truth.
     order = rng.permutation(len(labels))
-    return CandidateProbe(
+    return PlantedCandidates(
         shown=Candidates(images=images[order], labels=labels[order], clients=tuple(clients)),
         holder=np.concatenate([holder, absent])[order],
         sample=np.concatenate([*chosen, absent])[order],
@@ -193,7 +193,7 @@ def _check_count(task: Task, count: int, client: int) -> None:
         )
 
 
-def plant_clients(task: Task, *, count: int, rng: np.random.Generator) -> OwnerProbe:
+def plant_clients(task: Task, *, count: int, rng: np.random.Generator) -> PlantedOwners:
     """Draw the candidates of a client-level membership attack: clients that take part and clients held out.
 
     There are ``count`` of each, or all that exist, in random order.
@@ -207,7 +207,7 @@ def plant_clients(task: Task, *, count: int, rng: np.random.Generator) -> OwnerP
     return _owners(task, Unit.CLIENT, list(task.parts), list(task.held_out), count, rng)
 
 
-def plant_users(task: Task, *, count: int, rng: np.random.Generator) -> OwnerProbe:
+def plant_users(task: Task, *, count: int, rng: np.random.Generator) -> PlantedOwners:
     """Draw the candidates of a user-level membership attack: users with samples in the training data, and users
     without.
 
@@ -233,7 +233,7 @@ def plant_users(task: Task, *, count: int, rng: np.random.Generator) -> OwnerPro
 
 def _owners(
     task: Task, unit: Unit, inside: list[Tensor], outside: list[Tensor], count: int, rng: np.random.Generator
-) -> OwnerProbe:
+) -> PlantedOwners:
     if min(len(inside), len(outside)) < _FEW:
         raise ValueError(
             f"at least {_FEW} {unit}s must take part and {_FEW} be held out, "
@@ -248,7 +248,7 @@ def _owners(
     places = torch.cat([chosen[k][torch.from_numpy(own)] for k, own in zip(order, drawn, strict=True)])
     owner = torch.arange(2 * count).repeat_interleave(least)
     shown = OwnerCandidates(unit=unit, images=task.images[places], labels=task.labels[places], owner=owner)
-    return OwnerProbe(shown=shown, member=order < count)
+    return PlantedOwners(shown=shown, member=order < count)
 
 
 # Below two owners per side an area under the ROC curve has no meaning.

@@ -1,11 +1,11 @@
-"""Probe: candidates whose truth is kept apart, canaries that can be planted."""
+"""Candidates of membership attacks: their truth is kept apart, and canaries can be planted."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.probe import CandidateProbe, Candidates, plant_candidates
+from fedassay.fl.candidates import Candidates, PlantedCandidates, plant_candidates
 from fedassay.fl.streams import Streams
 
 
@@ -15,11 +15,11 @@ def rng(seed=0):
 
 def test_members_are_the_clients_own_samples_and_nonmembers_are_outsiders(make_task):
     task = make_task((6, 10, 3, 5))
-    probe = plant_candidates(task, count=5, clients=[1], rng=rng())
-    assert probe.member.sum() == 5
-    assert len(set(probe.sample[probe.member])) == 5
-    assert probe.shown.clients == (1,)
-    for image, label, sample in zip(probe.shown.images, probe.shown.labels, probe.sample, strict=True):
+    planted = plant_candidates(task, count=5, clients=[1], rng=rng())
+    assert planted.member.sum() == 5
+    assert len(set(planted.sample[planted.member])) == 5
+    assert planted.shown.clients == (1,)
+    for image, label, sample in zip(planted.shown.images, planted.shown.labels, planted.sample, strict=True):
         outside = bool((task.outsider_images == image).flatten(1).all(1).any())
         assert outside == (sample < 0)
         if sample >= 0:
@@ -60,11 +60,11 @@ def test_more_candidates_than_there_are_or_no_such_client_is_refused(make_task, 
 def test_outsiders_are_drawn_once_for_all_clients(make_task):
     """If drawn anew for each client they would be recognisable by that alone: AUC .775 became .879 in a public code."""
     task = make_task((6, 10, 4, 5))
-    probe = plant_candidates(task, count=3, clients=[0, 1, 3], rng=rng())
-    assert probe.shown.clients == (0, 1, 3)
-    assert np.bincount(probe.holder[probe.member]).tolist() == [3, 3, 0, 3]
-    assert (~probe.member).sum() == min(9, len(task.outsider_labels))
-    for image, holder, sample in zip(probe.shown.images, probe.holder, probe.sample, strict=True):
+    planted = plant_candidates(task, count=3, clients=[0, 1, 3], rng=rng())
+    assert planted.shown.clients == (0, 1, 3)
+    assert np.bincount(planted.holder[planted.member]).tolist() == [3, 3, 0, 3]
+    assert (~planted.member).sum() == min(9, len(task.outsider_labels))
+    for image, holder, sample in zip(planted.shown.images, planted.holder, planted.sample, strict=True):
         home = task.outsider_images if holder < 0 else task.images[task.parts[holder][sample : sample + 1]]
         assert (home == image).flatten(1).all(1).any()
 
@@ -75,14 +75,16 @@ def skewed(make_task, sizes=(6, 10, 3, 5)):
 
 def test_under_label_skew_each_outsider_stands_in_for_a_member_of_its_label(make_task):
     task = skewed(make_task)
-    probe = plant_candidates(task, count=2, clients=[0, 1], rng=rng())
-    labels, member = probe.shown.labels.numpy(), probe.member
-    assert probe.stands_for[member].tolist() == [-1] * 4
+    planted = plant_candidates(task, count=2, clients=[0, 1], rng=rng())
+    labels, member = planted.shown.labels.numpy(), planted.member
+    assert planted.stands_for[member].tolist() == [-1] * 4
     for client in (0, 1):
-        ours, theirs = labels[probe.holder == client], labels[probe.stands_for == client]
+        ours, theirs = labels[planted.holder == client], labels[planted.stands_for == client]
         assert sorted(ours.tolist()) == sorted(theirs.tolist())
         assert len(ours) == 2
-    places = [int((task.outsider_images == image).flatten(1).all(1).nonzero()) for image in probe.shown.images[~member]]
+    places = [
+        int((task.outsider_images == image).flatten(1).all(1).nonzero()) for image in planted.shown.images[~member]
+    ]
     assert len(set(places)) == 4
     assert (task.outsider_labels[places].numpy() == labels[~member]).all()
 
@@ -118,10 +120,10 @@ def test_without_exchangeable_outsiders_there_is_nothing_to_plant(make_task):
 
 def test_without_skew_outsiders_are_what_they_were(make_task):
     """Known draws: the choice of candidates must not change with what other partitions need."""
-    probe = plant_candidates(make_task((6, 10, 3, 5)), count=2, clients=[0, 1], rng=rng())
-    assert probe.stands_for is None
-    assert probe.holder.tolist() == [-1, -1, -1, 1, -1, 1, 0, 0]
-    assert probe.sample.tolist() == [-1, -1, -1, 3, -1, 8, 4, 5]
+    planted = plant_candidates(make_task((6, 10, 3, 5)), count=2, clients=[0, 1], rng=rng())
+    assert planted.stands_for is None
+    assert planted.holder.tolist() == [-1, -1, -1, 1, -1, 1, 0, 0]
+    assert planted.sample.tolist() == [-1, -1, -1, 3, -1, 8, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_without_skew_outsiders_are_what_they_were(make_task):
 def test_a_truth_that_does_not_fit_the_questions_is_refused(fields, message):
     shown = Candidates(images=torch.zeros(2, 1, 1, 1), labels=torch.zeros(2).long(), clients=(0, 1))
     with pytest.raises(ValueError, match=message):
-        CandidateProbe(**({"shown": shown, "holder": np.array([0, -1]), "sample": np.array([0, -1])} | fields))
+        PlantedCandidates(**({"shown": shown, "holder": np.array([0, -1]), "sample": np.array([0, -1])} | fields))
 
 
 @pytest.mark.parametrize("clients", [(), (1, 1)])
