@@ -119,7 +119,7 @@ class LocalClients:
 
 @dataclass(kw_only=True)
 class InnerMod:
-    """A mod of Flower that knows nothing of the server, so that it can be sent to another process.
+    """A mod of Flower that holds no reference to the server, so that it can be sent to another process.
 
     Args:
         units: updates of the audit by node, ``(d,)`` in clip norms.

@@ -28,7 +28,7 @@ from fedassay.reports.regression.baseline import Baseline
 from fedassay.suites.results.outcome import INCOMPLETE
 from fedassay.suites.results.record import Record
 
-TRIALS, CANDIDATES, IMAGES, SIDE, ROUNDS, PROBES = 1000, 200, 8, 28, 50, 6
+TRIALS, CANDIDATES, IMAGES, SIDE, ROUNDS, CHECKS = 1000, 200, 8, 28, 50, 6
 MEMBERSHIP, GRADIENT, FAILING = 12, 3, 8
 FORMATS = ("html", "md", "latex", "csv", "claims")
 
@@ -135,8 +135,8 @@ class LargeRun:
         bound = {"metric": "epsilon_low", "value": 0.6, "ceiling": 4.5, "detectable": 9.0, "n": TRIALS}
         verdict = {"verdict": "NOT_REFUTED", "route": "curve", "ci_level": 0.99, "artifact": artifact}
         self._row(defense, "audit", "audit", **judged, **bound, **verdict)
-        for probe in range(PROBES):
-            self._row(defense, "audit", "check", **judged, metric=f"check_{probe}", verdict="PASSED")
+        for check in range(CHECKS):
+            self._row(defense, "audit", "check", **judged, metric=f"check_{check}", verdict="PASSED")
 
     def _training(self, defense: str, seed: int) -> None:
         accuracy = 0.9 - 0.3 * np.exp(-np.arange(ROUNDS) / 9) + self.rng.normal(0, 0.01, ROUNDS)

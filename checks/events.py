@@ -167,7 +167,7 @@ def _events_of(
     inputs = {kind: (row, row) for kind, row in rows.items()}
     pairs = [(kind, _ZERO) for kind in inputs if kind != _ZERO] if claim.adjacency is Adjacency.ZERO_OUT else [*_PAIRS]
     if claim.unit is Unit.REPORT and claim.rounds > 1:
-        # The second input differs from the first: a correct memory of the first report tells nothing about the second.
+        # The second input differs from the first: a correct memory of the first report is independent of the second.
         inputs |= {f"{_HIGH}, then {kind}": (rows[_HIGH], rows[kind]) for kind in (_LOW, _TURNS)}
         inputs[f"{_LOW}, then {_HIGH}"] = (rows[_LOW], rows[_HIGH])
         # Where both inputs change, a draw that is used twice shows which way.

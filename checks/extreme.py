@@ -33,11 +33,11 @@ def extreme_checks(setup: ReplaySetup) -> Iterator[CheckResult]:
     fails.
     """
     if setup.claim.unit in (*PLANTED, Unit.USER):
-        yield _Probe(setup=setup).result()
+        yield _ExtremeRows(setup=setup).result()
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Probe:
+class _ExtremeRows:
     """Extreme rows at a client of a federation."""
 
     setup: ReplaySetup
@@ -45,7 +45,7 @@ class _Probe:
     @property
     def client(self) -> int:
         """The client that holds the row, or in whose place it is."""
-        return 0 if self.setup.claim.unit is Unit.USER else self.setup.probed[0]
+        return 0 if self.setup.claim.unit is Unit.USER else self.setup.checked_clients[0]
 
     @property
     def clients(self) -> int:

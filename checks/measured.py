@@ -310,7 +310,7 @@ def _directions(runs: RunsOnData) -> Iterator[tuple[Direction, int]]:
     # One more client, the largest, the smallest, and the one that a brief run shows most. A hook that draws a cohort
     # draws in the order of the clients: were one of them removed, those behind it would get other draws.
     alone = subject is not None or (not sampled and leaves_out(setup.protection, setup.plan))
-    places = [sender] if alone else [sender, *setup.probed[:2], *_most_exposed(runs, whole)]
+    places = [sender] if alone else [sender, *setup.checked_clients[:2], *_most_exposed(runs, whole)]
     yield from ((whole, client) for client in dict.fromkeys(places))
     yield from ((drawn(place, f"along {name}"), sender) for name, place in extreme_layers(layout))
 
@@ -331,9 +331,9 @@ def _quietest(runs: RunsOnData) -> Iterator[Direction]:
 
 
 def _most_exposed(runs: RunsOnData, direction: Direction) -> list[int]:
-    """The probed client whose row moves one round's release furthest over its noise; empty where none is comparable."""
+    """The checked client whose row moves one release furthest over its noise; empty where none is comparable."""
     ratios = {}
-    for client in runs.setup.probed:
+    for client in runs.setup.checked_clients:
         try:
             found = releases_of(runs, direction, client, draws=1, rounds=1)
             clean = torch.stack([rows_of(run, client)[0] for run in runs.clean])

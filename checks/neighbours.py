@@ -40,11 +40,11 @@ from .noise_sample import spacing
 from .setup import ClaimSetup, SeenLaws
 
 _CLIENTS, _DRAWS = 16, 3
-"""Clients that are probed one by one at most, spread over their sizes; and runs of different noise."""
+"""Clients that are checked one by one at most, spread over their sizes; and runs of different noise."""
 FEW = 4
 """A federation of so few clients gets every row at every client, in all rounds."""
 BRIEF = 2
-"""Rounds of the probes of further clients; the state of the second round shows what the first one left."""
+"""Rounds in which further clients are checked; the state of the second round shows what the first one left."""
 _NUMBERS = 2**22
 """Numbers stored of one run at most: a large model is checked in fewer rounds than the claim covers, three at least."""
 _STEEP = 10.0
@@ -69,7 +69,7 @@ PLANTED = (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT)
 _GROUPS = 2
 """Groups of clients that hold the samples of a planted user in turn."""
 _PARTIAL = 3
-"""Clients that are probed with cohorts and lots as sampled."""
+"""Clients that are checked with cohorts and lots as sampled."""
 _SLACK, _ROUNDING = 1e-3, 2.0**-22
 """Allowed excess: a share of the limit, and float32 rounding as a share of the numbers compared."""
 
@@ -211,7 +211,7 @@ class ReplaySetup(ClaimSetup):
     @cached_property
     def brings_noise(self) -> bool:
         """Whether a client that is added to a sum, or removed from it, takes a share of the noise with it."""
-        place = self.probed[0] if self.unaccepted else None
+        place = self.checked_clients[0] if self.unaccepted else None
         canary = Canary(unit=Unit.CLIENT, present=torch.zeros(self.plan.layout.dim), place=place)
         arms = [Inputs(canary=canary, arm=arm) for arm in (0, 1)]
         # (noise, without and with the client) of one round
@@ -228,12 +228,12 @@ class ReplaySetup(ClaimSetup):
 
     @property
     def brief(self) -> int | None:
-        """The number of rounds of the probes of further clients; None: all rounds."""
+        """The number of rounds in which further clients are checked; None: all rounds."""
         # An observer of the final model receives nothing before the last round.
         return None if self.claim.observer.rank == FINAL_MODEL.rank else min(BRIEF, self.rounds)
 
     @property
-    def probed(self) -> list[int]:
+    def checked_clients(self) -> list[int]:
         """The clients at which rows are planted: all, or the largest, the smallest and random ones, in this order."""
         sizes = self.plan.sizes
         order = sorted(range(len(sizes)), key=lambda client: (-sizes[client], client))
@@ -401,10 +401,10 @@ def _planted_clients(setup: ReplaySetup, row: Tensor, number: int | None, witnes
 
 
 def _among_short(setup: ReplaySetup) -> Iterator[RunPair]:
-    """A long row among rows that no clip shortens, against a short one or none: a number may tell the longest row, or
-    whether any row was clipped.
+    """A long row among rows that no clip shortens, against a short one or none: a number may depend on the longest row,
+    or on whether any row was clipped.
     """
-    claim, client = setup.claim, setup.probed[0]
+    claim, client = setup.claim, setup.checked_clients[0]
     row = setup.length * LENGTHS[0] * _unused(setup.plan.layout.dim)
     replaced = claim.adjacency is Adjacency.REPLACE_ONE
     words = f"a row of {LENGTHS[0]:g} clip norms along an unused weight among short ones at client {client}"
@@ -444,9 +444,9 @@ def _planted_users(setup: ReplaySetup) -> Iterator[RunPair]:
 
 def _groups(setup: ReplaySetup) -> list[list[int]]:
     """The clients that hold the samples of a planted user, in turn: as many as the claim allows."""
-    many, probed = clients_of_user(setup.claim, setup.plan), setup.probed
-    # Of too many clients, those that are not probed hold samples of the first group's user.
-    order = [*probed, *(client for client in range(setup.plan.clients) if client not in probed)]
+    many, checked = clients_of_user(setup.claim, setup.plan), setup.checked_clients
+    # Of too many clients, those that are not checked hold samples of the first group's user.
+    order = [*checked, *(client for client in range(setup.plan.clients) if client not in checked)]
     groups = [order[first : first + many] for first in range(0, len(order), many)]
     return [group for group in groups if len(group) == many][:_GROUPS]
 
@@ -465,13 +465,13 @@ def _places(setup: ReplaySetup, number: int | None) -> Iterator[tuple[int, int |
     """The clients that get the canary row of this number, with the rounds to run; None: all. A row without a number
     stands at one client in one round.
     """
-    probed = setup.probed
+    checked = setup.checked_clients
     if number is None:
-        yield probed[0], setup.brief and 1
+        yield checked[0], setup.brief and 1
         return
     # Each row at the largest, the smallest or a random client, the first in all rounds; at others two rows in turn.
-    for turn, client in enumerate(probed):
-        if len(probed) <= FEW:
+    for turn, client in enumerate(checked):
+        if len(checked) <= FEW:
             yield client, None
         elif turn == number:
             yield client, None if turn == 0 else setup.brief
@@ -545,11 +545,11 @@ def _changed_records(setup: ReplaySetup) -> Iterator[RunPair]:
     if setup.claim.unit not in PLANTED:
         return
     rng = Streams(setup.seed).generator("probe samples")
-    for turn, client in enumerate(setup.probed):
+    for turn, client in enumerate(setup.checked_clients):
         # The first sample of a lot at one client, a random one at the next.
         sample = 0 if turn % 2 == 0 else int(rng.integers(len(setup.task.parts[client])))
-        rounds = None if turn == 0 or len(setup.probed) <= FEW else setup.brief
-        for inputs in _changed_in(turn, len(setup.probed)):
+        rounds = None if turn == 0 or len(setup.checked_clients) <= FEW else setup.brief
+        for inputs in _changed_in(turn, len(setup.checked_clients)):
             yield _changed_record(setup, client, sample, rounds, inputs=inputs)
 
 

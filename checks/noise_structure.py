@@ -76,7 +76,7 @@ def noise_checks(
         constant: rounds whose releases no unit moved. They need no noise, unless a law publishes some.
     """
     releases = torch.stack([torch.stack(draw.releases) for draw in draws])
-    # A release of zeros, as in a round that is skipped, tells nothing.
+    # A release of zeros, as in a round that is skipped, shows no noise.
     sent = present = torch.stack(draws[0].present) & (releases != 0).any(0).any(-1)
     senders = draws[0].senders
     if not laws:

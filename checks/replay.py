@@ -1,10 +1,9 @@
-"""Run a federation a few times with equal random draws and compare the runs exactly, without statistics.
+"""Checks that run a federation a few times with equal random draws and compare the runs exactly, without statistics.
 
 Two runs that differ by one row give a lower bound on the sensitivity that is enforced; two runs that differ by the
 draws of the hooks show the noise. A check that passes proves nothing; one that fails names the row that violates the
-sensitivity, or the noise that is missing.
-
-Make the replay checks on the claim's own model too: its layers are not those of the audit's small model.
+sensitivity, or the noise that is missing. The checks run on the audit's small model, and on the claim's own model too,
+because its layers are others.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -113,8 +112,10 @@ def _message(setup: ReplaySetup) -> MessageComparison:
         message.missing["whether a client takes part"] = "its share of the noise comes and goes with it"
     if setup.rounds < claim.rounds:
         message.missing[f"rounds after round {setup.rounds - 1}"] = "the model is too large to run them all"
-    if len(setup.probed) < plan.clients:
-        message.missing[f"{plan.clients - len(setup.probed)} of {plan.clients} clients"] = "no row was planted at them"
+    if len(setup.checked_clients) < plan.clients:
+        message.missing[f"{plan.clients - len(setup.checked_clients)} of {plan.clients} clients"] = (
+            "no row was planted at them"
+        )
     return message
 
 
@@ -204,7 +205,7 @@ def _sample_with_unit(
     cannot be made.
     """
     direction, _, _ = list(canary_rows(setup))[2]
-    client = setup.probed[0] if sample.senders is None else sample.senders[row]
+    client = setup.checked_clients[0] if sample.senders is None else sample.senders[row]
     of_sample, length = setup.claim.unit is Unit.SAMPLE, setup.length * LENGTHS[0]
     where = {"client": client} if of_sample else {"place": client}
     canary = Canary(unit=setup.claim.unit, present=length * direction, absent=None, **where)

@@ -1,34 +1,24 @@
-"""Search for the surroundings and rows in which a unit moves a release the furthest, and hold them against the claim.
+"""Checks that search for rows and samples with which a unit moves a release further than its claim allows.
 
-Hold how far a unit moves a release, among chosen rows of all others and with chosen samples, against the claim.
+Drawn data seldom show such a move, but the claim holds for all data. Each check searches one kind of them:
 
-Robust aggregation and filters depend on how the others' rows lie: one row may move a choice from one group of clients
-to another, or remove rows that resemble it. Weights and factors may depend on a client's samples. Such inputs are rare
-in data that is drawn, but the claim holds for them too.
-
-Hold the shift over noise of all rounds against the claim where the others' rows drive the public state to its ends.
-
-A clip norm that follows the clients' rows reaches, under rows that are all long or all short, values that ordinary data
-never give it. Noise and sensitivity have to follow it together, also beyond a floor or a cap of one of the two.
-
-Look for the row that moves a release the furthest, by gradient ascent through the hooks, and check it.
-
-A clip that takes its norm from a projection, a sketch or a pooled copy of a row bounds most rows, and not those that
-the copy does not show. No list of rows finds them; the slope of the move along the row does.
-
-Hold rows that follow what was released against the claim.
-
-A client may train on what it received: its update may lie along the last aggregate, or on the weights that have moved
-most. A claim over many rounds covers such rows too, since it covers every choice that is made from earlier releases. A
-defense whose clip or noise depends on earlier releases may protect every fixed row and no row of this kind.
-
-Hold everything noised that one round releases, the public state and arrays beside the release included, against the
-claim.
-
-Each noised number may be within the claim as if it were released alone, while all of them together show more: a budget
-that is not split, a second copy with noise of its own, or a partial sum with its share of the noise. Only
-numbers with additive noise count, to which the unit adds the same under all noise: functions of a noised release have
-noise that depends on the unit, and show nothing more than the release does.
+- Chosen rows and samples of all others. Robust aggregation and filters depend on how the others' rows lie: one row may
+  move a choice from one group of clients to another, or remove rows that resemble it. Weights and factors may depend on
+  a client's samples.
+- Rows that drive the public state to its ends. A clip norm that follows the clients' rows reaches, under rows that are
+  all long or all short, values that ordinary data never give it. Noise and sensitivity have to follow it together, also
+  beyond a floor or a cap of one of the two.
+- The row that moves a release the furthest, by gradient ascent through the hooks. A clip that takes its norm from a
+  projection, a sketch or a pooled copy of a row bounds most rows, and not those that the copy does not show. No list of
+  rows finds them; the slope of the move along the row does.
+- Rows that follow what was released. A client may train on what it received: its update may lie along the last
+  aggregate, or on the weights that have moved most. A claim over many rounds covers every choice that is made from
+  earlier releases. A defense whose clip or noise depends on them may protect every fixed row and no row of this kind.
+- Everything noised that one round releases, the public state and arrays beside the release included. Each noised number
+  may be within the claim as if it were released alone, while all of them together show more: a budget that is not
+  split, a second copy with noise of its own, or a partial sum with its share of the noise. Only numbers with additive
+  noise count, to which the unit adds the same under all noise: functions of a noised release have noise that depends on
+  the unit, and show nothing more than the release does.
 """
 
 import copy

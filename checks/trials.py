@@ -154,7 +154,7 @@ def _pair(
     claim = setup.claim
     place = None
     if claim.unit is not Unit.SAMPLE and setup.unaccepted:
-        place = setup.probed[0]
+        place = setup.checked_clients[0]
     canary = Canary(unit=claim.unit, present=present, absent=absent, client=0, place=place)
     apart = present if absent is None else present - absent
     # Of a row that changes, along the last round's difference: the first may be none.

@@ -1,12 +1,8 @@
-"""What local defenses share: a budget split over rounds and coordinates, sampled coordinates, and randomised reports.
+"""Base classes of defenses in which each client randomises its own report under pure local DP.
 
-Randomise every client's report at the client, and average the reports at the server.
-
-Randomise a clipped number so that the report that a client sends is itself the server's estimate of the number.
-
-Send k of d coordinates, drawn independently of the data, each randomised (Wang et al. 2019, Algorithm 4).
-
-Split a pure-DP budget over rounds and coordinates, and state the resulting local DP claim.
+A defense splits its budget over rounds and coordinates, and states the resulting claim. A client sends all coordinates
+or k of d, drawn independently of the data (Wang et al. 2019, Algorithm 4). It randomises each clipped number so that
+the report is itself the server's estimate of the number, and the server averages the reports.
 """
 
 import math

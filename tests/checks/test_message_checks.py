@@ -282,7 +282,7 @@ class RawSupport(WithoutLaw, DPFedAvgProtection):
     ("kind", "name"),
     [(Plots, PUBLIC_STATE), (Broadcasts, MESSAGE), (OneWeightRaw, MESSAGE), (RawSupport, MESSAGE)],
 )
-def test_other_ways_of_a_server_are_found_and_their_correct_twins_are_not(kind, name, checked):
+def test_other_ways_of_a_server_are_found_and_their_correct_versions_are_not(kind, name, checked):
     assert name in failed(checked(DPFedAvg(), kind, fields={"raw": True}))
     correct = checked(DPFedAvg(), kind, fields={"raw": False})
     assert failed(correct) == set(), correct[name].words
@@ -463,19 +463,19 @@ def test_a_mean_of_few_coins_is_no_finding():
         assert MESSAGE not in {one.name for one in found if one.passed is False}, [one.words for one in found]
 
 
-def test_every_client_is_probed_at_its_own_size_and_of_many_the_largest_and_the_smallest_first():
+def test_every_client_is_checked_at_its_own_size_and_of_many_the_largest_and_the_smallest_first():
     for sizes, count in (((3, 9, 2, 5, 4, 8), 6), (tuple(range(2, 42)), 16)):
         task = toy_task(sizes)
         plan = toy_plan(task)
         prepared = DPSGD().prepare(plan)
-        probed = replay_setup(task, plan, prepared.protection, prepared.claims[0]).probed
-        assert len(probed) == len({*probed}) == count
-        assert [sizes[client] for client in probed[:2]] == [max(sizes), min(sizes)]
+        chosen = replay_setup(task, plan, prepared.protection, prepared.claims[0]).checked_clients
+        assert len(chosen) == len({*chosen}) == count
+        assert [sizes[client] for client in chosen[:2]] == [max(sizes), min(sizes)]
 
 
 @pytest.mark.simulations
 def test_a_leak_at_the_sixth_client_alone_is_found():
-    """Only the first four clients were probed before."""
+    """Only the first four clients were checked before."""
 
     @dataclass(frozen=True, kw_only=True)
     class Sixth(Queries):

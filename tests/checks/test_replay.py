@@ -79,15 +79,15 @@ def plan_of(task):
 
 
 @pytest.fixture(scope="module")
-def probed(task):
+def checked(task):
     """(prepared, plan, changes of its one claim) -> its exposures by name."""
 
-    def probe(prepared, plan, *, protection=None, seed=0, **changes):
+    def run(prepared, plan, *, protection=None, seed=0, **changes):
         (claim,) = prepared.claims
         found = check_claim(task, plan, protection or prepared.protection, replace(claim, **changes), seed=seed)
         return {exposure.name: exposure for exposure in found}
 
-    return probe
+    return run
 
 
 def broken(exposures):
@@ -96,9 +96,9 @@ def broken(exposures):
 
 @pytest.mark.simulations
 @pytest.mark.parametrize(("name", "plan"), thinned(HONEST, PLANS))
-def test_a_correct_defense_keeps_every_probe(name, plan, plan_of, probed):
+def test_a_correct_defense_passes_every_check(name, plan, plan_of, checked):
     laid_out = plan_of(**PLANS[plan])
-    found = probed(HONEST[name]().prepare(laid_out), laid_out)
+    found = checked(HONEST[name]().prepare(laid_out), laid_out)
     assert all(exposure.passed for exposure in found.values()), failed_words(tuple(found.values()))
     between = {"noise fresh between clients", GIVEN_CLIENTS}
     always = {
@@ -114,28 +114,28 @@ def test_a_correct_defense_keeps_every_probe(name, plan, plan_of, probed):
 
 
 @pytest.mark.long
-def test_correct_defenses_keep_every_probe_whatever_the_seed(plan_of, probed):
+def test_correct_defenses_pass_every_check_whatever_the_seed(plan_of, checked):
     """Six standard errors: at this many groups of numbers one false alarm in some 10^7 seeds."""
     for name, part in HONEST.items():
         prepared = part().prepare(plan_of())
         for seed in range(1, 6):
-            assert broken(probed(prepared, plan_of(), seed=seed)) == set(), (name, seed)
+            assert broken(checked(prepared, plan_of(), seed=seed)) == set(), (name, seed)
 
 
 @pytest.mark.simulations
 @pytest.mark.parametrize(
     ("part", "allowed"), [(DPSGD, 1 / 32), (DPFedAvg, 1 / 2), (LDPGaussian, 2.0)], ids=lambda value: str(value)
 )
-def test_the_sensitivity_of_a_correct_defense_is_reached_exactly(part, allowed, plan_of, probed):
+def test_the_sensitivity_of_a_correct_defense_is_reached_exactly(part, allowed, plan_of, checked):
     """One of 32 samples, one of two clients, two reports at opposite ends; clip norm 1."""
-    found = probed(part().prepare(plan_of()), plan_of())["sensitivity"]
+    found = checked(part().prepare(plan_of()), plan_of())["sensitivity"]
     assert found.allowed == pytest.approx(allowed)
     assert found.measured == pytest.approx(allowed, rel=1e-4)
 
 
 @pytest.mark.simulations
-def test_a_missing_clip_shows_the_rows_own_length(plan_of, probed):
-    found = probed(CONTROLS["control_no_clip"]().prepare(plan_of()), plan_of())["sensitivity"]
+def test_a_missing_clip_shows_the_rows_own_length(plan_of, checked):
+    found = checked(CONTROLS["control_no_clip"]().prepare(plan_of()), plan_of())["sensitivity"]
     # Rows of a million times the usual length move the release as far without a clip, and 2 with one.
     assert found.measured > 1e4
     assert re.match(
@@ -144,9 +144,9 @@ def test_a_missing_clip_shows_the_rows_own_length(plan_of, probed):
 
 
 @pytest.mark.simulations
-def test_the_noise_scale_is_the_share_that_the_control_adds(plan_of, probed):
+def test_the_noise_scale_is_the_share_that_the_control_adds(plan_of, checked):
     for name, share in (("control_replace_one", 0.5), ("control_noise_one_round", ROUNDS**-0.5)):
-        found = probed(CONTROLS[name]().prepare(plan_of()), plan_of())["noise scale"]
+        found = checked(CONTROLS[name]().prepare(plan_of()), plan_of())["noise scale"]
         assert found.measured == pytest.approx(share, rel=0.01)
 
 
@@ -161,10 +161,10 @@ class BiasUnclipped(DPSGDProtection):
 
 
 @pytest.mark.simulations
-def test_a_clip_that_leaves_a_layer_out_is_found_by_a_row_along_it(plan_of, probed):
+def test_a_clip_that_leaves_a_layer_out_is_found_by_a_row_along_it(plan_of, checked):
     prepared = DPSGD().prepare(plan_of())
     unclipped = BiasUnclipped(clip_norm=1.0, noise_multiplier=prepared.protection.noise_multiplier)
-    found = probed(prepared, plan_of(), protection=unclipped)["sensitivity"]
+    found = checked(prepared, plan_of(), protection=unclipped)["sensitivity"]
     assert found.passed is False
     assert "along output.bias" in found.witness
     assert found.measured > 1000 * found.allowed
@@ -191,10 +191,10 @@ class SkipsARound(LDPGaussianProtection):
 
 @pytest.mark.simulations
 @pytest.mark.parametrize(("protection", "where"), [(OwnSeed, "client 0, round 0"), (SkipsARound, "client 1, round 1")])
-def test_noise_of_a_fixed_seed_and_a_skipped_hook_are_no_noise(protection, where, plan_of, probed):
+def test_noise_of_a_fixed_seed_and_a_skipped_hook_are_no_noise(protection, where, plan_of, checked):
     prepared = LDPGaussian().prepare(plan_of())
     broken_one = protection(clip_norm=1.0, noise_std=prepared.protection.noise_std)
-    found = probed(prepared, plan_of(), protection=broken_one)
+    found = checked(prepared, plan_of(), protection=broken_one)
     assert {"noise present", "noise scale"} <= broken(found)
     assert found["noise present"].measured == 0
     assert found["noise present"].witness.startswith(where)
@@ -212,10 +212,10 @@ class NoisyBound(DPFedAvgProtection):
         return {"clip_norm": torch.linalg.vector_norm(aggregate, dim=-1, keepdim=True)}
 
 
-def test_a_public_state_made_of_released_numbers_is_kept(plan_of, probed):
+def test_a_public_state_made_of_released_numbers_is_kept(plan_of, checked):
     prepared = DPFedAvg().prepare(plan_of())
     adaptive = NoisyBound(clip_norm=1.0, noise_multiplier=prepared.protection.noise_multiplier)
-    found = probed(prepared, plan_of(), protection=adaptive)
+    found = checked(prepared, plan_of(), protection=adaptive)
     assert broken(found) == set()
     assert found["public state"].measured > 0
 
@@ -225,48 +225,48 @@ class NoLaw(WithoutLaw, DPFedAvgProtection):
     """Publishes no law."""
 
 
-def test_without_a_law_sensitivity_and_scale_cannot_be_probed_and_the_reason_is_said(plan_of, probed):
+def test_without_a_law_sensitivity_and_scale_cannot_be_checked_and_the_reason_is_said(plan_of, checked):
     prepared = DPFedAvg().prepare(plan_of())
     silent = NoLaw(clip_norm=1.0, noise_multiplier=prepared.protection.noise_multiplier)
-    found = probed(prepared, plan_of(), protection=silent)
+    found = checked(prepared, plan_of(), protection=silent)
     assert {name for name, exposure in found.items() if exposure.passed is None} == {"sensitivity", "noise scale"}
     assert found["sensitivity"].words == "sensitivity: no Gaussian law is published for this observer"
     assert found["noise present"].passed
     assert found["noise present"].allowed == pytest.approx(1 / 651)
 
 
-def test_a_defense_without_any_noise_breaks_a_probe_though_it_publishes_no_law(plan_of, probed):
-    found = probed(LDPGaussian().prepare(plan_of()), plan_of(), protection=Protection())
+def test_a_defense_without_any_noise_fails_a_check_though_it_publishes_no_law(plan_of, checked):
+    found = checked(LDPGaussian().prepare(plan_of()), plan_of(), protection=Protection())
     assert broken(found) == {"noise present", "whole message", "extreme rows"}
     assert found["noise fresh between clients"].passed is None
 
 
-def test_noise_of_the_broadcast_model_cannot_be_checked_on_a_fixed_model(plan_of, probed):
+def test_noise_of_the_broadcast_model_cannot_be_checked_on_a_fixed_model(plan_of, checked):
     class NoisyBroadcast(Protection):
         def broadcast(self, model, context, state, rng):
             return model + normal(rng, tuple(model.shape))
 
-    found = probed(DPFedAvg().prepare(plan_of()), plan_of(), protection=NoisyBroadcast())
+    found = checked(DPFedAvg().prepare(plan_of()), plan_of(), protection=NoisyBroadcast())
     assert found["noise present"].passed is None
     assert "the broadcast model" in found["noise present"].witness
 
 
-def test_a_unit_that_cannot_be_planted_is_said_to_be_so(plan_of, probed):
-    found = probed(DPFedAvg().prepare(plan_of()), plan_of(), unit=Unit.USER, adjacency=Adjacency.ZERO_OUT)
+def test_a_unit_that_cannot_be_planted_is_said_to_be_so(plan_of, checked):
+    found = checked(DPFedAvg().prepare(plan_of()), plan_of(), unit=Unit.USER, adjacency=Adjacency.ZERO_OUT)
     assert found["sensitivity"].passed is None
     assert "no row of one user under zero-out can be planted" in found["sensitivity"].words
 
 
-def test_a_claim_against_the_server_that_sees_the_sum_is_probed_like_one_against_the_models(plan_of, probed):
-    found = probed(DPFedAvg().prepare(plan_of()), plan_of(), observer=AGGREGATE)
+def test_a_claim_against_the_server_that_sees_the_sum_is_checked_like_one_against_the_models(plan_of, checked):
+    found = checked(DPFedAvg().prepare(plan_of()), plan_of(), observer=AGGREGATE)
     assert broken(found) == set()
     assert found["sensitivity"].measured == pytest.approx(0.5, rel=1e-4)
 
 
 @pytest.mark.simulations
-def test_the_same_seed_gives_the_same_exposures(plan_of, probed):
+def test_the_same_seed_gives_the_same_exposures(plan_of, checked):
     prepared = DPSGD().prepare(plan_of())
-    assert probed(prepared, plan_of(), seed=4) == probed(prepared, plan_of(), seed=4)
+    assert checked(prepared, plan_of(), seed=4) == checked(prepared, plan_of(), seed=4)
 
 
 @pytest.fixture(scope="module")
@@ -281,7 +281,7 @@ def secure_sum():
 @pytest.mark.parametrize(
     "name", [*SECURE_SUMS[:2], *(pytest.param(n, marks=pytest.mark.simulations) for n in SECURE_SUMS[2:])]
 )
-def test_a_secure_sum_keeps_every_probe_under_zero_out(name, secure_sum):
+def test_a_secure_sum_passes_every_check_under_zero_out(name, secure_sum):
     """Integer noise on a grid of some thousand steps: no two draws of 651 numbers are equal."""
     task, plan = secure_sum
     prepared = DEFENSES[name]().prepare(plan)
@@ -302,7 +302,7 @@ def test_a_secure_sum_keeps_every_probe_under_zero_out(name, secure_sum):
 
 
 @pytest.mark.simulations
-def test_noise_that_is_drawn_through_the_rows_is_probed_for_all_but_its_sensitivity(secure_sum):
+def test_noise_that_is_drawn_through_the_rows_is_checked_for_all_but_its_sensitivity(secure_sum):
     """Equal draws of biased coins do not cancel."""
     task, plan = secure_sum
     prepared = DEFENSES["poisson_binomial"]().prepare(plan)

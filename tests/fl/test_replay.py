@@ -64,7 +64,7 @@ def first(streams, purpose, **numbers):
     return streams.generator(purpose, **numbers).random()
 
 
-def test_replayed_streams_do_not_depend_on_the_world():
+def test_replayed_streams_are_the_same_in_both_arms():
     streams = ReplayedStreams(3)
     for purpose in ("lot", "cohort", "report", "local noise"):
         assert first(streams, purpose, arm=1, round=2, client=1) == first(streams, purpose, arm=0, round=2, client=1)

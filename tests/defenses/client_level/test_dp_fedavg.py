@@ -228,7 +228,7 @@ def test_the_bounded_update_leaves_less_for_the_clip_to_cut(toy_task, toy_plan, 
     assert (lengths[0] > 0.1).all()
 
 
-def test_probes_find_it_kept(toy_task, toy_plan):
+def test_no_check_fails_on_the_sparsified_form(toy_task, toy_plan):
     task = toy_task((4, 6, 5), side=6)
     plan = toy_plan(task, algorithm=ALGORITHM, cohort=Poisson(0.5))
     prepared = RegularisedSparsified().prepare(plan)

@@ -96,7 +96,7 @@ def test_each_replica_has_a_bound_of_its_own_and_clips_at_it(toy_task, toy_plan,
         torch.testing.assert_close(event.reports.values.norm(dim=-1), bounds.unsqueeze(-1).expand(5, 3))
 
 
-def test_probes_find_it_kept_its_public_state_too(toy_task, toy_plan):
+def test_no_check_fails_and_its_public_state_is_checked_too(toy_task, toy_plan):
     task = toy_task((4, 6, 5), side=6)
     plan = toy_plan(task, cohort=Poisson(0.5))
     prepared = QuantileClipping().prepare(plan)

@@ -353,7 +353,7 @@ def _answered():
 
 @pytest.mark.simulations
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_probes_find_noise_and_a_state_that_hides_one_sample(variant, toy_task, toy_plan):
+def test_checks_find_noise_and_a_state_that_hides_one_sample(variant, toy_task, toy_plan):
     """Deterministic checks cannot find the unpaid query: its noise is there, only too little for two."""
     task = toy_task((4, 6, 5), side=6)
     plan = toy_plan(task, lot=Poisson(0.5))

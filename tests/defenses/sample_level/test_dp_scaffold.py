@@ -42,7 +42,7 @@ def test_the_controls_are_means_of_noised_gradients_so_the_data_show_nowhere_els
 
 
 @pytest.mark.simulations
-def test_probes_find_it_kept(toy_task, toy_plan):
+def test_no_check_fails(toy_task, toy_plan):
     task = toy_task((4, 6, 5), side=6)
     plan = toy_plan(task, lot=Poisson(0.5), algorithm=ALGORITHM)
     prepared = DPScaffold().prepare(plan)

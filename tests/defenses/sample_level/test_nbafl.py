@@ -95,7 +95,7 @@ def test_in_a_smaller_federation_the_way_down_is_as_noisy_as_it_was_calibrated(t
 @pytest.mark.simulations
 @pytest.mark.parametrize("claim", [0, 1], ids=["up", "down"])
 @pytest.mark.parametrize("cohort", [Poisson(0.5), FixedSize(2)], ids=str)
-def test_probes_find_the_corrected_form_kept(claim, cohort, toy_task, toy_plan):
+def test_no_check_fails_on_the_corrected_form(claim, cohort, toy_task, toy_plan):
     task = toy_task((4, 6, 5), side=6)
     plan = toy_plan(task, cohort=cohort)
     prepared = NbAFL().prepare(plan)
@@ -146,7 +146,7 @@ def test_noise_of_the_papers_formula_at_epsilon_60_is_too_small_for_few_exposure
 
 
 @pytest.mark.simulations
-def test_as_published_the_sensitivity_probe_breaks_both_claims(toy_task, toy_plan):
+def test_as_published_the_sensitivity_exceeds_that_of_both_claims(toy_task, toy_plan):
     task = toy_task((4, 6, 5), side=6)
     plan = toy_plan(task)
     prepared = NbAFL(variant="as_published").prepare(plan)

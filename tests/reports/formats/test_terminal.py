@@ -40,15 +40,15 @@ def test_a_claim_names_the_model_that_was_audited_where_the_federation_trains_an
     assert "The claims on main were audited on digits with logistic, not resnet." in claims_note(claim_rows(folder))
 
 
-def test_a_claims_probes_stand_in_its_line_and_broken_ones_by_name(run_maker, make_claim):
+def test_the_line_of_a_claim_counts_its_checks_and_names_failed_ones(run_maker, make_claim):
     claim = run_maker.sign("dp_fedavg", make_claim())
     row = AUDIT | {"claim_id": claim.claim_id, "defense": "dp_fedavg", "cell_id": "a"}
     run_maker.row(**row, value=0.5, ceiling=4.9, route="eps_low", verdict="NOT_REFUTED")
-    probe = row | {"role": "check", "attack": "replay"}
+    check = row | {"role": "check", "attack": "replay"}
     broken = "sensitivity 10 > 1 allowed (a row of 10 clip norms)"
-    run_maker.row(**probe | {"metric": "check_sensitivity"}, value=10.0, verdict="FAILED", reason=broken)
-    run_maker.row(**probe | {"metric": "check_noise_present"}, value=1.0, verdict="PASSED", reason="all of it")
-    run_maker.row(**probe | {"metric": "check_noise_scale"}, status="skipped", reason="no law")
+    run_maker.row(**check | {"metric": "check_sensitivity"}, value=10.0, verdict="FAILED", reason=broken)
+    run_maker.row(**check | {"metric": "check_noise_present"}, value=1.0, verdict="PASSED", reason="all of it")
+    run_maker.row(**check | {"metric": "check_noise_scale"}, status="skipped", reason="no law")
     folder = run_maker.write()
     (line,) = claim_lines(folder)
     words = "1 implementation check failed (sensitivity 10 > 1 allowed), 1 passed, 1 not possible"

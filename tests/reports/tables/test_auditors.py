@@ -14,8 +14,8 @@ def hunted(run_maker, make_claim):
         same = {"cell_id": label, "defense": label, "control": control, "federation": "mechanisms"}
         for seed, value in enumerate(refuted):
             run_maker.row(role="replicas", metric="refuted", value=value, n=1200, seed=seed, **same)
-        for verdict_of_probe in broken:
-            run_maker.row(role="check", metric="check_sensitivity", value=2.0, verdict=verdict_of_probe, **same)
+        for verdict_of_check in broken:
+            run_maker.row(role="check", metric="check_sensitivity", value=2.0, verdict=verdict_of_check, **same)
         run_maker.verdict_row(claim, verdict=verdict, route=route, **same)
 
     edition("loud", control=True, verdict="REFUTED", refuted=[1.0, 0.0])

@@ -31,8 +31,8 @@ def audit_of(planned):
 
 def judged(store, audit):
     failed = audit.run(store, frozenset())
-    row, *probes = store.cell_records(audit.cell.cell_id)
-    assert {probe.role for probe in probes} <= {"check"}
+    row, *checks = store.cell_records(audit.cell.cell_id)
+    assert {check.role for check in checks} <= {"check"}
     assert bool(failed) == (row.status == "failed")
     return row
 
@@ -230,8 +230,8 @@ def test_every_claim_is_checked_and_each_check_is_a_row_of_the_audits_cell(store
     audit = audit_of()
     write_block(store, audit.blocks[0], BrokenRelease())
     row = judged(store, audit)
-    probes = store.cell_records(audit.cell.cell_id)[1:]
-    assert [(probe.metric, probe.verdict, probe.status) for probe in probes] == [
+    checks = store.cell_records(audit.cell.cell_id)[1:]
+    assert [(check.metric, check.verdict, check.status) for check in checks] == [
         ("check_sensitivity", "PASSED", "ok"),
         ("check_noise_present", "PASSED", "ok"),
         ("check_noise_fresh_between_clients", "PASSED", "ok"),
@@ -255,11 +255,11 @@ def test_every_claim_is_checked_and_each_check_is_a_row_of_the_audits_cell(store
         ("check_canary_arrives", "PASSED", "ok"),
         ("check_all_that_is_received", "", "skipped"),
     ]
-    assert {(probe.role, probe.attack, probe.claim_id) for probe in probes} == {
+    assert {(check.role, check.attack, check.claim_id) for check in checks} == {
         ("check", "replay", audit.claim.claim_id)
     }
-    assert probes[0].value == pytest.approx(2.0, rel=1e-3)
-    assert probes[0].reason.startswith("sensitivity 2 <= 2 allowed (")
+    assert checks[0].value == pytest.approx(2.0, rel=1e-3)
+    assert checks[0].reason.startswith("sensitivity 2 <= 2 allowed (")
     assert "implementation check" not in row.reason
     assert {"sensitivity", "noise scale", "whole message", "epsilon of the law"} <= {*row.looked_at}
     assert "all that is received: the audit allows 0 runs, and 2048 are needed" in row.not_looked_at
@@ -278,7 +278,7 @@ def test_what_is_received_refutes_a_claim_that_the_canary_alone_does_not(store, 
         "; implementation check: noise fresh between clients 1 > 0.99999 allowed (client 0 and client 1, round 0)"
         in row.reason
     )
-    verdicts = {probe.metric: probe.verdict for probe in store.cell_records(audit.cell.cell_id)[1:]}
+    verdicts = {check.metric: check.verdict for check in store.cell_records(audit.cell.cell_id)[1:]}
     broken = [metric for metric, verdict in verdicts.items() if verdict == "FAILED"]
     assert broken[0] == "check_noise_fresh_between_clients"
     assert "check_noise_given_other_clients" in broken
@@ -288,8 +288,8 @@ def test_what_is_received_refutes_a_claim_that_the_canary_alone_does_not(store, 
 def test_a_check_that_is_not_possible_is_skipped_with_its_reason(assay, suite_file, own_defense):
     module = own_defense("pass")
     run = assay(suite_file(), defenses=[f"{module}:Signing"])
-    probes = {row.metric: row for row in run.records if row.role == "check" and row.defense == "Signing"}
-    assert probes["check_sensitivity"].status == "skipped"
-    assert probes["check_sensitivity"].reason == "no Gaussian law is published for this observer"
-    assert probes["check_noise_present"].verdict == "FAILED"
+    checks = {row.metric: row for row in run.records if row.role == "check" and row.defense == "Signing"}
+    assert checks["check_sensitivity"].status == "skipped"
+    assert checks["check_sensitivity"].reason == "no Gaussian law is published for this observer"
+    assert checks["check_noise_present"].verdict == "FAILED"
     assert not [row for row in run.records if row.status == "failed"]

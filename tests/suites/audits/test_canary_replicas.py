@@ -93,7 +93,7 @@ def test_the_control_without_a_clip_shows_the_canary_in_its_raw_length(block_of,
 
 
 @pytest.mark.parametrize("defense", ["dp_sgd", "dp_fedavg", "ldp_gaussian"])
-def test_no_two_replicas_share_a_draw_of_noise_in_any_batch_or_world(block_of, shown, defense):
+def test_no_two_replicas_share_a_draw_of_noise_in_any_batch_or_arm(block_of, shown, defense):
     arrays = shown(block_of(defense))
     noise = np.concatenate([arrays["nonmember"], arrays["member"]]).astype(np.float64)
     # Less the whole number of times that the canary was taken, equal draws of noise would be equal fractions.

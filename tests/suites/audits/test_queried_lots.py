@@ -151,7 +151,7 @@ def test_a_suites_audit_reads_the_query(audited):
 
 @pytest.mark.long
 def test_clients_that_stop_early_do_not_stop_the_audit(audited):
-    """Half of the budget: from some round on nobody sends anything, to the probes' runs neither."""
+    """Half of the budget: from some round on nobody sends anything, nor in the runs of the checks."""
     rows = [row for row in audited(2.0, 100) if row.role in ("audit", "check")]
     assert {row.status for row in rows} <= {"ok", "skipped"}
     assert {row.metric for row in rows if row.verdict == "PASSED"} >= {"check_noise_present"}

@@ -112,15 +112,15 @@ def test_the_run_refutes_the_mutants_and_spares_their_correct_versions(finished)
 
 
 @pytest.mark.simulations
-def test_every_seed_has_a_row_and_every_federation_its_probes(finished):
+def test_every_seed_has_a_row_and_every_federation_its_checks(finished):
     rows = finished.frame()
     each = rows[rows.metric == "refuted"]
     assert sorted(each.groupby("defense").size()) == [2, 2, 2, 2]
     assert set(each.seed) == {0, 1}
-    probed = rows[rows.role == "check"]
-    assert set(probed.defense) == {"control_no_clip", "control_no_clip (correct version)"}
-    assert set(probed[probed.defense == "control_no_clip"].verdict) >= {"PASSED", "FAILED"}
-    assert "FAILED" not in set(probed[probed.defense == "control_no_clip (correct version)"].verdict)
+    checks = rows[rows.role == "check"]
+    assert set(checks.defense) == {"control_no_clip", "control_no_clip (correct version)"}
+    assert set(checks[checks.defense == "control_no_clip"].verdict) >= {"PASSED", "FAILED"}
+    assert "FAILED" not in set(checks[checks.defense == "control_no_clip (correct version)"].verdict)
 
 
 @pytest.mark.simulations

@@ -144,17 +144,17 @@ def test_raise_for_status_raises_unless_all_is_fine():
         judge_run([audit("REFUTED")]).raise_for_status()
 
 
-def test_a_broken_probe_of_a_correct_claim_is_inconclusive_and_of_a_control_is_not():
-    probe = {"role": "check", "metric": "check_noise_scale", "verdict": "FAILED"}
+def test_a_failed_check_of_a_correct_claim_is_inconclusive_and_of_a_control_is_not():
+    check = {"role": "check", "metric": "check_noise_scale", "verdict": "FAILED"}
     kept = audit("NOT_REFUTED", defense="d")
-    lawless = kept.model_copy(update=probe)
+    lawless = kept.model_copy(update=check)
     gate = judge_run([kept, lawless])
     assert (gate.exit_code, gate.verdict_line) == (
         INCONCLUSIVE,
         "INCONCLUSIVE: implementation checks failed: d",
     )
     refuted = audit("REFUTED", defense="c", control=True)
-    assert judge_run([kept, refuted, refuted.model_copy(update=probe)]).exit_code == OK
+    assert judge_run([kept, refuted, refuted.model_copy(update=check)]).exit_code == OK
 
 
 def test_a_row_that_cannot_be_read_leaves_the_run_incomplete_whatever_the_others_say():
