@@ -155,8 +155,8 @@ class LoopWatch:
                 received=received,
                 expected=None if compared is None else compared.expected,
                 longest=None if compared is None else compared.longest,
-                clip_norm=norm,
-                noise_multiplier=self._noise_multiplier if noise_multiplier is None else noise_multiplier,
+                clip_norm=float(norm),
+                noise_multiplier=float(self._noise_multiplier if noise_multiplier is None else noise_multiplier),
                 rows=None if rows is None else len(rows),
                 ids=ids,
             )
@@ -228,7 +228,7 @@ class LoopWatch:
         ledger: AccountantHistory | None = None
         if self._rate is not None:
             accounted = len(self._releases) if self._accounted is None else self._accounted
-            ledger = ((self._noise_multiplier, self._rate, accounted),) if accounted else ()
+            ledger = ((self._noise_multiplier, float(self._rate), accounted),) if accounted else ()
         remarks = {} if self._accounted is not None else {"ledger": "the loop keeps no account of its steps"}
         if (reason := undetermined_rule(self._weights)) is not None:
             remarks["weights"] = reason

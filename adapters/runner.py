@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from ..audit.check import PLAYED
 from ..audit.claim import Claim
-from ..checks.training_record import Plant, TrainingRecord, equal_releases
+from ..checks.training_record import Plant, RecordError, TrainingRecord, equal_releases
 from ..checks.watched_run import Watched, watched
 from ..fl.laws import GaussianLaw
 
@@ -43,8 +43,13 @@ class Runner(Protocol):
 
 def is_runner(found: object) -> bool:
     """Whether an object is a foreign system that can be run with and without a unit. None of its parts is computed."""
+    return not isinstance(found, type) and callable(getattr(found, "run", None)) and not missing_parts(found)
+
+
+def missing_parts(found: object) -> list[str]:
+    """Return the members of a ``Runner`` beside ``run`` that an object lacks. None of them is computed."""
     held = {*dir(type(found)), *getattr(found, "__dict__", {})}
-    return not isinstance(found, type) and callable(getattr(found, "run", None)) and held.issuperset(_PARTS)
+    return [name for name in _PARTS if name not in held]
 
 
 def check_stated(runner: Runner) -> None:
@@ -61,7 +66,8 @@ def run_once(runner: Runner, member: bool, seed: int, *, plant: Plant | None = N
     """Run a system once; ``where`` says in which run, such as ``run 3 with the planted unit``.
 
     Raises:
-        ValueError: a method ``run`` that does not take these arguments, or returns anything but a ``TrainingRecord``.
+        ValueError: a method ``run`` that does not take these arguments, or returns anything but a ``TrainingRecord``
+            with fields of the right kinds.
         Exception: whatever the system raises, with a note that names the run.
     """
     name = f"run of {type(runner).__name__}"
@@ -72,6 +78,8 @@ def run_once(runner: Runner, member: bool, seed: int, *, plant: Plant | None = N
         raise ValueError(f"{name} must take (member, seed, *, plant=None), and its signature is {signature}") from None
     try:
         found = runner.run(member, seed, plant=plant)
+    except RecordError:  # It says all, and is no fault inside of the system.
+        raise
     except Exception as error:
         error.add_note(f"raised in {where}, seed {seed}")
         raise
@@ -101,10 +109,12 @@ def watch(runner: Runner, *, seed: int = 0) -> Watched:
     """Watch one run of a system, and play frozen inputs through it, where it has ``watch`` and ``play_back``.
 
     A check that fails is a fault that was seen; checks that pass do not show that the claim holds. Raises whatever the
-    system raises, and ValueError as ``run_once``.
+    system raises, and ValueError as ``check_stated`` and ``run_once``.
     """
     system: Any = runner
     if not hasattr(system, "watch"):
+        # Adapters with a watch of their own take trainings too whose claim cannot be stated, such as without noise.
+        check_stated(runner)
         found = watched(run_once(runner, False, seed, where="the watched run")).results
     else:
         try:

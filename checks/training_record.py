@@ -5,14 +5,19 @@ only this sum can be compared with the claim. Tensors of a model are slices of o
 """
 
 import math
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..audit.arrays import FloatArray
+from ..fl.fields import Index, Positive, Weight, check_fields
 from ..fl.layout import Layout
 
 _SAME_NOISE = 1e-2
@@ -20,6 +25,56 @@ _SAME_NOISE = 1e-2
 
 AccountantHistory = tuple[tuple[float, float, int], ...]
 """An accountant's history: (noise multiplier, sampling rate, steps)."""
+
+
+class RecordError(ValueError):
+    """A field of a release, or of the record of a run, holds something of another kind."""
+
+
+@contextmanager
+def _record_errors(where: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise RecordError(f"{where}: {error}") from None
+
+
+def _must_be(words: str, fits: Callable[[Any], bool], *, none: bool = True) -> Callable[[str, Any], None]:
+    """Return the check of a field that refuses what does not fit; ``none``: whether it may be None."""
+
+    def check(name: str, value: Any) -> None:
+        if (value is None and none) or fits(value):
+            return
+        shown = f"{type(value).__name__} {tuple(value.shape)}" if hasattr(value, "shape") else reprlib.repr(value)
+        raise ValueError(f"{name} must be {words}{' or None' if none else ''}, got {shown}")
+
+    return check
+
+
+def _is_vector(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.ndim == 1
+
+
+def _are(values: Any, kind: type[Any]) -> bool:
+    # By their types, as lots may be long; bool is an Integral to Python.
+    types = set(map(type, values)) if isinstance(values, tuple | list) else {object}
+    return all(issubclass(one, kind) and one is not bool for one in types)
+
+
+def _is_history(value: Any) -> bool:
+    if not isinstance(value, tuple | list) or not all(_are(one, Real) and len(one) == 3 for one in value):
+        return False
+    return all(noise >= 0 and 0 <= rate <= 1 and _are([steps], Integral) and steps >= 0 for noise, rate, steps in value)
+
+
+_Vector = Annotated[Tensor | None, _must_be("a tensor (d,)", _is_vector)]
+_Whole = Annotated[int | None, _must_be("a whole number", lambda value: _are([value], Integral))]
+_Number = Annotated[float | None, _must_be("a number", lambda value: _are([value], Real))]
+_Indices = Annotated[tuple[int, ...] | None, _must_be("a tuple of whole numbers", lambda value: _are(value, Integral))]
+_History = Annotated[
+    AccountantHistory | None,
+    _must_be("one (noise multiplier, sampling rate, steps) for each stretch of steps", _is_history),
+]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,32 +99,27 @@ class Release:
     """
 
     step: int
-    released: Tensor
-    received: Tensor | None = None
-    expected: Tensor | None = None
-    rest: Tensor | None = None
-    direction: Tensor | None = None
-    clip_norm: float
-    noise_multiplier: float
-    rows: int | None = None
-    longest: float | None = None
-    ids: tuple[int, ...] | None = None
-    rounding: float = 2.0**-23
-    coarseness: float = 0.0
+    released: Annotated[Tensor, _must_be("a tensor (d,)", _is_vector, none=False)]
+    received: _Vector = None
+    expected: _Vector = None
+    rest: _Vector = None
+    direction: _Vector = None
+    clip_norm: Positive
+    noise_multiplier: Weight
+    rows: _Whole = None
+    longest: _Number = None
+    ids: _Indices = None
+    rounding: Weight = 2.0**-23
+    coarseness: Weight = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.clip_norm < math.inf:
-            raise ValueError(f"clip_norm of step {self.step} must be > 0 and finite, got {self.clip_norm}")
-        if not 0 <= self.noise_multiplier < math.inf:
-            raise ValueError(f"noise_multiplier of step {self.step} must be >= 0, got {self.noise_multiplier}")
-        for name in ("released", "received", "expected", "rest", "direction"):
-            one = getattr(self, name)
-            if one is None and name != "released":
-                continue
-            if not isinstance(one, Tensor):
-                raise ValueError(f"{name} of step {self.step} must be a tensor (d,), got {type(one).__name__}")
-            if one.shape != self.released.shape:
-                raise ValueError(f"{name} of step {self.step} must have shape {tuple(self.released.shape)}")
+        with _record_errors(f"release of step {self.step}"):
+            check_fields(self)
+            shape = tuple(self.released.shape)
+            for name in ("received", "expected", "rest", "direction"):
+                one = getattr(self, name)
+                if one is not None and one.shape != shape:
+                    raise ValueError(f"{name} must have shape {shape}, as released has, got {tuple(one.shape)}")
 
     @property
     def noise_std(self) -> float:
@@ -141,24 +191,36 @@ class TrainingRecord:
         remarks: what could not be seen, and why, by the name of the check.
     """
 
-    layout: Layout
-    releases: tuple[Release, ...]
-    ledger: AccountantHistory | None = None
-    earlier: int = 0
-    accounted: float | None = None
-    delta: float | None = None
-    population: int | None = None
-    moved: tuple[Movement, ...] | None = None
-    steps: int | None = None
-    remarks: Mapping[str, str] = field(default_factory=dict)
+    layout: Annotated[Layout, _must_be("a Layout", lambda value: isinstance(value, Layout), none=False)]
+    releases: Annotated[
+        tuple[Release, ...], _must_be("a tuple of Release", lambda value: _are(value, Release), none=False)
+    ]
+    ledger: _History = None
+    earlier: Index = 0
+    accounted: _Number = None
+    delta: _Number = None
+    population: _Whole = None
+    moved: Annotated[
+        tuple[Movement, ...] | None, _must_be("a tuple of Movement", lambda value: _are(value, Movement))
+    ] = None
+    steps: _Whole = None
+    remarks: Annotated[
+        Mapping[str, str], _must_be("a mapping", lambda value: isinstance(value, Mapping), none=False)
+    ] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for one in self.releases:
-            if one.released.shape != (self.layout.dim,):
-                raise ValueError(
-                    f"released of step {one.step} must have shape ({self.layout.dim},), as the layout has, got "
-                    f"{tuple(one.released.shape)}"
-                )
+        with _record_errors("record of a run"):
+            check_fields(self)
+            for one in self.releases:
+                if one.released.shape != (self.layout.dim,):
+                    raise ValueError(
+                        f"released of step {one.step} must have shape ({self.layout.dim},), as the layout has, got "
+                        f"{tuple(one.released.shape)}"
+                    )
+                if one.ids and self.population is not None and max(one.ids) >= self.population:
+                    raise ValueError(
+                        f"ids of step {one.step} must be below population = {self.population}, got {max(one.ids)}"
+                    )
 
     @property
     def accounted_steps(self) -> list[tuple[float, float]]:

@@ -5,7 +5,7 @@ The training runs unchanged. Of a system that follows its claim, any check fails
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..audit.check import CheckResult
 from ..audit.claim import Claim
@@ -61,4 +61,8 @@ def watched(recording: TrainingRecord) -> Watched:
         *ledger_checks(recording),
         *movement_checks(recording),
     )
+    if not recording.releases:
+        # Without a release, whatever passes compared nothing.
+        nothing = "the run released nothing"
+        found = [replace(one, passed=None, witness=nothing, measured=None) if one.passed else one for one in found]
     return Watched(results=tuple(found))

@@ -262,10 +262,10 @@ def _function(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapp
             "package.module:function or path/to/file.py:function"
         )
     _refuse(target, given, _ONLY_SCORES, _SCORES)
+    mechanism = find_function(target)
     if given["inputs"] is None:
         raise ConfigError(f"{target} needs --inputs X0 X1: two neighbouring inputs as JSON, such as --inputs 0 1")
     x0, x1 = (read_input(text) for text in given["inputs"])
-    mechanism = find_function(target)
     trials = DEFAULT_TRIALS if given["trials"] is None else given["trials"]
     kept = given["keep"] is not None or given["jobs"] is not None
     options = EstimatorOptions(deviation=given["deviation"], seed=given["seed"], **_used_law(given, ()))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..adapters.replicas import audit_replicas, plan_replicas
-from ..adapters.runner import Runner, is_runner, watch
+from ..adapters.runner import Runner, is_runner, missing_parts, watch
 from ..adapters.target import find_object
 from ..audit.wording import counted
 from ..checks.watched_run import Watched
@@ -19,15 +19,20 @@ from .errors import with_config_errors
 def find_system(target: str) -> Runner | None:
     """Return the system that ``module:name`` or ``file.py:name`` is, or that a function without arguments returns.
 
-    None for anything else, such as a mechanism. Raises ConfigError where the name cannot be imported.
+    None for anything else, such as a mechanism. Raises ConfigError where the name cannot be imported, and for a class
+    or an object with a method ``run`` that lacks other members of a system.
     """
     found = with_config_errors(target, lambda: find_object(target))
     if is_runner(found):
         return found  # type: ignore[no-any-return]
-    if not callable(found) or not _takes_nothing(found):
-        return None
-    made = with_config_errors(target, found)
-    return made if is_runner(made) else None
+    made = with_config_errors(target, found) if callable(found) and _takes_nothing(found) else found
+    if is_runner(made):
+        return made  # type: ignore[no-any-return]
+    if callable(getattr(made, "run", None)):
+        lacks = " and ".join(missing_parts(made))
+        why = "it is a class, and not an object of it" if isinstance(made, type) else f"it lacks {lacks}"
+        raise ConfigError(f"{target} has a method run, and is no system: {why}")
+    return None
 
 
 def carry_out_watch(target: str, *, seed: int, as_json: bool) -> int:

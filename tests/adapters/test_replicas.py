@@ -15,7 +15,7 @@ from fedassay.adapters.many_units import ManyUnits, audit_many_units
 from fedassay.adapters.play_back import PlayBack, Step
 from fedassay.adapters.replicas import KeptProjections, audit_replicas, plan_replicas
 from fedassay.adapters.runner import is_runner, watch
-from fedassay.checks.training_record import Plant, Release, TrainingRecord
+from fedassay.checks.training_record import Plant, RecordError, Release, TrainingRecord
 from fedassay.defenses.accounting.stated_laws import claim_from_noise
 from fedassay.fl.laws import GaussianLaw
 from fedassay.fl.layout import Layout
@@ -218,10 +218,11 @@ def test_a_method_run_of_another_kind_is_refused_with_what_is_wanted(system, wor
     ("name", "value", "words"),
     [("claim", "epsilon 1", "must be a Claim, got 'epsilon 1'"), ("law", 1.0, "must be a GaussianLaw, .*got 1.0")],
 )
-def test_a_claim_or_law_of_another_kind_is_refused(name, value, words):
+@pytest.mark.parametrize("use", [watch, plan_replicas])
+def test_a_claim_or_law_of_another_kind_is_refused(name, value, words, use):
     system = type("Stated", (GaussianRunner,), {name: value})()
     with pytest.raises(ValueError, match=f"{name} of Stated {words}"):
-        plan_replicas(system)
+        use(system)
 
 
 def another_layout(record):
@@ -245,17 +246,44 @@ def test_runs_of_other_shapes_are_refused_with_the_run(change):
 
 
 @pytest.mark.parametrize(
-    ("released", "words"),
+    ("changes", "words"),
     [
-        (np.zeros(6), r"released of step 0 must be a tensor \(d,\), got ndarray"),
-        (torch.zeros(5), r"released of step 0 must have shape \(6,\), as the layout has, got \(5,\)"),
+        ({"released": np.zeros(6)}, r"released must be a tensor \(d,\), got ndarray \(6,\)"),
+        ({"released": torch.zeros(1, 6)}, r"released must be a tensor \(d,\), got Tensor \(1, 6\)"),
+        ({"rest": torch.zeros(5)}, r"rest must have shape \(6,\), as released has, got \(5,\)"),
+        ({"clip_norm": "1"}, "clip_norm must be a number > 0, got '1'"),
+        ({"noise_multiplier": -1.0}, "noise_multiplier must be a number >= 0, got -1.0"),
+        ({"ids": torch.arange(3)}, r"ids must be a tuple of whole numbers or None, got Tensor \(3,\)"),
+        ({"ids": tuple(torch.arange(3))}, r"ids must be a tuple of whole numbers or None, got \(tensor\(0\)"),
+        ({"rows": "3"}, "rows must be a whole number or None, got '3'"),
+        ({"longest": "1"}, "longest must be a number or None, got '1'"),
+        ({"layout": ((6,),)}, r"layout must be a Layout, got \(\(6,\),\)"),
+        (
+            {"layout": Layout(names=("weight",), shapes=((5,),))},
+            r"must have shape \(5,\), as the layout has, got \(6,\)",
+        ),
+        ({"releases": [torch.zeros(6)]}, r"releases must be a tuple of Release, got \[tensor"),
+        ({"ledger": (1.0, 0.3, 5)}, r"ledger must be one \(noise multiplier, .* or None, got \(1.0, 0.3, 5\)"),
+        ({"ledger": ((1.0, 3.0, 5),)}, "ledger must be one"),
+        ({"ledger": ((1.0, 0.3, 5.0),)}, "ledger must be one"),
+        ({"population": 2.5}, "population must be a whole number or None, got 2.5"),
+        ({"ids": (0, 7), "population": 7}, "ids of step 0 must be below population = 7, got 7"),
+        ({"moved": ("weight",)}, "moved must be a tuple of Movement or None"),
     ],
 )
-def test_releases_that_do_not_fit_the_layout_are_refused(released, words):
-    with pytest.raises(ValueError, match=words):
-        TrainingRecord(
-            layout=LAYOUT, releases=(Release(step=0, released=released, clip_norm=1.0, noise_multiplier=1.0),)
-        )
+@pytest.mark.parametrize("use", [watch, plan_replicas])
+def test_records_with_fields_of_another_kind_are_refused_without_the_words_of_a_crash(changes, words, use):
+    class Wrong(GaussianRunner):
+        def run(self, member=False, seed=0, *, plant=None):
+            found = super().run(member, seed, plant=plant)
+            inner = {name: value for name, value in changes.items() if name in Release.__dataclass_fields__}
+            outer = {name: value for name, value in changes.items() if name not in inner}
+            releases = tuple(replace(one, **inner) for one in found.releases)
+            return replace(found, **{"releases": releases} | outer)
+
+    with pytest.raises(RecordError, match=words) as raised:
+        use(Wrong())
+    assert not getattr(raised.value, "__notes__", [])
 
 
 WIDE_LAYOUT = Layout(names=("weight",), shapes=((1500,),))

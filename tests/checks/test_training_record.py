@@ -28,12 +28,12 @@ def test_projections_are_lengths_in_clip_norms():
     ("wrong", "words"),
     [
         (lambda: Plant(weight=0.0), "weight"),
-        (lambda: Release(step=1, released=torch.zeros(2), clip_norm=0.0, noise_multiplier=1.0), "clip_norm of step 1"),
+        (lambda: Release(step=1, released=torch.zeros(2), clip_norm=0.0, noise_multiplier=1.0), "step 1: clip_norm"),
         (
             lambda: Release(
                 step=1, released=torch.zeros(2), received=torch.zeros(3), clip_norm=1.0, noise_multiplier=1.0
             ),
-            "received of step 1 must have shape",
+            "step 1: received must have shape",
         ),
     ],
 )

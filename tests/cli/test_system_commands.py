@@ -22,6 +22,32 @@ class Empty(GaussianRunner):
 empty = Empty()
 
 
+class Accounted(Empty):
+    def run(self, member=False, seed=0, *, plant=None):
+        return replace(super().run(member, seed), ledger=((1.0, 0.3, 5),))
+
+
+accounted = Accounted()
+
+
+class Untyped(Empty):
+    def run(self, member=False, seed=0, *, plant=None):
+        return replace(super().run(member, seed), layout=())
+
+
+untyped = Untyped()
+
+
+class Half:
+    law = replayable = None
+
+    def run(self, member, seed, *, plant=None):
+        pass
+
+
+half = Half()
+
+
 class Silent(GaussianRunner):
     def run(self, member=False, seed=0, *, plant=None):
         pass
@@ -68,8 +94,9 @@ def test_a_correct_system_passes_and_a_tenth_of_the_noise_fails(say, target):
     assert say("watch", target("made")).exit_code == 0
 
 
-def test_a_run_in_which_no_check_could_look_is_not_ok(say, target):
-    done = say("watch", target("empty"))
+@pytest.mark.parametrize("system", ["empty", "accounted"])
+def test_a_run_in_which_no_check_could_look_is_not_ok(say, target, system):
+    done = say("watch", target(system))
     assert done.exit_code == 11
     assert "INCONCLUSIVE: no check could look at anything" in done.output
 
@@ -98,6 +125,13 @@ def test_wrong_targets_and_options_are_told(say, target):
         (("watch", target("missing")), "has no function or system 'missing'; it has: "),
         (("watch", target("silent")), "run of Silent must return a TrainingRecord, got NoneType"),
         (("audit", target("silent")), "run of Silent must return a TrainingRecord, got NoneType"),
+        (("watch", target("untyped")), "layout must be a Layout, got ()"),
+        (("audit", target("untyped")), "layout must be a Layout, got ()"),
+        (("watch", target("half")), "has a method run, and is no system: it lacks claim"),
+        (("audit", target("half")), "has a method run, and is no system: it lacks claim"),
+        (("audit", target("Half")), "is no system: it is a class, and not an object of it"),
+        (("audit", target("missing"), "--epsilon", "1"), "has no function or system 'missing'; it has: "),
+        (("audit", target("mechanism"), "--epsilon", "1"), "needs --inputs X0 X1"),
         (("watch", "nowhere"), "cannot watch 'nowhere'"),
         (("audit", target("correct"), "--trials", "20"), "--trials can be given only with a mechanism"),
         (("audit", target("correct"), "--unit", "client"), "--unit can be given only with a file of scores or"),
@@ -137,7 +171,7 @@ def test_the_systems_of_a_module_are_listed_and_its_numbers_are_not(say, target)
     printed = say("watch", target("corect"))
     assert printed.exit_code == 2
     assert "it has: correct, " in printed.output
-    assert "quiet" in printed.output
+    assert "empty" in printed.output
     assert "number" not in printed.output.split("it has")[1]
 
 
