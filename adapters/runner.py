@@ -47,7 +47,7 @@ def is_runner(found: object) -> bool:
 
 
 def missing_parts(found: object) -> list[str]:
-    """Return the members of a ``Runner`` beside ``run`` that an object lacks. None of them is computed."""
+    """Return the members of a ``Runner`` other than ``run`` that an object lacks. None of them is computed."""
     held = {*dir(type(found)), *getattr(found, "__dict__", {})}
     return [name for name in _PARTS if name not in held]
 

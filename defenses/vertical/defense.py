@@ -232,7 +232,7 @@ class PureVerticalDefense(ClaimingVerticalDefense, ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrawnLabels(PureVerticalDefense, ABC):
+class RandomisedLabels(PureVerticalDefense, ABC):
     """A base class of defenses that release each label once, or once in every epoch with a new draw.
 
     Args:

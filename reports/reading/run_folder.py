@@ -35,8 +35,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FederationKind:
-    """A kind of federation.
+class FederationWords:
+    """What reports call the parts of a kind of federation.
 
     Args:
         table: its table of a suite file.
@@ -59,7 +59,7 @@ class FederationKind:
         return f"over {counted(rounds, self.round_word)}" if self.round_word else "over all queries together"
 
 
-HORIZONTAL = FederationKind(
+HORIZONTAL = FederationWords(
     table="federations",
     rounds="rounds",
     round_word="round",
@@ -68,7 +68,7 @@ HORIZONTAL = FederationKind(
     "attack guesses which runs contained it.",
     arms="the number of runs with the canary, and as many without",
 )
-VERTICAL = FederationKind(
+VERTICAL = FederationWords(
     table="vertical",
     rounds="epochs",
     round_word="epoch",
@@ -77,7 +77,7 @@ VERTICAL = FederationKind(
     "of one person, and a score guesses which it was; or it guesses the labels of one training.",
     arms="the number of runs with one of the two labels or rows, and as many with the other",
 )
-TRANSFER = FederationKind(
+TRANSFER = FederationWords(
     table="transfer",
     rounds="",
     round_word="",
@@ -90,9 +90,9 @@ KINDS = (HORIZONTAL, VERTICAL, TRANSFER)
 _PLURALS = {"person": "people", "query": "queries", "student per seed": "students per seed"}
 
 
-def federation_tables(suite: Mapping[str, Any]) -> dict[str, tuple[FederationKind, Mapping[str, Any]]]:
+def federation_tables(suite: Mapping[str, Any]) -> dict[str, tuple[FederationWords, Mapping[str, Any]]]:
     """Return the kind and the table of each federation of a manifest's suite, by name, in the suite's order."""
-    found: dict[str, tuple[FederationKind, Mapping[str, Any]]] = {}
+    found: dict[str, tuple[FederationWords, Mapping[str, Any]]] = {}
     for kind in KINDS:
         tables = suite.get(kind.table)
         # A folder of another version may list the names alone.
@@ -108,7 +108,7 @@ def whole_number(table: Mapping[str, Any], key: str) -> int | None:
     return found if type(found) is int else None
 
 
-def size_words(kind: FederationKind, table: Mapping[str, Any]) -> list[str]:
+def size_words(kind: FederationWords, table: Mapping[str, Any]) -> list[str]:
     """Return who takes part in a federation and how long it trains, such as ``25 teachers``; what the table does not
     state is left out.
     """
@@ -283,12 +283,12 @@ class RunFolder:
         ]
 
     @cached_property
-    def federations(self) -> dict[str, tuple[FederationKind, Mapping[str, Any]]]:
+    def federations(self) -> dict[str, tuple[FederationWords, Mapping[str, Any]]]:
         """The kind of each federation of the suite, with its table, by name."""
         return federation_tables(self.manifest.suite)
 
     @property
-    def kinds(self) -> list[FederationKind]:
+    def kinds(self) -> list[FederationWords]:
         """The kinds of the suite's federations; the horizontal one where it names none, as with mutants alone."""
         return list(dict.fromkeys(kind for kind, _ in self.federations.values())) or [HORIZONTAL]
 

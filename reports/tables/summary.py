@@ -8,7 +8,7 @@ from ...suites.results.rows import SkippedRow, skipped_counts
 from ..reading.cell_files import SkippedFile
 from ..reading.claims import ClaimRow
 from ..reading.pooling import gathered
-from ..reading.run_folder import HORIZONTAL, FederationKind, RunFolder
+from ..reading.run_folder import HORIZONTAL, FederationWords, RunFolder
 from . import numerals
 from .table import Table
 
@@ -65,7 +65,7 @@ def exit_words(folder: RunFolder) -> str:
     return EXIT_WORDS.get(folder.gate.exit_code, f"exit code {folder.gate.exit_code}")
 
 
-def claims_note(rows: Sequence[ClaimRow], kinds: Sequence[FederationKind] = (HORIZONTAL,)) -> str:
+def claims_note(rows: Sequence[ClaimRow], kinds: Sequence[FederationWords] = (HORIZONTAL,)) -> str:
     """Return the note below the table of claims: the confidence level of the bounds, and the meaning of the columns."""
     # Alpha is divided among the claims of a run, so the level of a single bound is higher than 1 - alpha.
     levels = sorted({row.record.ci_level for row in rows if row.record and row.record.ci_level is not None})

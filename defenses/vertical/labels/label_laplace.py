@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ....fl.vertical.protection import Noise, Noised, VerticalContext, VerticalLaw, VerticalPlan, VerticalProtection
-from ..defense import DrawnLabels, VerticalPrepared, drawn, targets_of
+from ..defense import RandomisedLabels, VerticalPrepared, drawn, targets_of
 
 ONE_LABEL = 2.0
 """L1 distance between two one-hot labels."""
@@ -37,7 +37,7 @@ class LabelLaplaceProtection(VerticalProtection):
         return predicted - posterior(targets, predicted, self.scale)
 
 
-class LabelLaplace(DrawnLabels):
+class LabelLaplace(RandomisedLabels):
     """A defense for label DP, ALIBI: noise Lap(2 / eps) on each number of a one-hot label, and then iterative Bayesian
     inference: a step trains on the posterior of the label, with the prediction of the current model as the prior.
 

@@ -1,10 +1,10 @@
 """The active party trains on labels drawn by randomised response (Ghazi et al. 2021; Kairouz et al. 2016)."""
 
 from ....fl.vertical.protection import Noised, VerticalLaw, VerticalPlan
-from ..defense import ChannelProtection, DrawnLabels, VerticalPrepared, response_channel
+from ..defense import ChannelProtection, RandomisedLabels, VerticalPrepared, response_channel
 
 
-class LabelRandomisedResponse(DrawnLabels):
+class LabelRandomisedResponse(RandomisedLabels):
     """A defense for label DP: the active party replaces each label, keeping it with probability e^eps / (e^eps + k - 1)
     and otherwise drawing one of the other k - 1 classes, and trains on the result as if it were the label.
 
