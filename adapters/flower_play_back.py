@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..audit.arrays import FloatArray
-from ..audit.check import EFFECTIVE, REPLAYED, Check, CheckResult
+from ..audit.check import EFFECTIVE, REPLAYED, CheckResult
 from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.ledger import WATCHED
 from ..audit.observer import GLOBAL_MODELS
@@ -314,7 +314,7 @@ class FlowerPlayBack:
         return Watched(results=(done, *(self._multiplier(case) for case in self.cases), self._finite()))
 
     def _multiplier(self, case: Replies) -> CheckResult:
-        name, claimed = Check(f"{EFFECTIVE}, {case.words}"), self.play.stated.noise_multiplier
+        name, claimed = EFFECTIVE.of(case.words), self.play.stated.noise_multiplier
         try:
             shifts = self.shifts(case)
             at = WATCHED.level("watched run", len(shifts) + 1)

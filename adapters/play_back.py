@@ -242,7 +242,7 @@ def compared_multiplier(
     """
     bound = math.inf if certain == 0 else 1 / certain
     if bound < claimed * (1 - _SLACK):
-        return name.at_least(min(estimate, bound), claimed, unit="sensitivities", witness=shifts[0].witness)
+        return name.at_least(min(estimate, bound), claimed, unit="sensitivities of noise", witness=shifts[0].witness)
     return name.passes(f"of {len(shifts)} units; estimated {estimate:.4g}, claimed {claimed:.4g}")
 
 

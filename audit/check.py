@@ -15,10 +15,18 @@ class Subject(Enum):
     NOISE = "presence and size of the noise"
     FRESH = "noise that is drawn anew"
     EPSILON = "the claim's epsilon itself"
+    LOTS = "who and what takes part, where it is drawn"
     MESSAGE = "everything else that is received"
 
 
 MOVE, NOISE, FRESH, EPSILON = Subject.MOVE, Subject.NOISE, Subject.FRESH, Subject.EPSILON
+
+_CLIPPING = ("local_step", "sample_weights", "report", "aggregate", "query")
+"""Hooks of a protection that may bound a unit's row."""
+_NOISING = ("local_step", "noised_sum", "local_query", "report", "channel", "aggregate", "query", "broadcast")
+"""Hooks of a protection that may add noise, or use it."""
+_MARK = "; in "
+"""What separates the numbers of a failed check from their explanation, in its words."""
 
 
 class Check(str):
@@ -32,6 +40,11 @@ class Check(str):
         of_layers: whether it looks at the noise of single layers.
         of_runs: whether it looks at many independent runs, in which clients and samples are drawn as the plan states.
         assumes: where ``detects`` of its results is a true epsilon: of which violation.
+        hook: where in the code a failure comes from: hooks of a protection of which its class has one at least, or a
+            part of a foreign training.
+        cause, mend: its likely cause, and what mends it.
+        seen: a clause with the measured number and its unit in the place of ``{}``, or a share alone in that of
+            ``{%}``.
     """
 
     subjects: tuple[Subject, ...]
@@ -40,6 +53,10 @@ class Check(str):
     of_layers: bool
     of_runs: bool
     assumes: str
+    hook: tuple[str, ...]
+    cause: str
+    mend: str
+    seen: str
 
     def __new__(
         cls,
@@ -50,10 +67,21 @@ class Check(str):
         of_layers: bool = False,
         of_runs: bool = False,
         assumes: str = "",
+        hook: tuple[str, ...] = (),
+        cause: str = "",
+        mend: str = "",
+        seen: str = "{}",
     ) -> "Check":
         check = super().__new__(cls, name)
         check.subjects, check.plain, check.measures = subjects, plain, measures
         check.of_layers, check.of_runs, check.assumes = of_layers, of_runs, assumes
+        check.hook, check.cause, check.mend, check.seen = hook, cause, mend, seen
+        return check
+
+    def of(self, part: str) -> "Check":
+        """Return the same check of one part of a system, which its name states."""
+        check = Check(f"{self}, {part}")
+        check.__dict__.update(self.__dict__)
         return check
 
     @property
@@ -107,6 +135,7 @@ class CheckResult:
             ("noise scale"), or a true epsilon; None where it is not known.
         compared, not_compared: parts of a message that were and were not compared, the latter with the reason.
         evidence: the measurement of a check that is a statistical test of the claim itself, and so may refute it.
+        hook: those of the check's hooks from which a failure may come; empty for all of them.
     """
 
     name: str
@@ -120,20 +149,88 @@ class CheckResult:
     compared: tuple[str, ...] = ()
     not_compared: tuple[str, ...] = ()
     evidence: "Measurement | None" = None
+    hook: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.passed is False and not (self.check.hook and self.check.cause and self.check.mend):
+            raise ValueError(f"the check {self.name!r} failed: state its hook, cause and mend")
+
+    @property
+    def check(self) -> Check:
+        """The check that gave the result; one without facts where it is none of this package's."""
+        return self.name if isinstance(self.name, Check) else CHECKS.get(self.name, Check(self.name))
 
     @property
     def words(self) -> str:
-        """A description of the check, as in ``sensitivity 10 > 1 allowed (a row of 10 clip norms along an unused
-        weight)``.
+        """A description of the result in one line.
+
+        Of a failed check: what was seen, what is allowed, the hook from which it comes, the likely cause, what mends
+        it, and the witness, as in ``sensitivity: one unit moves a release by 10 in the L2 norm, at most 1 allowed; in
+        `report`: probably rows are not clipped; clip each row (a row of 10 clip norms)``.
         """
+        if self.passed is False:
+            witness = f" ({self.witness})" if self._numbers else ""
+            return f"{self.name}: {self._numbers or self.witness}{self._explanation}{witness}"
         if self.measured is None or self.allowed is None:
             return f"{self.name}: {self.witness}"
-        opposite = {"<=": ">", ">=": "<"}
-        sign = opposite[self.relation] if self.passed is False else self.relation
         limit = "allowed" if self.relation == "<=" else "required"
+        return f"{self.name} {self.measured:.4g} {self.relation} {self.allowed:.4g} {limit} ({self.witness})"
+
+    @property
+    def _numbers(self) -> str:
+        """What was seen and what is allowed, with units; empty where the witness says both."""
+        if self.measured is None or self.allowed is None or self.unit == IN_WITNESS:
+            return ""
         # More digits where few would print two different numbers alike.
-        digits = 4 if self.passed is not False or f"{self.measured:.4g}" != f"{self.allowed:.4g}" else 12
-        return f"{self.name} {self.measured:.{digits}g} {sign} {self.allowed:.{digits}g} {limit} ({self.witness})"
+        digits = 4 if f"{self.measured:.4g}" != f"{self.allowed:.4g}" else 12
+        if self.allowed == 0 and self.relation == "<=":
+            return f"{_with_unit(self.measured, self.unit, digits)}, none allowed"
+        share = self.unit.startswith(_SHARE)
+        seen = self.check.seen.replace("{%}", f"{100 * self.measured:.{digits}g} %")
+        seen = seen.replace("{}", _with_unit(self.measured, self.unit, digits))
+        limit = f"{100 * self.allowed:.{digits}g} %" if share else f"{self.allowed:.{digits}g}"
+        return f"{seen}, " + (f"at most {limit} allowed" if self.relation == "<=" else f"at least {limit} required")
+
+    @property
+    def _explanation(self) -> str:
+        hooks = self.hook or self.check.hook
+        where = " or ".join(f"`{one}`" if one.isidentifier() else f"the {one}" for one in hooks)
+        return f"{_MARK}{where}: probably {self.check.cause}; {self.check.mend}"
+
+
+IN_WITNESS = "see witness"
+"""The unit of numbers that say nothing by themselves."""
+_SHARE = "share of "
+_BEFORE = ("epsilon", "delta", "FNR", "p-value", "cosine", "likeness", "probability")
+"""Units that are printed before their number."""
+_AFTER = {
+    "L2 norm": "in the L2 norm",
+    "the channel's own": "in the channel's own unit",
+    "the state's own": "in the state's own unit",
+}
+
+
+def _with_unit(number: float, unit: str, digits: int) -> str:
+    if unit.startswith(_SHARE):
+        return f"{100 * number:.{digits}g} % of {unit.removeprefix(_SHARE)}"
+    if unit in _BEFORE:
+        return f"{unit} {number:.{digits}g}"
+    noun, _, rest = _AFTER.get(unit, unit).partition(" ")
+    one = number == 1 and noun.endswith("s")
+    return " ".join(filter(None, (f"{number:.{digits}g}", noun.removesuffix("s") if one else noun, rest)))
+
+
+def short_words(words: str) -> str:
+    """Return the words of a failed check without its explanation and its witness: what was seen, and what is
+    allowed.
+    """
+    return words.partition(_MARK)[0].partition(" (")[0]
+
+
+def explained_words(words: str) -> str:
+    """Return the words of a failed check with its explanation, and without its witness."""
+    seen, mark, explanation = words.partition(_MARK)
+    return seen.partition(" (")[0] + mark + explanation.partition(" (")[0]
 
 
 _GAUSSIAN = "its noise is smaller by one factor in all weights and rounds, and Gaussian along the unit's move"
@@ -144,6 +241,10 @@ SENSITIVITY = Check(
     MOVE,
     plain="how far one unit moves the result",
     measures="largest change of a release when one row is removed; compared with the published sensitivity",
+    hook=_CLIPPING,
+    cause="rows are not clipped, or are scaled after the clip",
+    mend="clip each unit's whole row last, as `clip(rows, clip_norm)` does, or state the larger clip norm in `law`",
+    seen="one unit moves a release by {}",
 )
 AS_SAMPLED = Check(
     "sensitivity as sampled",
@@ -151,24 +252,67 @@ AS_SAMPLED = Check(
     measures="largest change of a release by one row, with cohorts and lots as sampled",
     of_runs=True,
     assumes=_GAUSSIAN,
+    hook=_CLIPPING,
+    cause="a row is clipped by what other rows or earlier rounds hold, or is counted twice where lots are drawn",
+    mend="clip each row on its own, once, and add it to one sum alone",
 )
 PARTICIPATION = Check(
-    "participation as accounted", measures="how often a unit is drawn, against the sampling rate of its claim"
+    "participation as accounted",
+    Subject.LOTS,
+    measures="how often a unit is drawn, against the sampling rate of its claim",
+    hook=("participates",),
+    cause="units are drawn at another rate than the accountant assumes, or by their data",
+    mend="draw each unit by its own coin at the rate of the plan, or account for the rate that is drawn",
+    seen="units take part in {}",
 )
-ONCE = Check("rows used once", measures="change of all rounds together by one row, over their noise")
-UNUSED = Check("rows outside the lot", measures="largest change of a release by rows that no lot holds")
-FOLLOWED = Check("rows that follow releases", measures="epsilon of rows that are chosen by earlier releases")
-TOGETHER = Check("arrays together")
+ONCE = Check(
+    "rows used once",
+    measures="change of all rounds together by one row, over their noise",
+    hook=_CLIPPING,
+    cause="a row of one round also reaches releases of later rounds, as by momentum or error feedback",
+    mend="keep only noised values between rounds, or account for every release of a row",
+    seen="one row moves all rounds together by {}",
+)
+UNUSED = Check(
+    "rows outside the lot",
+    measures="largest change of a release by rows that no lot holds",
+    hook=_CLIPPING,
+    cause="the release uses samples that were not drawn, as by statistics of the whole data set",
+    mend="compute from the drawn lot alone",
+    seen="rows that no lot holds move a release by {}",
+)
+FOLLOWED = Check(
+    "rows that follow releases",
+    measures="epsilon of rows that are chosen by earlier releases",
+    hook=_CLIPPING,
+    cause="rows that follow earlier releases add up over rounds, since noise is shared by rounds",
+    mend="draw new noise in each round",
+    seen="rows that are chosen by earlier releases reach {}",
+)
+TOGETHER = Check(
+    "arrays together",
+    hook=_NOISING,
+    cause="several arrays of one release move with a unit, and each is accounted alone",
+    mend="clip the arrays together, or account for all of them",
+    seen="the arrays of one release together reach {}",
+)
 EXTREME = Check(
     "extreme rows",
     plain="records with extreme values",
     measures="largest number received for a huge, infinite or undefined row over that of an ordinary row",
+    hook=_CLIPPING,
+    cause="a huge or undefined row passes the clip, since infinity or NaN is compared or divided",
+    mend="replace values that are not finite, as `torch.nan_to_num` does, before the clip",
 )
 PRESENT = Check(
     "noise present",
     NOISE,
     measures="share of a layer's coordinates that other noise draws change; the smallest over layers",
     of_layers=True,
+    hook=_NOISING,
+    cause="some numbers are released without noise, or their noise comes from a seed of its own",
+    mend="add noise to every number, drawn from the hook's `rng`",
+    seen="other draws change {}",
 )
 SCALE = Check(
     "noise scale",
@@ -176,48 +320,105 @@ SCALE = Check(
     plain="the size of the noise",
     measures="standard deviation of the noise, divided by that of the published noise law",
     of_layers=True,
+    hook=_NOISING,
+    cause="the noise is smaller than `law` states, as when it is divided by a number of clients or samples",
+    mend="multiply the noise by clip norm and noise multiplier, or state the smaller noise in `law`",
+    seen="the noise has {}",
 )
 BETWEEN_CLIENTS = Check(
-    "noise fresh between clients", FRESH, measures="largest cosine between the noise of two clients in one round"
+    "noise fresh between clients",
+    FRESH,
+    measures="largest cosine between the noise of two clients in one round",
+    hook=_NOISING,
+    cause="one draw of noise serves several clients",
+    mend="draw noise in the shape of all rows: `normal(rng, updates.values.shape)`",
+    seen="noise of two clients in one round has {}",
 )
 BETWEEN_ROUNDS = Check(
-    "noise fresh between rounds", FRESH, measures="largest cosine between the noise of one sender in two rounds"
+    "noise fresh between rounds",
+    FRESH,
+    measures="largest cosine between the noise of one sender in two rounds",
+    hook=_NOISING,
+    cause="one draw of noise serves several rounds, as from a fixed seed or a cache",
+    mend="draw noise from the hook's `rng` in every round",
+    seen="noise of one sender in two rounds has {}",
 )
 EVERY_DIRECTION = Check(
-    "noise in every direction", measures="standard deviation of a weight's noise given that of other weights"
+    "noise in every direction",
+    measures="standard deviation of a weight's noise given that of other weights",
+    hook=_NOISING,
+    cause="the noise of some weights follows from that of others, as when few numbers are drawn and repeated",
+    mend="draw one number for each weight",
+    seen="the noise of one weight, given others, has {}",
 )
 GIVEN_CLIENTS = Check(
     "noise given other clients",
     plain="whether the noise follows from that of other clients",
     measures="standard deviation of a client's noise given that of other clients",
+    hook=_NOISING,
+    cause="the noise of one client follows from that of others, as when it is made to cancel",
+    mend="draw each client's noise on its own",
+    seen="the noise of one client, given others, has {}",
 )
 GIVEN_ROUNDS = Check(
     "noise given other rounds",
     plain="whether the noise follows from that of other rounds",
     measures="standard deviation of a round's noise given that of other rounds",
+    hook=_NOISING,
+    cause="the noise of one round follows from that of others, as when it is made to cancel",
+    mend="draw each round's noise on its own, or state a law of all rounds",
+    seen="the noise of one round, given others, has {}",
 )
 DISTRIBUTION = Check(
     "noise distribution",
     plain="how the noise is distributed",
     measures="share of the noise within some standard deviations of its centre; at most the law's",
+    hook=_NOISING,
+    cause="the noise has another shape than the law's, such as bounded or heavy-tailed noise of the same size",
+    mend="draw the noise that `law` states, or state the law that is drawn",
+    seen="near the centre lie {}",
 )
 OTHER_DATA = Check(
-    "noise under other data", measures="standard deviation of the noise over the law's, on short, long or no gradients"
+    "noise under other data",
+    measures="standard deviation of the noise over the law's, on short, long or no gradients",
+    hook=_NOISING,
+    cause="the noise shrinks with the data, as when it is scaled by a norm of the gradients",
+    mend="scale the noise by the stated clip norm, not by the data",
+    seen="on other data the noise has {}",
 )
 OWN_IN_RUNS = Check(
     "noise of its own in every run",
     plain="whether each run has noise of its own",
     measures="releases that equal one of another run bit for bit",
+    hook=_NOISING,
+    cause="the noise comes from a fixed seed",
+    mend="draw it from the hook's `rng`",
+    seen="{} equal one of another run bit for bit",
 )
 COVERS_MOVES = Check(
-    "noise where a unit moves the release", measures="largest change by one unit over the noise in the same direction"
+    "noise where a unit moves the release",
+    measures="largest change by one unit over the noise in the same direction",
+    hook=_NOISING,
+    cause="a unit moves numbers to which no noise is added",
+    mend="add noise to every number that a unit moves",
+    seen="one unit moves a release by {}",
 )
-BARE = Check("noise in every number of every run")
+BARE = Check(
+    "noise in every number of every run",
+    hook=_NOISING,
+    cause="some runs release numbers without noise, as behind a condition",
+    mend="add noise in every run and round",
+    seen="without noise are {}",
+)
 OWN_IN_REPLICAS = Check(
     "noise of its own in every replica",
     FRESH,
     plain="whether each run has noise of its own",
     measures="share of releases without the canary that repeat another replica's",
+    hook=_NOISING,
+    cause="the noise is drawn once for all replicas instead of in the shape of the whole tensor",
+    mend="draw it with `normal(rng, updates.values.shape)`",
+    seen="{%} of the releases without the canary repeat another run's",
 )
 EVERY_ROUND = Check(
     "noise scale in every round",
@@ -225,26 +426,56 @@ EVERY_ROUND = Check(
     plain="the size of the noise in each single round",
     measures="spread of releases without the canary over the noise law's, worst round",
     of_runs=True,
+    hook=_NOISING,
+    cause="the noise of one round is missing or smaller than in others",
+    mend="add the stated noise in every round",
+    seen="the noise of one round has {}",
 )
 ARRIVES = Check(
     "canary arrives",
     plain="whether the planted unit reaches the result",
     measures="shift of the releases by the canary, divided by the shift that the noise law predicts",
     of_runs=True,
+    hook=_CLIPPING,
+    cause="a filter or another clip drops the canary",
+    mend="plant one that passes it",
+    seen="the canary moves the releases by {}",
 )
-VECTORS = Check("noise of many vectors", measures="released vectors that equal one of another run bit for bit")
-NUMBERS = Check("noise of many values", measures="values from which the numbers of reports on one input seem drawn")
+VECTORS = Check(
+    "noise of many vectors",
+    measures="released vectors that equal one of another run bit for bit",
+    hook=_NOISING,
+    cause="the noise comes from a generator that is seeded with few bits",
+    mend="draw it from the hook's `rng`",
+    seen="{} equal one of another run bit for bit",
+)
+NUMBERS = Check(
+    "noise of many values",
+    measures="values from which the numbers of reports on one input seem drawn",
+    hook=_NOISING,
+    cause="the noise takes few values, as from uniform numbers of few bits",
+    mend="draw it from the hook's `rng` in double precision",
+    seen="the noise seems drawn from {}",
+)
 LAW_EPSILON = Check(
     "epsilon of the law",
     EPSILON,
     plain="the ε that follows from the published noise",
     measures="epsilon that the published noise law implies, bounded from below; at most the claim's",
+    hook=("law",),
+    cause="the noise of `law` is too small for the claim, or is accounted for fewer rounds or another rate",
+    mend="compute epsilon from this law for all rounds of the plan, or raise the noise",
+    seen="the published noise implies {}",
 )
 LAW_CURVE = Check(
     "curve of the law",
     EPSILON,
     plain="the error rates that follow from the published noise",
     measures="delta that the published noise law implies at an epsilon of the claim's trade-off curve",
+    hook=("law",),
+    cause="the stated trade-off curve is that of more noise or fewer rounds",
+    mend="state the curve that follows from this law for all rounds",
+    seen="the published noise implies {}",
 )
 MEASURED = Check(
     "epsilon of the releases",
@@ -254,6 +485,10 @@ MEASURED = Check(
     plain="the ε of the published values",
     measures="epsilon of measured sensitivity and noise, without a law; at most the claim's",
     assumes=_GAUSSIAN,
+    hook=_NOISING,
+    cause="the noise is too small for how far a unit moves the release",
+    mend="clip lower, raise the noise, or claim the larger epsilon",
+    seen="measured move and noise imply {}",
 )
 PURE = Check(
     "pure epsilon of the releases",
@@ -263,6 +498,10 @@ PURE = Check(
     plain="the ε of the published values, at δ = 0",
     measures="epsilon of shift and noise of any shape, at delta 0; at most the claim's",
     assumes="the privacy losses of its releases exceed those of the runs by one factor",
+    hook=_NOISING,
+    cause="the noise is too small for how far a unit moves the release in the L1 norm",
+    mend="scale Laplace noise by the L1 sensitivity, or claim the larger epsilon",
+    seen="shift and noise imply {}",
 )
 FITS = Check(
     "law fits the reports",
@@ -272,41 +511,104 @@ FITS = Check(
     plain="whether reports have the published noise",
     of_runs=True,
     assumes="the privacy losses of its reports exceed the law's by one factor",
+    hook=_NOISING,
+    cause="reports are drawn by other probabilities than `law` states",
+    mend="draw what `law` states, or state the law that is drawn",
+    seen="reports differ from the law by {}",
 )
-POSSIBLE = Check("reports are possible")
-PLACE = Check("places of shuffled reports", FRESH)
-LOCAL = Check("reports before the shuffler", MOVE, NOISE)
+POSSIBLE = Check(
+    "reports are possible",
+    hook=_NOISING,
+    cause="clients send reports to which `law` gives no probability",
+    mend="state the law that is drawn",
+    seen="impossible under the law are {}",
+)
+PLACE = Check(
+    "places of shuffled reports",
+    FRESH,
+    hook=("channel",),
+    cause="reports keep their senders' places",
+    mend="permute the reports of each run by a new draw",
+    seen="the reports' places show their senders with {}",
+)
+LOCAL = Check(
+    "reports before the shuffler",
+    MOVE,
+    NOISE,
+    hook=("report",),
+    cause="a report before the shuffler shows more than its local budget",
+    mend="draw it with the stated local budget",
+    seen="one report alone shows {}",
+)
 AMPLIFIED = Check(
-    "epsilon of the shuffled law", EPSILON, plain="the ε of shuffled reports that follows from the published noise"
+    "epsilon of the shuffled law",
+    EPSILON,
+    plain="the ε of shuffled reports that follows from the published noise",
+    hook=("law",),
+    cause="the amplification bound is applied outside of its conditions, or for more clients than report",
+    mend="compute it for the clients that report",
+    seen="the shuffled law implies {}",
 )
-ORDER = Check("order of shuffled reports", measures="how far the places of shuffled reports depend on their senders")
+ORDER = Check(
+    "order of shuffled reports",
+    measures="how far the places of shuffled reports depend on their senders",
+    hook=("channel",),
+    cause="the channel does not permute reports uniformly",
+    mend="permute the reports of each run by a new draw",
+    seen="places of reports follow their senders in {}",
+)
 EVENTS = Check(
     "reports on extreme rows",
     measures="lower bound on epsilon from events of reports on rows that differ most",
     assumes="the privacy losses of its reports exceed those of the runs by one factor",
+    hook=("local_query", "report"),
+    cause="some reports on extreme rows are likelier than the local budget allows",
+    mend="clip the row to the mechanism's range before it is randomised",
+    seen="reports on extreme rows show {}",
 )
 MASKS = Check(
     "masked words",
     plain="masked numbers",
     measures="how far the masked words of a secure sum are from uniform and independent",
+    hook=("report", "channel"),
+    cause="masks are not uniform over all words, or are used twice",
+    mend="draw a new uniform mask for each pair of clients, round and word",
+    seen="in one part of their range lie {}",
 )
 MESSAGE = Check(
     "whole message",
     Subject.MESSAGE,
     measures="channels of what the observer receives that change with one unit and not with noise",
+    hook=("report", "channel", "aggregate", "broadcast"),
+    cause="something beside the noised values depends on the data",
+    mend="add noise to it, or send nothing that depends on data",
+    seen="one unit moves a part of the message by {}",
 )
 PUBLIC_STATE = Check(
     "public state",
     Subject.MESSAGE,
     plain="what the server keeps between rounds",
     measures="largest change of a number in the public state when one row changes",
+    hook=("initial_state", "open_round", "query", "close_round"),
+    cause="the public state holds values without noise",
+    mend="compute the state from noised values alone",
+    seen="one unit moves the public state by {}",
 )
 ODDS = Check(
-    "numbers that a unit moves", measures="epsilon from how often a number exceeds a threshold with and without a unit"
+    "numbers that a unit moves",
+    measures="epsilon from how often a number exceeds a threshold with and without a unit",
+    hook=("report", "channel", "aggregate", "query"),
+    cause="a number without enough noise depends on the data",
+    mend="add noise to it and account for it",
+    seen="how often a number exceeds a threshold shows {}",
 )
 SIDE_ARRAYS = Check(
     "arrays sent with reports",
     measures="epsilon of arrays that are sent with reports, by a unit's move over their noise",
+    hook=("report", "channel"),
+    cause="an array beside the report has too little noise",
+    mend="clip it, add noise, and account for it",
+    seen="arrays beside the reports show {}",
 )
 VIEW = Check(
     "all that is received",
@@ -315,47 +617,181 @@ VIEW = Check(
     measures="lower bound on epsilon, or FNR, of trials of everything that the observer receives",
     of_runs=True,
     assumes="the privacy losses of all that is received exceed those of the runs by one factor",
+    hook=_NOISING,
+    cause="the defense releases more about one unit than it claims",
+    mend="see the event, and which failed check explains it",
+    seen="all that is received shows {}",
 )
 
 # Of vertical federations, and of transfers.
 RELEASED = Check(
-    "released noise alone", measures="of vertical federations: change of what is received while outputs are played back"
+    "released noise alone",
+    measures="of vertical federations: change of what is received while outputs are played back",
+    hook=("columns", "targets", "embeddings", "residuals", "gradients", "bottom_sum", "evaluated"),
+    cause="something is sent that does not follow from the noised outputs",
+    mend="compute all messages from noised outputs alone",
+    seen="beside the noised outputs the data change {}",
 )
 PERSON_MOVE = Check(
-    "move over noise", measures="of vertical federations: epsilon of one person's move over the drawn noise"
+    "move over noise",
+    MOVE,
+    NOISE,
+    EPSILON,
+    measures="of vertical federations: epsilon of one person's move over the drawn noise",
+    hook=("targets", "embeddings", "residuals", "gradients", "bottom_sum"),
+    cause="a person's values are not clipped, or the noise is too small for all steps",
+    mend="clip each person's values, and compute the noise for all steps",
+    seen="one person's move over the noise implies {}",
 )
 ALL_DIRECTIONS = Check(
-    "noise in all directions", measures="of vertical federations: share of a person's move that noise covers"
+    "noise in all directions",
+    measures="of vertical federations: share of a person's move that noise covers",
+    hook=("embeddings", "residuals", "gradients", "bottom_sum"),
+    cause="the noise misses some directions in which a person moves messages",
+    mend="draw one number of noise for each number that is sent",
+    seen="the noise covers {}",
 )
 DRAWN_LAW = Check(
     "distribution of the noise",
     measures="of vertical federations: how well drawn noise fits the published distribution",
+    hook=("embeddings", "residuals", "gradients", "bottom_sum"),
+    cause="the noise has another distribution than the published one",
+    mend="draw the noise that the law states",
+    seen="the drawn noise fits the published one with {}",
 )
 DRAWN = Check(
-    "drawn messages", measures="of vertical federations: lower bound on epsilon from messages drawn under two data sets"
+    "drawn messages",
+    measures="of vertical federations: lower bound on epsilon from messages drawn under two data sets",
+    hook=("targets", "embeddings", "residuals", "gradients"),
+    cause="drawn messages depend on the data more than the claim allows",
+    mend="draw them with the stated budget",
+    seen="drawn messages show {}",
 )
 CHANNEL = Check(
-    "label channel", measures="of vertical federations: lower bound on epsilon from draws of one released label"
+    "label channel",
+    MOVE,
+    NOISE,
+    EPSILON,
+    measures="of vertical federations: lower bound on epsilon from draws of one released label",
+    hook=("targets",),
+    cause="labels are kept more often than the claim allows",
+    mend="keep each label with the probability of the stated epsilon, over all draws",
+    seen="draws of one label show {}",
 )
 
 # Of foreign systems.
-CLIPPED = Check("sum of clipped rows")
-FRESH_NOISE = Check("noise fresh")
-SHAPE = Check("noise shape")
-INDEPENDENT = Check("noise independent of the data")
-LOTS = Check("records once in a lot")
-RATE = Check("sampling rate")
-SIZES = Check("sizes of lots")
-OVERLAP = Check("records in common")
-BLOCKS = Check("neighbouring records")
-STEPS = Check("steps accounted")
-MULTIPLIER = Check("noise multiplier accounted")
-ACCOUNTED = Check("epsilon accounted")
-UPDATES = Check("updates without a release")
-MOVED = Check("state without noise")
+CLIPPED = Check(
+    "sum of clipped rows",
+    MOVE,
+    hook=("clipped sum",),
+    cause="rows enter the sum longer than the clip norm",
+    mend="clip each record's whole gradient before it is added",
+    seen="one record adds {}",
+)
+FRESH_NOISE = Check(
+    "noise fresh",
+    FRESH,
+    hook=("noised step",),
+    cause="one draw of noise serves several steps, as from a generator that is seeded anew",
+    mend="keep one generator for the whole training",
+    seen="noise of two steps has {}",
+)
+SHAPE = Check(
+    "noise shape",
+    hook=("noised step",),
+    cause="the noise is not drawn from the normal distribution",
+    mend="draw normal noise in floating point",
+)
+INDEPENDENT = Check(
+    "noise independent of the data",
+    hook=("noised step",),
+    cause="the noise depends on the sum to which it is added",
+    mend="draw it before and without the data",
+)
+LOTS = Check(
+    "records once in a lot",
+    Subject.LOTS,
+    hook=("data loader",),
+    cause="one record enters a lot twice, each time clipped alone",
+    mend="clip all rows of a record together",
+    seen="one record enters a lot with {}",
+)
+RATE = Check(
+    "sampling rate",
+    Subject.LOTS,
+    hook=("data loader",),
+    cause="records are drawn more often than the accountant assumes",
+    mend="draw at the accounted rate, or account for the rate that is drawn",
+    seen="one record is drawn with {}",
+)
+SIZES = Check(
+    "sizes of lots",
+    Subject.LOTS,
+    hook=("data loader",),
+    cause="lots have a fixed or another size than Poisson sampling gives",
+    mend="use Poisson sampling, as Opacus' `DPDataLoader` does, or account for the sampling that is used",
+    seen="sizes of lots differ by {}",
+)
+OVERLAP = Check(
+    "records in common",
+    hook=("data loader",),
+    cause="lots are drawn by a shuffled pass and not by independent coins",
+    mend="use Poisson sampling, or account for the sampling that is used",
+    seen="two lots share {}",
+)
+BLOCKS = Check(
+    "neighbouring records",
+    hook=("data loader",),
+    cause="neighbouring records are drawn together",
+    mend="draw each record by a coin of its own",
+    seen="neighbours are drawn together in {}",
+)
+STEPS = Check(
+    "steps accounted",
+    EPSILON,
+    hook=("accountant",),
+    cause="noisy steps are made that the accountant does not count",
+    mend="count every step, also those of skipped or accumulated batches",
+    seen="the accountant counts {}",
+)
+MULTIPLIER = Check(
+    "noise multiplier accounted",
+    EPSILON,
+    hook=("accountant",),
+    cause="the accountant assumes more noise than is added",
+    mend="give the accountant the multiplier of the optimizer",
+    seen="the accountant assumes {}",
+)
+ACCOUNTED = Check(
+    "epsilon accounted",
+    EPSILON,
+    hook=("accountant",),
+    cause="the accountant states less than its own history of steps implies",
+    mend="read epsilon after the last step, at the claim's delta",
+    seen="the accountant states {}",
+)
+UPDATES = Check(
+    "updates without a release",
+    hook=("optimizer",),
+    cause="the model is updated without a noised release",
+    mend="skip updates of steps that release nothing",
+    seen="without a release were {}",
+)
+MOVED = Check(
+    "state without noise",
+    hook=("model",),
+    cause="a parameter or buffer is moved by data without noise, such as batch statistics",
+    mend="replace batch normalisation, and exclude or freeze parameters outside the optimizer",
+)
 FINITE = Check("finite for all rows")
 REPLAYED = Check("step replayed")
-EFFECTIVE = Check("effective noise multiplier")
+EFFECTIVE = Check(
+    "effective noise multiplier",
+    hook=("noised step",),
+    cause="a unit moves the release further than the clip norm, or the noise is divided, as by a mean over units",
+    mend="scale noise and clip by the same factor",
+    seen="the release has {}",
+)
 PLAYED = Check("play-back")
 
 CHECKS: dict[str, Check] = {check: check for check in list(globals().values()) if isinstance(check, Check)}

@@ -21,6 +21,7 @@ from .measured import measured_checks
 from .neighbours import ReplaySetup, replay_setup
 from .pure import pure_checks
 from .replay import replay_checks, with_own_model
+from .results import placed
 from .sampled import Sampled, sampled_checks
 from .searches import chosen_check, driven_check, followed_check, longest_check, together_check
 from .setup import SeenLaws
@@ -252,8 +253,9 @@ def claim_checks(
         replayed = _replayed(setup, fit, own_model)
         measured = (*measured_checks(setup, about), *pure_checks(setup, about))
     hooked = () if hooks.unprepared else of_hooks.checks()
-    moves, laws = with_law_checks(fit(own).protection, claim, own, (*replayed, *hooked))
-    return (*moves[: len(replayed)], *laws, *measured, *moves[len(replayed) :])
+    protection = fit(own).protection
+    moves, laws = with_law_checks(protection, claim, own, (*replayed, *hooked))
+    return placed((*moves[: len(replayed)], *laws, *measured, *moves[len(replayed) :]), protection)
 
 
 def received_checks(
@@ -272,7 +274,7 @@ def received_checks(
         reason = f"the protection was prepared for {own.clients} clients, and not for {plan.clients}"
     if reason:
         return (VIEW.skipped(reason),)
-    return view_checks(task, plan, there.protection, there.claim, most=most, seed=seed)
+    return placed(view_checks(task, plan, there.protection, there.claim, most=most, seed=seed), there.protection)
 
 
 def _replayed(

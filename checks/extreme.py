@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.check import EXTREME, CheckResult
+from ..audit.check import EXTREME, IN_WITNESS, CheckResult
 from ..audit.claim import HELD_BY_CLIENTS, Unit
 from ..audit.observer import AGGREGATE, FINAL_MODEL
 from ..fl.canary import AnyRow
@@ -79,7 +79,7 @@ class _ExtremeRows:
         # What is not finite whatever the row, such as a constant of the public state, is no matter of the row.
         odd = {*self._not_finite(common)}
         if words := next((one for one in self._not_finite(before) if one not in odd), ""):
-            return EXTREME.failed(f"a row of zeros at client {self.client}: {words}", 1.0, 0.0, unit="see witness")
+            return EXTREME.failed(f"a row of zeros at client {self.client}: {words}", 1.0, 0.0, unit=IN_WITNESS)
         of_user = self.setup.claim.unit is Unit.USER
         at = f"client {self.client}" if self.clients == 1 else f"each of {self.clients} clients"
         rows = [one for one in extreme_rows(len(zero)) if not of_user or bool(one[1].isfinite().all())]
@@ -114,10 +114,10 @@ class _ExtremeRows:
     ) -> CheckResult | None:
         """The failed check of a row, from which numbers grew by a factor; None where it is as it should be."""
         if words := next((one for one in self._not_finite(after) if one not in odd), ""):
-            return EXTREME.failed(f"{witness}: {words}", 1.0, 0.0, unit="see witness")
+            return EXTREME.failed(f"{witness}: {words}", 1.0, 0.0, unit=IN_WITNESS)
         if grown > _BEYOND:
             words = f"{witness}: a number of this many times its usual size"
-            return EXTREME.failed(words, grown, _BEYOND, unit="see witness")
+            return EXTREME.failed(words, grown, _BEYOND, unit=IN_WITNESS)
         if self.law is not None:
             allowed = abs(self.law.scale) * self.law.clip_norm * self.law.steps
             moved, slack = distance(before.releases[0], after.releases[0], allowed, grid=self.law.grid)

@@ -1,4 +1,5 @@
-"""What several results of one check come to, and whether a defense states one claim about two plans.
+"""What several results of one check come to, where a failure comes from, and whether a defense states one claim about
+two plans.
 
 The worst of several results of each check: of several claims, pairs of data sets or federations.
 
@@ -10,6 +11,8 @@ from dataclasses import replace
 
 from ..audit.check import CheckResult
 from ..audit.claim import NOT_PROVABLE, PROVABLE, Claim
+from ..fl.hooks import overrides
+from ..fl.protection import Protection
 
 
 def worst_results(results: Iterable[CheckResult], what: str, *, required: str = "") -> tuple[CheckResult, ...]:
@@ -41,6 +44,16 @@ def _ratio(result: CheckResult) -> float:
     """How near a result that passed is to its limit."""
     measured = (result.measured or 0.0) / (result.allowed or 1.0)
     return measured if result.relation == "<=" else -measured
+
+
+def placed(results: Iterable[CheckResult], protection: Protection) -> tuple[CheckResult, ...]:
+    """Return the results with the hooks from which a failure may come: those that the protection has of its own."""
+
+    def own(result: CheckResult) -> CheckResult:
+        hooks = tuple(one for one in result.check.hook if hasattr(protection, one) and overrides(protection, one))
+        return replace(result, hook=hooks) if result.passed is False and hooks else result
+
+    return tuple(map(own, results))
 
 
 def same_claim(one: Claim, other: Claim) -> bool:

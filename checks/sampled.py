@@ -357,7 +357,7 @@ def _bare(sampled: Sampled, first: BoolArray) -> CheckResult | None:
     witness = (
         f"of {count} numbers that a row moves, those without any noise: number {place} of {_words(sampled, run, turn)}"
     )
-    return AS_SAMPLED.failed(witness, float(bare), allowed, unit="bare numbers")
+    return AS_SAMPLED.failed(witness, float(bare), allowed, unit="numbers without noise")
 
 
 def _coarse(sampled: Sampled) -> CheckResult | None:
@@ -402,7 +402,7 @@ def _over_noise(
         f"shift over noise, in shares of the law's: noise of {math.sqrt(squares[run, turn] / dim):.3g} standard "
         f"deviations, a row of {_words(sampled, run, turn)}"
     )
-    return AS_SAMPLED.failed(witness, float(ratio[run, turn]), 1.0, unit="law's")
+    return AS_SAMPLED.failed(witness, float(ratio[run, turn]), 1.0, unit="times the law's move over noise")
 
 
 def _words(sampled: Sampled, run: int | np.intp, turn: int | np.intp) -> str:
@@ -538,6 +538,7 @@ def _participation(sampled: Sampled) -> Iterator[CheckResult]:
         measured=worst.hits / max(1, worst.count),
         allowed=worst.rate,
         unit="share of rounds",
+        relation="<=" if worst.hits >= worst.rate * worst.count else ">=",
         witness=f"{words}: {worst.hits} of {worst.count}, chance {worst.chance:.2g} at the rate of the claim",
     )
     if result.passed:
@@ -759,7 +760,7 @@ def _once(sampled: Sampled) -> Iterator[CheckResult]:
         words = f"{witness}, with noise that depends on other rounds: {found.witness}"
         yield replace(found, name=ONCE, witness=words)
         return
-    yield ONCE.at_most(measured, 1.0, unit="shares of the law's", witness=witness, slack=_MARGIN - 1)
+    yield ONCE.at_most(measured, 1.0, unit="times the law's move over noise", witness=witness, slack=_MARGIN - 1)
 
 
 def _whitened(covariance: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:

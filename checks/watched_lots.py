@@ -101,7 +101,7 @@ def _once(recording: TrainingRecord) -> CheckResult:
         if len(names) and counts.max() > 1 and not short:
             worst = int(counts.argmax())
             witness = f"rows of record {names[worst]} in the sum of step {release.step}, each clipped alone"
-            return LOTS.failed(witness, int(counts[worst]), 1)
+            return LOTS.failed(witness, int(counts[worst]), 1, unit="rows")
     compared = sum(one.rows is not None and one.ids is not None for one in recording.releases)
     return LOTS.passes(f"{compared} lots")
 

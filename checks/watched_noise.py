@@ -174,13 +174,13 @@ def _present(noise: RunNoise) -> CheckResult:
     for name, count, size in counts:
         if binom.sf(count - 1, size, chance) < _level(tests):
             witness = f"numbers of {name} that left as they came in, of {size}"
-            return PRESENT.failed(witness, count, _most(size, chance, tests))
+            return PRESENT.failed(witness, count, _most(size, chance, tests), unit="numbers")
     each = zero.sum(0)
     worst, steps = int(each.argmax()), len(zero)
     if binom.sf(int(each[worst]) - 1, steps, chance) < _level(tests):
         witness = f"steps in which coordinate {_where(noise, worst)} left as it came in, of {steps}"
         allowed = _most(steps, chance, tests)
-        return PRESENT.failed(witness, int(each[worst]), allowed)
+        return PRESENT.failed(witness, int(each[worst]), allowed, unit="steps")
     witness = f"numbers that left as they came in, of {zero.size} in {len(counts)} tensors"
     return PRESENT.passes(witness, int(zero.sum()), _most(zero.size, chance, 1))
 
@@ -302,7 +302,7 @@ def _chance(cosines: FloatArray, size: int) -> FloatArray:
 
 
 def _repeated(witness: str, measured: float) -> CheckResult:
-    return FRESH_NOISE.failed(witness, abs(float(measured)), 0.0)
+    return FRESH_NOISE.failed(witness, abs(float(measured)), 0.0, unit="cosine")
 
 
 def _shape(noise: RunNoise) -> CheckResult:
@@ -341,7 +341,7 @@ def _few_values(noise: RunNoise) -> CheckResult | None:
     if noise.grid or count < 64 or expected > count / 8 or equal <= count / 2:
         return None
     witness = f"numbers of {count} that equal another one: the noise takes few values"
-    return SHAPE.failed(witness, equal, count / 2)
+    return SHAPE.failed(witness, equal, count / 2, unit="numbers")
 
 
 def _independent(noise: RunNoise) -> CheckResult:

@@ -7,7 +7,7 @@ The training runs unchanged. Of a system that follows its claim, any check fails
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..audit.check import CheckResult
+from ..audit.check import PRESENT, SCALE, CheckResult
 from ..audit.claim import Claim
 from ..audit.finding import Finding, checked_alone
 from .training_record import TrainingRecord
@@ -65,4 +65,6 @@ def watched(recording: TrainingRecord) -> Watched:
         # Without a release, whatever passes compared nothing.
         nothing = "the run released nothing"
         found = [replace(one, passed=None, witness=nothing, measured=None) if one.passed else one for one in found]
+    # These checks are of defenses too, whose hooks a foreign training does not have.
+    found = [replace(one, hook=("noised step",)) if one.check in (PRESENT, SCALE) else one for one in found]
     return Watched(results=tuple(found))

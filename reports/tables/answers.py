@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from ...audit.check import CHECKS
+from ...audit.check import CHECKS, short_words
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import Curve
 from ...audit.metrics import counted_runs, lowest_rate, tpr_at
@@ -41,7 +41,7 @@ def plain_names(words: str) -> str:
     name = next((name for name in _LONGEST_FIRST if words.startswith(name)), None)
     if name is None:
         return words
-    rest = words.removeprefix(name).strip()
+    rest = words.removeprefix(name).lstrip(": ")
     return f"{_PLAIN[name]}: {rest}" if rest else _PLAIN[name]
 
 
@@ -267,7 +267,7 @@ class ClaimAnswer:
         if self.folder.gate is None and self.verdict == "NOT_AUDITED":
             return f"Finish the run: fedassay resume {self.folder.path}."
         if row.failed_checks and self.verdict == "REFUTED":
-            named = "; ".join(plain_names(check.reason.partition(" (")[0]) for check in row.failed_checks[:_NAMED])
+            named = "; ".join(plain_names(short_words(check.reason)) for check in row.failed_checks[:_NAMED])
             return (
                 f"Do not rely on this claim. Mend what the failed {_checks(row)} found ({named}), and run the suite "
                 "again."

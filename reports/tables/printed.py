@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ...audit.check import explained_words, short_words
 from ...audit.claim import Claim
 from ...audit.observer import Observer
 from ...audit.wording import plain
@@ -66,8 +67,10 @@ def check_words(row: ClaimRow) -> str:
     """Format implementation checks: failed ones with their numbers, then a count such as ``5 implementation checks
     passed``; empty without checks.
     """
-    # A reason ends with its method in parentheses, which the row of the check itself keeps.
-    failed = [check.reason.partition(" (")[0] for check in row.failed_checks]
+    failed = [short_words(check.reason) for check in row.failed_checks]
+    if failed and not row.should_be_refuted:
+        # The row of each check keeps what it says in full.
+        failed[0] = explained_words(row.failed_checks[0].reason)
     return _counts(row, f"failed ({'; '.join(failed)})")
 
 

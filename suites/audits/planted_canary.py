@@ -27,6 +27,7 @@ from ...audit.power import Look
 from ...checks.canaries import CANARIES
 from ...checks.neighbours import Inputs, ReplaySetup, replay_setup
 from ...checks.noise_replicas import check_centred, replica_checks
+from ...checks.results import placed
 from ...fl.canary import Canary
 from ...fl.laws import GaussianLaw, describes_release
 from ...fl.plan import Plan
@@ -125,7 +126,9 @@ class PlantedCanary(CanaryMethod):
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
         release = audit.blocks[0].release
         found = super().checks(audit, store)
-        return found if release is None else (*found, *replica_checks(*pooled(audit, store), release))
+        if release is None:
+            return found
+        return (*found, *placed(replica_checks(*pooled(audit, store), release), audit.blocks[0].protection))
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
         # Also a check that could not be made counts: a canary that was never seen has shown nothing.

@@ -263,9 +263,9 @@ def test_a_failed_check_refutes_and_is_the_route_where_statistics_did_not(claim_
     spared = judge(claim_of(), measurement_of(epsilon_low=1.0))
     refuted = judge(claim_of(), measurement_of(epsilon_low=4.5))
     assert with_failed_checks(spared, []) is spared
-    by_check = with_failed_checks(spared, ["sensitivity 10 > 1 allowed"])
+    by_check = with_failed_checks(spared, ["sensitivity: a row moves it by 10"])
     assert (by_check.verdict, by_check.route) == (Verdict.REFUTED, "check")
-    assert with_failed_checks(refuted, ["sensitivity 10 > 1 allowed"]).route == "eps_low"
+    assert with_failed_checks(refuted, ["sensitivity: a row moves it by 10"]).route == "eps_low"
 
 
 @pytest.mark.parametrize(

@@ -45,13 +45,13 @@ def test_the_line_of_a_claim_counts_its_checks_and_names_failed_ones(run_maker, 
     row = AUDIT | {"claim_id": claim.claim_id, "defense": "dp_fedavg", "cell_id": "a"}
     run_maker.row(**row, value=0.5, ceiling=4.9, route="eps_low", verdict="NOT_REFUTED")
     check = row | {"role": "check", "attack": "replay"}
-    broken = "sensitivity 10 > 1 allowed (a row of 10 clip norms)"
+    broken = "sensitivity: moves 10; in `report`: no clip (a row of 10 clip norms)"
     run_maker.row(**check | {"metric": "check_sensitivity"}, value=10.0, verdict="FAILED", reason=broken)
     run_maker.row(**check | {"metric": "check_noise_present"}, value=1.0, verdict="PASSED", reason="all of it")
     run_maker.row(**check | {"metric": "check_noise_scale"}, status="skipped", reason="no law")
     folder = run_maker.write()
     (line,) = claim_lines(folder)
-    words = "1 implementation check failed (sensitivity 10 > 1 allowed), 1 passed, 1 not possible"
+    words = "1 implementation check failed (sensitivity: moves 10; in `report`: no clip), 1 passed, 1 not possible"
     assert line.endswith(f"by the bound on eps, {words}: NOT REFUTED")
     (claimed,) = claim_rows(folder)
     assert claimed.needs_attention

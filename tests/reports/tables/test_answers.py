@@ -117,7 +117,7 @@ def test_a_failed_check_takes_away_the_word_that_nothing_was_found(one_claim, ru
     signed = toy_claim()
     run_maker.row(
         role="check", attack="replay", metric="check_sensitivity", defense="mine", verdict="FAILED", seed=None,
-        claim_id=signed.claim_id, cell_id="judged", reason="sensitivity 2 > 1 allowed (a row)",
+        claim_id=signed.claim_id, cell_id="judged", reason="sensitivity: moves 2; in `law`: x (a)",
     )  # fmt: skip
     (one,) = answers(folder := one_claim(signed, cell_id="judged", detectable=signed.epsilon))
     assert one.found == "No violation found, but 1 implementation check failed"
@@ -232,10 +232,10 @@ def test_a_violation_is_stated_as_what_the_test_found_against_what_the_claim_all
 def test_a_refuted_claim_names_the_checks_that_failed(one_claim, run_maker):
     run_maker.row(
         role="check", attack="replay", metric="check_sensitivity", defense="mine", verdict="FAILED", seed=None,
-        claim_id=toy_claim().claim_id, cell_id="judged", reason="sensitivity 2 > 1 allowed (a row)",
+        claim_id=toy_claim().claim_id, cell_id="judged", reason="sensitivity: moves 2; in `law`: x (a)",
     )  # fmt: skip
     (one,) = answers(one_claim(toy_claim(), cell_id="judged", verdict="REFUTED", value=9.0))
-    assert "Mend what the failed check found (how far one unit moves the result: 2 > 1 allowed), and" in one.next_step
+    assert "Mend what the failed check found (how far one unit moves the result: moves 2), and" in one.next_step
 
 
 def labels(run_maker, attack, role, right, units=8):

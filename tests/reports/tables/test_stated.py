@@ -80,7 +80,7 @@ def tried(run_maker, make_claim):
             route="eps_low",
             variant=variant,
             artifact=run_maker.arrays(label, "scores", fpr_high=0.0207, fnr_high=0.035),
-            reason="eps >= 12 > 10; witness: two rows; implementation check: sensitivity 2 > 1 allowed (a row)",
+            reason="eps >= 12 > 10; witness: two rows; implementation check: sensitivity: moves 2; in `law`: x (a)",
         )
 
     sign("fedre", "NOT_REFUTED", 3.0, variant="corrected", provable=None)

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from fedassay.audit.check import CHANNEL, PERSON_MOVE, RELEASED, Check
+from fedassay.audit.check import CHANNEL, DRAWN, PERSON_MOVE, RELEASED
 from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.finding import judge
 from fedassay.audit.observer import FINAL_MODEL, PASSIVE_PARTY
@@ -123,8 +123,8 @@ def test_runs_of_a_claim_of_one_epoch_are_evidence_of_one_epoch():
 @pytest.mark.parametrize(("observer", "passed"), [(FINAL_MODEL, None), (PASSIVE_PARTY, False)])
 def test_messages_that_exceed_a_claim_fail_it_only_where_the_adversary_receives_them(observer, passed):
     case = of_labels(RESIDUALS, observer=observer)
-    more, less = (Check("a").at_most(value, 1.0, unit="epsilon", witness="draws") for value in (2.0, 0.5))
+    more, less = (DRAWN.at_most(value, 1.0, unit="epsilon", witness="draws") for value in (2.0, 0.5))
     found = case.judged(more, "released labels")
-    assert (found.name, found.passed, found.detects) == ("a", passed, None)
+    assert (found.name, found.passed, found.detects) == (DRAWN, passed, None)
     assert ("released labels exceed the claim" in found.witness) is (passed is None)
     assert case.judged(less, "released labels") is less
