@@ -274,7 +274,14 @@ def received_checks(
         reason = f"the protection was prepared for {own.clients} clients, and not for {plan.clients}"
     if reason:
         return (VIEW.skipped(reason),)
-    return placed(view_checks(task, plan, there.protection, there.claim, most=most, seed=seed), there.protection)
+    few = task.with_few_weights()
+    light = replace(plan, layout=few.network.layout)
+    fitted = fit(light)
+    # Constants of a protection that was prepared for other weights would be wrong.
+    usable = fitted.again and not fitted.reason
+    few_weights = (few, light, fitted.protection, fitted.claim) if usable else None
+    found = view_checks((task, plan, there.protection, there.claim), few_weights, most=most, seed=seed)
+    return placed(found, there.protection)
 
 
 def _replayed(

@@ -260,17 +260,20 @@ def replay_setup(
     *,
     seed: int = 0,
     seen: SeenLaws | None = None,
+    moving: bool = False,
 ) -> ReplaySetup:
     """Build the federation that is run repeatedly, whose gradients never change, and in which every client takes part
     with all its samples.
 
-    ``seen``: the laws that runs of the hooks show where none is published.
+    Args:
+        seen: the laws that runs of the hooks show where none is published.
+        moving: whether the server's model moves by the aggregates; it does where the defense changes what is broadcast.
     """
     length = ClaimSetup(task=task, plan=plan, protection=protection, claim=claim, seed=seed).length
     # A gradient is clipped, or an update, which is gradients times the learning rate.
     scale = 1.0 if claim.unit is Unit.SAMPLE else abs(plan.algorithm.linear_scale or 1.0)
     rounds = min(claim.rounds, max(3, _NUMBERS // (plan.clients * plan.layout.dim)))
-    moving = changes_broadcast(protection)
+    moving = moving or changes_broadcast(protection)
     steepness = _STEEP * length / scale
     still = frozen_federation(task, plan, rounds=rounds, steepness=steepness, seed=seed, moving=moving)
     return ReplaySetup(

@@ -59,7 +59,7 @@ class ReceivedNumbers:
         direction: (d,), along which the unit's row lies.
         grids: distances of the grids on which vectors lie, by their names; filled by the first batch, and kept for
             later ones, whose numbers must mean the same.
-        columns: the places of the numbers of single rounds, by what they are of; filled by ``numbers``.
+        widths: how many numbers a round has, by the names of those of single rounds; filled by ``numbers``.
         vectors: of each round one number ``(R, rows)`` for each vector that is released, which equal vectors share, by
             who sent them; NaN for vectors of few different numbers, which may repeat by chance.
         pool: numbers of the holder's report in each round, without zeros.
@@ -70,7 +70,7 @@ class ReceivedNumbers:
     holder: int
     direction: Tensor
     grids: dict[str, float] = field(default_factory=dict)
-    columns: dict[str, list[int]] = field(default_factory=dict)
+    widths: dict[str, int] = field(default_factory=dict)
     rounds: list[dict[str, FloatArray]] = field(default_factory=list)
     vectors: list[dict[str, FloatArray]] = field(default_factory=list)
     pool: list[FloatArray] = field(default_factory=list)
@@ -97,28 +97,29 @@ class ReceivedNumbers:
         places["others"] = [row for row, sender in enumerate(message.senders) if sender != self.holder][:_ROWS]
         yield from ((who, message.values[:, rows]) for who, rows in places.items() if rows)
 
-    def numbers(self, final: Tensor) -> FloatArray:
-        """Return one row of numbers per run, ``(R, k)``; ``final``: the models ``(R, d)`` after the last round."""
-        found: list[FloatArray] = []
-        ended = self.observer.rank == FINAL_MODEL.rank
-        if ended:
-            found = [_bounded(values) for _, values in self._vector("model", final)]
-        names = list(dict.fromkeys(name for one in self.rounds for name in one))
-        kept, width_before = _kept_rounds(len(self.rounds)), sum(part.shape[1] for part in found)
-        for name in names:
+    def numbers(self, final: Tensor) -> dict[str, FloatArray]:
+        """Return what each run received as numbers ``(R, k)``, by their names.
+
+        ``final``: the models ``(R, d)`` after the last round.
+        """
+        found: dict[str, FloatArray] = {}
+        if self.observer.rank == FINAL_MODEL.rank:
+            found = {name: _bounded(values) for name, values in self._vector("model", final)}
+        kept = _kept_rounds(len(self.rounds))
+        for name in dict.fromkeys(name for one in self.rounds for name in one):
             each = [one.get(name) for one in self.rounds]
             width = max(values.shape[1] for values in each if values is not None)
             zeros = np.zeros((len(final), width))
-            series = np.stack([zeros if values is None else _padded(values, width) for values in each], axis=1)
+            # Rounds first: sums and extremes over them then pass through memory in its order.
+            series = np.stack([zeros if values is None else _padded(values, width) for values in each])
             if len(each) > 1:
-                changes = np.diff(series, axis=1)
-                found += [series.sum(1), series.min(1), series.max(1), changes.min(1), changes.max(1)]
-                width_before += 5 * width
+                changes = np.diff(series, axis=0)
+                summed = [series.sum(0), series.min(0), series.max(0), changes.min(0), changes.max(0)]
+                found[f"{name}, of all rounds"] = np.concatenate(summed, axis=1)
             if not name.endswith(_REDUCED):
-                found += [series[:, turn] for turn in kept]
-                self.columns[name] = list(range(width_before, width_before + width * len(kept)))
-                width_before += width * len(kept)
-        return np.concatenate([*found, np.zeros((len(final), 1))], axis=1)
+                found[name] = np.concatenate([series[turn] for turn in kept], axis=1)
+                self.widths[name] = width
+        return found
 
     def _of(self, event: RoundEvent) -> Iterator[tuple[str, FloatArray]]:
         observer, rank = self.observer, self.observer.rank

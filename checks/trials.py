@@ -12,34 +12,20 @@ refute it costs no more than these.
 State the trials of everything that a claim's observer receives as a check of the claim, with their power.
 """
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import Any
+from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.stats import binom
 from torch import Tensor
 
-from ..audit.arrays import FloatArray
-from ..audit.binomial import ErrorCounts, privacy_loss, upper_bound
 from ..audit.check import VIEW, CheckResult
 from ..audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
-from ..audit.estimators.clopper_pearson import clopper_pearson_of_counts
-from ..audit.evidence import Setting
 from ..audit.finding import refutes
 from ..audit.ledger import SUITE
 from ..audit.measurement import Measurement
-from ..audit.mechanism.columns import coordinates
-from ..audit.mechanism.scores import Marginals, Score, learn_marginals
-from ..audit.mechanism.search import Event
-from ..audit.mechanism.trial_stream import call_effect
-from ..audit.mechanism.trials import Counted, Trials, pilot_events
-from ..audit.observer import SHUFFLED
-from ..audit.threshold import CountingPlan
+from ..audit.observer import FINAL_MODEL, SHUFFLED
 from ..fl.canary import Canary
 from ..fl.engine import run_federation
 from ..fl.laws import ReportLaw
@@ -49,8 +35,8 @@ from ..fl.replay import FixedGradients, FrozenFederation
 from ..fl.streams import Streams, normal
 from ..fl.task import Task
 from ..fl.training.local import Batch
+from .arms import GUARD, Arms, Parts, TwoArms
 from .canaries import FAR, absent_row, clients_of_user, in_turn, range_ends, user_shapes, why_not_covered
-from .events import cautious_rates, likely_counts, smallest_factor
 from .neighbours import ReplaySetup, replay_setup
 from .received import ReceivedNumbers, RepeatedNoise
 
@@ -192,233 +178,41 @@ def _extremes(setup: ReplaySetup, law: object) -> Iterator[tuple[Tensor, Tensor,
 ALPHA = SUITE.level("trials")
 """Probability, at most, that the trials of one claim refute it although it holds."""
 _LEARN, _CHOOSE = 96, 160
-"""Runs of each arm from which scores are learnt, and runs on which an event is fixed, at every pair of inputs."""
-_MORE = 4
-"""Factor by which both are more at the most promising pair."""
-_COUNTED = 2048
+"""Runs of each arm from which scores are learnt, and on which events are fixed, at every pair of the audit's model."""
+_FEW_WEIGHTS = (1024, 2048)
+"""The same at every pair of inputs of a small model, whose runs cost little."""
+_FEW = 16
+"""Weights of a model that has few."""
+_NUMBERS, _AT_ONCE = 2**28, 2**22
+"""Numbers that all runs of one arm make in all steps of all rounds at most, and those of one batch."""
+_LEAST_BATCH, _MOST_BATCH = 64, 2**13
+_FEWEST = 2048
 """Runs of each arm that are counted, at least."""
-_NUMBERS = 2**29
-"""Numbers that all runs of one arm make in all steps of all rounds, at most."""
-_BATCH = 256
-"""Runs of one batch, at most."""
-_CLEAR = 0.1
-"""Probability below which a pilot's counts rule out that an event breaks the claim."""
-_LIKELY, _OPEN = 0.5, 0.8
-"""Probabilities of a pilot's counts at the claim below which they speak for an event, and leave it open."""
-_FAVOUR = 2.0
-"""Standard errors by which counted rates may favour a violation before counting more of them is futile."""
-_MARGIN = 3.0
-"""Standard deviations below a stated curve from which a pilot speaks for an event."""
-_GUARD = 2**20
-"""Numbers of batches that show whether runs are independent, and are no evidence, start here."""
-_CALLS, _ROWS, _DEPENDENT = 16, 16, 1e-6
-"""Batches and runs of each that show whether runs of one batch depend on each other, and the level of that test."""
-
-
-def _view(setup: ReplaySetup, most: int) -> tuple[CheckResult, ...]:
-    """Run the trials of a claim in a federation with cohorts and lots as they are sampled."""
-    if most < _COUNTED:
-        return (VIEW.skipped(f"the audit allows {most} runs, and {_COUNTED} are needed"),)
-    claim, plan = setup.claim, setup.plan
-    cost = (plan.clients + 1) * plan.layout.dim * claim.rounds * plan.algorithm.local_steps
-    most = min(most, _NUMBERS // cost)
-    if most < _COUNTED:
-        return (VIEW.skipped(f"{_COUNTED} runs of {cost:,} numbers each are too many"),)
-    trials = _Trials(setup=setup, most=most)
-    pilots = [one for number, pair in enumerate(neighbours_of(setup)) for one in trials.pilot(number, pair, 1)]
-    if (best := _most_promising(pilots)) is not None:
-        pilots += (further := trials.pilot(best.number, best.pair, _MORE))
-        best = _most_promising(further)
-    measured = None if best is None else trials.count(best)
-    # A violation would have moved something.
-    factor = 1.0 if trials.constant else None
-    for one in () if trials.constant else pilots:
-        factor = trials.factor(one, below=math.inf if factor is None else factor) or factor
-    if best is not None and measured is None:
-        words = "runs of one batch depend on each other, or runs leave something behind for later ones"
-        result = VIEW.skipped(words)
-    else:
-        result = _result(trials, measured, None if factor is None else claim.epsilon * factor)
-    return (result, *trials.repeats.results())
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Pilot:
-    """An event at a pair of inputs, with its counts ``out`` and ``within`` in ``n`` runs of each arm.
-
-    ``rank``: how promising it is; None where it hardly breaks the claim.
-    """
-
-    number: int
-    pair: Neighbours
-    event: Event
-    out: int
-    within: int
-    n: int
-    rank: tuple[float, float] | None
-
-
-def _most_promising(pilots: Sequence[_Pilot]) -> _Pilot | None:
-    ranked = [(one.rank, -place, one) for place, one in enumerate(pilots) if one.rank is not None]
-    return max(ranked, key=lambda item: item[:2])[2] if ranked else None
-
-
-@dataclass(frozen=True)
-class _OfChannel:
-    """A score of one channel's numbers."""
-
-    name: str
-    marginals: Marginals
-
-    def __str__(self) -> str:
-        return f"likelihood ratio in {self.marginals.bins} bins of {self.name}"
-
-    def score(self, outputs: NDArray[Any]) -> FloatArray:
-        return self.marginals.score(outputs)
+MOST_RUNS = 2**18
+"""Runs with and without the unit, at most, each, where nothing else is stated."""
 
 
 @dataclass(kw_only=True)
-class _Trials:
-    """Runs of one claim.
-
-    ``made`` and ``blocks`` count runs and batches; ``rows`` holds different rows of numbers at each pair of inputs.
-    """
+class FederationArms:
+    """Trials of pairs of federations; what their releases repeat is kept for the checks of repeated noise."""
 
     setup: ReplaySetup
-    most: int
-    made: int = 0
-    blocks: int = 0
     grids: dict[str, float] = field(default_factory=dict)
-    columns: dict[str, list[int]] = field(default_factory=dict)
-    rows: dict[int, set[bytes]] = field(default_factory=dict)
     repeats: RepeatedNoise = field(default_factory=RepeatedNoise)
 
-    @property
-    def constant(self) -> bool:
-        """Whether all runs at a pair of inputs gave the same numbers."""
-        return all(len(rows) == 1 for rows in self.rows.values())
-
-    @cached_property
-    def plan(self) -> CountingPlan:
-        claim = self.setup.claim
-        return CountingPlan(trials=self.most, delta=claim.delta, alpha=ALPHA, curve=claim.curve)
-
-    def pilot(self, number: int, pair: Neighbours, factor: int) -> list[_Pilot]:
-        """Learn scores at a pair of inputs, and fix the event of each that is the most likely to break the claim.
-
-        ``factor``: of the runs; from the second time on, an event must be likely to break the claim by its counts.
-        """
-        learn, choose = _LEARN * factor, self._choose(factor)
-        both = [self.drawn(pair, arm, learn + choose) for arm in (0, 1)]
-        events = pilot_events(both[0], both[1], self.plan, learn=learn, thorough=factor > 1, more=self._of_channels)
-        found = []
-        for event in events:
-            scores = [event.score.score(side[learn:]) for side in both]
-            out, within = (int((side > event.cut.threshold).sum()) for side in scores)
-            rank = self._rank(event, out, within, choose, sure=factor > 1)
-            found.append(_Pilot(number=number, pair=pair, event=event, out=out, within=within, n=choose, rank=rank))
-        return found
-
-    def factor(self, pilot: _Pilot, below: float) -> float | None:
-        """The smallest factor of the privacy losses of an event at which counting it refutes the claim, if it is less
-        than ``below``.
-        """
-        rates = cautious_rates(pilot.within, pilot.out, pilot.n)
-        return smallest_factor(*rates, partial(self._refutes, n=self.most), below=below)
-
-    def _refutes(self, p: float, q: float, n: int) -> bool:
-        """Whether counts of n runs that occur with probability 0.9 refute the claim, for rates p with the unit and q
-        without.
-        """
-        claim = self.setup.claim
-        within, out = likely_counts(p, q, n)
-        fpr_high, fnr_high = (float(upper_bound(count, n, ALPHA / 2)) for count in (out, n - within))
-        if claim.curve is not None and fnr_high < float(claim.curve.fnr(fpr_high)):
-            return True
-        return float(privacy_loss(fpr_high, fnr_high, claim.delta)) > claim.epsilon
-
-    def _of_channels(self, out: FloatArray, within: FloatArray) -> Iterator[Score]:
-        """Likelihood ratios of all rounds' numbers of one channel, as if they were independent."""
-        for name, places in self.columns.items():
-            for bins in (2, 8):
-                yield _OfChannel(name, learn_marginals(within, out, coordinates(np.array(places)), bins))
-
-    def count(self, pilot: _Pilot) -> Measurement | None:
-        """Count the event on fresh runs; None where runs turn out to depend on each other.
-
-        The counts are looked at whenever their number has doubled.
-        """
-        looks = tuple((size, size) for step in range(20) if (size := _COUNTED * 2**step) <= self.most)
-        runs = Trials(draw=partial(self._batches, pilot.pair), looks=looks, alpha=ALPHA)
-        measured, _ = runs.count(pilot.event, partial(self._read, pilot), self._stops)
-        # Dependent runs would make every bound wrong; the test costs more than it is worth elsewhere.
-        refuted = refutes(self.setup.claim, measured)
-        return None if refuted and self._dependent(pilot) else measured
-
-    def _read(self, pilot: _Pilot, counted: Counted) -> tuple[Measurement, Counted]:
-        out, within, n = counted.out.second, counted.within.second, counted.n1
-        return self._measured(pilot, out, within, n, counted.alpha), counted
-
-    def _stops(self, found: tuple[Measurement, Counted]) -> bool:
-        measured, counted = found
-        if refutes(self.setup.claim, measured):
-            return True
-        return self._futile(counted.out.second, counted.within.second, counted.n1)
-
-    def _futile(self, out: int, within: int, n: int) -> bool:
-        """Whether rates that favour a violation as far as the counts of ``n`` runs of each arm allow would be too
-        small for all runs to refute the claim.
-        """
-        p, q = within / n, out / n
-        p, q = (rate + sign * _FAVOUR * math.sqrt(rate * (1 - rate) / n) for rate, sign in ((p, 1), (q, -1)))
-        return not self._refutes(min(p, 1.0), max(q, 0.0), self.most)
-
-    def _measured(self, pilot: _Pilot, out: int, within: int, n: int, alpha: float) -> Measurement:
-        claim, cut = self.setup.claim, pilot.event.cut.threshold
-        return clopper_pearson_of_counts(
-            ErrorCounts(threshold=cut, false_positives=out, false_negatives=n - within, n0=n, n1=n, alpha=alpha),
-            setting=Setting.claimed(claim),
-            delta=claim.delta,
-            threshold_policy="event fixed on pilot runs",
-            curve=claim.curve,
-            epsilon=claim.epsilon,
-            witness=f"everything that the adversary receives, {pilot.pair.words}; event {pilot.event}",
+    def of(self, pair: Neighbours) -> Arms:
+        """Return what draws the runs of one pair."""
+        plan, rounds = self.setup.plan, dict[str, int]()
+        cost = (plan.clients + 1) * plan.layout.dim * pair.federation.rounds * plan.algorithm.local_steps
+        return Arms(
+            draw=partial(self._run, pair, rounds),
+            words=pair.words,
+            batch=min(_MOST_BATCH, max(_LEAST_BATCH, _AT_ONCE // cost)),
+            most=_NUMBERS // cost,
+            rounds=rounds,
         )
 
-    def drawn(self, pair: Neighbours, arm: int, runs: int) -> FloatArray:
-        """The numbers ``(runs, k)`` of fresh runs."""
-        return np.concatenate(list(self._batches(pair, arm, runs)))
-
-    def _choose(self, factor: int) -> int:
-        # An event of a large claim is rare without the unit: more runs must show that it is.
-        needed = 12 * math.exp(min(self.setup.claim.epsilon, 10.0)) if factor > 1 else 0
-        return int(min(self.most // 2, max(_CHOOSE * factor, needed)))
-
-    def _rank(self, event: Event, out: int, within: int, n: int, *, sure: bool) -> tuple[float, float] | None:
-        """How promising an event is, by its counts of ``n`` runs of each arm; None where it hardly breaks the claim.
-
-        ``sure``: whether the counts themselves must speak for it, and not only leave it open.
-        """
-        claim = self.setup.claim
-        # In standard deviations of these runs.
-        margin = event.cut.margin * math.sqrt(n / self.most)
-        if margin > _MARGIN:
-            return (1.0, margin)
-        least = -math.log(ALPHA / 2) * math.exp(min(claim.epsilon, 700.0)) / self.most
-        chances = []
-        for few, many in ((out, within), (n - within, n - out)):
-            counts = (few, many - n * claim.delta, claim.epsilon)
-            if many / n > max(least, claim.delta) and _chance_of(*counts, more=True) > _CLEAR:
-                chances.append(_chance_of(*counts, more=False))
-        smallest = min(chances, default=1.0)
-        return (0.0, -smallest) if smallest < (_LIKELY if sure else _OPEN) else None
-
-    def _batches(self, pair: Neighbours, arm: int, runs: int) -> Iterator[FloatArray]:
-        for start in range(0, runs, _BATCH):
-            self.blocks += 1
-            yield self._run(pair, arm, min(_BATCH, runs - start), self.blocks)
-
-    def _run(self, pair: Neighbours, arm: int, runs: int, block: int) -> FloatArray:
+    def _run(self, pair: Neighbours, rounds: dict[str, int], arm: int, runs: int, block: int) -> Parts:
         setup, federation = self.setup, pair.federation
         holder = 0 if setup.claim.unit in HELD_BY_CLIENTS else setup.plan.clients
         holder = holder if pair.canary.place is None else pair.canary.place
@@ -428,7 +222,6 @@ class _Trials:
             holder=holder,
             direction=pair.direction,
             grids=self.grids,
-            columns=self.columns,
         )
         final = run_federation(
             federation.task,
@@ -441,56 +234,81 @@ class _Trials:
             recorders=[recorder],
             stop_after=federation.rounds,
         )
-        self.made += runs
         numbers = recorder.numbers(final)
-        if block < _GUARD:
-            if pair.alone and arm == 0:
-                self.repeats.add(
-                    recorder.vectors, np.concatenate(recorder.pool) if pair.alike and recorder.pool else None
-                )
-            self.rows.setdefault(id(pair), set()).update(row.tobytes() for row in numbers[[0, len(numbers) // 2, -1]])
+        rounds.update(recorder.widths)
+        if pair.alone and arm == 0 and block < GUARD:
+            pool = np.concatenate(recorder.pool) if pair.alike and recorder.pool else None
+            self.repeats.add(recorder.vectors, pool)
         return numbers
-
-    def _dependent(self, pilot: _Pilot) -> bool:
-        """Whether runs of one batch depend on each other, or a batch on those before it."""
-        for arm in (0, 1):
-            calls = [self._run(pilot.pair, arm, _ROWS, _GUARD + 2 * call + arm) for call in range(_CALLS)]
-            again = self._run(pilot.pair, arm, _ROWS, _GUARD + arm)
-            if not np.array_equal(calls[0], again):
-                return True
-            scores = np.stack([pilot.event.score.score(one) for one in calls])[..., None]
-            if float(call_effect(scores).min()) < _DEPENDENT:
-                return True
-        return False
-
-
-def _chance_of(few: int, many: float, epsilon: float, *, more: bool) -> float:
-    """The probability at the claim of so few hits of the rarer arm or fewer, or of so many or more, given all hits."""
-    total, share = few + math.floor(max(0.0, many)), 1 / (1 + math.exp(min(epsilon, 700.0)))
-    return float(binom.sf(few - 1, total, share) if more else binom.cdf(few, total, share))
-
-
-MOST_RUNS = 2**15
-"""Runs with and without the unit, at most, each, where nothing else is stated."""
 
 
 def view_checks(
-    task: Task, plan: Plan, protection: Protection, claim: Claim, *, most: int = MOST_RUNS, seed: int = 0
+    small: tuple[Task, Plan, Protection, Claim],
+    few_weights: tuple[Task, Plan, Protection, Claim] | None = None,
+    *,
+    most: int = MOST_RUNS,
+    seed: int = 0,
 ) -> tuple[CheckResult, ...]:
-    """Run the trials of a claim in a small federation; the first result's ``evidence`` may refute the claim.
+    """Run the trials of a claim; the first result's ``evidence`` may refute it.
 
     Args:
-        plan: of the federation that is run, for which the protection was prepared.
+        small: a federation that can be run thousands of times, with the protection that was prepared for it.
+        few_weights: the same federation with a model of few weights, which can be run a hundred thousand times; None
+            where the claim depends on the model. The first one is then counted itself.
         most: runs with and without the unit, at most, each.
     """
-    reason = _why_not(task, plan, protection, claim)
+    if most < _FEWEST:
+        return (VIEW.skipped(f"the audit allows {most} runs, and {_FEWEST} are needed"),)
+    reason = _why_not(*small)
     if reason:
         return (VIEW.skipped(reason),)
     try:
-        return _view(replay_setup(task, plan, protection, claim, seed=seed).sampled, most)
+        found = _looked_at(small, most, seed, counted=few_weights is None)
+        if few_weights is not None and found.measured is None:
+            found = replace(_looked_at(few_weights, most, seed, counted=True), repeats=found.repeats)
     except Exception as error:  # A user's own defense may raise anything, and other checks still apply.
         words = f"the federation could not be run: {type(error).__name__}: {error}"
         return (VIEW.skipped(words),)
+    return (_result(small[3], found), *found.repeats.results())
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Looked:
+    """The trials of one federation: what was counted, or why nothing was."""
+
+    trials: TwoArms
+    repeats: RepeatedNoise
+    measured: Measurement | None = None
+    reason: str = ""
+
+
+def _looked_at(federation: tuple[Task, Plan, Protection, Claim], most: int, seed: int, *, counted: bool) -> _Looked:
+    """Run pilots at all pairs of inputs of a federation, and count the most promising events: whatever the pilots show
+    with ``counted``, else only where they speak for a violation.
+    """
+    task, plan, protection, claim = federation
+    # Who receives the final model alone would receive a constant, were the model fixed.
+    moving = claim.observer.rank == FINAL_MODEL.rank
+    setup = replay_setup(task, plan, protection, claim, seed=seed, moving=moving).sampled
+    arms, trials = FederationArms(setup=setup), TwoArms(claim=claim, alpha=ALPHA, most=most)
+    learn, choose = _FEW_WEIGHTS if plan.layout.dim <= _FEW else (_LEARN, _CHOOSE)
+    pilots = [trials.pilot(arms.of(pair), learn, choose) for pair in neighbours_of(setup)]
+    best = max(pilots, key=lambda pilot: (pilot.suspect, pilot.rank))
+    found = _Looked(trials=trials, repeats=arms.repeats)
+    if trials.constant:
+        words = f"all {trials.made} runs received the same numbers, which no unit moves"
+        return replace(found, reason=words)
+    if not counted:
+        if not best.suspect:
+            return found
+        best = trials.deeper(best)
+        if not best.suspect:
+            return found
+    else:
+        best = trials.deeper(best)
+    measured = trials.count(best)
+    words = "runs of one batch depend on each other, or runs leave something behind for later ones"
+    return replace(found, measured=measured, reason="" if measured else words)
 
 
 def _why_not(task: Task, plan: Plan, protection: Protection, claim: Claim) -> str:
@@ -506,24 +324,19 @@ def _why_not(task: Task, plan: Plan, protection: Protection, claim: Claim) -> st
     return ""
 
 
-def _result(trials: "_Trials", measured: Measurement | None, detects: float | None) -> CheckResult:
-    """The check's result; ``measured``: of the counted trials, None where pilots showed no event that could refute the
-    claim; ``detects``: the epsilon at which the trials refute the claim with probability 0.9.
-    """
-    claim = trials.setup.claim
+def _result(claim: Claim, found: _Looked) -> CheckResult:
+    """The check's result; its ``detects`` is the epsilon at which the trials refute the claim with probability 0.9."""
+    measured = found.measured
     if measured is None:
-        seen = (
-            "which all gave the same numbers" if trials.constant else "in which no event is likely to break the claim"
-        )
-        result = VIEW.at_most(0.0, claim.epsilon, unit="epsilon", witness=f"{trials.made} runs, {seen}")
-    elif refutes(claim, measured) and measured.epsilon_low <= claim.epsilon:
+        return VIEW.skipped(found.reason)
+    if refutes(claim, measured) and measured.epsilon_low <= claim.epsilon:
         result = _below_curve(claim, measured)
     else:
-        words = f"a lower bound, {measured.witness}"
+        words = f"a lower bound of {measured.n1} runs with and without the unit, {measured.witness}"
         result = VIEW.at_most(measured.epsilon_low, claim.epsilon, unit="epsilon", witness=words)
     return replace(
         result,
-        detects=detects if result.passed else None,
+        detects=measured.detectable if result.passed else None,
         compared=("everything that the adversary receives, in independent runs with and without the unit",),
         evidence=measured,
     )

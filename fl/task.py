@@ -358,6 +358,32 @@ class Task:
             return self
         return replace(self, network=replace(self.network, inert=inert).sharing(self.network))
 
+    def with_few_weights(self) -> "Task":
+        """Return a task of the same clients with samples of one number, and a model of four weights besides unused
+        ones, which can be run a hundred thousand times.
+        """
+
+        def blank(images: Tensor) -> tuple[Tensor, Tensor]:
+            return torch.zeros(len(images), 1, 1, 1), torch.arange(len(images)) % 2
+
+        images, labels = blank(self.images)
+        outsider_images, outsider_labels = blank(self.outsider_images)
+        test_images, test_labels = blank(self.test_images)
+        return replace(
+            self,
+            network=Network(model="logistic", shape=(1, 1, 1), classes=2, inert=max(1, self.network.inert)),
+            images=images,
+            labels=labels,
+            outsider_images=outsider_images,
+            outsider_labels=outsider_labels,
+            test_images=test_images,
+            test_labels=test_labels,
+            masks=None,
+            originals=None,
+            warm_start=None,
+            label_scale=(),
+        )
+
 
 def build_task(
     dataset: Dataset,

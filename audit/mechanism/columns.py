@@ -171,25 +171,35 @@ def standardised(outputs: FloatArray, centre: FloatArray, spread: FloatArray) ->
         return np.asarray(np.nan_to_num(np.clip((outputs - centre) / spread, -3.0, 3.0)))
 
 
-SUMMARIES = ("sum", "smallest entry", "largest entry", "range", "sum of sizes", "parity", "sign of the product", "NaN")
+def _known(outputs: FloatArray) -> FloatArray:
+    return np.where(np.isnan(outputs), 0.0, np.clip(outputs, -1e300, 1e300))
+
+
+_SUMMARIES: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "sum": lambda outputs: _known(outputs).sum(axis=1),
+    "smallest entry": lambda outputs: _known(outputs).min(axis=1),
+    "largest entry": lambda outputs: _known(outputs).max(axis=1),
+    "range": lambda outputs: np.ptp(_known(outputs), axis=1),
+    "sum of sizes": lambda outputs: np.abs(_known(outputs)).sum(axis=1),
+    # Large numbers are even in float64, so that their parity is 0.
+    "parity": lambda outputs: np.mod(np.round(_known(outputs)), 2).sum(axis=1) % 2,
+    "sign of the product": lambda outputs: np.sign(_known(outputs)).prod(axis=1),
+    "NaN": lambda outputs: np.isnan(outputs).sum(axis=1),
+}
+SUMMARIES = tuple(_SUMMARIES)
 
 
 def summary(name: str) -> Columns:
     """Return one number of a whole row, by its name in ``SUMMARIES``."""
     words = f"the number of {name}" if name == "NaN" else f"the {name} of each output"
-    return Columns(words, lambda outputs: summaries(outputs)[:, [SUMMARIES.index(name)]])
+    return Columns(words, lambda outputs: _summarised(outputs, name))
 
 
 def summaries(outputs: FloatArray) -> FloatArray:
     """Return the columns of ``SUMMARIES`` for outputs (n, d)."""
-    unknown = np.isnan(outputs)
-    known = np.where(unknown, 0.0, np.clip(outputs, -1e300, 1e300))
-    low, high = known.min(axis=1), known.max(axis=1)
+    return np.concatenate([_summarised(outputs, name) for name in SUMMARIES], axis=1)
+
+
+def _summarised(outputs: FloatArray, name: str) -> FloatArray:
     with np.errstate(over="ignore"):
-        total, size = known.sum(axis=1), np.abs(known).sum(axis=1)
-        # Large numbers are even in float64, so that their parity is 0.
-        parity = np.mod(np.round(known), 2).sum(axis=1) % 2
-        spread = high - low
-    return np.stack(
-        [total, low, high, spread, size, parity, np.sign(known).prod(axis=1), unknown.sum(axis=1)], axis=1
-    ).astype(np.float64)
+        return np.asarray(_SUMMARIES[name](outputs), dtype=np.float64)[:, np.newaxis]

@@ -40,7 +40,7 @@ from ..supplied.given import check_alpha, check_copies, check_whole, detached
 from ..supplied.power import judged_with_power
 from ..threshold import CountingPlan
 from ..wording import shortened
-from .search import Event, Found, find_event
+from .search import Event, EventGuesses, Found, find_event
 from .trial_stream import Mechanism, TrialPurpose, coins
 from .trials import Counted, Trials, pilot_events
 
@@ -155,7 +155,7 @@ def _measured(best: Found, plan: CountingPlan, claim: Claim, seed: int) -> Measu
     return trials.count(best.event, lambda counted: _bound(best, counted, claim, seed))
 
 
-def _bound(best: Found, counted: Counted, claim: Claim, seed: int) -> Measurement:
+def _bound(best: Found, counted: Counted[EventGuesses], claim: Claim, seed: int) -> Measurement:
     event, out, within, setting = best.event, counted.out, counted.within, Setting.claimed(claim)
     shown: dict[str, Any] = {
         "threshold_policy": f"event fixed on a pilot, seed {seed}",

@@ -6,27 +6,38 @@ nothing but that runs are independent, which ``trial_stream.dependence`` tests.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
 from ..threshold import CountingPlan
 from .candidates import candidates
 from .scores import Score
-from .search import Event, EventGuesses, fix_event
+from .search import Event, fix_event
 
 Found = TypeVar("Found")
 Look = TypeVar("Look")
 
 
-class Counted(NamedTuple):
-    """What ``n0`` runs without and ``n1`` runs with the unit were guessed to be, and the level at which it is read."""
+Counts = TypeVar("Counts", bound=tuple[Any, ...])
+Counts_co = TypeVar("Counts_co", bound=tuple[Any, ...], covariant=True)
 
-    out: EventGuesses
-    within: EventGuesses
+
+class Counted(NamedTuple, Generic[Counts]):
+    """What was counted in ``n0`` runs without and ``n1`` runs with the unit, and the level at which it is read."""
+
+    out: Counts
+    within: Counts
     n0: int
     n1: int
     alpha: float
+
+
+class Counting(Protocol[Counts_co]):
+    """One event or several, whose hits among outputs are counted."""
+
+    def guesses(self, outputs: NDArray[Any]) -> Counts_co:
+        """Return how many outputs ``(n, ...)`` fall into each event."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,18 +55,25 @@ class Trials:
     alpha: float
 
     def count(
-        self, event: Event, measured: Callable[[Counted], Found], stop: Callable[[Found], bool] = lambda found: False
+        self,
+        event: "Counting[Counts]",
+        measured: Callable[[Counted[Counts]], Found],
+        stop: Callable[[Found], bool] = lambda found: False,
     ) -> Found:
-        """Count an event in fresh runs, look by look, and return what is ``measured`` of the counts at the last look,
-        or at the one from which ``stop`` wants no further runs.
+        """Count an event, or several, in fresh runs, look by look, and return what is ``measured`` of the counts at the
+        last look, or at the one from which ``stop`` wants no further runs.
         """
-        guesses, made = [EventGuesses(0, 0), EventGuesses(0, 0)], (0, 0)
+        guesses: dict[int, Any] = {}
+        made = (0, 0)
 
         def at(look: tuple[int, int], share: float) -> Found:
             nonlocal made
             for arm in (0, 1):
-                new = [event.guesses(outputs) for outputs in self.draw(arm, look[arm] - made[arm])]
-                guesses[arm] = EventGuesses(*map(sum, zip(guesses[arm], *new, strict=True)))
+                for outputs in self.draw(arm, look[arm] - made[arm]):
+                    new = event.guesses(outputs)
+                    before = guesses.get(arm, (0,) * len(new))
+                    kind: Any = type(new)
+                    guesses[arm] = kind(*map(sum, zip(before, new, strict=True)))
             made = look
             return measured(Counted(guesses[0], guesses[1], *look, share))
 

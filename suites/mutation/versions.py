@@ -1,6 +1,7 @@
 """The correct and the broken version of a mechanism under one claim; those of a protection run in whole federations."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -25,6 +26,7 @@ from ...fl.canary import Canary
 from ...fl.data.datasets import load_dataset
 from ...fl.engine import run_federation
 from ...fl.laws import GaussianLaw
+from ...fl.layout import Layout
 from ...fl.partitions import partition_from
 from ...fl.plan import Plan
 from ...fl.protection import Protection
@@ -130,15 +132,20 @@ class FederatedVersions(PreparedVersions):
     plan: Plan
     correct: Prepared
     broken: Prepared | None
+    prepare_correct: Callable[[Plan], Prepared]
+    prepare_broken: Callable[[Plan], Prepared]
 
     def mutant(self) -> Mutant:
         return federated_mutant(self)
 
     def checks(self, *, broken: bool, trials: bool, seed: int = 0) -> tuple[CheckResult, ...]:
+        broken = broken and self.broken is not None
         prepared = self.broken if broken and self.broken is not None else self.correct
+        prepare = self.prepare_broken if broken else self.prepare_correct
         results: list[CheckResult] = []
-        for claim in prepared.claims:
-            fit = partial(_given, Fitted(protection=prepared.protection, claim=claim))
+        for number, claim in enumerate(prepared.claims):
+            given = Fitted(protection=prepared.protection, claim=claim)
+            fit = partial(_fitted, given, self.plan.layout, prepare, number)
             checks = claim_checks(fit, claim, self.plan, (self.task, self.plan), seed=seed)
             # As in an audit: trials cost seconds, and a bug that is found needs none.
             if trials and all(check.passed is not False for check in checks):
@@ -161,13 +168,23 @@ def versions_of(part: Defense | type[ProtectionCase]) -> FederatedVersions:
     if isinstance(part, Defense):
         right = correct_version(part)
         task, plan = _federation(_sampled_unit(right))
+        both: tuple[Callable[[Plan], Prepared], Callable[[Plan], Prepared]] = right.prepare, part.prepare
         versions: tuple[Prepared, Prepared | None] = (right.prepare(plan), part.prepare(plan))
     else:
         task, plan = _federation(part.sampled, equal=False, local_steps=part.local_steps)
         prepared = part.prepare(plan)
-        versions = (part.correct(plan), prepared) if issubclass(part, Fault) else (prepared, None)
+        both = (part.correct, part.prepare) if issubclass(part, Fault) else (part.prepare, part.prepare)
+        versions = (both[0](plan), prepared if issubclass(part, Fault) else None)
     name = (type(part) if isinstance(part, Defense) else part).__name__
-    return FederatedVersions(name=name, task=task, plan=plan, correct=versions[0], broken=versions[1])
+    return FederatedVersions(
+        name=name,
+        task=task,
+        plan=plan,
+        correct=versions[0],
+        broken=versions[1],
+        prepare_correct=both[0],
+        prepare_broken=both[1],
+    )
 
 
 def federated_mutant(versions: FederatedVersions) -> Mutant:
@@ -204,8 +221,12 @@ def federated_mutant(versions: FederatedVersions) -> Mutant:
     )
 
 
-def _given(prepared: Fitted, plan: Plan) -> Fitted:
-    return prepared
+def _fitted(given: Fitted, layout: Layout, prepare: Callable[[Plan], Prepared], number: int, plan: Plan) -> Fitted:
+    """The version as it is; prepared again for a model of another layout."""
+    if plan.layout == layout:
+        return given
+    prepared = prepare(plan)
+    return Fitted(protection=prepared.protection, claim=prepared.claims[number], again=True)
 
 
 @lru_cache(maxsize=16)

@@ -31,7 +31,7 @@ def given(kind=UserLevelProtection):
 
 
 def view(kind):
-    return next(one for one in view_checks(*given(kind)) if one.name == VIEW)
+    return next(one for one in view_checks(given(kind)) if one.name == VIEW)
 
 
 def test_users_of_one_and_of_several_samples_are_planted_and_absent():

@@ -4,14 +4,23 @@ One claim is refuted falsely with probability 1e-6 at most, by the level of its 
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
+import torch
 from fedassay.audit.check import VIEW
+from fedassay.audit.claim import Claim
+from fedassay.audit.curve import mu_from_epsilon
+from fedassay.audit.observer import AGGREGATE, FINAL_MODEL
 from fedassay.checks.neighbours import replay_setup
 from fedassay.checks.trials import neighbours_of, view_checks
 from fedassay.defenses.controls.case import ReportCase
+from fedassay.fl.laws import clip
+from fedassay.fl.protection import Protection
+from fedassay.fl.streams import normal
 from fedassay.suites.config.part_listing import correct_cases, faults
 from fedassay.suites.mutation.versions import versions_of
+from toy_federation import toy_plan, toy_task
 
 NO_LAW = ("share_by_count", "grad_norm_query", "chosen_clip", "coin_reused")
 WITH_LAW = ("clipped_flag_side", "uniform_noise", "short_pass", "noise_before_clip", "class_zero_noise")
@@ -20,7 +29,7 @@ WITH_LAW = ("clipped_flag_side", "uniform_noise", "short_pass", "noise_before_cl
 def view(name, *, broken, seed=0):
     versions = versions_of(faults()[name].load())
     prepared = versions.broken if broken else versions.correct
-    found = view_checks(versions.task, versions.plan, prepared.protection, prepared.claims[0], seed=seed)
+    found = view_checks((versions.task, versions.plan, prepared.protection, prepared.claims[0]), seed=seed)
     return next(check for check in found if check.name == VIEW)
 
 
@@ -53,9 +62,8 @@ def test_broken_versions_are_refuted_and_correct_ones_are_not(name):
 def test_unusual_correct_protections_are_not_refuted_on_other_seeds(seed):
     for name in ("float16_reports", "server_momentum", "laplace_with_curve", "exponential_choice", "sample_in_report"):
         versions = versions_of(correct_cases()[name].load())
-        found = view_checks(
-            versions.task, versions.plan, versions.correct.protection, versions.correct.claims[0], seed=seed
-        )
+        correct = versions.correct
+        found = view_checks((versions.task, versions.plan, correct.protection, correct.claims[0]), seed=seed)
         assert not [check.words for check in found if check.passed is False]
 
 
@@ -72,8 +80,61 @@ def test_runs_that_share_their_noise_refute_nothing():
     versions = versions_of(faults()["uniform_noise"].load())
     plan = replace(versions.plan, lot=type(versions.plan.cohort)())
     prepared = SharedNoise.prepare(plan)
-    found = view_checks(versions.task, plan, prepared.protection, prepared.claims[0])[0]
+    found = view_checks((versions.task, plan, prepared.protection, prepared.claims[0]))[0]
     assert found.passed is not False
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseOfOneRelease(Protection):
+    """Adds to the mean, in each round, the noise that a claim about ``releases`` releases needs."""
+
+    noise_std: float
+    sums: ClassVar = "unweighted mean"
+
+    def report(self, updates, context, state, rng):
+        return updates.with_values(clip(updates.values, 1.0))
+
+    def aggregate(self, received, context, state, rng):
+        total = received.values.sum(1)
+        return (total + self.noise_std * normal(rng, tuple(total.shape))) / len(context.plan.sizes)
+
+
+@pytest.mark.parametrize("releases", [1, 8])
+def test_a_claim_about_the_final_model_alone_is_tested_by_models_that_move(releases):
+    task = toy_task().with_few_weights()
+    plan = toy_plan(task, rounds=8)
+    mu = mu_from_epsilon(4.0, 1e-5)
+    claim = Claim.stated(
+        epsilon=4.0, delta=1e-5, mu=mu, unit="client", adjacency="zero_out", observer=FINAL_MODEL, rounds=8
+    )
+    protection = NoiseOfOneRelease(noise_std=releases**0.5 / mu)
+    found = view_checks((task, plan, protection, claim))[0]
+    assert found.passed is (releases == 8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant(Protection):
+    """Releases nothing that depends on anybody."""
+
+    def aggregate(self, received, context, state, rng):
+        return torch.zeros_like(received.values[:, 0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raises(Protection):
+    """Fails in the second round."""
+
+    def aggregate(self, received, context, state, rng):
+        return received.values.sum(1) * (1 // (1 - context.round))
+
+
+def test_what_never_varies_and_what_raises_was_not_looked_at():
+    task = toy_task().with_few_weights()
+    claim = Claim.stated(epsilon=4.0, delta=1e-5, unit="client", adjacency="zero_out", observer=AGGREGATE, rounds=3)
+    for protection, words in ((Constant(), "received the same numbers"), (Raises(), "could not be run: ")):
+        found = view_checks((task, toy_plan(task), protection, claim))[0]
+        assert found.passed is None
+        assert words in found.witness
 
 
 @pytest.mark.simulations

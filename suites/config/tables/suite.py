@@ -89,7 +89,7 @@ _MOST_REPLICAS = 1_000_000
 _MOST_TABLES = 500
 _MOST_CELLS = 50_000
 """A plan holds every cell, with its identity: of so many it takes some ten seconds and 100 MB."""
-MOST_TRIALS = 2**15
+MOST_TRIALS = 2**18
 """Runs per arm, at most, of the trials of everything that the observer receives."""
 
 

@@ -1,0 +1,496 @@
+"""Trials of two neighbouring inputs of one claim: a pilot teaches scores and fixes events, and fresh runs are counted.
+
+The bound assumes nothing about the system but that its runs are independent. The event that is counted may be any
+function of all that the claim's observer receives, so nothing is assumed of the noise, and what is done with a release
+after the noise needs no declaration.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import binom
+
+from ..audit.arrays import FloatArray, IntArray
+from ..audit.binomial import ErrorCounts, privacy_loss, upper_bound
+from ..audit.claim import Claim
+from ..audit.curve import Curve, GaussianCurve, epsilon_from_mu
+from ..audit.estimators.clopper_pearson import clopper_pearson_of_counts
+from ..audit.estimators.counted import event_ratio_of_counts
+from ..audit.evidence import Setting
+from ..audit.finding import refutes
+from ..audit.measurement import Measurement
+from ..audit.mechanism.columns import coordinates
+from ..audit.mechanism.scores import Score, learn_marginals
+from ..audit.mechanism.search import Event
+from ..audit.mechanism.trial_stream import call_effect
+from ..audit.mechanism.trials import Counted, Trials, pilot_events
+from ..audit.power import minimum_detectable_epsilon
+from ..audit.threshold import CountingPlan, Cut, below_cuts, margin
+
+Parts = dict[str, FloatArray]
+"""What runs received as numbers ``(runs, k)``, by their names."""
+
+_MORE, _RARER = 4, 4
+"""Factor by which a second pilot is larger, and by which its events are fixed on still more runs without a curve."""
+_CLEAR = 0.1
+"""Probability below which a pilot's counts rule out that an event breaks the claim."""
+_LIKELY, _OPEN = 0.5, 0.8
+"""Probabilities of a pilot's counts at the claim below which they speak for an event, and leave it open."""
+_MARGIN = 3.0
+"""Standard deviations below a stated curve from which a pilot speaks for an event."""
+_FAVOUR = 2.0
+"""Standard errors by which counted rates may favour a violation before counting more of them is futile."""
+_FIRST = 8
+"""Share of the runs, one in so many, after which the counts are looked at first."""
+GUARD = 2**20
+"""Numbers of batches that show whether runs are independent, and are no evidence, start here."""
+_CALLS, _ROWS, _DEPENDENT = 16, 16, 1e-6
+"""Batches and runs of each that show whether runs of one batch depend on each other, and the level of that test."""
+_BINS = (2, 8, 32)
+"""Bins in which the marginal numbers of a channel are compared; of the most only where the pilot is large."""
+_FINE = 2**12
+"""Runs of each arm from which many bins are learnt."""
+_CAUTION, _DOUBT = 0.2, 0.01
+"""Levels of the bounds on a pilot's rates, for thresholds of the design and for those that the pilot chose."""
+_POOLED, _STEPS = 2**17, 30
+"""Numbers to which a shift is fitted at most, and steps of its fit."""
+_FEWEST, _WANTED, _WEAK = 2**13, 1.1, 0.97
+"""Runs of each arm that are counted, at least; and the multiple of the claimed epsilon, or of the limit of a weak test,
+at which a violation must be found, else more runs are planned."""
+_FPRS = (0.5, 0.3, 0.2, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
+"""False-positive rates at which the power of a number of runs is computed; the best one counts."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Arms:
+    """Two neighbouring inputs, whose outputs can be drawn.
+
+    Args:
+        draw: (arm, runs, block) -> what fresh runs received; arm 0 without the unit, 1 with it. No two blocks share a
+            draw.
+        words: both inputs, for the witness of a verdict.
+        batch: runs of one call, at most.
+        most: runs of each arm, at most, by their cost.
+        rounds: how many numbers a round has, by the names of parts that hold those of single rounds one after the
+            other; may be filled by ``draw``.
+    """
+
+    draw: Callable[[int, int, int], Parts]
+    words: str
+    batch: int
+    most: int
+    rounds: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class Schema:
+    """The places of all parts in the rows of one matrix: those that the pilot showed, on any input."""
+
+    widths: dict[str, int] = field(default_factory=dict)
+
+    def learn(self, parts: Parts) -> None:
+        """Give a place to each part, as wide as it is anywhere."""
+        for name, values in parts.items():
+            self.widths[name] = max(self.widths.get(name, 0), values.shape[1])
+
+    def matrix(self, parts: Parts) -> FloatArray:
+        """Return the parts ``(runs, numbers)`` with zeros for those that are missing. What has no place is counted in
+        the last number: that something else is received may be what shows the unit.
+        """
+        runs = len(next(iter(parts.values()))) if parts else 0
+        other = sum((values[:, self.widths.get(name, 0) :] != 0).sum(1) for name, values in parts.items())
+        found = [_placed(parts.get(name), runs, width) for name, width in self.widths.items()]
+        return np.concatenate([*found, np.broadcast_to(other, (runs,)).reshape(-1, 1)], axis=1, dtype=np.float64)
+
+    def places(self, name: str) -> slice:
+        """Return where a part stands in the rows."""
+        before = list(self.widths).index(name)
+        start = sum(list(self.widths.values())[:before])
+        return slice(start, start + self.widths[name])
+
+
+def _placed(values: FloatArray | None, runs: int, width: int) -> FloatArray:
+    if values is None:
+        return np.zeros((runs, width))
+    values = values[:, :width]
+    return np.pad(values, ((0, 0), (0, width - values.shape[1])))
+
+
+class Hits(NamedTuple):
+    """How many outputs fall into the event against the stated curve, and into that against epsilon."""
+
+    curve: int
+    epsilon: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pilot:
+    """The events of a pilot: against the claim's curve, where it states one, and against its epsilon.
+
+    Args:
+        out, within: how many of ``n`` runs without and with the unit fell into the event by which it is ranked.
+        rank: how promising it is.
+        suspect: whether the counts speak for a violation.
+    """
+
+    arms: Arms
+    schema: Schema
+    curve: Event | None
+    epsilon: Event
+    out: int
+    within: int
+    n: int
+    rank: float
+    suspect: bool
+
+    def guesses(self, outputs: NDArray[Any]) -> Hits:
+        """Count the outputs in both events."""
+        of_curve = 0 if self.curve is None else self.curve.guesses(outputs).second
+        return Hits(of_curve, self.epsilon.guesses(outputs).second)
+
+    @property
+    def event(self) -> Event:
+        """The event by which it is ranked."""
+        return self.epsilon if self.curve is None else self.curve
+
+
+@dataclass(kw_only=True)
+class TwoArms:
+    """Trials of one claim on pairs of inputs.
+
+    Args:
+        alpha: probability, at most, that the counted runs of one pair refute the claim although it holds.
+        most: runs of each arm, at most.
+        made, blocks: count runs and batches; ``constant``: whether all runs so far on one input received the same.
+    """
+
+    claim: Claim
+    alpha: float
+    most: int
+    made: int = 0
+    blocks: int = 0
+    different: bool = False
+    _first: dict[int, bytes] = field(default_factory=dict)
+
+    @property
+    def constant(self) -> bool:
+        """Whether all runs at each pair of inputs gave the same numbers."""
+        return not self.different
+
+    def drawn(self, arms: Arms, arm: int, runs: int) -> Iterator[Parts]:
+        """Yield what fresh runs received, batch by batch."""
+        for start in range(0, runs, arms.batch):
+            self.blocks += 1
+            size = min(arms.batch, runs - start)
+            yield arms.draw(arm, size, self.blocks)
+            self.made += size
+
+    def pilot(self, arms: Arms, learn: int, choose: int, *, thorough: bool = False) -> Pilot:
+        """Learn scores on ``learn`` runs of each arm, and fix the events that are the most likely to break the claim on
+        ``choose`` others.
+        """
+        both = [list(self.drawn(arms, arm, learn + choose)) for arm in (0, 1)]
+        schema = Schema()
+        for parts in (*both[0], *both[1]):
+            schema.learn(parts)
+        out, within = (np.concatenate([schema.matrix(parts) for parts in side]) for side in both)
+        self._look(arms, out, within)
+        plan = CountingPlan(trials=self._runs(arms), delta=self.claim.delta, alpha=self.share, curve=None)
+        more = partial(_of_rounds, schema, arms.rounds)
+        events = pilot_events(out, within, plan, learn=learn, thorough=thorough, more=more)
+        sides = within[learn:], out[learn:]
+        scored = [(event, event.score.score(sides[0]), event.score.score(sides[1])) for event in events]
+        best = self._against_epsilon(scored, plan)
+        curve = None if self.claim.curve is None else self._against_curve(scored)
+        chosen = curve or best
+        # The same score may serve both, so that it is computed once more at most.
+        (hits, misses) = (int((chosen.score.score(side) > chosen.cut.threshold).sum()) for side in sides)
+        rank, suspect = self._rank(chosen, misses, hits, choose)
+        return Pilot(
+            arms=arms,
+            schema=schema,
+            curve=curve,
+            epsilon=best,
+            out=misses,
+            within=hits,
+            n=choose,
+            rank=rank,
+            suspect=suspect,
+        )
+
+    def deeper(self, pilot: Pilot) -> Pilot:
+        """Return a larger pilot on the same inputs."""
+        # Rare events decide where no curve is stated.
+        choose = min(_MORE * pilot.n * (1 if self.claim.curve else _RARER), self._runs(pilot.arms))
+        return self.pilot(pilot.arms, _MORE * pilot.n, choose, thorough=True)
+
+    def count(self, pilot: Pilot) -> Measurement | None:
+        """Count the events on fresh runs; None where runs turn out to depend on each other.
+
+        The counts are looked at twice, so that a gross violation costs few runs.
+        """
+        n = self._runs(pilot.arms)
+        looks = ((n // _FIRST, n // _FIRST), (n, n))
+
+        def draw(arm: int, runs: int) -> Iterator[FloatArray]:
+            return (pilot.schema.matrix(parts) for parts in self.drawn(pilot.arms, arm, runs))
+
+        trials = Trials(draw=draw, looks=looks, alpha=self.alpha)
+        measured: Measurement = trials.count(pilot, partial(self._measured, pilot), partial(refutes, self.claim))
+        # Dependent runs would make every bound wrong; the test costs more than it is worth elsewhere.
+        refuted = refutes(self.claim, measured)
+        if refuted and self._dependent(pilot):
+            return None
+        return measured if refuted else replace(measured, detectable=self.detectable(n))
+
+    def detectable(self, runs: int) -> float | None:
+        """The smallest true epsilon at which so many runs of each arm refute the claim with probability 0.9, if the
+        score is as good as the best one; None where nothing in reach would do.
+        """
+        return _detectable(self.claim.curve, self.claim.epsilon, self.claim.delta, self.share, runs)
+
+    @property
+    def share(self) -> float:
+        """The level of one event at the last of two looks."""
+        return self.alpha / (2 if self.claim.curve is None else 4)
+
+    def _runs(self, arms: Arms) -> int:
+        """As many runs of each arm as the claim needs, and as their cost allows."""
+        most = min(self.most, arms.most)
+        runs, wanted = min(_FEWEST, most), wanted_epsilon(self.claim)
+        while 2 * runs <= most and ((found := self.detectable(runs)) is None or found > wanted):
+            runs *= 2
+        return runs
+
+    def _look(self, arms: Arms, out: FloatArray, within: FloatArray) -> None:
+        for side in (out, within):
+            rows = {row.tobytes() for row in side[[0, len(side) // 2, -1]]}
+            self.different = self.different or len(rows) > 1
+
+    def _against_curve(self, scored: Sequence[tuple[Event, FloatArray, FloatArray]]) -> Event:
+        """The score and threshold that lie farthest below the stated curve; where none does, the threshold at which a
+        violation would be refuted by the fewest runs.
+        """
+        assert self.claim.curve is not None
+        best = max((self._cut(*one) for one in scored), key=lambda found: found[0])
+        return best[1]
+
+    def _against_epsilon(self, scored: Sequence[tuple[Event, FloatArray, FloatArray]], plan: CountingPlan) -> Event:
+        """The score and threshold with the largest bound on epsilon that is expected of the counted runs."""
+        aim = best_rate(None, self.claim.epsilon, self.claim.delta, self.share, plan.trials)
+        found: list[tuple[float, Event]] = []
+        for event, member, nonmember in scored:
+            # A threshold that the pilot chose looks better than it is; those of the design do not.
+            found.append((_expected(event.cut.threshold, member, nonmember, plan, _DOUBT), event))
+            for threshold in (np.quantile(nonmember, 1 - aim), np.quantile(member, aim)):
+                cut = Cut(threshold=float(threshold), margin=0.0, bound=0.0)
+                bound = _expected(cut.threshold, member, nonmember, plan, _CAUTION)
+                found.append((bound, Event(score=event.score, cut=replace(cut, bound=bound))))
+        bound, event = max(found, key=lambda one: one[0])
+        return replace(event, cut=replace(event.cut, bound=bound))
+
+    def _cut(self, event: Event, member: FloatArray, nonmember: FloatArray) -> tuple[float, Event]:
+        curve = self.claim.curve
+        assert curve is not None
+        cuts, below_in, below_out = below_cuts(member, nonmember)
+        # Half a count more, because a rate of 0 would have no spread and an infinite margin.
+        fpr = (len(nonmember) - below_out + 0.5) / (len(nonmember) + 1)
+        fnr = (below_in + 0.5) / (len(member) + 1)
+        margins = np.asarray(margin(curve, fpr, fnr, len(member)))
+        aim = best_rate(curve, self.claim.epsilon, self.claim.delta, self.share)
+        at = int(np.argmin(np.abs(fpr - aim)))
+        most = int(np.argmax(margins))
+        # The best of many thresholds looks better than it is.
+        at = most if margins[most] > max(_MARGIN, margins[at] + 1) else at
+        cut = Cut(threshold=float(cuts[at]), margin=float(margins[at]), bound=0.0)
+        return float(margins[at]), replace(event, cut=cut, contrast=None)
+
+    def _rank(self, event: Event, out: int, within: int, n: int) -> tuple[float, bool]:
+        """How promising an event is by its counts of ``n`` runs of each arm, and whether they speak for a violation."""
+        claim = self.claim
+        if claim.curve is not None:
+            return event.cut.margin, event.cut.margin > _MARGIN / 2
+        least = -math.log(self.alpha / 2) * math.exp(min(claim.epsilon, 700.0)) / self.most
+        chances = [1.0]
+        for few, many in ((out, within), (n - within, n - out)):
+            counts = (few, many - n * claim.delta, claim.epsilon)
+            if many / n > max(least, claim.delta) and _chance_of(*counts, more=True) > _CLEAR:
+                chances.append(_chance_of(*counts, more=False))
+        return event.cut.bound, min(chances) < _LIKELY
+
+    def _measured(self, pilot: Pilot, counted: Counted[Hits]) -> Measurement:
+        claim, n = self.claim, counted.n1
+        shared: dict[str, Any] = {
+            "setting": Setting.claimed(claim),
+            "delta": claim.delta,
+            "threshold_policy": "event fixed on pilot runs",
+            "epsilon": claim.epsilon,
+        }
+
+        def counts(name: str, event: Event) -> dict[str, Any]:
+            out, within = (getattr(side, name) for side in (counted.out, counted.within))
+            alpha = counted.alpha if pilot.curve is None else counted.alpha / 2
+            errors = ErrorCounts(
+                threshold=event.cut.threshold, false_positives=out, false_negatives=n - within, n0=n, n1=n, alpha=alpha
+            )
+            words = f"everything that the adversary receives, {pilot.arms.words}; event {event}"
+            return {"counts": errors, "witness": words, **shared}
+
+        if pilot.curve is not None:
+            of_curve = clopper_pearson_of_counts(curve=claim.curve, **counts("curve", pilot.curve))
+            if refutes(claim, of_curve):
+                return replace(of_curve, alpha=counted.alpha)
+        if pilot.epsilon.contrast is not None:
+            found = event_ratio_of_counts(contrast=pilot.epsilon.contrast, **counts("epsilon", pilot.epsilon))
+        else:
+            found = clopper_pearson_of_counts(curve=claim.curve, **counts("epsilon", pilot.epsilon))
+        return replace(found, alpha=counted.alpha)
+
+    def _dependent(self, pilot: Pilot) -> bool:
+        """Whether runs of one batch depend on each other, or a batch on those before it."""
+        for arm in (0, 1):
+            numbers = [GUARD + 2 * call + arm for call in range(_CALLS)]
+            calls = [pilot.schema.matrix(pilot.arms.draw(arm, _ROWS, number)) for number in numbers]
+            again = pilot.schema.matrix(pilot.arms.draw(arm, _ROWS, numbers[0]))
+            if not np.array_equal(calls[0], again):
+                return True
+            scores = np.stack([pilot.event.score.score(one) for one in calls])[..., None]
+            if float(call_effect(scores).min()) < _DEPENDENT:
+                return True
+        return False
+
+
+def wanted_epsilon(claim: Claim) -> float:
+    """Return the true epsilon of a violation that trials should find: little more than the claim where its curve is
+    tested, and less than what makes a test weak where (epsilon, delta) alone is, because rare events decide there.
+    """
+    if claim.curve is not None:
+        return _WANTED * claim.epsilon
+    return _WEAK * max(2 * claim.epsilon, claim.epsilon + 1)
+
+
+@lru_cache(maxsize=1024)
+def _detectable(curve: Curve | None, epsilon: float, delta: float, alpha: float, runs: int) -> float | None:
+    found = [_at_rate(curve, epsilon, delta, alpha, runs, rate) for rate in _FPRS]
+    return min((one for one in found if one is not None), default=None)
+
+
+@lru_cache(maxsize=1024)
+def best_rate(curve: Curve | None, epsilon: float, delta: float, alpha: float, runs: int = 2**16) -> float:
+    """Return the false-positive rate at which the smallest violation is refuted."""
+    return min(_FPRS, key=lambda rate: _at_rate(curve, epsilon, delta, alpha, runs, rate) or math.inf)
+
+
+def _at_rate(curve: Curve | None, epsilon: float, delta: float, alpha: float, runs: int, rate: float) -> float | None:
+    """The smallest true epsilon that is refuted at one false-positive rate.
+
+    A stated curve need not be that of a Gaussian mechanism. There the violation is as many times as large as that of a
+    Gaussian mechanism which has the curve's error rates at this point.
+    """
+    if rate * runs < 1:
+        return None
+    found = minimum_detectable_epsilon(
+        n0=runs, n1=runs, alpha=alpha, delta=delta, fpr=rate, curve=curve, epsilon=epsilon
+    )
+    if found is None or curve is None or isinstance(curve, GaussianCurve) or delta == 0:
+        return found
+    mu = float(ndtri(1 - rate) - ndtri(float(np.asarray(curve.fnr(rate)))))
+    return None if not 0 < mu < 30 else epsilon * found / epsilon_from_mu(mu, delta)
+
+
+def _expected(threshold: float, member: FloatArray, nonmember: FloatArray, plan: CountingPlan, caution: float) -> float:
+    """The bound on epsilon that is expected of the counted runs, at rates as bad as the pilot's allow at a level."""
+    counts = (int((nonmember > threshold).sum()), int((member <= threshold).sum()))
+    rates = [upper_bound(k, len(side), caution) for k, side in zip(counts, (nonmember, member), strict=True)]
+    highs = [float(upper_bound(np.floor(rate * plan.trials), plan.trials, plan.alpha / 2)) for rate in rates]
+    return float(privacy_loss(highs[0], highs[1], plan.delta))
+
+
+def _chance_of(few: int, many: float, epsilon: float, *, more: bool) -> float:
+    """The probability at the claim of so few hits of the rarer arm or fewer, or of so many or more, given all hits."""
+    total, share = few + math.floor(max(0.0, many)), 1 / (1 + math.exp(min(epsilon, 700.0)))
+    return float(binom.sf(few - 1, total, share) if more else binom.cdf(few, total, share))
+
+
+def _of_rounds(schema: Schema, rounds: Mapping[str, int], out: FloatArray, within: FloatArray) -> Iterator[Score]:
+    """Likelihood ratios of all rounds' numbers of one channel, as if rounds were independent."""
+    for name, width in rounds.items():
+        if name not in schema.widths:
+            continue
+        where = schema.places(name)
+        places = np.arange(where.start, where.stop)
+        for bins in _BINS if len(out) >= _FINE else _BINS[:2]:
+            yield _Named(f"{name}, all rounds", learn_marginals(within, out, coordinates(places), bins))
+        if (shift := fitted_shift(name, places[::width], out, within)) is not None:
+            yield shift
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A score with the name of what it looks at."""
+
+    name: str
+    score_of: Score
+
+    def __str__(self) -> str:
+        return f"{self.score_of} ({self.name})"
+
+    def score(self, outputs: NDArray[Any]) -> FloatArray:
+        return self.score_of.score(outputs)
+
+
+@dataclass(frozen=True, eq=False)
+class SampledShift:
+    """The likelihood ratio of independent rounds, in each of which Gaussian noise is shifted with one probability.
+
+    Args:
+        places: (T,), of the rounds' numbers in the outputs.
+        centre, spread: (T,), of the noise without the unit.
+        shift: (T,), in units of the spread; ``rate``: the probability.
+    """
+
+    name: str
+    places: IntArray
+    centre: FloatArray
+    spread: FloatArray
+    shift: FloatArray
+    rate: float
+
+    def __str__(self) -> str:
+        return (
+            f"likelihood ratio of a Gaussian shift at rate {self.rate:.3g} in {len(self.places)} rounds of {self.name}"
+        )
+
+    def score(self, outputs: NDArray[Any]) -> FloatArray:
+        rows = (np.asarray(outputs[:, self.places], dtype=np.float64) - self.centre) / self.spread
+        losses = np.clip(rows * self.shift - self.shift**2 / 2, -600, 600)
+        return np.asarray(np.log1p(self.rate * np.expm1(losses)).sum(axis=1), dtype=np.float64)
+
+
+def fitted_shift(name: str, places: IntArray, out: FloatArray, within: FloatArray) -> SampledShift | None:
+    """Fit the shift and its probability to pilot outputs by expectation and maximisation; None where nothing scatters.
+
+    All rounds have one probability, and one shift up to its sign.
+    """
+    base = out[:, places]
+    centre, spread = base.mean(axis=0), base.std(axis=0)
+    if not (spread > 0).all() or not np.isfinite(spread).all():
+        return None
+    rows = np.clip((within[:, places] - centre) / spread, -1e6, 1e6)
+    signs = np.where(rows.mean(axis=0) < 0, -1.0, 1.0)
+    values = (rows * signs).ravel()[:_POOLED]
+    first, second = float(values.mean()), float((values**2).mean() - 1)
+    shift = second / first if first > 0 and second > first**2 else max(first, 1e-3)
+    rate = min(1.0, max(first / shift, 1e-3))
+    for _ in range(_STEPS):
+        odds = rate * np.exp(np.clip(shift * values - shift**2 / 2, -600, 600))
+        belongs = odds / (odds + 1 - rate)
+        rate = min(1.0, max(float(belongs.mean()), 1e-4))
+        shift = float((belongs * values).sum() / max(float(belongs.sum()), 1e-12))
+    return SampledShift(name, places, centre, spread, shift * signs, rate)

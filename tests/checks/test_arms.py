@@ -1,0 +1,110 @@
+"""Trials of two inputs with known laws: a tight claim is not refuted, one that is 15 % too small is.
+
+A correct claim is refuted with probability 1e-4 at most here (alpha); the seeds are fixed.
+"""
+
+import numpy as np
+import pytest
+from fedassay.audit.claim import Claim
+from fedassay.audit.curve import epsilon_from_mu, mu_from_epsilon
+from fedassay.audit.finding import refutes
+from fedassay.checks.arms import Arms, Schema, TwoArms, fitted_shift, wanted_epsilon
+
+ALPHA = 1e-4
+
+
+def gaussian(mu, *, rate=1.0, rounds=1, seed=0):
+    """Noise of variance 1, which the unit shifts by ``mu / sqrt(rounds)`` in each round with probability ``rate``."""
+
+    def draw(arm, runs, block):
+        rng = np.random.default_rng([seed, arm, block])
+        shift = arm * mu / rounds**0.5 * (rng.random((runs, rounds)) < rate)
+        return {"noise": rng.standard_normal((runs, 3)), "sum": rng.standard_normal((runs, rounds)) + shift}
+
+    return Arms(draw=draw, words="two inputs", batch=4096, most=2**20, rounds={"sum": 1})
+
+
+def stated(epsilon, delta=1e-5, *, curve=True):
+    mu = {"mu": mu_from_epsilon(epsilon, delta)} if curve else {}
+    return Claim.stated(epsilon=epsilon, delta=delta, unit="report", adjacency="replace_one", **mu)
+
+
+def counted(claim, arms, most=2**17):
+    trials = TwoArms(claim=claim, alpha=ALPHA, most=most)
+    return trials.count(trials.deeper(trials.pilot(arms, 1024, 2048)))
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+@pytest.mark.parametrize("rounds", [1, 5])
+def test_a_tight_gaussian_claim_is_not_refuted_and_one_that_is_too_small_is(epsilon, rounds):
+    claim = stated(epsilon)
+    tight = counted(claim, gaussian(mu_from_epsilon(epsilon, 1e-5), rounds=rounds))
+    assert not refutes(claim, tight)
+    assert epsilon < tight.detectable <= 1.15 * epsilon
+    found = counted(claim, gaussian(mu_from_epsilon(1.15 * epsilon, 1e-5), rounds=rounds))
+    assert refutes(claim, found)
+
+
+def test_epsilon_and_delta_alone_are_tested_by_rare_events():
+    claim = stated(2.0, curve=False)
+    tight = counted(claim, gaussian(mu_from_epsilon(2.0, 1e-5)))
+    assert not refutes(claim, tight)
+    assert tight.detectable <= wanted_epsilon(claim)
+    violated = counted(claim, gaussian(mu_from_epsilon(tight.detectable, 1e-5)))
+    assert refutes(claim, violated)
+    assert violated.epsilon_low <= epsilon_from_mu(mu_from_epsilon(tight.detectable, 1e-5), 1e-5)
+
+
+def test_a_system_that_never_varies_shows_nothing():
+    trials = TwoArms(claim=stated(4.0), alpha=ALPHA, most=2**13)
+    same = Arms(draw=lambda arm, runs, block: {"sum": np.ones((runs, 2))}, words="", batch=512, most=2**13)
+    trials.pilot(same, 64, 64)
+    assert trials.constant
+    trials.pilot(gaussian(0.1), 64, 64)
+    assert not trials.constant
+
+
+def test_what_is_deterministic_and_differs_is_refuted_by_the_first_look():
+    claim = stated(4.0, curve=False)
+    arms = Arms(draw=lambda arm, runs, block: {"sum": np.full((runs, 1), arm)}, words="", batch=512, most=2**13)
+    measured = counted(claim, arms)
+    assert refutes(claim, measured)
+    assert measured.n1 == 2**10
+
+
+def test_parts_that_are_missing_or_wider_in_some_batches_keep_their_places():
+    schema = Schema()
+    schema.learn({"a": np.ones((2, 2)), "b": np.ones((2, 1))})
+    schema.learn({"a": np.ones((2, 3))})
+    rows = schema.matrix({"b": np.full((2, 1), 5.0), "c": np.ones((2, 4))})
+    # Three places for a, one for b, and the number of further numbers that are not zero.
+    assert rows.tolist() == [[0, 0, 0, 5, 4]] * 2
+
+
+def test_parts_that_only_some_runs_with_the_unit_have_show_it():
+    claim = stated(1.0, curve=False)
+
+    def draw(arm, runs, block):
+        rng = np.random.default_rng([arm, block])
+        return {"sum": rng.standard_normal((runs, 1)), **({"flag": np.ones((runs, 1))} if arm else {})}
+
+    assert refutes(claim, counted(claim, Arms(draw=draw, words="", batch=256, most=2**13)))
+
+
+def test_shift_and_rate_of_sampled_rounds_are_fitted():
+    rng = np.random.default_rng(0)
+    out = rng.standard_normal((4096, 20))
+    within = rng.standard_normal((4096, 20)) + 1.5 * (rng.random((4096, 20)) < 0.2)
+    found = fitted_shift("sum", np.arange(20), out, within)
+    assert found.rate == pytest.approx(0.2, abs=0.02)
+    assert np.abs(found.shift) == pytest.approx(1.5, abs=0.1)
+    assert fitted_shift("sum", np.arange(2), np.ones((8, 2)), np.ones((8, 2))) is None
+
+
+def test_runs_of_one_batch_that_share_their_noise_refute_nothing():
+    def draw(arm, runs, block):
+        shared = np.random.default_rng([arm, block]).standard_normal()
+        return {"sum": np.full((runs, 1), shared + 3 * arm) + 1e-6 * np.arange(runs)[:, None]}
+
+    claim = stated(1.0)
+    assert counted(claim, Arms(draw=draw, words="", batch=2**13, most=2**13)) is None
