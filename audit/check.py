@@ -623,6 +623,26 @@ VIEW = Check(
     seen="all that is received shows {}",
 )
 
+PREPARATION = Check(
+    "preparation",
+    plain="what the preparation of the data publishes",
+    measures="lower bound on epsilon of what a preparation of the data publishes on neighbouring records",
+    hook=("preparation of the data",),
+    cause="a statistic of private records leaves the clients without noise, or with less than the claim pays for",
+    mend="compute it from the public test rows, or add noise and count its epsilon in the claim",
+    seen="what the preparation publishes shows {}",
+)
+JOINT_RELEASE = Check(
+    "preparation and training",
+    plain="what is published and received of neighbouring records, from preparation to the last model",
+    measures="lower bound on epsilon of all that a preparation of the data publishes and a training on it releases",
+    of_runs=True,
+    hook=("preparation of the data",),
+    cause="one record changes the prepared rows of others, the model, the plan, or what is published at the end",
+    mend="prepare each record by public constants or noised statistics alone, and count all of it in the claim",
+    seen="all that is published and received shows {}",
+)
+
 # Of vertical federations, and of transfers.
 RELEASED = Check(
     "released noise alone",

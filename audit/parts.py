@@ -42,6 +42,7 @@ KINDS = {
     "model": "model",
     "algorithm": "algorithm",
     "partition": "partition",
+    "preparation": "preparation",
     "sampling": "sampling rule",
     "attack": "attack",
     "estimator": "estimator",

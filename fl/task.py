@@ -8,6 +8,7 @@ clients' data. The public images belong to the server: no client, no held-out cl
 """
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
@@ -202,6 +203,9 @@ class Task:
         exchangeable: which outsiders are distributed like a client's own samples, as the partition states.
         warm_start: the server's own public data, on which it trains the initial model; None: the model is drawn.
         label_scale: the unit of each label of a regression (see ``Dataset``); empty: 1.
+        first_model: (d,) without inert weights, the model of the first round that a preparation of the data gives;
+            None: it is drawn, or trained by the warm start.
+        options: of the algorithm, which a preparation of the data replaces.
     """
 
     network: Network
@@ -219,6 +223,8 @@ class Task:
     exchangeable: Exchangeable = "all"
     warm_start: WarmStart | None = None
     label_scale: tuple[float, ...] = ()
+    first_model: Tensor | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("", "outsider_", "test_"):
@@ -265,9 +271,11 @@ class Task:
         return int(torch.bincount(pairs % len(owners)).max())
 
     def initial(self, streams: Streams) -> Tensor:
-        """Return the model with which the first round starts, as one flat vector ``(d,)``: drawn by the stream
-        ``init``, and then trained on public data if the federation has a warm start.
+        """Return the model with which the first round starts, as one flat vector ``(d,)``: that of the preparation, or
+        drawn by the stream ``init`` and then trained on public data if the federation has a warm start.
         """
+        if self.first_model is not None:
+            return torch.cat([self.first_model, self.first_model.new_zeros(self.network.inert)])
         if self.warm_start is None:
             return self.network.initial(streams.generator("init"))
         return self.warm_start.model(self.network, streams)
@@ -350,6 +358,19 @@ class Task:
             raise ValueError(f"clients and samples must be >= 1, got {clients} and {samples}")
         return replace(self, parts=tuple(part[:samples] for part in self.parts[:clients]))
 
+    def starting(self, initial: Tensor | Mapping[str, Tensor]) -> "Task":
+        """Return the same task with this model in the first round: a flat vector ``(d,)`` or tensors by layer.
+
+        Raises ValueError for a model of other weights.
+        """
+        layout = replace(self.network.layout, inert=0)
+        first = layout.flatten(initial) if isinstance(initial, Mapping) else initial
+        if first.shape != (layout.dim,):
+            raise ValueError(
+                f"initial must hold the {layout.dim} weights of model {self.network.model}, got {tuple(first.shape)}"
+            )
+        return replace(self, first_model=first)
+
     def with_inert(self, inert: int) -> "Task":
         """Return the same task with ``inert`` unused weights after the model's own, along which canaries
         are planted.
@@ -398,6 +419,9 @@ def build_task(
     held_out: int = 0,
     normalisation: Normalisation | None = None,
     warm_start: WarmStartRule | None = None,
+    rows: Sequence[Tensor] | None = None,
+    exchangeable: Exchangeable | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Task:
     """Distribute a data set to the clients of a federation.
 
@@ -410,6 +434,10 @@ def build_task(
     labels. Where labels are no classes, only partitions that ignore labels can be used. With a ``warm_start`` the
     server holds further training images, without noise, which neither clients nor non-members have (see
     ``public_part``).
+
+    ``rows``: the training rows of each client, and after them of each held-out one, instead of those that the partition
+    deals; all other rows are then those of non-members. ``exchangeable``: as which samples these count, by default as
+    the partition states. ``options``: of the algorithm, which a preparation of the data replaces.
 
     Raises:
         ValueError: if ``samples``, ``clients``, ``held_out`` or ``warm_start`` exceed what there is, the partition
@@ -424,13 +452,17 @@ def build_task(
     found = _redrawn(labels, network, label_noise, streams)
     images = noised(dataset, pixel_noise, streams) if pixel_noise else dataset.train_images
     inside, outside, start = _pools(dataset, labels, warm_start, streams)
-    _check_samples(dataset.name, len(inside), samples=samples, clients=clients, held_out=held_out)
-    # Sorted: how many samples are used must not change the order in which the partition sees them.
-    inside = np.sort(inside[:samples])
-    keys = (found if network.objective.classifies else _keys(dataset, partition))[inside]
-    if isinstance(partition, ByOwner):
-        keys = _owners(dataset)[inside]
-    parts, absent = _dealt(keys.numpy(), partition, clients, held_out, streams)
+    if rows is None:
+        keys = found if network.objective.classifies else _keys(dataset, partition)
+        _check_samples(dataset.name, len(inside), samples=samples, clients=clients, held_out=held_out)
+        # Sorted: how many samples are used must not change the order in which the partition sees them.
+        inside = np.sort(inside[:samples])
+        parts, absent = _dealt(dataset, keys, inside, partition, clients, held_out, streams)
+    else:
+        inside = np.unique(torch.cat([*rows]).numpy())
+        outside = np.setdiff1d(np.arange(len(labels)), inside)
+        places = tuple(torch.from_numpy(np.searchsorted(inside, row.numpy())) for row in rows)
+        parts, absent = places[:clients], places[clients:]
     return Task(
         network=network,
         images=images[inside],
@@ -444,10 +476,31 @@ def build_task(
         originals=dataset.train_images[inside] if pixel_noise else None,
         held_out=absent,
         owners=None if dataset.train_owners is None else dataset.train_owners[inside],
-        exchangeable=partition.exchangeable,
+        exchangeable=exchangeable or partition.exchangeable,
         warm_start=start,
         label_scale=dataset.label_scale,
+        options=options or {},
     )
+
+
+def held_rows(
+    dataset: Dataset,
+    *,
+    partition: Partition,
+    clients: int,
+    streams: Streams,
+    samples: int | None = None,
+    held_out: int = 0,
+) -> tuple[Tensor, ...]:
+    """Return the training rows that a partition deals to each client, and after them to each held-out client.
+
+    They are those of ``build_task`` without noise and without a warm start.
+    """
+    inside, _, _ = _pools(dataset, dataset.train_labels, None, streams)
+    _check_samples(dataset.name, len(inside), samples=samples, clients=clients, held_out=held_out)
+    inside = np.sort(inside[:samples])
+    parts, absent = _dealt(dataset, _keys(dataset, partition), inside, partition, clients, held_out, streams)
+    return tuple(torch.from_numpy(inside)[part] for part in (*parts, *absent))
 
 
 def _pools(
@@ -464,11 +517,19 @@ def _pools(
 
 
 def _dealt(
-    keys: np.ndarray, partition: Partition, clients: int, held_out: int, streams: Streams
+    dataset: Dataset,
+    keys: Tensor,
+    inside: Indices,
+    partition: Partition,
+    clients: int,
+    held_out: int,
+    streams: Streams,
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """The samples of each client, and of each client that never takes part."""
+    """The samples of each client, and of each client that never takes part, as indices into ``inside``."""
+    if isinstance(partition, ByOwner):
+        keys = _owners(dataset)
     dealt = clients + held_out
-    split = partition.split(keys, dealt, streams.generator("partition"))
+    split = partition.split(keys[inside].numpy(), dealt, streams.generator("partition"))
     hands = [torch.from_numpy(np.asarray(part, dtype=np.int64)) for part in split]
     # Drawn after the deal, so that held-out clients have data like all others.
     absent = set(streams.generator("held out").permutation(dealt)[:held_out].tolist())

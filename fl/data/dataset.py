@@ -5,7 +5,8 @@ Masks of privacy-sensitive pixels are computed after PSI (Xiao et al. 2025).
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -83,8 +84,7 @@ class Dataset:
             are reported in that unit; empty: 1.
         notes: sentences on what a reader did to the data, such as splitting off a test part.
 
-    ``digest`` is the SHA-256 of the name and of all given arrays, in hexadecimal. Raises ValueError for other shapes,
-    types or ranges.
+    Raises ValueError for other shapes, types or ranges.
     """
 
     name: str
@@ -105,7 +105,6 @@ class Dataset:
     task: str = CLASSIFICATION
     label_scale: tuple[float, ...] = ()
     columns: tuple[tuple[str, int], ...] = ()
-    digest: str = field(init=False)
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
@@ -122,16 +121,19 @@ class Dataset:
         if self.label_scale and (len(self.label_scale) != self.classes or not min(self.label_scale) > 0):
             raise ValueError(f"label_scale must hold {self.classes} numbers > 0, one per label, got {self.label_scale}")
         _check_columns(self.columns, self.shape)
-        object.__setattr__(self, "digest", _digest(self))
         if self.strokes:
             if self.train_masks is not None or self.test_masks is not None:
                 raise ValueError(
                     "masks (of sensitive pixels) must be None if strokes is true, because strokes derives the masks "
                     "from the images; got both"
                 )
-            # After the digest, which needs only the images: the masks follow from them.
             object.__setattr__(self, "train_masks", stroke_box(self.train_images))
             object.__setattr__(self, "test_masks", stroke_box(self.test_images))
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the name and of all given arrays, in hexadecimal."""
+        return _digest(self)
 
     @classmethod
     def of_parts(cls, name: str, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], **facts: Any) -> "Dataset":
@@ -211,7 +213,8 @@ def _digest(dataset: Dataset) -> str:
         _add(digest, array)
     for name in _ANNOTATIONS:
         annotation = getattr(dataset, name)
-        if annotation is not None:
+        # Masks of strokes follow from the images.
+        if annotation is not None and not (dataset.strokes and name.endswith("masks")):
             digest.update(name.encode())
             _add(digest, annotation)
     # Only where the task is another one, so that data sets with classes keep their digests.

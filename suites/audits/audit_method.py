@@ -29,6 +29,7 @@ from ...checks.canaries import why_not_covered
 from ...checks.claim_checks import Fitted, claim_checks, received_checks
 from ...checks.coverage import Coverage, coverage_of, power_of_checks
 from ...checks.law import law_checks
+from ...checks.preparation import preparation_checks
 from ...checks.replay import on_own_model
 from ...fl.plan import Plan
 from ..attacking.finished_cells import AttackCell, Clock, failures_as_rows, finish_cell
@@ -492,11 +493,16 @@ def _judged(planned: PlannedAudit, store: Store) -> list[Record]:
     # They cost seconds, and a claim that its own runs refute needs no more evidence.
     if not refutes(audit.claim, reading.measurement):
         checks += method.trials_of_view(audit)
+    prepared = _of_preparation(audit)
+    checks += prepared
     # A check may show why statistics found nothing, such as a canary that never arrived: so checks come first.
     weakness = method.weakness(audit, reading.measurement, checks)
     if audit.blocks and audit.blocks[0].audit.estimator is not None:
         # No detectable epsilon may only mean that this estimator computes none.
         weakness = replace(weakness, no_power="", unknown_power=weakness.unknown_power or weakness.no_power)
+    # A record that changes what happens before the training is no row of any run above.
+    unseen = next((f"{check.name}: {check.witness}" for check in prepared if check.passed is None), "")
+    weakness = replace(weakness, unseen=weakness.unseen or unseen)
     coverage = method.coverage(audit, checks)
     weakness = replace(weakness, unknown_power=weakness.unknown_power or coverage.half_blind)
     finding = judge(audit.claim, reading.measurement, weakness=weakness)
@@ -510,6 +516,12 @@ def _judged(planned: PlannedAudit, store: Store) -> list[Record]:
     scores = store.save_arrays(audit.cell.cell_id, "scores", _arrays(measured, reading))
     verdict = verdict_row(audit.cell, replace(finding, measurement=measured), checks, scores)
     return [verdict.model_copy(update=_added(verdict, coverage, checks, stopped)), *check_rows(audit.cell, checks)]
+
+
+def _of_preparation(audit: PlannedAudit) -> tuple[CheckResult, ...]:
+    """The checks of the preparation of the federation's data; none where it has no preparation, or nothing was run."""
+    setup = audit.blocks[0].preparation if audit.blocks else None
+    return () if setup is None else preparation_checks(setup)
 
 
 def _added(verdict: Record, coverage: Coverage, checks: Sequence[CheckResult], stopped: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from ...audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS
 from ...checks.canaries import check_covered
 from ...checks.claim_checks import Fitted
 from ...checks.law import law_checks
+from ...checks.neighbour_draws import PreparationSetup
 from ...defenses.defense import Defense
 from ...fl.canary import Canaries, Canary, CanarySet, DataCanary
 from ...fl.engine import run_federation
@@ -31,7 +32,7 @@ from ...fl.recorder import View, ViewRecorder
 from ...fl.streams import Streams
 from ...fl.task import Task
 from ...fl.training.local import Batch
-from ..config.resolve import audited, calibrated, executor_of, plan_of, task_of
+from ..config.resolve import audit_task_of, audited, calibrated, executor_of, pipeline_of, plan_of, task_of
 from ..config.tables.suite import AuditSpec, FederationSpec, PlanChange
 
 _CLIENTS, _WORK = 16, 2**25
@@ -146,8 +147,33 @@ class Case:
         work = sum(plan.sizes) * plan.layout.dim * plan.algorithm.local_steps
         return None if work > _NUMBERS else (task, plan)
 
+    @property
+    def preparation(self) -> PreparationSetup | None:
+        """What the checks of the federation's preparation of its data run: the claim's own records, and a training of
+        the audit's clients and samples; None without a preparation.
+        """
+        federation, audit = audited(self.federation, self.audit), self.audit
+        pipeline = pipeline_of(federation, self.seed)
+        if pipeline is None:
+            return None
+
+        def protection(plan: Plan) -> Protection | str:
+            found = self.fitted(plan)
+            return found.reason or found.protection
+
+        return PreparationSetup(
+            pipeline=replace(pipeline, own_model=audit.model == self.federation.model),
+            plan=lambda task: plan_of(self.federation, self.change, task),
+            protection=protection,
+            claim=self.claim,
+            clients=audit.clients,
+            samples=max(self.own[0].sizes) if self._replaced else audit.samples_per_client,
+            most=audit.trials,
+            seed=self.seed,
+        )
+
     def _audited(self) -> Task:
-        return task_of(audited(self.federation, self.audit), self.seed)
+        return audit_task_of(self.federation, self.audit, self.seed)
 
     def _planned(self, task: Task) -> tuple[Task, Plan]:
         return task, plan_of(self.federation, self.change, task)

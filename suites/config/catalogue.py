@@ -140,6 +140,7 @@ KEYS = {
     "dataset": "dataset",
     "model": "model",
     "partition": "partition",
+    "preparation": "preparation",
     "cohort": "sampling",
     "lot": "sampling",
     "algorithm": "algorithm",
@@ -190,6 +191,8 @@ def own_names(kind: str) -> tuple[str, ...]:
         "partition": KNOWN_PARTITIONS,
         "sampling": ("full", "poisson", "fixed_size", "epoch"),
         "canary": CANARIES,
+        # Every preparation is a project's own.
+        "preparation": (),
     }
     return tuple(known[kind])
 

@@ -30,6 +30,7 @@ from ...fl.models.layers import normalisation_from
 from ...fl.models.network import Network
 from ...fl.partitions import partition_from
 from ...fl.plan import Plan
+from ...fl.preparation import Pipeline, check_options, preparation_from
 from ...fl.protection import Protection
 from ...fl.sampling import cohort_from, sampling_from
 from ...fl.streams import Streams
@@ -59,6 +60,7 @@ from .tables.suite import AuditSpec, DefenseSpec, FederationSpec, PlanChange, Su
 _BUILT: dict[str, Callable[[Any], object]] = {
     "algorithm": algorithm_from,
     "partition": partition_from,
+    "preparation": preparation_from,
     "sampling": sampling_from,
     "canary": canary_kind,
 }
@@ -275,7 +277,7 @@ def plan_of(spec: FederationSpec, change: PlanChange, task: Task) -> Plan:
         # From the suite's clients and not the task's: an audit cuts the federation to fewer.
         cohort=cohort_from(change.cohort or spec.cohort, spec.clients),
         lot=sampling_from(change.lot or spec.lot),
-        algorithm=algorithm_from(change.algorithm or spec.algorithm),
+        algorithm=algorithm_from(check_options(change.algorithm or spec.algorithm, task.options)),
         layout=task.network.layout,
         clients_per_user=task.clients_per_user,
     )
@@ -300,21 +302,50 @@ def cached_by_settings(build: _OfSettings) -> _OfSettings:
 
 
 @cached_by_settings
-def task_of(spec: FederationSpec, seed: int) -> Task:
-    """Build the data and model of a federation for one seed."""
+def task_of(spec: FederationSpec, seed: int, own_model: int = True) -> Task:
+    """Build the data and model of a federation for one seed.
+
+    Args:
+        own_model: whether the settings name the federation's own model, for which a preparation may give an initial
+            one.
+    """
+    if (pipeline := pipeline_of(spec, seed)) is not None:
+        pipeline = replace(pipeline, own_model=bool(own_model))
+        return pipeline.task(pipeline.draw(pipeline.records).data)
     return build_task(
         load_dataset(spec.data),
-        model=spec.model,
-        partition=partition_from(spec.partition),
-        clients=spec.clients,
-        streams=Streams(seed),
-        samples=spec.samples,
         label_noise=spec.label_noise,
         pixel_noise=spec.pixel_noise,
-        held_out=spec.held_out,
-        normalisation=None if spec.normalise is None else normalisation_from(spec.normalise),
         warm_start=None if spec.warm_start is None else WarmStartRule(**spec.warm_start.model_dump()),
+        **_dealing(spec, seed),
     )
+
+
+def pipeline_of(spec: FederationSpec, seed: int) -> Pipeline | None:
+    """Return the steps from records to the task of a federation, for one seed; None without a preparation."""
+    if spec.preparation is None:
+        return None
+    return Pipeline(
+        preparation=preparation_from(spec.preparation), records=load_dataset(spec.data), **_dealing(spec, seed)
+    )
+
+
+def _dealing(spec: FederationSpec, seed: int) -> dict[str, Any]:
+    return {
+        "model": spec.model,
+        "partition": partition_from(spec.partition),
+        "clients": spec.clients,
+        "streams": Streams(seed),
+        "samples": spec.samples,
+        "held_out": spec.held_out,
+        "normalisation": None if spec.normalise is None else normalisation_from(spec.normalise),
+    }
+
+
+def audit_task_of(spec: FederationSpec, audit: AuditSpec, seed: int) -> Task:
+    """Build the data and model of the runs that audit a federation, for one seed."""
+    own_model = audit.model == spec.model
+    return task_of(audited(spec, audit), seed, own_model)
 
 
 def executor_of(spec: FederationSpec) -> type[LocalTrainer] | None:

@@ -11,7 +11,7 @@ from ..attacking.trial import TrialJob
 from ..audits.audit_method import BlockJob, PlannedAudit
 from ..config.catalogue import tables_with_parts
 from ..config.compatibility import check_candidates
-from ..config.resolve import ResolvedSuite, audited, check_executor, identity, task_of
+from ..config.resolve import ResolvedSuite, audit_task_of, check_executor, identity
 from ..mutation.mutants import MutantJob
 from ..results.cell import Cell
 from ..results.claims_file import PlannedClaim
@@ -121,7 +121,7 @@ class _Planner:
             place = self.suite.source.where(("federations", name, "executor"))
             check_executor(spec, task.network, place)
             if audit is not None and audit.federation == name:
-                check_executor(spec, task_of(audited(spec, audit), seed).network, place)
+                check_executor(spec, audit_task_of(spec, audit, seed).network, place)
             for entry in self.suite.attacks:
                 # Attacks on shadow federations score every sample, and choose no candidates.
                 if name in entry.federations and entry.shadows is None:

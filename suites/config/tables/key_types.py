@@ -19,6 +19,7 @@ from ....fl.data.files.lookup import DataFile, is_object, keep, names_a_file
 from ....fl.models.layers import normalisation_from
 from ....fl.models.small_models import known_models
 from ....fl.partitions import KNOWN_PARTITIONS, partition_from
+from ....fl.preparation import preparation_from
 from ....fl.sampling import cohort_from, sampling_from
 from ....fl.training.executor_choice import known_executors
 from ..part_files import texts_of
@@ -89,6 +90,10 @@ NORMALISE_SHAPE: Shape = {
     "properties": {"mean": _CONSTANTS, "std": _CONSTANTS},
     "required": ["mean", "std"],
     "additionalProperties": False,
+}
+PREPARATION_SHAPE: Shape = {
+    "description": "What happens to the records before the training: a path, or a table of it as part and its options.",
+    "anyOf": [_PATH, _OUTSIDE],
 }
 ALGORITHM_SHAPE: Shape = {
     "description": "How a client computes its update and the server applies the updates.",
@@ -178,6 +183,9 @@ Cohort = Annotated[
 Lot = Annotated[Any, _given("sampling"), _parsed_by(sampling_from, "sampling"), WithJsonSchema(LOT_SHAPE)]
 Partition = Annotated[
     Any, _given("partition"), _parsed_by(partition_from, "partition"), WithJsonSchema(PARTITION_SHAPE)
+]
+PreparationPart = Annotated[
+    Any, _given("preparation"), _parsed_by(preparation_from, "preparation"), WithJsonSchema(PREPARATION_SHAPE)
 ]
 Normalise = Annotated[dict[str, Any], _parsed_by(normalisation_from), WithJsonSchema(NORMALISE_SHAPE)]
 Algorithm = Annotated[

@@ -30,6 +30,7 @@ from .key_types import (
     Normalise,
     Number,
     Partition,
+    PreparationPart,
     SuiteTable,
     Whole,
     WithData,
@@ -165,10 +166,27 @@ class FederationSpec(WithData):
     """
     warm_start: WarmStartSpec | None = Field(default=None, exclude_if=is_absent)
     """By default the initial model is drawn at random."""
+    preparation: PreparationPart | None = Field(default=None, exclude_if=is_absent)
+    """What happens to the clients' records before the training, and to the models after it: ``file.py:Class`` or
+    ``package.module:Class``, a subclass of ``fedassay.fl.preparation.Preparation``, or a table of it as ``part`` and
+    its options. By default clients train on the records as they are.
+    """
     calibrated_on: str | None = None
     """The federation whose plan the defenses are calibrated on. This one then only shows what one upload leaks, and
     states no claims of its own.
     """
+
+    @model_validator(mode="after")
+    def _prepared(self) -> "FederationSpec":
+        if self.preparation is None:
+            return self
+        for name in ("warm_start", "label_noise", "pixel_noise"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"a federation with a preparation has no {name}: all its training rows are private, and the "
+                    "preparation itself may change them or give an initial model"
+                )
+        return self
 
 
 class DefenseSpec(BaseModel):
@@ -457,6 +475,15 @@ class Suite(SuiteTable):
                 if names and row.federation not in names:
                     text = f"row {number + 1}: {label} runs only on {nearest(row.federation, names)}"
                     raise _misplaced("published.federation", text)
+        return self
+
+    @model_validator(mode="after")
+    def _audited_records(self) -> "Suite":
+        audit = self.audit
+        if audit is not None and audit.dataset is not None and audit.federation in self.federations:
+            own = self.federations[audit.federation]
+            if own.preparation is not None and audit.dataset != own.dataset:
+                raise _misplaced("audit.dataset", "must be left out where the federation has a preparation of its data")
         return self
 
     @model_validator(mode="after")

@@ -1,0 +1,269 @@
+"""Count an event in draws of two data sets that are neighbours, or two steps apart, against one claim."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..audit.arrays import FloatArray
+from ..audit.binomial import ErrorCounts, largest_certifiable_epsilon, privacy_loss, upper_bound
+from ..audit.check import PREPARATION, Check, CheckResult
+from ..audit.claim import Adjacency, Claim
+from ..audit.estimators.clopper_pearson import clopper_pearson_of_counts
+from ..audit.evidence import Setting
+from ..audit.finding import refutes
+from ..audit.ledger import SUITE
+from ..audit.measurement import Measurement
+from ..audit.mechanism.scores import Score
+from ..audit.mechanism.search import Event, EventGuesses
+from ..audit.mechanism.trials import Counted, Trials, pilot_events
+from ..audit.threshold import CountingPlan
+from ..fl.plan import Plan
+from ..fl.preparation import Leaves, Pipeline, PreparedData
+from ..fl.protection import Protection
+from ..fl.task import Task
+from .events import cautious_rates, likely_counts, smallest_factor
+from .records import unit_rows
+
+_ALPHA = SUITE.level("preparation")
+SECONDS = 30.0
+"""Seconds of one search or of the draws of one arm, at most."""
+_COUNTED, _MOST = 512, 2**17
+"""Draws of each arm that are counted, at least and at most."""
+_UNUSED = 2**40
+"""The same where none is made, because nothing is drawn."""
+_SPECIAL = 5
+"""Numbers of a draw that are scores by themselves: the first ones."""
+_FAVOUR = 2.0
+"""Standard errors by which pilot rates may favour a violation before counting is futile."""
+_SLACK = 0.3
+"""Loss of promise for which a summary that was given is counted and no learnt score."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PreparationSetup:
+    """A claim about a federation with a preparation of its data.
+
+    Args:
+        pipeline: of the federation that is run, with the claim's own records.
+        plan: returns the plan of a task.
+        protection: returns the protection that the defense prepares for a plan, or why runs under it are no evidence.
+        clients, samples: of the federation that is run, at most.
+        most: runs of each arm, at most.
+    """
+
+    pipeline: Pipeline
+    plan: Callable[[Task], Plan]
+    protection: Callable[[Plan], Protection | str]
+    claim: Claim
+    clients: int
+    samples: int
+    most: int
+    seed: int
+
+    @cached_property
+    def base(self) -> PreparedData:
+        """The records as they are, prepared."""
+        return self.pipeline.draw(self.pipeline.records).data
+
+    @cached_property
+    def held(self) -> tuple[Tensor, ...]:
+        """The rows of each client of the claim's own federation."""
+        return self.pipeline.rows(self.base)[: self.pipeline.clients]
+
+    def held_in(self, data: PreparedData) -> tuple[Tensor, ...]:
+        """The rows of the clients that are run."""
+        rows = self.held if self.pipeline.keeps_rows(data) else self.pipeline.rows(data)
+        return tuple(part[: self.samples] for part in rows[: self.clients])
+
+    @cached_property
+    def unit(self) -> Tensor:
+        """The records of the unit that is changed."""
+        rows = self.held[0][: self.samples] if len(self.held[0]) else self.held[0]
+        # Where rows are no records, any record will do.
+        known = len(self.base.dataset.train_labels) == len(self.pipeline.records.train_labels)
+        return unit_rows(self.claim, self.pipeline.records, rows if known else torch.zeros(1, dtype=torch.int64))
+
+    def published(self, data: PreparedData) -> Leaves:
+        """What is public of prepared data, as far as the adjacency does not make it one unit more or less."""
+        leaves = data.leaves()
+        if data.parts is not None:
+            leaves["rows of each client"] = np.array([len(part) for part in data.parts], dtype=np.float64)
+        if self.claim.adjacency is Adjacency.ADD_REMOVE:
+            # That one unit more or less changes them is no secret of this claim.
+            leaves = {name: leaf for name, leaf in leaves.items() if name not in ("rows", "rows of each client")}
+        return leaves
+
+
+@dataclass(kw_only=True, eq=False)
+class DrawCounter:
+    """Counts of an event in draws of two data sets that are ``apart`` neighbours from each other."""
+
+    setup: PreparationSetup
+    apart: int
+    words: str
+
+    @property
+    def delta(self) -> float:
+        """The delta at which a claim holds for two data sets so far apart (group privacy)."""
+        claim = self.setup.claim
+        return claim.delta if self.apart == 1 else min(0.999, claim.delta * (1 + math.exp(min(claim.epsilon, 300.0))))
+
+    @property
+    def limit(self) -> float:
+        """The epsilon that the claim states for two data sets so far apart."""
+        return self.setup.claim.epsilon * self.apart
+
+    def needed(self) -> int:
+        """Draws of each arm of which a certain event refutes the claim."""
+        n = _COUNTED
+        while n < _UNUSED and largest_certifiable_epsilon(n, n, self.delta, _ALPHA) <= self.limit:
+            n *= 2
+        return n
+
+    def certain(self, draw: Callable[[int, int], Iterable[NDArray[Any]]], random: bool, seconds: float) -> CheckResult:
+        """The result of a difference in every draw: counts of scores that are 1 in arm 1 and 0 in arm 0."""
+        needed = self.needed()
+        if random and 2 * needed * seconds > 4 * SECONDS:
+            words = f"{self.words}; no noise hides it, which would take {needed:,} draws to count"
+            return PREPARATION.failed(words)
+        out, within = (sum(int(np.sum(one > 0.5)) for one in draw(arm, needed)) for arm in (0, 1))
+        measured = self.measured(out, within, needed, _ALPHA, "")
+        return self._stated(PREPARATION, measured)
+
+    def result(
+        self,
+        check: Check,
+        pilot: Sequence[FloatArray],
+        draw: Callable[[int, int], Iterable[FloatArray]],
+        seconds: float,
+    ) -> CheckResult:
+        """Fix an event on pilot draws of both arms, and count it in fresh ones.
+
+        Args:
+            seconds: that one draw takes.
+        """
+        setup, afford = self.setup, SECONDS / max(seconds, 1e-9)
+        # A few draws more where they make the difference.
+        afford = max(afford, self.needed()) if self.needed() < 2 * afford else afford
+        most = min(_MOST, setup.most, 2 ** int(math.log2(max(2.0, afford))))
+        if most < self.needed():
+            return check.skipped(
+                f"not looked at: {most:,} draws in each arm, and {self.needed():,} are needed to refute epsilon "
+                f"{setup.claim.epsilon:g} ({self.words})"
+            )
+        plan = CountingPlan(trials=most, delta=self.delta, alpha=_ALPHA, curve=self._curve)
+        learn, last = len(pilot[0]) // 2, 3 * len(pilot[0]) // 4
+        events = pilot_events(pilot[0][:last], pilot[1][:last], plan, learn=learn, more=_special)
+        n, tried = len(pilot[0]) - last, list[tuple[tuple[float, float], Event, int, int]]()
+        for event in events:
+            out, within = (int((event.score.score(side[last:]) > event.cut.threshold).sum()) for side in pilot)
+            low, high = cautious_rates(within, out, n)
+            tried.append(((event.cut.margin, float(privacy_loss(high, 1 - low, self.delta))), event, within, out))
+        promise = max(one[0] for one in tried)
+        # Of nearly equal promise a summary that was given: a learnt score may fit the pilot alone.
+        given = [one for one in tried if isinstance(one[1].score, _Summary) and one[0][0] >= promise[0]]
+        given = [one for one in given if one[0][1] >= promise[1] - _SLACK]
+        _, best, within, out = max(given or tried, key=lambda one: one[0])
+        refuted = partial(self._refutes, n=most)
+        factors = [smallest_factor(*cautious_rates(one[2], one[3], n), refuted) for one in tried]
+        detects = min((one * setup.claim.epsilon for one in factors if one is not None), default=None)
+        if self._futile(within / n, out / n, n, most):
+            words = f"{2 * len(pilot[0])} draws, in which no event is likely to break the claim: {self.words}"
+            return check.at_most(0.0, setup.claim.epsilon, unit="epsilon", witness=words, detects=detects)
+        return self._counted(check, best, draw, most, detects)
+
+    @property
+    def _curve(self) -> Any:
+        return self.setup.claim.curve if self.apart == 1 else None
+
+    def _counted(
+        self,
+        check: Check,
+        event: Event,
+        draw: Callable[[int, int], Iterable[FloatArray]],
+        most: int,
+        detects: float | None,
+    ) -> CheckResult:
+        looks = tuple((size, size) for step in range(30) if (size := _COUNTED * 2**step) <= most)
+
+        def read(counted: Counted[EventGuesses]) -> tuple[Measurement, Counted[EventGuesses]]:
+            out, within, n = counted.out.second, counted.within.second, counted.n1
+            return self.measured(out, within, n, counted.alpha, f"; event {event}"), counted
+
+        def stops(found: tuple[Measurement, Counted[EventGuesses]]) -> bool:
+            measured, counted = found
+            n = counted.n1
+            return refutes(self.setup.claim, measured) or self._futile(
+                counted.within.second / n, counted.out.second / n, n, most
+            )
+
+        measured, _ = Trials(draw=draw, looks=looks, alpha=_ALPHA).count(event, read, stops)
+        found = self._stated(check, measured)
+        return replace(found, detects=detects if found.passed else None)
+
+    def _stated(self, check: Check, measured: Measurement) -> CheckResult:
+        claim = self.setup.claim
+        words = f"a lower bound of {measured.n0:,} draws in each arm, {measured.witness}"
+        result = check.at_most(measured.epsilon_low, claim.epsilon, unit="epsilon", witness=words, evidence=measured)
+        return replace(result, passed=False) if refutes(claim, measured) else result
+
+    def _futile(self, p: float, q: float, n: int, most: int) -> bool:
+        p, q = (rate + sign * _FAVOUR * math.sqrt((rate * (1 - rate) + 1 / n) / n) for rate, sign in ((p, 1), (q, -1)))
+        return not self._refutes(min(p, 1.0), max(q, 0.0), most)
+
+    def _refutes(self, p: float, q: float, n: int) -> bool:
+        within, out = likely_counts(p, q, n)
+        fpr_high, fnr_high = (float(upper_bound(count, n, _ALPHA / 2)) for count in (out, n - within))
+        if self._curve is not None and fnr_high < float(self._curve.fnr(fpr_high)):
+            return True
+        return float(privacy_loss(fpr_high, fnr_high, self.delta)) > self.limit
+
+    def measured(self, out: int, within: int, n: int, alpha: float, event: str) -> Measurement:
+        """The lower bound on the claim's epsilon by counts in ``n`` draws of each arm."""
+        claim = self.setup.claim
+        found = clopper_pearson_of_counts(
+            ErrorCounts(threshold=None, false_positives=out, false_negatives=n - within, n0=n, n1=n, alpha=alpha),
+            setting=Setting.claimed(claim),
+            delta=self.delta,
+            threshold_policy="event fixed on other draws",
+            curve=self._curve,
+            epsilon=claim.epsilon if self.apart == 1 else None,
+            witness=f"{self.words}{event}",
+        )
+        if self.apart == 1:
+            return found
+        # Two steps cost twice the epsilon of one.
+        return replace(
+            found,
+            epsilon_low=found.epsilon_low / 2,
+            estimate=None if found.estimate is None else found.estimate / 2,
+            ceiling=None if found.ceiling is None else found.ceiling / 2,
+            detectable=None,
+            delta=claim.delta,
+            witness=f"{found.witness}; by group privacy of two steps",
+        )
+
+
+@dataclass(frozen=True)
+class _Summary:
+    """The score that is one of the first columns, or its negative."""
+
+    place: int
+    sign: int
+
+    def __str__(self) -> str:
+        return f"{'-' if self.sign < 0 else ''}summary {self.place} of all that was seen"
+
+    def score(self, outputs: NDArray[Any]) -> FloatArray:
+        return np.asarray(self.sign * outputs[:, self.place], dtype=np.float64)
+
+
+def _special(out: NDArray[Any], within: NDArray[Any]) -> Iterator[Score]:
+    yield from (_Summary(place, sign) for place in range(min(_SPECIAL, out.shape[1])) for sign in (1, -1))

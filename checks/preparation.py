@@ -1,0 +1,280 @@
+"""Hold what a preparation of data publishes, and what it does to other records, against a claim.
+
+The claim covers preparation, training and what is published after it together. Neighbouring data sets go through the
+user's own preparation. What differs without any noise has no finite epsilon, and is counted in independent draws. What
+has noise is one mechanism of the records, which is tried alone; all of it together with the training is for
+``joint_release``.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..audit.arrays import FloatArray
+from ..audit.check import JOINT_RELEASE, PREPARATION, Check, CheckResult
+from ..audit.claim import Adjacency, Unit
+from ..audit.evidence import Setting
+from ..audit.finding import beyond_all
+from ..fl.data.dataset import Dataset
+from ..fl.preparation import Leaves
+from .joint_release import JointRelease
+from .neighbour_draws import SECONDS, DrawCounter, PreparationSetup
+from .published import PublishedVector, equal_values, first_difference
+from .records import RecordPair, changed_sets, exact_pairs, extreme_rows, few_records, without_rows
+
+_LARGEST = 2**26
+"""Numbers of the training records, at most."""
+_SEARCHED, _FEW = 8, 40
+"""Records that are changed in the search for differences without noise, and records of a small data set that is
+searched as well.
+"""
+_PILOT, _SHORT = 512, 64
+"""Draws of each arm that teach scores, and as many again that fix and choose an event; fewer where a draw takes long.
+"""
+_STEADY = 16
+"""Draws in which a published value must be the same before it is counted as one without noise."""
+_BATCH = 256
+
+
+class _Made(NamedTuple):
+    """Published values of one draw, and whether anything was drawn."""
+
+    leaves: Leaves
+    random: bool
+
+
+def preparation_checks(setup: PreparationSetup) -> tuple[CheckResult, ...]:
+    """Return the results of all checks of a preparation; their ``evidence`` may refute the claim."""
+    if reason := _why_not(setup):
+        return (PREPARATION.skipped(reason),)
+    try:
+        unit = setup.unit
+    except ValueError as error:
+        return (PREPARATION.skipped(f"not looked at: {error}"),)
+    search = _Search(setup=setup, unit=unit)
+    found = _guarded(PREPARATION, search.result)
+    if found.passed is False:
+        return (found,)
+    return found, _guarded(JOINT_RELEASE, JointRelease(setup=setup).result)
+
+
+def _why_not(setup: PreparationSetup) -> str:
+    claim = setup.claim
+    if reason := beyond_all(claim, Setting.claimed(claim)):
+        return f"not looked at: {reason}"
+    numbers = setup.pipeline.records.train_images.numel()
+    return f"not looked at: {numbers:,} numbers of records are too many" if numbers > _LARGEST else ""
+
+
+def _guarded(check: Check, made: Callable[[], CheckResult]) -> CheckResult:
+    try:
+        return made()
+    except Exception as error:  # A user's own preparation or defense may raise anything, and other checks still apply.
+        return check.skipped(f"not looked at: {error}")
+
+
+@dataclass(kw_only=True, eq=False)
+class _Search:
+    """What a preparation publishes before the training, on neighbouring records.
+
+    ``refused``: why the preparation of some neighbours could not be run.
+    """
+
+    setup: PreparationSetup
+    unit: Tensor
+    refused: list[str] = field(default_factory=list)
+    tried: int = 0
+
+    def result(self) -> CheckResult:
+        """Differences without noise first, then trials of those with noise."""
+        setup, started = self.setup, time.perf_counter()
+        for records, rows in self._data_sets():
+            found = self._without_noise(records, rows, started)
+            if found is not None and found.passed is False:
+                return found
+            if found is not None:
+                # One count is all that its level allows.
+                break
+        if self.tried == 0:
+            return PREPARATION.skipped(f"not looked at: {self.refused[0]}")
+        if not self._made(setup.pipeline.records, 0, 0).random:
+            return self._passed("what is published is equal on all of them")
+        return self._with_noise()
+
+    def _passed(self, words: str, **also: Any) -> CheckResult:
+        if self.refused:
+            words += f"; {len(self.refused)} further ones could not be prepared: {self.refused[0]}"
+            # What was not run may have shown anything.
+            return PREPARATION.skipped(f"not looked at: {words}", **also)
+        return PREPARATION.at_most(
+            0.0,
+            self.setup.claim.epsilon,
+            unit="epsilon",
+            witness=f"{self.tried} neighbouring data sets, {words}",
+            compared=("what the preparation of data publishes, on neighbouring records",),
+            **also,
+        )
+
+    def _data_sets(self) -> Iterator[tuple[Dataset, list[Tensor]]]:
+        """Data sets to search, with the units that are changed in turn: the records, and a few of them."""
+        setup, records = self.setup, self.setup.pipeline.records
+        if setup.claim.unit is not Unit.SAMPLE:
+            yield records, [self.unit]
+            return
+        held = self.unit
+        yield records, [held, *(row.reshape(1) for row in extreme_rows(records, held, _SEARCHED)[1:])]
+        few = few_records(records, _FEW)
+        if few is not records:
+            yield few, [row.reshape(1) for row in extreme_rows(few, torch.zeros(1, dtype=torch.int64), _SEARCHED)]
+
+    def _made(self, records: Dataset, number: int, arm: int) -> _Made:
+        draw = self.setup.pipeline.draw(records, number=number, arm=arm)
+        return _Made(self.setup.published(draw.data), draw.random)
+
+    def _without_noise(self, records: Dataset, units: list[Tensor], started: float) -> CheckResult | None:
+        """The first difference that no noise hides, counted; None where there is none."""
+        setup, own = self.setup, records is self.setup.pipeline.records
+        try:
+            base = [self._made(records, number, 0) for number in range(3)]
+        except ValueError as error:
+            # Fewer records than the preparation needs are no neighbours of the claim's own.
+            if own:
+                self.refused.append(str(error))
+            return None
+        for rows in units:
+            for pair in changed_sets(setup.claim, records, rows, setup.seed):
+                words, other = pair.words, pair.within
+                if time.perf_counter() - started > SECONDS:
+                    return None
+                try:
+                    changed = self._made(other, 0, 0)
+                    name = first_difference(base[0].leaves, changed.leaves, _constant(base))
+                    if name and changed.random:
+                        several = [changed, *(self._made(other, number, 0) for number in (1, 2))]
+                        name = first_difference(base[0].leaves, changed.leaves, _constant(base) & _constant(several))
+                except ValueError as error:
+                    if own:
+                        self.refused.append(f"{words}: {error}")
+                    continue
+                self.tried += own
+                if name and self._stays(records, name) and self._stays(other, name):
+                    return self._refuting(records, other, rows, words, name)
+        return None
+
+    def _stays(self, records: Dataset, name: str) -> bool:
+        """Whether a published value is the same in further draws as well, which are not counted."""
+        made = [self._made(records, number, 0) for number in range(_STEADY)]
+        return all(equal_values(made[0].leaves.get(name), one.leaves.get(name)) for one in made[1:])
+
+    def _refuting(self, records: Dataset, other: Dataset, rows: Tensor, words: str, name: str) -> CheckResult:
+        """Count a difference without noise in draws of two data sets that are neighbours by the claim."""
+        sides, apart = [records, other], 1
+        if self.setup.claim.adjacency is not Adjacency.REPLACE_ONE:
+            # Two different values cannot both be that of the records without the unit.
+            try:
+                removed = without_rows(records, rows)
+                gone = self._made(removed, 0, 0).leaves.get(name)
+                before = self._made(records, 0, 0).leaves.get(name)
+                sides = [removed, other if equal_values(gone, before) else records]
+                changed = words.replace("replaced by", "as", 1)
+                words = changed if equal_values(gone, before) else words.split(" replaced")[0]
+                words += ", present and removed"
+            except ValueError:
+                apart = 2
+        expected = self._made(sides[1], 0, 0).leaves.get(name)
+        size = "" if records is self.setup.pipeline.records else f" among {len(records.train_labels)} records"
+        words = f"{name} differs in every draw between two data sets{size}: {words}"
+        counter = DrawCounter(setup=self.setup, apart=apart, words=words)
+
+        def draw(arm: int, runs: int) -> Iterator[NDArray[Any]]:
+            made = (self._made(sides[arm], number, arm) for number in range(2**20, 2**20 + runs))
+            for one in made:
+                equal = np.array([float(equal_values(one.leaves.get(name), expected))])
+                # Without randomness every further draw is this one.
+                if not one.random:
+                    yield np.repeat(equal, runs)
+                    return
+                yield equal
+
+        drawn = self._made(sides[0], 0, 0).random or self._made(sides[1], 0, 0).random
+        return counter.certain(draw, drawn, self._seconds)
+
+    @cached_property
+    def _seconds(self) -> float:
+        """Time of one draw."""
+        started = time.perf_counter()
+        for number in range(4):
+            self._made(self.setup.pipeline.records, number, 0)
+        return (time.perf_counter() - started) / 4
+
+    def _with_noise(self) -> CheckResult:
+        """Trials of the pair of data sets whose published values differ most, in units of their noise."""
+        setup = self.setup
+        pairs = list(self._pairs())
+        spread = PublishedVector.of([self._made(setup.pipeline.records, number, 0).leaves for number in range(16)])
+        ranked = sorted(pairs, key=lambda pair: -self._apart(pair, spread))
+        if not ranked or self._apart(ranked[0], spread) == 0:
+            return self._passed("what is published is equal in equal draws on all of them")
+        pair = ranked[0]
+        counter = DrawCounter(setup=setup, apart=pair.apart, words=f"all that is published, {pair.words}")
+        sides = (pair.without, pair.within)
+
+        def leaves(arm: int, first: int, runs: int) -> list[Leaves]:
+            return [self._made(sides[arm], number, arm).leaves for number in range(first, first + runs)]
+
+        pilot = _PILOT if 4 * _PILOT * self._seconds <= SECONDS else _SHORT
+        taught = [leaves(arm, 2**20, pilot) for arm in (0, 1)]
+        equal = [[self._made(side, number, 0).leaves for number in range(_STEADY)] for side in sides]
+        vector = PublishedVector.learnt(taught, equal)
+        position = [2**21, 2**21]
+
+        def draw(arm: int, runs: int) -> Iterator[FloatArray]:
+            for start in range(0, runs, _BATCH):
+                size = min(_BATCH, runs - start)
+                yield vector.rows(leaves(arm, position[arm], size))
+                position[arm] += size
+
+        chosen = [np.concatenate(list(draw(arm, pilot))) for arm in (0, 1)]
+        both = [np.concatenate([vector.rows(one), two]) for one, two in zip(taught, chosen, strict=True)]
+        result = counter.result(PREPARATION, both, draw, self._seconds)
+        if result.passed is not True:
+            return result
+        words = f"their noise covers what is published; {result.witness}"
+        return self._passed(words, detects=result.detects, evidence=result.evidence)
+
+    def _pairs(self) -> Iterator[RecordPair]:
+        claim, records = self.setup.claim, self.setup.pipeline.records
+        try:
+            self._made(without_rows(records, self.unit), 0, 0)
+            removes = self.setup.base.parts is None
+        except ValueError:
+            removes = False
+        for pair in exact_pairs(claim, records, self.unit, self.setup.seed, removes=removes):
+            try:
+                self._made(pair.within, 0, 0)
+            except ValueError:
+                continue
+            yield pair
+
+    def _apart(self, pair: RecordPair, spread: "PublishedVector") -> float:
+        """How far published values move by equal draws, in units of their noise; infinite for texts and shapes."""
+        moves = [
+            spread.move(*(self._made(one, number, 0).leaves for one in (pair.without, pair.within)))
+            for number in (0, 1)
+        ]
+        return float(np.mean(moves)) / pair.apart
+
+
+def _constant(made: Sequence[_Made]) -> set[str]:
+    """The published values that no draw changes."""
+    first = made[0].leaves
+    if not made[0].random:
+        return set(first)
+    return {name for name in first if all(equal_values(first[name], one.leaves.get(name)) for one in made[1:])}
