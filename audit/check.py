@@ -410,6 +410,16 @@ BARE = Check(
     mend="add noise in every run and round",
     seen="without noise are {}",
 )
+EVERY_NUMBER = Check(
+    "noise of its own in every number and round",
+    FRESH,
+    plain="whether every number has noise in every round",
+    measures="numbers that one unit moves and noise does not, of all rounds and weights of the claim",
+    hook=_NOISING,
+    cause="some weights or rounds get no noise, or that of others, or something is decided by exact values",
+    mend="draw noise for every number in every round, and decide by what was released with noise",
+    seen="one unit moves {} that noise does not move",
+)
 OWN_IN_REPLICAS = Check(
     "noise of its own in every replica",
     FRESH,
@@ -697,6 +707,17 @@ CHANNEL = Check(
     cause="labels are kept more often than the claim allows",
     mend="keep each label with the probability of the stated epsilon, over all draws",
     seen="draws of one label show {}",
+)
+
+ANSWERED = Check(
+    "noise of all answers",
+    NOISE,
+    plain="whether the answer to every query has noise",
+    measures="of transfers: answers that one teacher changes and noise does not, or labels that the law makes likelier",
+    hook=("aggregate_votes", "teacher_answers"),
+    cause="some queries, or votes on which teachers agree, get no noise",
+    mend="draw noise for every label of every query, whatever the votes are",
+    seen="without noise are {}",
 )
 
 # Of foreign systems.

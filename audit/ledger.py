@@ -75,6 +75,8 @@ SUITE = Ledger(
         "released labels": Share(total=1e-2),
         "vertical noise": Share(total=1e-4),
         "vertical messages": Share(total=1e-4),
+        # Answers of transfers.
+        "answers": Share(total=1e-4),
         # Independent runs of mutants, which may refute a claim by themselves.
         "vertical runs": Share(total=1e-2),
     }

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-from ..audit.check import AMPLIFIED, AS_SAMPLED, EVENTS, LOCAL, MASKS, MESSAGE, ORDER, VIEW, CheckResult
+from ..audit.check import AMPLIFIED, AS_SAMPLED, EVENTS, EVERY_NUMBER, LOCAL, MASKS, MESSAGE, ORDER, VIEW, CheckResult
 from ..audit.claim import Claim, Unit
 from ..audit.observer import FINAL_MODEL, SHUFFLED
 from ..fl.plan import Plan
 from ..fl.protection import Protection
 from ..fl.task import Task
 from .events import event_checks, local_checks
+from .every_number import every_number_checks
 from .given_rows import HookSetup, Surroundings
 from .law import with_law_checks
 from .masks import mask_checks
@@ -225,6 +226,7 @@ def claim_checks(
     own: Plan,
     checked: tuple[Task, Plan],
     *,
+    own_task: Task | None = None,
     own_model: tuple[Task, Plan] | None = None,
     seed: int = 0,
 ) -> tuple[CheckResult, ...]:
@@ -237,6 +239,7 @@ def claim_checks(
         fit: returns the protection and the claim as the defense prepares them for a plan.
         claim, own: the claim, and the plan for which it is stated.
         checked: the federation that is run.
+        own_task: the task of the claim's own plan, where it is another one.
         own_model: a few clients with the claim's own model, where the federation has another one.
     """
     task, plan = checked
@@ -253,9 +256,12 @@ def claim_checks(
         replayed = _replayed(setup, fit, own_model)
         measured = (*measured_checks(setup, about), *pure_checks(setup, about))
     hooked = () if hooks.unprepared else of_hooks.checks()
-    protection = fit(own).protection
-    moves, laws = with_law_checks(protection, claim, own, (*replayed, *hooked))
-    return placed((*moves[: len(replayed)], *laws, *measured, *moves[len(replayed) :]), protection)
+    stated = fit(own)
+    laid_out = HookSetup(task=own_task or task, plan=own, protection=stated.protection, claim=stated.claim, seed=seed)
+    if not stated.unprepared:
+        hooked = (*hooked, *_guarded(EVERY_NUMBER, lambda: every_number_checks(laid_out)))
+    moves, laws = with_law_checks(stated.protection, claim, own, (*replayed, *hooked))
+    return placed((*moves[: len(replayed)], *laws, *measured, *moves[len(replayed) :]), stated.protection)
 
 
 def received_checks(

@@ -345,14 +345,11 @@ class MessageComparison:
         """Whether coarse noise of the claim's budget would have shown in so many rounds of so many runs of each kind.
 
         A randomiser of budget e per round that has k answers keeps the true one with probability exp(e) / (exp(e) + k -
-        1) at most; sampling and shuffling allow a larger budget than the claim's share of a round.
+        1) at most.
         """
         changes = max(1, changes)
-        each = self.setup.claim.epsilon / changes
-        hidden = self.setup.rate / (self.setup.plan.clients if self.setup.claim.observer.rank == SHUFFLED.rank else 1)
-        local = each if hidden >= 1 else log1p(exp(min(each, 700.0)) / hidden - 1 / hidden)
         rest = max(2, answers) - 1
-        unseen = 2 * changes * log1p(-rest / (rest + exp(min(local, 30.0))))
+        unseen = 2 * changes * log1p(-rest / (rest + exp(self.setup.local_epsilon(changes))))
         needed = ceil(log(SUITE.level("few values", numbers)) / unseen)
         if runs >= needed:
             self.missing.pop(_family(name), None)

@@ -41,6 +41,12 @@ _BOUNDS = (0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
 """Distances from the centre, in standard deviations, within which no more noise may lie than the law states."""
 _BOUNDS_OF_ONE = (0.25, 1.0, 2.0)
 """The same for a single weight, of which there are few numbers."""
+_BOUNDS_OF_SIDES = (1.0, 1.5, 2.0)
+"""The same to one side, of noise on a grid."""
+_FINE, _NEARLY = 0.25, 0.005
+"""Steps of a grid in standard deviations of its noise, at most, and how far shares of such noise are from a Gaussian's,
+at most.
+"""
 _SHARES_OF_LENGTHS = (0.5, 0.84, 0.975)
 """Shares of noise vectors that are shorter than a bound under the law; no more may be."""
 _RIDGE = 1e-9
@@ -389,7 +395,7 @@ def _distribution(sample: NoiseSample, tested: NoiseTable, law: LawOfDraws) -> I
     no more often than around zero.
     """
     if any(law.grid for law in law.laws):
-        yield DISTRIBUTION.skipped("the law has a grid: its noise is not exactly Gaussian")
+        yield _sides(sample, tested, law)
         return
     half = sample.runs // 2
     stds = law.stds[:, None, None]
@@ -416,6 +422,29 @@ def _distribution(sample: NoiseSample, tested: NoiseTable, law: LawOfDraws) -> I
     # Of all weights together a shortfall is the clearest.
     worst = min(found, key=lambda one: (one[1] <= one[2], one[0]))
     yield DISTRIBUTION.at_most(worst[1], worst[2], unit="share of the noise", witness=worst[3])
+
+
+def _sides(sample: NoiseSample, tested: NoiseTable, law: LawOfDraws) -> CheckResult:
+    """Check that noise on a fine grid reaches as far to either side as the law's: in sums of two runs less twice a
+    third, in which the centre cancels and a noise that has one side alone stays lopsided.
+    """
+    steps = max(law.grid / law.noise_std for law in law.laws if law.noise_std > 0)
+    third, stds = sample.runs // 3, law.stds[:, None, None]
+    parts = sample.values[: 3 * third].reshape(3, third, *sample.values.shape[1:])
+    apart = (parts[0] + parts[1] - 2 * parts[2]) / math.sqrt(6) / np.where(stds > 0, stds, 1.0)
+    numbers = apart[:, tested.there]
+    if steps > _FINE or not numbers.size:
+        return DISTRIBUTION.skipped("the law has a coarse grid: its noise is not nearly Gaussian")
+    found = []
+    for bound in _BOUNDS_OF_SIDES:
+        chance = float(norm.cdf(bound)) + _NEARLY
+        allowed = float(binom.isf(NOISE(2 * len(_BOUNDS_OF_SIDES)), numbers.size, chance))
+        for sign, side in ((1, "above"), (-1, "below")):
+            count = int((sign * numbers <= bound - steps - tested.slack).sum())
+            words = f"not more than {bound:g} standard deviations of the law {side} its centre"
+            found.append((float(binom.logsf(count - 1, numbers.size, chance)), count, allowed, words))
+    _, count, allowed, words = min(found)
+    return DISTRIBUTION.at_most(count / numbers.size, allowed / numbers.size, unit="share of the noise", witness=words)
 
 
 def _lengths(tested: NoiseTable) -> Iterator[tuple[float, float, float, str]]:

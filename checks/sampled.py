@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from scipy.stats import binom, chi2, hypergeom
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from ..audit.arrays import BoolArray, FloatArray, IntArray
 from ..audit.check import AS_SAMPLED, ONCE, PARTICIPATION, UNUSED, CheckResult
@@ -25,7 +26,8 @@ from ..audit.wording import plain
 from ..fl.hooks import overrides
 from ..fl.laws import GaussianLaw, Law
 from ..fl.replay import ReplayedStreams, unequal_stream
-from ..fl.sampling import Epoch, Full, Poisson
+from ..fl.rounds import Round, given_lots
+from ..fl.sampling import Epoch, Full, Poisson, lot_indices
 from .given_rows import ABSENT, OPPOSITE, PLACES, PRESENT, ZERO, HookRun, HookSetup, Surroundings, unit_vectors
 from .law import NotCheckable, law_check
 from .measured import Direction, Ratio, bound_of, check_stated, hold, rate_of, stated_rate, states_gaussian, steps_of
@@ -35,8 +37,10 @@ from .release_form import Shown, seen_laws
 from .setup import SeenLaws
 
 _SLACK, _ROUNDING = 1e-3, 2.0**-20
-_MANY = 2048
-"""Cohorts that are drawn to compare clients with each other."""
+_MANY, _UNITS = 2048, 16
+"""Cohorts that are drawn to compare clients with each other, and clients or samples that are compared."""
+_LOTS, _FEWEST_LOTS, _NUMBERS_OF_LOTS = 512, 128, 2**23
+"""Lots of a round that are drawn to compare samples, at most and at least, and numbers of their rows, at most."""
 _GARBAGE = 1e3
 """Length in clip norms of rows that are in no lot."""
 _CORRELATED = 8.0
@@ -508,7 +512,6 @@ def _ratios(
 
 def _participation(sampled: Sampled) -> Iterator[CheckResult]:
     """How often rows are used, given what happened to the unit in earlier rounds, at the rate of the claim."""
-    setup = sampled.setup
     rates = {client: _rate(sampled, client) for client in sorted(set(sampled.around.holders.tolist()))}
     if not any(rate < 1 for rate in rates.values()):
         return
@@ -542,7 +545,7 @@ def _participation(sampled: Sampled) -> Iterator[CheckResult]:
         witness=f"{words}: {worst.hits} of {worst.count}, chance {worst.chance:.2g} at the rate of the claim",
     )
     if result.passed:
-        together = None if setup.claim.unit is Unit.SAMPLE else _between_clients(sampled)
+        together = _together(sampled)
         # A share above the rate is no fault in itself, within chance.
         result = together or replace(result, measured=min(result.measured or 0.0, worst.rate))
     yield result
@@ -662,44 +665,95 @@ def _histories(used: BoolArray, counted: BoolArray, rate: float, cohort: object)
         yield f"round {turn}, after no use", uses(used[never & counted[:, turn], turn])
 
 
-def _between_clients(sampled: Sampled) -> CheckResult | None:
-    """The failed check where who takes part, by the hook ``participates``, depends on who else does, by Fisher's exact
-    test; None where it does not, or may.
+def _together(sampled: Sampled) -> CheckResult | None:
+    """The failed check where units are drawn together, or again, though their claim counts on independent coins, by
+    Fisher's exact test; None where they are not, or may be.
     """
     setup, plan = sampled.setup, sampled.setup.plan
-    own = overrides(setup.protection, "participates")
+    of_sample = setup.claim.unit is Unit.SAMPLE
+    rule = plan.lot if of_sample else plan.cohort
     # Where a unit is added or removed, amplification by sampling rests on independent coins.
-    added = isinstance(plan.cohort, Full) and setup.claim.adjacency is Adjacency.ADD_REMOVE
-    rests = added and any(_rate(sampled, client) < 1 for client in range(plan.clients))
-    if not own or not (rests or isinstance(plan.cohort, Poisson)):
+    added = isinstance(rule, Full) and setup.claim.adjacency is Adjacency.ADD_REMOVE
+    rests = isinstance(rule, Poisson) or (added and any(_rate(sampled, one) < 1 for one in range(plan.clients)))
+    thrown = of_sample or overrides(setup.protection, "participates") or type(rule) is not Poisson
+    drawn = (_samples_drawn(sampled) if of_sample else _clients_drawn(sampled)) if rests and thrown else []
+    if not drawn:
         return None
-    rounds = setup.rounds(ReplayedStreams(setup.seed, 1), None, _MANY)
-    opened = rounds.each(min(3, sampled.around.rounds), model=setup.model(_MANY))
-    cohorts = [turn.cohort.numpy() for turn in opened]
-    clients = min(plan.clients, 16)
-    tests = list[tuple[float, float, float, str]]()
-    columns = [(turn, client, cohort[:, client]) for turn, cohort in enumerate(cohorts) for client in range(clients)]
-    for number, (turn, client, one) in enumerate(columns):
-        for later, other, two in columns[number + 1 :]:
-            both, first, second = int((one & two).sum()), int(one.sum()), int(two.sum())
-            law = hypergeom(_MANY, first, second)
-            chance = min(1.0, 2 * min(float(law.sf(both - 1)), float(law.cdf(both))))
-            words = f"client {client} in round {turn} and client {other} in round {later}"
-            # Of independent coins, and how far from it chance reaches on the side of what was seen.
-            expected = first * second / _MANY
-            limit = SUITE.level("hooks", len(columns) * (len(columns) - 1) // 2) / 2
-            reached = float(law.isf(limit) if both > expected else law.ppf(limit))
-            tests.append((chance, abs(both - expected) / _MANY, abs(reached - expected) / _MANY, words))
-    worst = min(tests, key=lambda one: one[0], default=None)
-    if worst is None or worst[0] >= SUITE.level("hooks", len(tests)):
+    runs, pairs = len(drawn[0][1]), list(_pairs_of(drawn, "sample" if of_sample else "client"))
+    limit, tests = SUITE.level("hooks", len(pairs)) / 2, list[tuple[float, float, float, str]]()
+    for one, two, words in pairs:
+        both, first, second = int((one & two).sum()), int(one.sum()), int(two.sum())
+        law = hypergeom(runs, first, second)
+        chance = min(1.0, 2 * min(float(law.sf(both - 1)), float(law.cdf(both))))
+        # Of independent coins, and how far from it chance reaches on the side of what was seen.
+        expected = first * second / runs
+        reached = float(law.isf(limit) if both > expected else law.ppf(limit))
+        tests.append((chance, abs(both - expected) / runs, abs(reached - expected) / runs, words))
+    worst = min(tests, key=lambda one: one[0])
+    if worst[0] >= 2 * limit:
         return None
     return PARTICIPATION.failed(
-        f"{worst[3]} take part together: difference from the share of independent coins, in {_MANY} cohorts, "
+        f"{worst[3]} are drawn together: difference from the share of independent coins, in {runs} runs, "
         f"chance {worst[0]:.2g}",
         worst[1],
         worst[2],
-        unit="share of cohorts",
+        unit="share of runs",
     )
+
+
+def _pairs_of(drawn: "_Drawn", name: str) -> Iterator[tuple[BoolArray, BoolArray, str]]:
+    """Pairs of events ``(R,)`` that are independent where all coins are: two units in the same or in two rounds, and
+    a unit and many of all others.
+    """
+    columns = [(turn, unit, one[:, place]) for turn, one, units in drawn for place, unit in enumerate(units)]
+    for number, (turn, unit, one) in enumerate(columns):
+        for later, other, two in columns[number + 1 :]:
+            yield one, two, f"{name} {unit} in round {turn} and {name} {other} in round {later}"
+    for turn, all_of_them, units in drawn:
+        for place, unit in enumerate(units):
+            others = np.delete(all_of_them, place, axis=1).sum(1)
+            yield all_of_them[:, place], others > np.median(others), f"{name} {unit} and others in round {turn}"
+
+
+_Drawn = list[tuple[int, BoolArray, list[int]]]
+"""A round, which units were drawn in it, ``(R, units)``, and their numbers."""
+
+
+def _clients_drawn(sampled: Sampled) -> _Drawn:
+    setup, clients = sampled.setup, list(range(min(sampled.setup.plan.clients, _UNITS)))
+    rounds = setup.rounds(ReplayedStreams(setup.seed, 1), None, _MANY)
+    opened = rounds.each(min(3, sampled.around.rounds), model=setup.model(_MANY))
+    return [(turn.number, turn.cohort.numpy()[:, clients], clients) for turn in opened]
+
+
+def _samples_drawn(sampled: Sampled) -> _Drawn:
+    """Which samples of the largest client its steps use: each has a row along a weight of its own, and runs with rows
+    of zeros have the same noise. None where more than the rows differs.
+    """
+    setup, plan = sampled.setup, sampled.setup.plan
+    client, size, dim = int(np.argmax(plan.sizes)), max(plan.sizes), plan.layout.dim
+    held = list(dict.fromkeys([*range(min(size, _UNITS - 4)), *np.linspace(0, size - 1, 4).astype(int).tolist()]))
+    steps = plan.algorithm.local_steps
+    runs = min(_LOTS, int(_NUMBERS_OF_LOTS / (1 + plan.lot.rate(size) * size) / dim / steps))
+    if dim <= size or runs < _FEWEST_LOTS:
+        return []
+
+    def updates(length: float) -> Iterator[Tensor]:
+        def lot(turn: Round, _: int, step: int) -> tuple[Tensor, Tensor]:
+            drawn, real = lot_indices(plan.lot.draw(turn.generator("lot", client=client, step=step), runs, size))
+            return length * one_hot(drawn, dim).float(), real
+
+        rounds = setup.everyone.rounds(ReplayedStreams(setup.seed, 1), given_lots(lot), runs, (client,))
+        for turn in rounds.each(min(3, sampled.around.rounds), model=setup.model(runs)):
+            yield turn.updates.values[:, 0].double()
+
+    found: _Drawn = []
+    for turn, (own, zeros) in enumerate(zip(updates(setup.length / 2), updates(0.0), strict=True)):
+        moved = own != zeros
+        if bool(moved[:, size:].any()):
+            return []
+        found.append((turn, moved[:, held].numpy(), held))
+    return found
 
 
 def _by_data(sampled: Sampled) -> Iterator[CheckResult]:

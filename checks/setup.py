@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import exp, log1p
 
 from ..audit.check import CheckResult
 from ..audit.claim import Claim, Unit
+from ..audit.observer import SHUFFLED
 from ..fl.laws import GaussianLaw
 from ..fl.plan import Plan
 from ..fl.protection import Protection
@@ -48,6 +50,14 @@ class ClaimSetup:
     def rate(self) -> float:
         """The least chance that a unit takes part in a round."""
         return self.plan.cohort_rate * min(self.plan.lot.rate(size) for size in self.plan.sizes)
+
+    def local_epsilon(self, rounds: int) -> float:
+        """Return the largest epsilon of one round of a unit that takes part, where it moves something in so many
+        rounds: sampling and shuffling allow more than the claim's share of a round.
+        """
+        each = self.claim.epsilon / max(1, rounds)
+        hidden = self.rate / (self.plan.clients if self.claim.observer.rank == SHUFFLED.rank else 1)
+        return min(each if hidden >= 1 else log1p(exp(min(each, 700.0)) / hidden - 1 / hidden), 30.0)
 
     @property
     def numbers(self) -> int:

@@ -63,13 +63,13 @@ def shuffle_checks(setup: HookSetup, runs: int) -> Iterator[CheckResult]:
         yield ORDER.skipped("one client alone cannot be shuffled")
         return
     everyone = torch.ones(runs, clients, dtype=torch.bool)
-    sent = [sent_and_received(setup, everyone, turn, 0) for turn in range(2)]
+    sent = sent_and_received(setup, everyone, range(2), 0)
     split = _mixing(setup) is Mixing.COORDINATES
     places = np.stack([_places(reports, received, split=split) for reports, received in sent], axis=1)
     found = float((places >= 0).mean()) >= _FOUND
     tests = [*_copies(*sent[0]), *_absences(setup, runs)]
     if found:
-        tests += [*_orders(places, clients), *_names(setup, sent[0][1], places, split=split)]
+        tests += [*_orders(places, clients), *_names(setup, sent, places, split=split)]
     elif not any(test[0] < SUITE.level("hooks", len(tests)) for test in tests):
         reason = "the channel changes reports, or too many are alike: they cannot be found again"
         yield ORDER.skipped(reason)
@@ -93,16 +93,16 @@ def _mixing(setup: HookSetup) -> Mixing:
     return law.mixing if isinstance(law, ReportLaw) else Mixing.ROWS
 
 
-def sent_and_received(setup: HookSetup, present: Tensor, turn: int, noise: int) -> tuple[Message, Message]:
-    """Return what clients with rows of their own send in one round, and what arrives."""
+def sent_and_received(setup: HookSetup, present: Tensor, turns: range, noise: int) -> list[tuple[Message, Message]]:
+    """Return what clients with rows of their own send in each of some rounds, and what arrives."""
     clients, dim = setup.plan.clients, setup.plan.layout.dim
 
     def rows(turn: Round) -> Tensor:
         return setup.length * normal(turn.generator("rows"), (len(present), clients, dim))
 
     rounds = setup.rounds(ReplayedStreams(setup.seed, noise), given_rows(rows, present), len(present))
-    (only,) = rounds.each(turn + 1, first=turn, model=setup.model(len(present)))
-    return only.reports, only.received
+    each = rounds.each(turns.stop, first=turns.start, model=setup.model(len(present)))
+    return [(one.reports, one.received) for one in each]
 
 
 def _places(reports: Message, received: Message, *, split: bool) -> IntArray:
@@ -167,9 +167,11 @@ def _test(hits: BoolArray, chance: float, words: str) -> _Test:
     return (float(binom.sf(count - 1, number, chance)) if count else 1.0), count, number, chance, words
 
 
-def _names(setup: HookSetup, received: Message, places: IntArray, *, split: bool) -> Iterator[_Test]:
-    """Whether a number of a row that arrives, whatever noise it has, names its sender: an array that travels with the
-    row, or the size of its numbers.
+def _names(
+    setup: HookSetup, sent: Sequence[tuple[Message, Message]], places: IntArray, *, split: bool
+) -> Iterator[_Test]:
+    """Whether a number of a row that arrives, whatever noise it has, names its sender, or links its rows of two rounds:
+    an array that travels with the row, or the size of its numbers.
 
     Rows of all clients have one distribution here, and so has the place of a client's row among those that arrive.
     """
@@ -179,7 +181,8 @@ def _names(setup: HookSetup, received: Message, places: IntArray, *, split: bool
     if any(law != laws[0] for law in laws):
         return
     learnt = len(places) // 2
-    for name, keys, group in _keys(received, split=split):
+    rounds = [_keys(received, split=split) for _, received in sent]
+    for (name, keys, group), (_, later, _) in zip(*rounds, strict=True):
         for client in range(min(clients, _CLIENTS)):
             own = places[:, 0, group, client]
             known = np.flatnonzero(own[:learnt] >= 0)
@@ -191,6 +194,19 @@ def _names(setup: HookSetup, received: Message, places: IntArray, *, split: bool
             single = same.sum(1) == 1
             hits = same.argmax(1)[single] == own[learnt:][single]
             yield _test(hits, 1 / clients, f"the row whose {name} is that of client {client} is its report")
+            if setup.claim.rounds > 1:
+                yield _linked(keys, later, places[:, :, group, client], clients, f"{name} of client {client}")
+
+
+def _linked(keys: FloatArray, later: FloatArray, places: IntArray, clients: int, words: str) -> _Test:
+    """Whether the one row of the second round that has the number of a client's row in the first is that client's."""
+    known = (places >= 0).all(1)
+    keys, later, places = keys[known], later[known], places[known]
+    same = later == keys[np.arange(len(keys)), places[:, 0]][:, np.newaxis]
+    single = same.sum(1) == 1
+    return _test(
+        same.argmax(1)[single] == places[single, 1], 1 / clients, f"the {words} comes again in its next report"
+    )
 
 
 def _keys(received: Message, *, split: bool) -> Iterator[tuple[str, FloatArray, int]]:
@@ -246,7 +262,7 @@ def _absences(setup: HookSetup, runs: int) -> Iterator[_Test]:
     # Only absences that the plan allows: a shuffler may rest on all reports being there.
     if bool(present.all()):
         return
-    _, received = sent_and_received(setup, present, 0, 1)
+    ((_, received),) = sent_and_received(setup, present, range(1), 1)
     if received.present.shape[1] != setup.plan.clients:
         return
     gone, empty = (~present).numpy(), (~received.present).numpy()
@@ -317,7 +333,7 @@ def _law(setup: HookSetup) -> ReportLaw:
 def _check_arrivals(setup: HookSetup, mixing: Mixing) -> None:
     """Raise where the shuffler adds or drops reports, so that the number of those in an event has another law."""
     clients = torch.ones(_ARRIVING_RUNS, setup.plan.clients, dtype=torch.bool)
-    reports, received = sent_and_received(setup, clients, 0, 0)
+    ((reports, received),) = sent_and_received(setup, clients, range(1), 0)
     same = received.values.shape[2:] == reports.values.shape[2:]
     same = same and bool((received.present.sum(1) == setup.plan.clients).all())
     if not same or (mixing is Mixing.COORDINATES and not _equal_columns(reports.values, received.values)):

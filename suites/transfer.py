@@ -14,6 +14,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..attacks.attack import Level
@@ -28,6 +29,7 @@ from ..audit.mechanism.mechanism import audit_mechanism
 from ..audit.observer import ANSWERS
 from ..audit.wording import counted
 from ..checks.results import same_claim
+from ..checks.votes import vote_checks
 from ..defenses.transfer.defense import PreparedTransfer, TransferDefense
 from ..defenses.transfer.worst_votes import mechanism_of, sums_votes
 from ..fl.streams import Runs, Streams
@@ -157,7 +159,7 @@ class TransferAuditJob(OtherAuditJob):
         refuted = [size for size, one in found.items() if one.verdict is Verdict.REFUTED]
         size = refuted[0] if refuted else min(found, key=lambda one: _detectable(found[one]))
         words = f"the mechanism of {size} of {self.federation.queries} queries"
-        return replace(found[size], reason=f"{words}: {found[size].reason}"), ()
+        return replace(found[size], reason=f"{words}: {found[size].reason}"), (_answers(self),)
 
 
 @dataclass(eq=False)
@@ -234,15 +236,29 @@ def _detectable(finding: Finding) -> float:
     return float("inf") if measured is None or measured.detectable is None else measured.detectable
 
 
+def _answers(job: TransferAuditJob) -> CheckResult:
+    """The check of the answers to all queries of the claim's own transfer."""
+    plan, votes = _plan_and_votes(job)
+    prepared = job.defense.prepare(plan)
+    return vote_checks(prepared.protection, plan, job.claim, seed=job.seed, votes=votes)
+
+
+def _plan_and_votes(job: TransferAuditJob) -> tuple[TransferPlan, NDArray[np.float64] | None]:
+    """The plan of the claim, and the votes of its own teachers where an audit uses them."""
+    plan = transfer_plan_of(job.federation, transfer_task_of(job.federation, job.seed))
+    own = job.claim.observer == ANSWERS
+    return plan, votes_of(teachers_of(job.federation, job.seed))[0].double().numpy() if own else None
+
+
 def _of_size(job: TransferAuditJob, size: int) -> Finding:
     """The finding of the defense that is calibrated for ``size`` queries, at this size's share of alpha."""
-    claim, spec = job.claim, job.federation
-    plan = replace(transfer_plan_of(spec, transfer_task_of(spec, job.seed)), queries=size)
+    claim = job.claim
+    plan, votes = _plan_and_votes(job)
+    plan = replace(plan, queries=size)
     prepared = job.defense.prepare(plan)
     same = [one for one in prepared.claims if same_claim(one, claim)]
     if not same:
         return not_audited(claim, f"the defense states another claim about {size} queries")
-    votes = votes_of(teachers_of(spec, job.seed))[0].numpy() if claim.observer == ANSWERS else None
     inputs = mechanism_of(same[0], prepared.protection, plan, votes)
     if inputs is None:
         neighbours = f"one {claim.unit.value} ({claim.adjacency.phrase})"

@@ -10,6 +10,7 @@ from ...fl.laws import clip, lot_sum
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, State
+from ...fl.task import Samples
 from .case import At, ClientCase, Fault, SampleCase, lengths_of
 
 
@@ -89,3 +90,35 @@ class BoundFromLongest(Fault, _BoundInState):
             return state
         longest = lengths_of(received.values).squeeze(-1).amax(1)
         return {"bound": (0.5 * state["bound"] + 0.5 * longest).clamp(1e-3, 1e3)}
+
+
+class _StopsByPublicLoss(ClientCase):
+    """Training stops, and zeros are released, once the loss is small enough."""
+
+    published = False
+
+    def loss(self, at: At) -> Tensor:
+        """Return the loss of each replica's model."""
+        return torch.ones(at.context.replicas) if at.context.public_loss is None else at.context.public_loss()
+
+    def mean(self, received: Message, at: At) -> Tensor:
+        going = self.loss(at).unsqueeze(-1) > 2.3
+        return super().mean(received, at) * going
+
+
+class StopsByPrivateLoss(Fault, _StopsByPublicLoss):
+    """Training stops by the mean loss on the clients' own samples."""
+
+    def loss(self, at: At) -> Tensor:
+        samples = at.context.samples
+        if samples is None:
+            return super().loss(at)
+        return torch.stack([_mean_loss(samples(client)) for client in range(at.plan.clients)]).mean(0)
+
+
+def _mean_loss(held: Samples) -> Tensor:
+    """The mean loss of each replica's model."""
+    network, losses = held.network, list[Tensor]()
+    for model in held.models:
+        losses.append(network.objective.mean_loss(network.evaluated(model, held.images), held.labels))
+    return torch.stack(losses)

@@ -64,6 +64,25 @@ class SharedAcrossLayers(Fault, SampleCase):
         return torch.cat([noise[..., : part.stop - part.start] for part in layers], dim=-1)
 
 
+class _NoiseForRareClass(SampleCase):
+    """A client whose samples hold a rare class adds half as much noise again, if the public samples lack it."""
+
+    published = False
+    asked: ClassVar[bool] = False
+    """Whether the client's own samples are asked, and not the public ones."""
+
+    def noise(self, like: Tensor, at: At) -> Tensor:
+        samples = at.context.samples
+        labels = torch.zeros(1) if samples is None else samples(at.client if self.asked else None).labels
+        return super().noise(like, at) * (1.0 if bool((labels == 0).any()) else 1.5)
+
+
+class MoreForRareClass(Fault, _NoiseForRareClass):
+    """A client adds more noise where its own samples lack a class, which the size of its noise shows."""
+
+    asked = True
+
+
 class AntitheticRounds(Fault, ClientCase):
     """In odd rounds the noise is minus that of the round before."""
 

@@ -37,6 +37,14 @@ class EveryOther(Fault, _ThinnedLots):
         return present & (places % 2 == (at.round + len(places) + 1) % 2)
 
 
+class CoinForEight(Fault, _ThinnedLots):
+    """One coin decides for eight neighbouring samples of a lot together."""
+
+    def chosen(self, gradients: Tensor, present: Tensor, at: At) -> Tensor:
+        coins = at.uniform(*present.shape) < 0.5
+        return present & coins[:, torch.arange(present.shape[1]) // 8 * 8]
+
+
 class BiasedCoin(Fault, _ThinnedLots):
     """Samples with long gradients are kept with probability .95, short ones with .1; the accountant assumes .5."""
 

@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...audit.arrays import IntArray
 from ...audit.claim import Adjacency, Unit
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, Observer
-from ...fl.laws import GaussianLaw, Law
+from ...fl.laws import GaussianLaw, Law, clip
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, State
@@ -110,6 +111,48 @@ class SharesSquared(Fault, _SecureSum):
 
     def shares_needed(self, invited: int) -> int:
         return invited**2
+
+
+class _SentInParts(_SecureSum):
+    """Each vector is rounded once, and sent in parts that add up to it."""
+
+    parts: ClassVar[int] = 1
+
+    def word(self, vectors: Tensor, invited: Tensor, rng: np.random.Generator) -> Tensor:
+        steps = clip(vectors, self.clip_norm).double() / (self.sized.grid.step * self.parts)
+        return self._noise(invited, tuple(vectors.shape), rng) + self.parts * (steps + 0.5).floor().long()
+
+
+class PartsRoundedUp(Fault, _SentInParts):
+    """A vector is split into eight equal parts, one for each helper, and every part is rounded by itself, half up."""
+
+    parts = 8
+
+
+class OneSidedShares(Fault, _SecureSum):
+    """A share of the noise is a geometric number of the right variance, which is never negative."""
+
+    def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
+        variance = self.sized.sigma**2 / shares
+        return rng.geometric(((1 + 4 * variance) ** 0.5 - 1) / (2 * variance), shape) - 1
+
+
+class _OverflowBit(_SecureSum):
+    def encodes(self, updates: Message) -> Tensor:
+        """Return the vectors of which one bit states whether they leave the range of words."""
+        return clip(updates.values, self.clip_norm)
+
+    def shown(self, updates: Message, survived: Tensor) -> dict[str, Tensor]:
+        largest = self.sized.grid.step * self.sized.grid.modulus / 2
+        over = (self.encodes(updates).nan_to_num().abs() > largest).any(-1)
+        return {"overflow": over & survived}
+
+
+class OverflowBeside(Fault, _OverflowBit):
+    """A client that has to cut its numbers to the range of words says so, in one bit beside its masked word."""
+
+    def encodes(self, updates: Message) -> Tensor:
+        return updates.values
 
 
 class SharesByCount(ReportCase):

@@ -60,6 +60,26 @@ class TaggedReports(Fault, _NumberBeside):
         return order, {"id": order}
 
 
+class _NewPseudonyms(_Shuffled):
+    """Each report carries a random number, under which its client can ask for a receipt."""
+
+    def kept_or_new(self, drawn: Tensor) -> Tensor:
+        """Return the numbers that clients use in this round, of those drawn in it."""
+        return drawn
+
+    def tagged(self, order: Tensor, rng: np.random.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+        drawn = self.kept_or_new(uniform(rng, tuple(order.shape), dtype=torch.float64))
+        return order, {"receipt": drawn.gather(1, order)}
+
+
+class KeptPseudonyms(Fault, _NewPseudonyms):
+    """A client keeps its random number for all rounds, so that the analyser can put its reports together."""
+
+    def kept_or_new(self, drawn: Tensor) -> Tensor:
+        self.memory.setdefault(drawn.shape, drawn)
+        return self.memory[drawn.shape]
+
+
 class _OneBatch(_Shuffled):
     def tagged(self, order: Tensor, rng: np.random.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         return order, {"batch": torch.zeros_like(order)}

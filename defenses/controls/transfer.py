@@ -156,6 +156,40 @@ class ControlVotesNoiseOnce(Control, GNMax):
     broken = NoiseOnceVotes
 
 
+class LateBareVotes(NoisyVotes):
+    """A broken protection whose noise was drawn for the first 16 queries alone."""
+
+    def noised(self, counts: Tensor, rng: np.random.Generator) -> Tensor:
+        return torch.cat([super().noised(counts[:, :16], rng), counts[:, 16:].double()], dim=1)
+
+
+class ControlVotesLateBare(Control, GNMax):
+    """This broken GNMax leaves the counts of all queries after the first 16 without noise.
+
+    The real bug: noise is drawn for one batch of queries, and padded with zeros for all that follow.
+    """
+
+    broken = LateBareVotes
+
+
+class UnanimousBareVotes(NoisyVotes):
+    """A broken protection that draws no noise where all teachers agree."""
+
+    def noised(self, counts: Tensor, rng: np.random.Generator) -> Tensor:
+        agreed = counts.amax(-1, keepdim=True) == counts.sum(-1, keepdim=True)
+        return torch.where(agreed, counts.double(), super().noised(counts, rng))
+
+
+class ControlVotesUnanimousBare(Control, LNMax):
+    """This broken LNMax releases the label of all teachers without noise where they agree.
+
+    The real bug: a label on which all agree seems to say nothing about any of them. One teacher that votes otherwise
+    makes other labels possible.
+    """
+
+    broken = UnanimousBareVotes
+
+
 class NoiseReusedVotes(NoisyVotes):
     """A broken protection that draws the noise of one query and adds it to all."""
 

@@ -360,8 +360,16 @@ class BlockMethod(AuditMethod):
         torch.set_num_threads(1)
         # A check is about the code, which all blocks share: one block shows it.
         block = audit.blocks[0]
-        own = block.own[1]
-        return claim_checks(block.fitted, audit.claim, own, block.checked, own_model=block.own_model, seed=block.seed)
+        task, own = block.own
+        return claim_checks(
+            block.fitted,
+            audit.claim,
+            own,
+            block.checked,
+            own_task=task,
+            own_model=block.own_model,
+            seed=block.seed,
+        )
 
     def trials_of_view(self, audit: PlannedAudit) -> tuple[CheckResult, ...]:
         torch.set_num_threads(1)
@@ -387,7 +395,7 @@ class BlockMethod(AuditMethod):
             found = block.fitted(plan)
             return replace(found, claim=replace(found.claim, observer=claim.observer))
 
-        checks = claim_checks(fit, claim, own, block.checked, seed=block.seed)
+        checks = claim_checks(fit, claim, own, block.checked, own_task=block.own[0], seed=block.seed)
         power = power_of_checks(checks, fit(own).protection, claim, own)
         words = f", all against a stronger adversary: {claim.observer.phrase}"
         return power and replace(power, assumption=power.assumption + words)

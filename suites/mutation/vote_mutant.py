@@ -6,9 +6,12 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from ...audit.check import CheckResult
 from ...audit.claim import Claim
 from ...audit.mechanism.search import find_event
 from ...audit.threshold import CountingPlan
+from ...checks.results import worst_results
+from ...checks.votes import vote_checks
 from ...defenses.controls.fault import Mutant, correct_version
 from ...defenses.transfer.defense import BudgetedTransfer, PreparedTransfer, TransferDefense
 from ...defenses.transfer.worst_votes import Mechanism, Pair, mechanism_of
@@ -18,6 +21,8 @@ from ...fl.transfer.task import TransferPlan
 from .versions import PreparedVersions
 
 TEACHERS, QUERIES, CLASSES = 50, 4, 3
+CHECKED_QUERIES = 64
+"""Queries whose answers the checks compare."""
 EPSILON = 2.0
 """Of the budget of all queries: at the default of 8 a bug of pure DP takes hundreds of thousands of trials to show."""
 LEARNED_FROM = 20_000
@@ -32,6 +37,16 @@ class VoteVersions(PreparedVersions):
     plan: TransferPlan
     correct: PreparedTransfer
     broken: PreparedTransfer
+    whole: "VoteVersions | None" = None
+    """Both versions for many queries, which the checks run."""
+
+    def checks(self, *, broken: bool, trials: bool, seed: int = 0) -> tuple[CheckResult, ...]:
+        whole = self.whole or self
+        prepared = whole.broken if broken else whole.correct
+        found = [
+            vote_checks(prepared.protection, whole.plan, claim, seed=seed, votes=None) for claim in prepared.claims
+        ]
+        return worst_results(found, "claims")
 
     def mutant(self) -> Mutant:
         """Return samplers of what an observer is given on the pair of neighbouring inputs that shows the bug best,
@@ -69,8 +84,12 @@ def vote_versions(part: TransferDefense) -> VoteVersions:
     )
     if isinstance(part, BudgetedTransfer):
         part = replace(part, epsilon=EPSILON)
-    correct, broken = (one.prepare(plan) for one in (correct_version(part), part))
-    return VoteVersions(name=type(part).__name__, plan=plan, correct=correct, broken=broken)
+    found = None
+    for one in (replace(plan, queries=CHECKED_QUERIES), plan):
+        correct, broken = (version.prepare(one) for version in (correct_version(part), part))
+        found = VoteVersions(name=type(part).__name__, plan=one, correct=correct, broken=broken, whole=found)
+    assert found is not None
+    return found
 
 
 def _mechanism(claim: Claim, prepared: PreparedTransfer, plan: TransferPlan) -> tuple[Mechanism, list[Pair]]:

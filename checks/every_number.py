@@ -1,0 +1,369 @@
+"""Check that every number that one unit or its record moves has noise of its own, in all rounds and weights of a claim.
+
+Four runs of given rows, of two inputs that differ in one unit under two draws of noise each, show in one pass through
+all rounds which numbers of all that the observer receives move with the unit and not with the noise. Only two clients
+hold rows, and no model is trained, so that a thousand rounds and the claim's own layout cost seconds. What is found is
+confirmed in runs of fresh noise: a number that honest noise leaves alone in some runs is left alone in all of them with
+a chance that the claim's epsilon bounds.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, fields, replace
+from math import exp, log, log1p
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..audit.arrays import BoolArray
+from ..audit.check import EVERY_NUMBER, CheckResult
+from ..audit.claim import Unit
+from ..audit.ledger import SUITE
+from ..audit.observer import FINAL_MODEL, GLOBAL_MODELS
+from ..fl.channels import Channels, received_channels, state_channels
+from ..fl.message import Message
+from ..fl.recorder import RoundEvent
+from ..fl.replay import ReplayedStreams
+from ..fl.rounds import Round, Rows, given_lots
+from ..fl.streams import Streams
+from ..fl.task import Samples, Task
+from .given_rows import HookSetup
+from .neighbours import other_inputs, other_labels
+from .noise_sample import lattice, spacing
+
+_LONG = 10.0
+"""Length of the unit's row in clip norms."""
+_NUMBERS, _ROUNDS = 2**27, 2000
+"""Numbers of the rows of all rounds of one run, and rounds, at most."""
+_NOISE = 10_000
+"""Number of the noise of the first run; the runs of other checks have lower ones."""
+_KEPT = 32
+"""Arrays that are confirmed at most, in the earliest rounds in which anything was found."""
+_DRAWS = 512
+"""Runs of fresh noise of each input, at most."""
+_VECTOR, _DRAWS_OF_VECTOR = 32, 4
+"""Numbers of one array that have no noise together, and runs that are enough for so many: noise of an epsilon that all
+of them share would move one of them.
+"""
+_SAMPLES, _STEPS, _HALVINGS = 16, 20, 24
+"""Clients, and samples of each, to which a model is fitted, its steps, and halvings that find where a decision changes.
+"""
+_CLASSES = 10
+"""Classes of which a first record is compared with none, at most."""
+_BRIEF = 2
+"""Rounds in which other records are compared."""
+_SHARED = 0.5
+"""Share of distinct numbers of a noise vector from which its weights count as sharing their noise."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Inputs:
+    """What one run is given: the unit's row or zeros, and the records that hooks may ask for."""
+
+    setup: HookSetup
+    sign: float
+    model: Tensor | None = None
+    """``(1, d)``, the model of all rounds; the initial one by default."""
+
+    def rounds(self, noise: int, stop: int, *, own: bool = False) -> Iterator[Channels]:
+        """Yield what the observer receives in each round; ``own``: of a copy of the protection, because runs that take
+        turns must not share what it keeps between rounds.
+        """
+        setup = self.setup
+        protection = deepcopy(setup.protection) if own else setup.protection
+        senders = _senders(setup)
+        rounds = replace(
+            setup.rounds(ReplayedStreams(setup.seed, _NOISE + noise), self._rows(), 1, senders),
+            protection=protection,
+            closes=True,
+        )
+        missing = dict[str, str]()
+        for turn in rounds.each(stop, model=self.model):
+            observer = setup.claim.observer
+            state = state_channels(turn.after)[0] if observer.rank >= GLOBAL_MODELS.rank else {}
+            event = RoundEvent(
+                round=turn.number,
+                broadcast=turn.sent,
+                cohort=turn.cohort,
+                reports=turn.reports,
+                received=turn.received,
+                aggregate=turn.aggregate,
+                model=turn.model,
+                lots={},
+                state=turn.after,
+            )
+            yield received_channels(event, state, observer, setup.protection, setup.plan, missing)
+
+    def _rows(self) -> Rows:
+        holder = _senders(self.setup)[0]
+
+        def lot(turn: Round, client: int, step: int) -> tuple[Tensor, Tensor]:
+            rows = torch.zeros(1, 2, turn.model.shape[1])
+            rows[0, 0] = self._unit(turn) * (client == holder)
+            return rows, torch.ones(1, 2, dtype=torch.bool)
+
+        def updates(turn: Round) -> Message:
+            values = torch.zeros(*turn.cohort.shape, turn.model.shape[1])
+            values[0, turn.context.senders.index(holder)] = self._unit(turn)
+            return Message(values=values, present=turn.cohort.clone(), senders=turn.context.senders)
+
+        return given_lots(lot) if self.setup.claim.unit is Unit.SAMPLE else updates
+
+    def _unit(self, turn: Round) -> Tensor:
+        """The unit's row, which has another direction in every round."""
+        dim = turn.model.shape[1]
+        rng = Streams(self.setup.seed).generator("signs", round=turn.number)
+        signs: Tensor = torch.from_numpy(rng.integers(0, 2, size=dim, dtype=np.int8)).float() * 2 - 1
+        unit: Tensor = signs * (self.sign * _LONG * self.setup.length / dim**0.5)
+        return unit
+
+
+def _senders(setup: HookSetup) -> tuple[int, ...]:
+    """The largest client, which holds the unit, and the smallest one."""
+    sizes = setup.plan.sizes
+    client = setup.claim.parameters.get("client", 0) if setup.claim.subjects != "all" else None
+    holder = client if isinstance(client, int) and 0 <= client < len(sizes) else int(np.argmax(sizes))
+    others = [other for other in np.argsort(sizes, kind="stable").tolist() if other != holder]
+    return (holder, *others[:1])
+
+
+@dataclass(kw_only=True)
+class _Suspect:
+    """An array of one round in which something moves with the unit alone.
+
+    Args:
+        bare: ``(numbers,)``, which numbers have no noise; with ``steady``, all of the array together: it never changes
+            under this input, and never equals that under the other one.
+        threshold: where the array's size is meant (the root of the mean square), the number on whose sides it lies.
+    """
+
+    turn: int
+    name: str
+    bare: BoolArray
+    steady: int | None = None
+    threshold: float | None = None
+    first: dict[int, NDArray[np.generic]] = field(default_factory=dict)
+    seen: list[bytes] = field(default_factory=list)
+
+    @property
+    def words(self) -> str:
+        """What moves, in words."""
+        what = f"{int(self.bare.sum())} numbers" if len(self.bare) > 1 else "a number"
+        what = "all numbers" if self.steady is not None else what if self.threshold is None else "the size"
+        return f"{what} of {self.name}, round {self.turn}"
+
+    def add(self, arm: int, received: Channels) -> None:
+        """Leave only what one more run of an input agrees with."""
+        array = received.get(self.name)
+        array = array.reshape(-1) if isinstance(array, np.ndarray) else np.zeros(0)
+        if self.threshold is not None:
+            array = np.array([_size(array) > self.threshold])
+        if len(array) != len(self.bare):
+            self.bare = np.zeros_like(self.bare)
+        elif self.steady is None:
+            self.bare = self.bare & (array == self.first.setdefault(arm, array)) & (array != self.first.get(1 - arm))
+        elif arm == self.steady:
+            self.bare = self.bare & bool((array == self.first.setdefault(arm, array)).all())
+        else:
+            self.seen.append(array.tobytes())
+        if self.steady in self.first and self.first[self.steady].tobytes() in self.seen:
+            self.bare = np.zeros_like(self.bare)
+
+
+def every_number_checks(setup: HookSetup) -> Iterator[CheckResult]:
+    """Compare the unit's row with zeros in all rounds of the claim, and other records with those that hooks ask for."""
+    reason = setup.why_not()
+    if setup.claim.observer.rank == FINAL_MODEL.rank:
+        reason = reason or "the adversary receives nothing of a single round"
+    if reason:
+        yield EVERY_NUMBER.skipped(reason)
+        return
+    setup = setup.everyone
+    dim, rounds = setup.plan.layout.dim, setup.claim.rounds
+    rows = 2 * len(_senders(setup)) * setup.plan.algorithm.local_steps
+    stop = min(rounds, _ROUNDS, max(1, _NUMBERS // (rows * dim)))
+    unit, zeros = _Inputs(setup=setup, sign=1.0), _Inputs(setup=setup, sign=0.0)
+    left_out = [f"rounds after round {stop - 1} of the claim's own layout: too many numbers"] if stop < rounds else []
+    failed = _compared(unit, zeros, stop, "a unit's row", left_out)
+    pairs = _records(setup) if failed is None and _asks(setup) else iter(())
+    for one, other, words in pairs:
+        failed = failed or _compared(one, other, min(_BRIEF, stop), words, left_out)
+    words = f"{stop} of {rounds} rounds, {dim} weights"
+    yield failed or EVERY_NUMBER.at_most(0.0, 0.0, unit="numbers", witness=words, not_compared=tuple(left_out))
+
+
+def _asks(setup: HookSetup) -> bool:
+    """Whether hooks ask for a client's samples, which no row holds."""
+    asked = list[int]()
+
+    @dataclass(frozen=True, kw_only=True)
+    class Asked(Task):
+        def samples(self, models: Tensor, client: int | None) -> Samples:
+            asked.extend([] if client is None else [client])
+            return super().samples(models, client)
+
+    task = Asked(**{one.name: getattr(setup.task, one.name) for one in fields(Task)})
+    for _ in _Inputs(setup=replace(setup, task=task), sign=0.0).rounds(0, _BRIEF):
+        pass
+    return bool(asked)
+
+
+def _records(setup: HookSetup) -> Iterator[tuple[_Inputs, _Inputs, str]]:
+    """Pairs of inputs whose rows are zeros, and whose records differ in one unit of the holder."""
+    task, client = setup.task, _senders(setup)[0]
+    held = task.parts[client]
+    where = held[:1] if setup.claim.unit is Unit.SAMPLE else held
+    pairs = [(task, other_labels(task, where), "another label"), (task, other_inputs(task, where), "other inputs")]
+    for kind in range(min(_CLASSES, task.network.classes)) if task.network.objective.classifies else ():
+        without, rare = task.labels.clone(), task.labels.clone()
+        without[held] = rare[held] = (kind + 1) % task.network.classes
+        rare[where[:1]] = kind
+        pairs.append((replace(task, labels=without), replace(task, labels=rare), f"a first record of class {kind}"))
+    for model in _models(setup):
+        for one, other, words in pairs:
+            inputs = [_Inputs(setup=replace(setup, task=held), sign=0.0, model=model) for held in (one, other)]
+            yield inputs[0], inputs[1], words
+
+
+def _models(setup: HookSetup) -> Iterator[Tensor | None]:
+    """The initial model, and two neighbouring ones between which a decision of the hooks changes, where one changes on
+    the way from the initial model to one that fits the clients' samples.
+    """
+    yield None
+    initial = setup.model(1).clone()
+    fitted = _fitted(setup, initial)
+    shares, kinds = [0.0, 1.0], [_decision(setup, one) for one in (initial, fitted)]
+    if kinds[0] == kinds[1]:
+        return
+    for _ in range(_HALVINGS):
+        middle = sum(shares) / 2
+        shares[int(_decision(setup, initial.lerp(fitted, middle)) != kinds[0])] = middle
+    yield from (initial.lerp(fitted, share) for share in shares)
+
+
+def _fitted(setup: HookSetup, model: Tensor) -> Tensor:
+    task = setup.task
+    places = torch.cat([part[:_SAMPLES] for part in task.parts[:_SAMPLES]])
+    images, labels = task.images[places].unsqueeze(0), task.labels[places].unsqueeze(0)
+    weights = torch.full((1, len(places)), 1 / len(places))
+    for _ in range(_STEPS):
+        model = model - task.network.gradient(model, images, labels, weights)
+    return model
+
+
+def _decision(setup: HookSetup, model: Tensor) -> tuple[str, ...]:
+    """The arrays of the first round that noise changes."""
+    runs = [_Inputs(setup=setup, sign=0.0, model=model).rounds(noise, 1) for noise in (0, 1)]
+    (received,) = zip(*runs, strict=True)
+    return tuple(name for name, (one, other) in _arrays(received) if (one != other).any())
+
+
+def _compared(one: _Inputs, other: _Inputs, stop: int, words: str, left_out: list[str]) -> CheckResult | None:
+    """The failed check of two inputs; None where fresh noise moves all that seemed to have none."""
+    suspects, moving, shared = _suspects(one, other, stop)
+    if shared:
+        return EVERY_NUMBER.failed(f"{words}: {shared}", 1.0, 0.0, unit="noise vectors")
+    if not suspects:
+        return None
+    tests = sum(len(suspect.bare) for suspect in suspects)
+    for draw in range(_DRAWS):
+        for arm, inputs in enumerate((one, other)):
+            _narrow(suspects, arm, inputs.rounds(2 + draw, 1 + suspects[-1].turn))
+        suspects = [suspect for suspect in suspects if suspect.bare.any()]
+        for suspect in suspects:
+            if _decided(one.setup, suspect, moving[suspect.name], 1 + draw, tests):
+                what = f"{words} moves {suspect.words}, and noise does not in {2 * draw + 2} runs"
+                return EVERY_NUMBER.failed(what, float(suspect.bare.sum()), 0.0, unit="numbers")
+        if not suspects:
+            return None
+    left_out.append(f"{suspects[0].words}: moves with the unit, but noise of this epsilon might not show in few runs")
+    return None
+
+
+def _narrow(suspects: Sequence[_Suspect], arm: int, rounds: Iterator[Channels]) -> None:
+    for turn, received in enumerate(rounds):
+        for suspect in suspects:
+            if suspect.turn == turn:
+                suspect.add(arm, received)
+
+
+def _decided(setup: HookSetup, suspect: _Suspect, rounds: int, draws: int, tests: int) -> bool:
+    """Whether noise of the claim's epsilon would have moved what never moved in so many runs of each input."""
+    if len(suspect.bare) >= _VECTOR and suspect.bare.sum() >= _VECTOR and draws >= _DRAWS_OF_VECTOR:
+        return True
+    local = setup.local_epsilon(rounds)
+    steady = log1p(-1 / (1 + exp(local)))
+    return 2 * draws * steady < log(SUITE.level("hooks", tests))
+
+
+def _suspects(one: _Inputs, other: _Inputs, stop: int) -> tuple[list[_Suspect], Counter[str], str]:
+    """What moves with the unit and not with two draws of noise, in the earliest rounds in which anything does; in how
+    many rounds arrays move; and which noise is not drawn for its numbers alone, in words.
+    """
+    runs = [inputs.rounds(noise, stop, own=True) for inputs in (one, other) for noise in (0, 1)]
+    found, moving, known = list[_Suspect](), Counter[str](), dict[bytes, tuple[int, bytes]]()
+    for turn, received in enumerate(zip(*runs, strict=True)):
+        for name, arrays in _arrays(received):
+            within, _, without, _ = arrays
+            if shared := _shared(turn, name, within, without, known):
+                return [], moving, shared
+            moving[name] += bool((within != without).any())
+            found += _suspected(turn, name, arrays, sized=one.sign == 0)
+        if len(found) >= _KEPT:
+            break
+    return found[:_KEPT], moving, ""
+
+
+def _suspected(turn: int, name: str, arrays: Sequence[NDArray[np.generic]], *, sized: bool) -> Iterator[_Suspect]:
+    within, again, without, later = arrays
+    bare = (within != without) & (within == again) & (without == later)
+    if bare.any():
+        yield _Suspect(turn=turn, name=name, bare=bare)
+        return
+    for steady, (same, copy, moved, other) in enumerate((arrays, (without, later, within, again))):
+        if len(same) and (same == copy).all() and all((same != one).any() for one in (moved, other)):
+            yield _Suspect(turn=turn, name=name, bare=np.ones(len(same), dtype=bool), steady=steady)
+            return
+    if sized and len(within) >= _VECTOR:
+        low, high = sorted((sorted(map(_size, arrays[:2])), sorted(map(_size, arrays[2:]))))
+        if low[-1] < high[0]:
+            middle = (low[-1] + high[0]) / 2
+            yield _Suspect(turn=turn, name=name, bare=np.ones(1, dtype=bool), threshold=middle)
+
+
+def _size(array: NDArray[np.generic]) -> float:
+    return float(np.sqrt(np.square(array.astype(np.float64)).mean())) if len(array) else 0.0
+
+
+def _arrays(received: Sequence[Channels]) -> Iterator[tuple[str, list[NDArray[np.generic]]]]:
+    """The flat arrays that all runs received, in one shape."""
+    for name, first in received[0].items():
+        arrays = [one[name] for one in received if name in one]
+        same = [one for one in arrays if isinstance(one, np.ndarray) and one.shape == np.shape(first)]
+        if len(same) == len(received):
+            yield name, [one.reshape(-1) for one in same]
+
+
+def _shared(
+    turn: int,
+    name: str,
+    within: NDArray[np.generic],
+    without: NDArray[np.generic],
+    known: dict[bytes, tuple[int, bytes]],
+) -> str:
+    """Which noise on zeros comes twice where the unit's numbers differ: in other weights, or in another round."""
+    noise = np.asarray(without[without != 0], dtype=np.float64)
+    values = np.unique(noise)
+    if len(values) < _VECTOR or (within == without).all():
+        return ""
+    if lattice(noise[:4096], float(np.abs(noise).max())) or spacing(noise):
+        return ""
+    if len(values) <= _SHARED * len(noise) and len(np.unique(within)) > 1.5 * len(values):
+        return f"{len(noise)} numbers of {name}, round {turn}, have {len(values)} different values of noise"
+    earlier = known.setdefault(without.tobytes(), (turn, within.tobytes()))
+    if earlier[0] < turn and earlier[1] != within.tobytes():
+        return f"the noise of {name}, round {turn}, is that of round {earlier[0]}"
+    return ""
