@@ -124,9 +124,9 @@ class _SentInParts(_SecureSum):
 
 
 class PartsRoundedUp(Fault, _SentInParts):
-    """A vector is split into eight equal parts, one for each helper, and every part is rounded by itself, half up."""
+    """A vector is split into 256 equal parts, one for each helper, and every part is rounded by itself, half up."""
 
-    parts = 8
+    parts = 256
 
 
 class OneSidedShares(Fault, _SecureSum):
