@@ -76,7 +76,7 @@ SUITE = Ledger(
         "vertical noise": Share(total=1e-4),
         "vertical messages": Share(total=1e-4),
         # Answers of transfers.
-        "answers": Share(total=1e-4),
+        "answers": Share(total=5e-6),
         # Independent runs of mutants, which may refute a claim by themselves.
         "vertical runs": Share(total=1e-2),
     }

@@ -748,7 +748,9 @@ def _samples_drawn(sampled: Sampled) -> _Drawn:
             yield turn.updates.values[:, 0].double()
 
     found: _Drawn = []
-    for turn, (own, zeros) in enumerate(zip(updates(setup.length / 2), updates(0.0), strict=True)):
+    # One run after the other: a rule or a hook may keep something between rounds.
+    both = [list(updates(length)) for length in (setup.length / 2, 0.0)]
+    for turn, (own, zeros) in enumerate(zip(*both, strict=True)):
         moved = own != zeros
         if bool(moved[:, size:].any()):
             return []

@@ -28,9 +28,14 @@ from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
+from fedassay.defenses.secure.binomial import Binomial
+from fedassay.defenses.secure.distributed_discrete_gaussian import DistributedDiscreteGaussian
+from fedassay.defenses.secure.distributed_gaussian import DistributedGaussian
+from fedassay.defenses.secure.skellam import Skellam
 from fedassay.fl.laws import GaussianLaw
 from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import normal
+from fedassay.suites.mutation.mutants import versions
 from open_defenses import Reports, Sums, failed, prepared_as
 from thinned import every
 from toy_federation import toy_plan, toy_task
@@ -396,3 +401,17 @@ def test_independent_noise_passes_at_all_lags_and_along_public_vectors():
             assert all(
                 one.measured >= one.allowed for one in along_public(noise, np.ones((3, 5), dtype=bool), public, 0.0)
             )
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize("part", [DistributedGaussian, DistributedDiscreteGaussian, Skellam, Binomial])
+def test_noise_on_a_grid_that_reaches_to_both_sides_is_not_accused(part, checked):
+    found = [checked(part(epsilon=2.0), seed=seed)[DISTRIBUTION] for seed in range(4)]
+    assert not any(one.passed is False for one in found)
+
+
+def test_noise_on_a_grid_that_has_one_side_alone_is_found():
+    (name,) = {
+        one.name for one in versions("one_sided_shares").checks(broken=True, trials=False) if one.passed is False
+    }
+    assert name == DISTRIBUTION

@@ -581,3 +581,42 @@ class PaidTwice(DPSGDProtection):
 def test_a_row_is_counted_in_the_rounds_of_its_client_where_these_are_seen(checked, kind, failing, cohort):
     names, found = checked(SAMPLES, kind, cohort=cohort, **LOTS)
     assert names == failing, [one.words for one in found]
+
+
+@dataclass(frozen=True)
+class DrawnInEights(Poisson):
+    """A loader reads blocks of eight records; each record has the stated rate."""
+
+    def draw(self, rng, replicas, n, turn=0):
+        return (uniform(rng, (replicas, -(-n // 8))) < self.probability).repeat_interleave(8, dim=1)[:, :n]
+
+
+@dataclass(frozen=True)
+class Sticky(Poisson):
+    """A loader keeps half of what it drew before; each record has the stated rate."""
+
+    kept: dict = field(default_factory=dict, compare=False)
+
+    def draw(self, rng, replicas, n, turn=0):
+        fresh, again = uniform(rng, (2, replicas, n))
+        drawn = fresh < self.probability
+        before = self.kept.get((replicas, n))
+        self.kept[replicas, n] = drawn if before is None else torch.where(again < 0.5, before, drawn)
+        return self.kept[replicas, n]
+
+
+@pytest.mark.parametrize("rule", [DrawnInEights, Sticky])
+def test_samples_that_are_drawn_together_or_again_are_found_whatever_their_rate_is(checked, rule):
+    assert PARTICIPATION in checked(SAMPLES, lot=rule(0.25))[0]
+
+
+@pytest.mark.parametrize("rule", [DrawnInEights, Sticky])
+def test_clients_that_a_rule_of_the_plan_draws_together_or_again_are_found(checked, rule):
+    assert PARTICIPATION in checked(CLIENTS, cohort=rule(0.5))[0]
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize("changes", [{"lot": Poisson(0.25)}, {"lot": Poisson(0.02)}, {"lot": FixedSize(2)}])
+def test_samples_of_rules_that_keep_their_word_are_never_said_to_be_drawn_together(checked, changes):
+    part = SAMPLES if isinstance(changes["lot"], Poisson) else LDPGaussian(epsilon=4.0)
+    assert not any(PARTICIPATION in checked(part, seed=seed, **changes)[0] for seed in range(6))

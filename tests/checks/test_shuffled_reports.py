@@ -1,6 +1,6 @@
 """Reports behind a shuffler: local budgets, amplification, order, and words of few seeds; correct versions pass."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -167,6 +167,29 @@ class TaggedAtRandom(Tagged):
         return torch.from_numpy(rng.integers(0, 1000, tuple(order.shape)))
 
 
+@dataclass(frozen=True, kw_only=True)
+class TaggedForGood(Tagged):
+    """Each client keeps a number that was drawn at random, which links its rows of two rounds and names nobody."""
+
+    kept: dict = field(default_factory=dict, compare=False)
+
+    def tag(self, order, rng):
+        return self.kept.setdefault("tags", torch.from_numpy(rng.random(tuple(order.shape)))).gather(1, order)
+
+
+class TaggedForOneRound(TaggedForGood):
+    def tag(self, order, rng):
+        self.kept.clear()
+        return super().tag(order, rng)
+
+
+def test_pseudonyms_that_stay_for_two_rounds_are_found_and_new_ones_are_not(setup):
+    found = next(shuffle_checks(setup(TaggedForGood), 200))
+    assert not found.passed
+    assert "comes again" in found.witness
+    assert next(shuffle_checks(setup(TaggedForOneRound), 200)).passed
+
+
 class ScaledByClient(CLDPSGDProtection):
     """Every client has a calibration factor of its own."""
 
@@ -187,7 +210,7 @@ class ScaledAtRandom(ScaledByClient):
 def test_a_number_of_a_row_that_names_its_sender_under_all_noise_is_found(kind, setup):
     found = next(shuffle_checks(setup(kind), 800))
     assert (found.name, found.passed) == (ORDER, False)
-    assert "is its report" in found.witness
+    assert "client" in found.witness
 
 
 @pytest.mark.parametrize("kind", [TaggedByPlace, TaggedAtRandom, ScaledAtRandom])

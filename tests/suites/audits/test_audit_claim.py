@@ -250,6 +250,7 @@ def test_every_claim_is_checked_and_each_check_is_a_row_of_the_audits_cell(store
         ("check_curve_of_the_law", "PASSED", "ok"),
         ("check_sensitivity_as_sampled", "PASSED", "ok"),
         ("check_rows_used_once", "PASSED", "ok"),
+        ("check_noise_of_its_own_in_every_number_and_round", "PASSED", "ok"),
         ("check_noise_of_its_own_in_every_replica", "PASSED", "ok"),
         ("check_noise_scale_in_every_round", "PASSED", "ok"),
         ("check_canary_arrives", "PASSED", "ok"),
