@@ -5,7 +5,7 @@ would have found, from the results that they gave.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..audit.check import CHECKS, FITS, LAW_EPSILON, MEASURED, SCALE, SENSITIVITY, Check, CheckResult
+from ..audit.check import CHECKS, EVERY_NUMBER, FITS, LAW_EPSILON, MEASURED, SCALE, SENSITIVITY, Check, CheckResult
 from ..audit.claim import Claim
 from ..audit.finding import CheckPower
 from ..fl.plan import Plan
@@ -44,7 +44,9 @@ def coverage_of(
     made = [check for check in checks if check.passed is not None]
     blind = [check for check in checks if check.passed is None]
     compared = [channel for check in checks for channel in check.compared]
-    missing = [f"{check.name}: {check.witness}" for check in blind]
+    # What the claim is not about comes first: nothing else says it.
+    missing = [channel for check in checks if check.name == EVERY_NUMBER for channel in check.not_compared]
+    missing += [f"{check.name}: {check.witness}" for check in blind]
     missing += [channel for check in checks for channel in check.not_compared]
     # Statements about a topic follow from what ran: a topic that no result names was not looked at.
     if not compared:

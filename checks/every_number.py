@@ -22,7 +22,7 @@ from ..audit.arrays import BoolArray
 from ..audit.check import EVERY_NUMBER, CheckResult
 from ..audit.claim import Unit
 from ..audit.ledger import SUITE
-from ..audit.observer import FINAL_MODEL, GLOBAL_MODELS
+from ..audit.observer import FINAL_MODEL, GLOBAL_MODELS, UPLOADS
 from ..fl.channels import Channels, received_channels, state_channels
 from ..fl.message import Message
 from ..fl.recorder import RoundEvent
@@ -175,24 +175,60 @@ class _Suspect:
 
 def every_number_checks(setup: HookSetup) -> Iterator[CheckResult]:
     """Compare the unit's row with zeros in all rounds of the claim, and other records with those that hooks ask for."""
-    reason = setup.why_not()
-    if setup.claim.observer.rank == FINAL_MODEL.rank:
-        reason = reason or "the adversary receives nothing of a single round"
+    reason, setup = setup.why_not(lots=True), setup.everyone
     if reason:
         yield EVERY_NUMBER.skipped(reason)
         return
-    setup = setup.everyone
+    left_out = _beyond_claim(setup)
+    if setup.claim.observer.rank == FINAL_MODEL.rank:
+        yield EVERY_NUMBER.skipped("the adversary receives nothing of a single round", not_compared=tuple(left_out))
+        return
     dim, rounds = setup.plan.layout.dim, setup.claim.rounds
     rows = 2 * len(_senders(setup)) * setup.plan.algorithm.local_steps
     stop = min(rounds, _ROUNDS, max(1, _NUMBERS // (rows * dim)))
     unit, zeros = _Inputs(setup=setup, sign=1.0), _Inputs(setup=setup, sign=0.0)
-    left_out = [f"rounds after round {stop - 1} of the claim's own layout: too many numbers"] if stop < rounds else []
+    left_out += [f"rounds after round {stop - 1} of the claim's own layout: too many numbers"] if stop < rounds else []
     failed = _compared(unit, zeros, stop, "a unit's row", left_out)
     pairs = _records(setup) if failed is None and _asks(setup) else iter(())
     for one, other, words in pairs:
         failed = failed or _compared(one, other, min(_BRIEF, stop), words, left_out)
     words = f"{stop} of {rounds} rounds, {dim} weights"
     yield failed or EVERY_NUMBER.at_most(0.0, 0.0, unit="numbers", witness=words, not_compared=tuple(left_out))
+
+
+def _beyond_claim(setup: HookSetup) -> list[str]:
+    """What the claim is not about, although a unit moves it: later rounds, models of single rounds, or single reports
+    without noise.
+    """
+    claim, plan, found = setup.claim, setup.plan, list[str]()
+    sees = claim.observer if claim.observer.rank >= GLOBAL_MODELS.rank else GLOBAL_MODELS
+    models = replace(setup, claim=replace(claim, observer=sees))
+    later = range(claim.rounds, min(plan.rounds, claim.rounds + _BRIEF, _ROUNDS))
+    if later and _moved(models, later):
+        words = f"units are released in them too, and the claim is about {claim.rounds} of {plan.rounds} rounds"
+        found.append(f"rounds from {claim.rounds} on: {words}")
+    if claim.observer.rank == FINAL_MODEL.rank and _moved(models, range(1)):
+        found.append("models of single rounds: units move them, and the claim is about the final model alone")
+    if claim.observer.rank < UPLOADS.rank and not claim.observer.sees_masked_words:
+        bare = _moved(replace(setup, claim=replace(claim, observer=UPLOADS)), range(1))
+        if any(one.all() for name, one in bare.items() if name.startswith("report values")):
+            words = f"they have no noise, and the claim is about another adversary ({claim.observer.phrase})"
+            found.append(f"single reports: {words}")
+    return found
+
+
+def _moved(setup: HookSetup, turns: range) -> dict[str, BoolArray]:
+    """Which of the numbers that the unit moves in some rounds have no noise, by array."""
+    found = dict[str, BoolArray]()
+    runs = [
+        _Inputs(setup=setup, sign=sign).rounds(noise, turns.stop, own=True) for sign in (1.0, 0.0) for noise in (0, 1)
+    ]
+    for turn, received in enumerate(zip(*runs, strict=True)):
+        for name, (within, again, without, later) in _arrays(received):
+            moved = within != without
+            if turn in turns and moved.any():
+                found[name] = ((within == again) & (without == later))[moved]
+    return found
 
 
 def _asks(setup: HookSetup) -> bool:

@@ -391,14 +391,16 @@ class HookSetup(ClaimSetup):
         """Return the initial model of so many runs, which share its memory."""
         return self.task.initial(ReplayedStreams(self.seed)).expand(runs, -1)
 
-    def why_not(self) -> str:
-        """Return why the hooks cannot be run on given rows; empty if they can."""
+    def why_not(self, *, lots: bool = False) -> str:
+        """Return why the hooks cannot be run on given rows; empty if they can. ``lots``: whether they are given lots,
+        about which clients may answer queries.
+        """
         unit = self.claim.unit
         if unit not in (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT):
             return f"no row of one {unit} can be given to the hooks"
         if self.claim.part != JOINT:
             return f"the claim is about {self.claim.part} alone"
-        if overrides(self.protection, "local_query"):
+        if overrides(self.protection, "local_query") and not (lots and unit is Unit.SAMPLE):
             return "clients answer queries about their lots, which given rows do not have"
         if unit is not Unit.SAMPLE and self.protection.per_sample:
             return "clients protect their samples one by one, which given rows of clients do not have"

@@ -1,6 +1,6 @@
 """Every number in every round: noise that is missing anywhere of a claim is found, and correct noise passes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -33,10 +33,10 @@ def large():
     return toy_task((4, 7, 5), side=25, inert=0)
 
 
-def checked(task, part, kind=None, *, seed=0, fields=None, observer=None, **changes):
+def checked(task, part, kind=None, *, seed=0, fields=None, claimed=None, **changes):
     plan = toy_plan(task, **changes)
     protection, claim = prepared_as(part, plan, kind, **(fields or {}))
-    claim = claim if observer is None else type(claim)(**{**vars(claim), "observer": observer})
+    claim = replace(claim, **(claimed or {}))
     (found,) = every_number_checks(HookSetup(task=task, plan=plan, protection=protection, claim=claim, seed=seed))
     assert found.name == EVERY_NUMBER
     return found
@@ -170,5 +170,21 @@ def test_the_size_of_noise_must_not_follow_the_records_that_a_hook_asks_for(larg
     assert checked(large, SAMPLES, LouderInPublic, lot=Poisson(0.5)).passed is True
 
 
-def test_nothing_is_said_where_no_single_round_is_received(small):
-    assert checked(small, CLIENTS, observer=FINAL_MODEL).passed is None
+def test_what_a_claim_is_not_about_is_said(small):
+    whole = checked(small, REPORTS)
+    assert whole.not_compared == ()
+    final = checked(small, CLIENTS, claimed={"observer": FINAL_MODEL})
+    assert final.passed is None
+    assert [words.partition(":")[0] for words in final.not_compared] == ["models of single rounds", "single reports"]
+    first = checked(small, REPORTS, claimed={"rounds": 1})
+    assert first.passed is True
+    assert "1 of 3 rounds" in first.not_compared[0]
+    assert checked(small, REPORTS, StopsAfterOne, claimed={"rounds": 1}).not_compared == ()
+
+
+class StopsAfterOne(Reports):
+    """Sends zeros after the first round."""
+
+    def report(self, updates, context, state, rng):
+        sent = super().report(updates, context, state, rng)
+        return sent.with_values(sent.values * (context.round == 0))
