@@ -1,6 +1,6 @@
 """Implementation checks of claims: what each looks at, in the field's terms and in plain words, and what it found."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -136,6 +136,8 @@ class CheckResult:
         compared, not_compared: parts of a message that were and were not compared, the latter with the reason.
         evidence: the measurement of a check that is a statistical test of the claim itself, and so may refute it.
         hook: those of the check's hooks from which a failure may come; empty for all of them.
+        proposal: the two inputs that a failed comparison names (``checks.decide``), on which trials can decide what it
+            means; None where it names none.
     """
 
     name: str
@@ -150,6 +152,7 @@ class CheckResult:
     not_compared: tuple[str, ...] = ()
     evidence: "Measurement | None" = None
     hook: tuple[str, ...] = ()
+    proposal: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.passed is False and not (self.check.hook and self.check.cause and self.check.mend):

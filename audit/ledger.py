@@ -2,7 +2,7 @@
 
 By Bonferroni's inequality the levels of all tests add up to at most their ledger's total, however tests depend on each
 other. In a suite run of 100 claims, all correct, any check fails with probability .0313 at most (3.2e-4 per claim). All
-but .0012 of it belongs to families that few claims have: channels that take few values, released labels, and
+but .0013 of it belongs to families that few claims have: channels that take few values, released labels, and
 independent runs of vertical mutants. In a watched run of a correct foreign system it is 1e-5. Guards that refuse to
 count dependent runs fail no check, and state their levels themselves.
 """
@@ -63,6 +63,8 @@ SUITE = Ledger(
         # Draws of a preparation of the data, which may refute a claim by themselves: without noise, with noise, and
         # together with the training.
         "preparation": Share(total=8e-5, groups=3),
+        # Trials that decide what failed comparisons mean, on a few pairs of inputs of a claim.
+        "decisions": Share(total=1e-4, groups=4),
         # Coins that a channel of few values would have shown.
         "few values": Share(total=1e-2),
         "repeated numbers": Share(total=1e-5),

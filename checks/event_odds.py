@@ -22,7 +22,7 @@ is less gross is left to the trials of everything received.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -333,7 +333,8 @@ class SideArrays:
             words += "; its noise does not look Gaussian" if not gaussian else "; no Gaussian noise has a delta of 0"
             self.found.append(SIDE_ARRAYS.skipped(words))
             return
-        self.found.append(SIDE_ARRAYS.at_most(measured, epsilon, unit="epsilon", witness=words))
+        result = SIDE_ARRAYS.at_most(measured, epsilon, unit="epsilon", witness=words)
+        self.found.append(result if result.passed else replace(result, proposal=pair.proposal))
 
 
 def heavy_tailed_epsilon(steps: float, share: float, delta: float) -> float:

@@ -126,6 +126,23 @@ class Surroundings:
             long=torch.ones(runs, dtype=torch.bool),
         )
 
+    def repeated(self, run: int, runs: int) -> "Surroundings":
+        """Return so many runs that all have the inputs of one."""
+
+        def of(values: Tensor) -> Tensor:
+            return values[run : run + 1].expand(runs, *values.shape[1:])
+
+        return replace(
+            self,
+            holders=of(self.holders),
+            places=of(self.places),
+            kinds=of(self.kinds),
+            units=of(self.units),
+            others=of(self.others),
+            long=of(self.long),
+            neighbours=None if self.neighbours is None else of(self.neighbours),
+        )
+
 
 def draw_surroundings(
     *, holders: list[int], clients: int, dim: int, rounds: int, replicas: int, clip_norm: float, seed: int
@@ -294,6 +311,19 @@ _FEW_SAMPLES = 2
 """Samples of a client that does not hold the unit."""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ProposedRows:
+    """Given rows, with and without the unit, on which trials can decide what a failed comparison means.
+
+    ``run``: the replica of ``around`` that the comparison names.
+    """
+
+    setup: "HookSetup"
+    around: Surroundings
+    run: int
+    words: str
+
+
 class CannotRun(ValueError):
     """A defense's hooks cannot be run on given rows; the message is the reason."""
 
@@ -351,6 +381,12 @@ class HookRun:
 
 class HookSetup(ClaimSetup):
     """A federation whose hooks are run on given rows."""
+
+    @property
+    def as_sampled(self) -> "HookSetup":
+        """The same hooks, with cohorts and lots as the claim's plan draws them."""
+        cohort, lot = (rule.rule if isinstance(rule, DrawAll) else rule for rule in (self.plan.cohort, self.plan.lot))
+        return replace(self, plan=replace(self.plan, cohort=cohort, lot=lot))
 
     def surroundings(self, holders: Sequence[int], *, rounds: int, runs: int, further: int = 0) -> Surroundings:
         """Return drawn surroundings of so many runs; another number ``further`` gives others."""
@@ -422,7 +458,7 @@ class HookSetup(ClaimSetup):
         around = around if data else replace(around, neighbours=None)
         streams = ReplayedStreams(self.seed, noise, watched=True)
         others = around.others if data else torch.zeros_like(around.others)
-        rounds = replace(self.rounds(streams, self._rows(around, arm, others, garbage), around.replicas), closes=True)
+        rounds = replace(self.rounds(streams, self.rows(around, arm, others, garbage), around.replicas), closes=True)
         first, found = None, {name: list[Any]() for name in HookRun.__dataclass_fields__}
         for turn in rounds.each(around.rounds):
             numbers = state_numbers(state_channels(turn.state)[0])
@@ -440,8 +476,11 @@ class HookSetup(ClaimSetup):
                 found[name].append(value)
         return HookRun(**found)
 
-    def _rows(self, around: Surroundings, arm: str, others: Tensor, garbage: float) -> Rows:
-        """The clients' updates: sums over their lots for a claim about samples, else their rows."""
+    def rows(self, around: Surroundings, arm: str, others: Tensor, garbage: float = 0.0) -> Rows:
+        """Return the clients' updates: sums over their lots for a claim about samples, else their rows.
+
+        The arguments are those of ``run``.
+        """
 
         def lot(turn: Round, client: int, step: int) -> tuple[Tensor, Tensor]:
             rng = turn.generator("lot", client=client, step=step)

@@ -31,7 +31,7 @@ from ..fl.streams import Streams, normal
 from ..fl.training.local import Batch
 from .canaries import JOINT, absent_row
 from .law import NotCheckable, law_check, law_of_all_rounds, subject_of
-from .neighbours import Inputs, ReplaySetup, extreme_layers
+from .neighbours import Inputs, Proposed, ReplaySetup, extreme_layers
 
 LENGTH = 1e4
 """The canary in clip norms: it outweighs all other rows, so that a clip of a mean or a lot shows too."""
@@ -98,7 +98,7 @@ def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
         )
     rate, steps = rate_of(claim, own, protection), steps_of(claim, own, protection)
     measured = [
-        ratio
+        replace(ratio, client=client)
         for runs in _runs_of(setup)
         for direction, client in _directions(runs)
         if (ratio := _known_ratio(runs, direction, client)) is not None
@@ -114,7 +114,9 @@ def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
     witness = f"one {claim.unit} moves the release by {words}"
     # The final model is one release, whatever the rounds before it.
     stated = replace(claim, observer=AGGREGATE, rounds=1) if last else claim
-    return replace(hold(worst, stated, own, rate, steps), name=MEASURED, witness=witness)
+    found = hold(worst, stated, own, rate, steps)
+    proposal = proposed_along(setup, worst.direction, worst.client) if found.passed is False else None
+    return replace(found, name=MEASURED, witness=witness, proposal=proposal)
 
 
 def states_gaussian(claim: Claim) -> bool:
@@ -246,6 +248,7 @@ class Ratio:
     direction: Direction
     true: float = 0.0
     error: float = 0.0
+    client: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -508,6 +511,18 @@ def releases_of(
     # A replaced row moves the release from its own place to the opposite one: twice what one row adds.
     fewer = canary.absent is None and canary.place is not None
     return Releases(before=before, after=before + (after - before) / share, fewer=fewer)
+
+
+def proposed_along(setup: ReplaySetup, direction: Direction, client: int) -> Proposed:
+    """Return the runs without and with a row along a direction, at a client or as one client more, for trials."""
+    canary = canary_along(setup, direction, client)
+    return Proposed(
+        setup=setup.sampled,
+        without=Inputs(canary=canary),
+        present=Inputs(canary=canary, arm=1),
+        words=f"a row of {LENGTH:g} clip norms {direction.words} at client {client}",
+        direction=direction.values.float(),
+    )
 
 
 def canary_along(setup: ReplaySetup, direction: Direction, client: int) -> Canary:

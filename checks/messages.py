@@ -147,11 +147,13 @@ class MessageComparison:
                 )
                 yield name.skipped(reason, not_compared=not_compared)
             return
+        proposal = None
         if own:
             result = max(own, key=lambda result: result.measured or 0.0)
             rest = sorted({found.witness.split(",")[0] for found in own} - {result.witness.split(",")[0]})
             witness = result.witness + (f"; also {', '.join(rest)}" if rest else "")
             measured, allowed, unit, passed = result.measured, result.allowed, result.unit, False
+            proposal = result.proposal
         elif of_state and self._moved is not None:
             (measured, allowed, witness), unit, passed = self._moved, "the state's own", True
         else:
@@ -165,6 +167,7 @@ class MessageComparison:
             witness=witness,
             compared=compared,
             not_compared=not_compared,
+            proposal=proposal,
         )
 
     def _suspects(self, pair: RunPair) -> Iterator[_Suspect]:
@@ -234,7 +237,9 @@ class MessageComparison:
                     not _same(_at(before[0], p).get(name), _at(after[0], p).get(name)) for p in _all(before[0])
                 )
                 if steady and self._shown(name, changes, 1, len(before)):
-                    self._find(name, 1.0, 0.0, f"{here}: {_short(one[0])} became {_short(other[0])} under all noise")
+                    self._find(
+                        pair, name, 1.0, 0.0, f"{here}: {_short(one[0])} became {_short(other[0])} under all noise"
+                    )
             return
         arrays = [item for item in [*one, *other] if isinstance(item, np.ndarray)]
         if _alike(arrays):
@@ -260,16 +265,18 @@ class MessageComparison:
             total = f" (number {where + 1} of {moved.size})" if moved.size > 1 else ""
             # A number that became infinite has no distance.
             size = float(moved.flat[where]) or 1.0
-            self._find(name, size, HIDES * noise if size > HIDES * noise else 0.0, f"{here}{total}: {words}")
+            self._find(pair, name, size, HIDES * noise if size > HIDES * noise else 0.0, f"{here}{total}: {words}")
             return
         if self._is_coarse(pair, name):
             step = max(_step(one), _step(other)) if _step(one) and _step(other) else 0.0
             if all(_off_grid(step, a, b) for a, b in zip(one, other, strict=True)):
-                self._find(name, 1.0, 0.0, f"{here}: moved by parts of {step:.4g}, the step of all its noise")
+                self._find(pair, name, 1.0, 0.0, f"{here}: moved by parts of {step:.4g}, the step of all its noise")
             return
         bits = _stuck(one) & _stuck(other) & _differing(one, other)
         if bits and all(_differing([a], [b]) & bits for a, b in zip(one, other, strict=True)):
-            self._find(name, float(bits.bit_count()), 0.0, f"{here}: {bits.bit_count()} low bits of its numbers moved")
+            self._find(
+                pair, name, float(bits.bit_count()), 0.0, f"{here}: {bits.bit_count()} low bits of its numbers moved"
+            )
 
     def _persistent(
         self,
@@ -359,10 +366,11 @@ class MessageComparison:
         self.missing[_family(name)] = reason
         return False
 
-    def _find(self, name: str, measured: float, allowed: float, witness: str) -> None:
+    def _find(self, pair: RunPair, name: str, measured: float, allowed: float, witness: str) -> None:
         self._reached.add(_family(name))
         kind = PUBLIC_STATE if name.startswith(STATE) else MESSAGE
-        self.found.append(kind.failed(witness, measured, allowed, unit="the channel's own"))
+        failed = kind.failed(witness, measured, allowed, unit="the channel's own", proposal=pair.proposal)
+        self.found.append(failed)
 
     def _values_covered(self, name: str) -> bool:
         """Whether the values of this channel follow a published law."""

@@ -296,6 +296,24 @@ def steeper(task: Task, factor: float) -> Task:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Proposed:
+    """Two inputs of a federation on which trials can decide what a failed comparison means.
+
+    Args:
+        steps: how many steps of the claim's adjacency the two are apart: 2 for another record in a record's place,
+            where the claim is about a record more or less.
+        direction: (d,) unit vector along which the release moved; None: along all weights.
+    """
+
+    setup: ReplaySetup
+    without: Inputs
+    present: Inputs
+    words: str
+    steps: int = 1
+    direction: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RunPair:
     """Two runs with equal random draws that differ in one unit of client ``sender``.
 
@@ -324,6 +342,31 @@ class RunPair:
     compares_noise: bool = False
     of_data: bool = False
     sampled: bool = False
+
+    @property
+    def proposal(self) -> Proposed:
+        """The two inputs with cohorts and lots as sampled, as neighbours of the claim."""
+        claim, without, present = self.setup.claim, self.without, self.present
+        if present.canary is not None and not self.adjacent:
+            # A row of zeros in an absent row's place would be two steps away.
+            canary = replace(present.canary, absent=None)
+            without, present = replace(NOTHING, canary=canary), replace(present, canary=canary)
+        return Proposed(
+            setup=self.setup.sampled,
+            without=without,
+            present=present,
+            words=self.witness,
+            steps=2 if self.of_data and claim.adjacency is not Adjacency.REPLACE_ONE else 1,
+            direction=self._moved(),
+        )
+
+    def _moved(self) -> Tensor | None:
+        """The direction of the longest move of a release of both runs."""
+        rounds = zip(self.before.releases, self.after.releases, strict=False)
+        moves = [row for one, other in rounds if one.shape == other.shape for row in other - one]
+        longest = max(moves, key=lambda row: float(row.norm()), default=None)
+        known = longest is not None and bool(longest.isfinite().all()) and float(longest.norm()) > 0
+        return (longest / longest.norm()).float() if known and longest is not None else None
 
     @cached_property
     def before(self) -> Recording:

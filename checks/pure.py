@@ -26,7 +26,17 @@ from ..fl.plan import Plan
 from ..fl.streams import Streams, normal
 from .canaries import JOINT
 from .law import NotCheckable, subject_of
-from .measured import Direction, RunsOnData, canary_along, check_independent, rate_of, releases_of, rows_of, steps_of
+from .measured import (
+    Direction,
+    RunsOnData,
+    canary_along,
+    check_independent,
+    proposed_along,
+    rate_of,
+    releases_of,
+    rows_of,
+    steps_of,
+)
 from .neighbours import Inputs, ReplaySetup
 
 _DRAWS = 4
@@ -81,7 +91,9 @@ def _result(setup: ReplaySetup, own: Plan) -> CheckResult:
     slack = _SLACK * claim.epsilon
     found = PURE.at_most(worst.least, claim.epsilon, unit="epsilon", witness=witness, slack=slack)
     detects = max(claim.epsilon, worst.seen * (claim.epsilon + slack) / worst.least)
-    return replace(found, detects=detects) if found.passed else found
+    if found.passed:
+        return replace(found, detects=detects)
+    return replace(found, proposal=proposed_along(setup, worst.direction, setup.holder))
 
 
 def _directions(setup: ReplaySetup) -> list[Direction]:

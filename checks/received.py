@@ -26,7 +26,7 @@ from ..fl.protection import Protection
 from ..fl.recorder import RoundEvent
 from .noise_sample import spacing
 
-_RAW = 8
+RAW = 8
 """Numbers of an array that are kept as they are, half of them from each end."""
 _ROWS = 8
 """Rows behind a shuffler that are kept in an order of theirs."""
@@ -57,6 +57,7 @@ class ReceivedNumbers:
     Args:
         holder: the client whose report is kept apart from those of others.
         direction: (d,), along which the unit's row lies.
+        raw: numbers of an array that are kept as they are, half of them from each end.
         grids: distances of the grids on which vectors lie, by their names; filled by the first batch, and kept for
             later ones, whose numbers must mean the same.
         widths: how many numbers a round has, by the names of those of single rounds; filled by ``numbers``.
@@ -69,6 +70,7 @@ class ReceivedNumbers:
     protection: Protection
     holder: int
     direction: Tensor
+    raw: int = RAW
     grids: dict[str, float] = field(default_factory=dict)
     widths: dict[str, int] = field(default_factory=dict)
     rounds: list[dict[str, FloatArray]] = field(default_factory=list)
@@ -195,7 +197,7 @@ class ReceivedNumbers:
         summaries = [lengths, zeros, place.double(), unit[place], rows.amax(1), rows.amin(1), parity, _least_gap(rows)]
         yield f"{name}{_REDUCED}", _flat(torch.stack(summaries, dim=1))
         largest = unit.abs().topk(min(2, len(unit))).indices
-        chosen = torch.from_numpy(np.unique(torch.cat([_ends(len(unit)), largest]).numpy()))
+        chosen = torch.from_numpy(np.unique(torch.cat([_ends(len(unit), self.raw), largest]).numpy()))
         yield f"{name} numbers", _flat(rows[:, chosen])
 
     def _array(self, name: str, array: Tensor) -> Iterator[tuple[str, FloatArray]]:
@@ -203,9 +205,9 @@ class ReceivedNumbers:
         rows = array.double().reshape(len(array), -1)
         if not rows.shape[1]:
             return
-        if rows.shape[1] > _RAW:
+        if rows.shape[1] > self.raw:
             yield f"{name}{_REDUCED}", _flat(torch.stack([rows.sum(1), rows.square().sum(1), rows.amax(1)], dim=1))
-        yield name, _flat(rows[:, _ends(rows.shape[1])])
+        yield name, _flat(rows[:, _ends(rows.shape[1], self.raw)])
         if rows.shape[1] == len(self.direction):
             yield f"{name} along", _flat((rows @ self._unit(rows.shape[1])).unsqueeze(1))
         elif not array.is_floating_point() and 0 <= float(rows.amin()) <= float(rows.amax()) < len(self.direction):
@@ -269,9 +271,9 @@ def _least_gap(rows: Tensor) -> Tensor:
     return gaps.masked_fill(~(gaps > 0), math.inf).amin(1)
 
 
-def _ends(size: int) -> Tensor:
+def _ends(size: int, most: int) -> Tensor:
     places = torch.arange(size)
-    return places if size <= _RAW else torch.cat([places[: _RAW // 2], places[-_RAW // 2 :]])
+    return places if size <= most else torch.cat([places[: most // 2], places[-most // 2 :]])
 
 
 def _kept_rounds(rounds: int) -> list[int]:

@@ -277,7 +277,7 @@ def _add_moves(setup: ReplaySetup, pair: RunPair, found: list[CheckResult], uneq
         if stream:
             unequal[move.witness] = f"with the unit other amounts are drawn from the stream {stream}"
         else:
-            found.append(move)
+            found.append(replace(move, proposal=pair.proposal) if move.passed is False else move)
     return ""
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,7 +28,18 @@ from ..fl.laws import GaussianLaw, Law
 from ..fl.replay import ReplayedStreams, unequal_stream
 from ..fl.rounds import Round, given_lots
 from ..fl.sampling import Epoch, Full, Poisson, lot_indices
-from .given_rows import ABSENT, OPPOSITE, PLACES, PRESENT, ZERO, HookRun, HookSetup, Surroundings, unit_vectors
+from .given_rows import (
+    ABSENT,
+    OPPOSITE,
+    PLACES,
+    PRESENT,
+    ZERO,
+    HookRun,
+    HookSetup,
+    ProposedRows,
+    Surroundings,
+    unit_vectors,
+)
 from .law import NotCheckable, law_check
 from .measured import Direction, Ratio, bound_of, check_stated, hold, rate_of, stated_rate, states_gaussian, steps_of
 from .neighbours import other_inputs, other_labels
@@ -150,6 +161,17 @@ class Sampled:
         """The moves by the unit's opposite rows."""
         within = self.setup.released(self.around, OPPOSITE)
         return _moved([within, *self.releases[1:]], absent=self.base == ABSENT)
+
+    def proposed(self, run: int | np.integer[Any], words: str) -> ProposedRows:
+        """Return the rows of one run, for trials."""
+        return ProposedRows(setup=self.setup, around=self.around, run=int(run), words=words)
+
+    @property
+    def longest(self) -> ProposedRows:
+        """The rows of the run that the unit moves furthest, as a share of its own length."""
+        moved = self.moved.flatten(1).norm(dim=1) / self.around.units.flatten(1).norm(dim=1).clamp_min(1e-12)
+        run = int(torch.where(self.around.long, moved, 0.0).argmax())
+        return self.proposed(run, f"rows of client {int(self.around.holders[run])} that every clip shortens")
 
     @property
     def noise(self) -> Tensor:
@@ -323,6 +345,7 @@ def _by_law(sampled: Sampled, laws: list[GaussianLaw]) -> CheckResult:
         unit="L2 norm",
         witness=where,
         slack=float(np.broadcast_to(slack, moved.shape)[run, turn]),
+        proposal=sampled.proposed(run, where),
     )
     if shift.passed is False:
         return shift
@@ -361,7 +384,9 @@ def _bare(sampled: Sampled, first: BoolArray) -> CheckResult | None:
     witness = (
         f"of {count} numbers that a row moves, those without any noise: number {place} of {_words(sampled, run, turn)}"
     )
-    return AS_SAMPLED.failed(witness, float(bare), allowed, unit="numbers without noise")
+    return AS_SAMPLED.failed(
+        witness, float(bare), allowed, unit="numbers without noise", proposal=sampled.proposed(run, witness)
+    )
 
 
 def _coarse(sampled: Sampled) -> CheckResult | None:
@@ -406,7 +431,13 @@ def _over_noise(
         f"shift over noise, in shares of the law's: noise of {math.sqrt(squares[run, turn] / dim):.3g} standard "
         f"deviations, a row of {_words(sampled, run, turn)}"
     )
-    return AS_SAMPLED.failed(witness, float(ratio[run, turn]), 1.0, unit="times the law's move over noise")
+    return AS_SAMPLED.failed(
+        witness,
+        float(ratio[run, turn]),
+        1.0,
+        unit="times the law's move over noise",
+        proposal=sampled.proposed(run, witness),
+    )
 
 
 def _words(sampled: Sampled, run: int | np.intp, turn: int | np.intp) -> str:
@@ -435,7 +466,10 @@ def held_by_claim(sampled: Sampled) -> CheckResult:
     except NotCheckable as reason:
         return AS_SAMPLED.skipped(str(reason))
     return replace(
-        found, name=AS_SAMPLED, witness=f"as sampled, {worst.direction.words}, without a law: {found.witness}"
+        found,
+        name=AS_SAMPLED,
+        witness=f"as sampled, {worst.direction.words}, without a law: {found.witness}",
+        proposal=sampled.longest,
     )
 
 
@@ -802,7 +836,7 @@ def _once(sampled: Sampled) -> Iterator[CheckResult]:
     if bool(lost.any()):
         run = int(lost.flatten().nonzero()[0]) // around.rounds
         witness = f"a row of client {int(around.holders[run])} moves releases in a way in which their noise is none"
-        yield ONCE.failed(witness, 1.0, 0.0, unit="shifts without noise")
+        yield ONCE.failed(witness, 1.0, 0.0, unit="shifts without noise", proposal=sampled.proposed(run, witness))
         return
     measured = float(each.flatten()[worst])
     deviations = covariance.diagonal().clamp_min(1e-300).sqrt()
@@ -814,9 +848,16 @@ def _once(sampled: Sampled) -> Iterator[CheckResult]:
         full = replace(sampled.setup.plan, cohort=Full())
         found = law_check(law, sampled.setup.claim, full, rounds=1)[0]
         words = f"{witness}, with noise that depends on other rounds: {found.witness}"
-        yield replace(found, name=ONCE, witness=words)
+        yield replace(found, name=ONCE, witness=words, proposal=sampled.proposed(run, witness))
         return
-    yield ONCE.at_most(measured, 1.0, unit="times the law's move over noise", witness=witness, slack=_MARGIN - 1)
+    yield ONCE.at_most(
+        measured,
+        1.0,
+        unit="times the law's move over noise",
+        witness=witness,
+        slack=_MARGIN - 1,
+        proposal=sampled.proposed(run, witness),
+    )
 
 
 def _whitened(covariance: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:

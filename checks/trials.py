@@ -26,7 +26,7 @@ from ..audit.finding import refutes
 from ..audit.ledger import SUITE
 from ..audit.measurement import Measurement
 from ..audit.observer import FINAL_MODEL, SHUFFLED
-from ..fl.canary import Canary
+from ..fl.canary import Canary, UserCanary
 from ..fl.engine import run_federation
 from ..fl.laws import ReportLaw
 from ..fl.plan import Plan
@@ -37,8 +37,8 @@ from ..fl.task import Task
 from ..fl.training.local import Batch
 from .arms import GUARD, Arms, Parts, TwoArms
 from .canaries import FAR, absent_row, clients_of_user, in_turn, range_ends, user_shapes, why_not_covered
-from .neighbours import ReplaySetup, replay_setup
-from .received import ReceivedNumbers, RepeatedNoise
+from .neighbours import Inputs, Proposed, ReplaySetup, replay_setup
+from .received import RAW, ReceivedNumbers, RepeatedNoise
 
 _LONGEST, _LONG, _SHORT = 1e4, 10.0, 0.9
 """Rows in clip norms: two that every clip shortens, and one that none shortens."""
@@ -49,19 +49,23 @@ class Neighbours:
     """Two federations that differ by one unit.
 
     Args:
-        canary: what the unit holds in arm 1 and in arm 0.
+        inputs: what the runs of arm 0 and of arm 1 are given.
         direction: (d,) unit vector along which the unit's rows lie.
         words: both inputs, for the witness of a verdict.
         alone: whether all others hold rows of zeros.
+        holder: the client whose report is kept apart from those of others.
         alike: whether all numbers of the unit's row in arm 0 are equal.
+        raw: numbers of an array that are kept as they are.
     """
 
     federation: FrozenFederation
-    canary: Canary
+    inputs: tuple[Inputs, Inputs]
     direction: Tensor
     words: str
-    alone: bool
-    alike: bool
+    holder: int
+    alone: bool = False
+    alike: bool = False
+    raw: int = RAW
 
 
 def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
@@ -102,11 +106,11 @@ def _users(setup: ReplaySetup, quiet: FrozenFederation, row: Tensor) -> Iterator
         total = torch.cat([rows for _, rows in user.held]).sum(0)
         yield Neighbours(
             federation=quiet,
-            canary=user,
+            inputs=_arms(user),
             direction=total / torch.linalg.vector_norm(total),
             words=f"a user of {words}, each of {_LONG:g} clip norms along all weights, others with zero rows",
+            holder=_holder(setup, None),
             alone=True,
-            alike=False,
         )
 
 
@@ -148,12 +152,23 @@ def _pair(
     network = federation.task.network
     return Neighbours(
         federation=federation,
-        canary=canary,
+        inputs=_arms(canary),
         direction=apart / torch.linalg.vector_norm(apart),
         words=words,
+        holder=_holder(setup, canary.place),
         alone=isinstance(network, FixedGradients) and not network.steepness,
         alike=absent is not None and bool((absent == absent.flatten()[0]).all()),
     )
+
+
+def _holder(setup: ReplaySetup, place: int | None) -> int:
+    if place is not None:
+        return place
+    return 0 if setup.claim.unit in HELD_BY_CLIENTS else setup.plan.clients
+
+
+def _arms(canary: Canary | UserCanary) -> tuple[Inputs, Inputs]:
+    return Inputs(canary=canary, arm=0), Inputs(canary=canary, arm=1)
 
 
 def _extremes(setup: ReplaySetup, law: object) -> Iterator[tuple[Tensor, Tensor, str]]:
@@ -188,6 +203,8 @@ _NUMBERS, _AT_ONCE = 2**28, 2**22
 _LEAST_BATCH, _MOST_BATCH = 64, 2**13
 _FEWEST = 2048
 """Runs of each arm that are counted, at least."""
+_KEPT = 256
+"""Numbers of an array that are kept as they are where a comparison names the inputs."""
 MOST_RUNS = 2**18
 """Runs with and without the unit, at most, each, where nothing else is stated."""
 
@@ -213,24 +230,24 @@ class FederationArms:
         )
 
     def _run(self, pair: Neighbours, rounds: dict[str, int], arm: int, runs: int, block: int) -> Parts:
-        setup, federation = self.setup, pair.federation
-        holder = 0 if setup.claim.unit in HELD_BY_CLIENTS else setup.plan.clients
-        holder = holder if pair.canary.place is None else pair.canary.place
+        setup, given = self.setup, pair.inputs[arm]
+        federation = pair.federation if given.task is None else replace(pair.federation, task=given.task)
         recorder = ReceivedNumbers(
             observer=setup.claim.observer,
             protection=setup.protection,
-            holder=holder,
+            holder=pair.holder,
             direction=pair.direction,
             grids=self.grids,
+            raw=pair.raw,
         )
         final = run_federation(
             federation.task,
             federation.plan,
             setup.protection,
             Streams(setup.seed),
-            # Blocks of their own: no run shares a draw with the claim's other runs.
-            batch=Batch(replicas=runs, arm=arm, block=2**28 + block),
-            canary=pair.canary,
+            # Blocks of their own: no run shares a draw with the claim's other runs, nor with those of the other arm.
+            batch=Batch(replicas=runs, arm=given.arm, block=2**28 + 2 * block + arm),
+            canary=given.canary,
             recorders=[recorder],
             stop_after=federation.rounds,
         )
@@ -240,6 +257,26 @@ class FederationArms:
             pool = np.concatenate(recorder.pool) if pair.alike and recorder.pool else None
             self.repeats.add(recorder.vectors, pool)
         return numbers
+
+
+def proposed_arms(proposed: Proposed) -> Arms:
+    """Return what draws the runs of the two inputs that a failed comparison names; numbers of arrays are kept as they
+    are, because any of them may be the one that moved.
+    """
+    setup, dim = proposed.setup, proposed.setup.plan.layout.dim
+    canary = proposed.present.canary
+    place = getattr(canary, "place", None)
+    holder = getattr(canary, "client", None) if place is None and setup.claim.unit is Unit.SAMPLE else place
+    direction = proposed.direction
+    pair = Neighbours(
+        federation=replace(setup.still, rounds=setup.claim.rounds),
+        inputs=(proposed.without, proposed.present),
+        direction=torch.full((dim,), dim**-0.5) if direction is None else direction,
+        words=proposed.words,
+        holder=_holder(setup, holder),
+        raw=_KEPT,
+    )
+    return FederationArms(setup=setup).of(pair)
 
 
 def view_checks(

@@ -28,6 +28,7 @@ from ...audit.power import Look
 from ...checks.canaries import why_not_covered
 from ...checks.claim_checks import Fitted, claim_checks, received_checks
 from ...checks.coverage import Coverage, coverage_of, power_of_checks
+from ...checks.decide import decided
 from ...checks.law import law_checks
 from ...checks.preparation import preparation_checks
 from ...checks.replay import on_own_model
@@ -259,6 +260,10 @@ class AuditMethod(ABC):
         """
         return Weakness()
 
+    def decided(self, audit: PlannedAudit, checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
+        """Return the results, in which trials have decided what failed comparisons mean."""
+        return checks
+
     def check_power(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> CheckPower | None:
         """Return the smallest epsilon that the claim's implementation checks would have found; None if not known."""
         return None
@@ -377,6 +382,12 @@ class BlockMethod(AuditMethod):
         small = block.small if self.own_federation else block.checked
         own, most = block.own[1], block.audit.trials
         return received_checks(block.fitted, own, small, most=most, seed=block.seed)
+
+    def decided(self, audit: PlannedAudit, checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
+        block = audit.blocks[0]
+        # Runs under a plan for which the defense states less are no evidence about this claim.
+        there = block.fitted(block.checked[1])
+        return checks if there.reason else decided(checks, there.claim, most=block.audit.trials)
 
     def check_power(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> CheckPower | None:
         block = audit.blocks[0]
@@ -500,7 +511,7 @@ def _judged(planned: PlannedAudit, store: Store) -> list[Record]:
     checks = method.checks(audit, store)
     # They cost seconds, and a claim that its own runs refute needs no more evidence.
     if not refutes(audit.claim, reading.measurement):
-        checks += method.trials_of_view(audit)
+        checks = method.decided(audit, (*checks, *method.trials_of_view(audit)))
     prepared = _of_preparation(audit)
     checks += prepared
     # A check may show why statistics found nothing, such as a canary that never arrived: so checks come first.

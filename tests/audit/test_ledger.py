@@ -15,9 +15,9 @@ def test_the_levels_of_all_tests_add_up_to_the_probability_of_the_run(ledger, te
 
 
 def test_the_sums_are_the_stated_ones():
-    assert SUITE.total == pytest.approx(0.0310, rel=1e-2)
+    assert SUITE.total == pytest.approx(0.0313, rel=1e-2)
     few = {"few values", "released labels", "vertical runs"}
-    assert sum(share.total for family, share in SUITE.shares.items() if family not in few) < 1.2e-3
+    assert sum(share.total for family, share in SUITE.shares.items() if family not in few) < 1.3e-3
     assert WATCHED.total == 1e-5
 
 
