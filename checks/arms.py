@@ -167,7 +167,7 @@ class TwoArms:
     Args:
         alpha: probability, at most, that the counted runs of one pair refute the claim although it holds.
         most: runs of each arm, at most.
-        made, blocks: count runs and batches; ``constant``: whether all runs so far on one input received the same.
+        made, blocks: count runs and batches; ``different``: whether any two runs on a pair of inputs were different.
     """
 
     claim: Claim
@@ -176,11 +176,10 @@ class TwoArms:
     made: int = 0
     blocks: int = 0
     different: bool = False
-    _first: dict[int, bytes] = field(default_factory=dict)
 
     @property
     def constant(self) -> bool:
-        """Whether all runs at each pair of inputs gave the same numbers."""
+        """Whether all runs at each pair of inputs gave the same numbers, with and without the unit."""
         return not self.different
 
     def drawn(self, arms: Arms, arm: int, runs: int) -> Iterator[Parts]:
@@ -269,9 +268,8 @@ class TwoArms:
         return runs
 
     def _look(self, arms: Arms, out: FloatArray, within: FloatArray) -> None:
-        for side in (out, within):
-            rows = {row.tobytes() for row in side[[0, len(side) // 2, -1]]}
-            self.different = self.different or len(rows) > 1
+        few = [side[[0, len(side) // 2, -1]] for side in (out, within)]
+        self.different = self.different or len({row.tobytes() for row in np.concatenate(few)}) > 1
 
     def _against_curve(self, scored: Sequence[tuple[Event, FloatArray, FloatArray]]) -> Event:
         """The score and threshold that lie farthest below the stated curve; where none does, the threshold at which a
