@@ -40,6 +40,8 @@ from .records import RecordPair, exact_pairs, without_rows
 _PILOT, _SHORT = 1024, 128
 """Runs of each arm that teach scores, fix an event and choose one; fewer where a run takes long."""
 _BATCH = 256
+_AGAIN = 16
+"""Runs of a batch of those that show whether runs depend on each other."""
 _TRIED = 6
 """Pairs of data sets that are tried with few runs."""
 
@@ -236,9 +238,11 @@ class _Sides:
         def draw(arm: int, runs: int) -> Iterator[FloatArray]:
             yield from (rows(run) for run in self._drawn(arm, runs))
 
-        return counter.result(
-            JOINT_RELEASE, [np.concatenate([rows(run) for run in side]) for side in both], draw, seconds
-        )
+        def again(arm: int, batch: int) -> FloatArray:
+            return rows(self._runs(arm, _AGAIN, block=2**18 + batch))
+
+        pilots = [np.concatenate([rows(run) for run in side]) for side in both]
+        return counter.result(JOINT_RELEASE, pilots, draw, again, seconds)
 
     def _weights(self, both: Sequence[Sequence[_Run]]) -> FloatArray:
         """The weights of received numbers along the unit's move, one channel in all rounds."""

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..audit.arrays import FloatArray
@@ -193,18 +192,19 @@ class _Search:
         words = f"{name} differs in every draw between two data sets{size}: {words}"
         counter = DrawCounter(setup=self.setup, apart=apart, words=words)
 
-        def draw(arm: int, runs: int) -> Iterator[NDArray[Any]]:
-            made = (self._made(sides[arm], number, arm) for number in range(2**20, 2**20 + runs))
-            for one in made:
-                equal = np.array([float(equal_values(one.leaves.get(name), expected))])
+        def hits(arm: int, draws: int) -> int:
+            found = 0
+            for number in range(2**20, 2**20 + draws):
+                one = self._made(sides[arm], number, arm)
+                equal = equal_values(one.leaves.get(name), expected)
                 # Without randomness every further draw is this one.
                 if not one.random:
-                    yield np.repeat(equal, runs)
-                    return
-                yield equal
+                    return draws * equal
+                found += equal
+            return found
 
-        drawn = self._made(sides[0], 0, 0).random or self._made(sides[1], 0, 0).random
-        return counter.certain(draw, drawn, self._seconds)
+        drawn = any(self._made(side, 0, 0).random for side in sides)
+        return counter.certain(hits, drawn, self._seconds)
 
     @cached_property
     def _seconds(self) -> float:
@@ -243,7 +243,11 @@ class _Search:
 
         chosen = [np.concatenate(list(draw(arm, pilot))) for arm in (0, 1)]
         both = [np.concatenate([vector.rows(one), two]) for one, two in zip(taught, chosen, strict=True)]
-        result = counter.result(PREPARATION, both, draw, self._seconds)
+
+        def again(arm: int, batch: int) -> FloatArray:
+            return vector.rows(leaves(arm, 2**23 + _STEADY * batch, _STEADY))
+
+        result = counter.result(PREPARATION, both, draw, again, self._seconds)
         if result.passed is not True:
             return result
         words = f"their noise covers what is published; {result.witness}"

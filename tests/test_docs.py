@@ -21,7 +21,7 @@ from fedassay.suites.config.part_listing import all_errata
 
 ROOT = Path(fedassay.__file__).resolve().parent
 DOCS, README = ROOT / "docs", ROOT / "README.md"
-SLOW = {"your-own-project", "systems", "read-a-report"}
+SLOW = {"your-own-project", "preparation", "systems", "read-a-report"}
 """Pages whose blocks take more than half a minute: .ci/full runs them."""
 BLOCK = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"  # exit code (\d+)$")

@@ -8,7 +8,7 @@ from ...attacks.attack import AttackPart
 from ...attacks.transfer.vote_attack import VoteAttack
 from ...attacks.vertical.attack import VerticalAttack
 from ...audit.estimators.catalogue import Estimator, describe, estimators
-from ...audit.parts import KINDS, build, find_outside, points
+from ...audit.parts import build, find_outside, points
 from ...audit.wording import nearest
 from ...checks.canaries import canary_kind
 from ...defenses.defense import DefensePart
@@ -93,8 +93,8 @@ def checks_and_subject(
     """
     if kind is None:
         kind = kind_of(name)
-    elif kind not in KINDS:
-        raise ConfigError(f"unknown kind of part {kind!r}; known: {nearest(kind, KINDS)}")
+    elif kind not in _CHECKS:
+        raise ConfigError(f"unknown kind of part {kind!r}; known: {nearest(kind, _CHECKS)}")
     found, given = kind, dict(options or {})
     _find(found, name)
     subject = CheckedPart(kind=found, name=name, options=given, make=lambda: _make(found, name, given))
@@ -122,14 +122,14 @@ def kind_of(name: str) -> str:
         ConfigError: if it cannot be found, or may be of several kinds or of none.
     """
     if ":" not in name:
-        kinds = [kind for kind in KINDS if name in known_parts(kind) or name in points(kind)]
+        kinds = [kind for kind in _CHECKS if name in known_parts(kind) or name in points(kind)]
         if not kinds and names_a_file(name):
             return "dataset"
         if len(kinds) == 1:
             return kinds[0]
         if kinds:
             raise ConfigError(f"{name!r} is the name of several parts: give --kind {' or --kind '.join(kinds)}")
-        known = [part for kind in KINDS for part in known_parts(kind)]
+        known = [part for kind in _CHECKS for part in known_parts(kind)]
         raise ConfigError(
             f"unknown part {name!r}; known: {nearest(name, known)}; name one of your own as package.module:Name or "
             "file.py:Name"
@@ -141,7 +141,7 @@ def kind_of(name: str) -> str:
     found = _guessed(part)
     if found is None:
         raise ConfigError(
-            f"what kind of part {name!r} is cannot be told from {part!r:.80}: give --kind, one of {', '.join(KINDS)}"
+            f"what kind of part {name!r} is cannot be told from {part!r:.80}: give --kind, one of {', '.join(_CHECKS)}"
         )
     return found
 
