@@ -36,8 +36,9 @@ from ..audit.threshold import CountingPlan, Cut, below_cuts, margin
 Parts = dict[str, FloatArray]
 """What runs received as numbers ``(runs, k)``, by their names."""
 
-_MORE, _RARER = 4, 4
-"""Factor by which a second pilot is larger, and by which its events are fixed on still more runs without a curve."""
+_MORE, _RARER, _CHEAP = 4, 4, 2**10
+"""Factor by which a second pilot is larger, and by which its events are fixed on still more runs without a curve, where a
+batch has so many."""
 _CLEAR = 0.1
 """Probability below which a pilot's counts rule out that an event breaks the claim."""
 _LIKELY, _OPEN = 0.5, 0.8
@@ -226,7 +227,8 @@ class TwoArms:
     def deeper(self, pilot: Pilot) -> Pilot:
         """Return a larger pilot on the same inputs."""
         # Rare events decide where no curve is stated.
-        choose = min(_MORE * pilot.n * (1 if self.claim.curve else _RARER), self._runs(pilot.arms))
+        rarer = 1 if self.claim.curve is not None or pilot.arms.batch < _CHEAP else _RARER
+        choose = min(_MORE * pilot.n * rarer, self._runs(pilot.arms))
         return self.pilot(pilot.arms, _MORE * pilot.n, choose, thorough=True)
 
     def count(self, pilot: Pilot) -> Measurement | None:
@@ -468,7 +470,9 @@ class SampledShift:
     def score(self, outputs: NDArray[Any]) -> FloatArray:
         rows = (np.asarray(outputs[:, self.places], dtype=np.float64) - self.centre) / self.spread
         losses = np.clip(rows * self.shift - self.shift**2 / 2, -600, 600)
-        return np.asarray(np.log1p(self.rate * np.expm1(losses)).sum(axis=1), dtype=np.float64)
+        with np.errstate(divide="ignore"):
+            ratios = np.log1p(self.rate * np.expm1(losses))
+        return np.asarray(np.maximum(ratios, -600).sum(axis=1), dtype=np.float64)
 
 
 def fitted_shift(name: str, places: IntArray, out: FloatArray, within: FloatArray) -> SampledShift | None:

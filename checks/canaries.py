@@ -163,6 +163,7 @@ COORDINATE, LAYER = "one coordinate", "layer "
 COVERED = {
     (Unit.SAMPLE, Adjacency.ADD_REMOVE),
     (Unit.SAMPLE, Adjacency.REPLACE_ONE),
+    (Unit.SAMPLE, Adjacency.ZERO_OUT),
     (Unit.USER, Adjacency.ADD_REMOVE),
     (Unit.CLIENT, Adjacency.ADD_REMOVE),
     (Unit.CLIENT, Adjacency.ZERO_OUT),

@@ -3,11 +3,31 @@ everything that is received.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-from ..audit.check import AMPLIFIED, AS_SAMPLED, EVENTS, EVERY_NUMBER, LOCAL, MASKS, MESSAGE, ORDER, VIEW, CheckResult
+from ..audit.check import (
+    AMPLIFIED,
+    AS_SAMPLED,
+    BETWEEN_CLIENTS,
+    BETWEEN_ROUNDS,
+    COVERS_MOVES,
+    DISTRIBUTION,
+    EVENTS,
+    EVERY_DIRECTION,
+    EVERY_NUMBER,
+    GIVEN_CLIENTS,
+    GIVEN_ROUNDS,
+    LOCAL,
+    MASKS,
+    MESSAGE,
+    ORDER,
+    PRESENT,
+    SCALE,
+    VIEW,
+    CheckResult,
+)
 from ..audit.claim import Claim, Unit
 from ..audit.observer import FINAL_MODEL, SHUFFLED
 from ..fl.plan import Plan
@@ -18,8 +38,8 @@ from .every_number import every_number_checks
 from .given_rows import HookSetup, Surroundings
 from .law import with_law_checks
 from .masks import mask_checks
-from .measured import measured_checks
-from .neighbours import ReplaySetup, replay_setup
+from .measured import measured_checks, proposed_noise
+from .neighbours import PLANTED, ReplaySetup, replay_setup
 from .pure import pure_checks
 from .replay import replay_checks, with_own_model
 from .results import placed
@@ -253,7 +273,7 @@ def claim_checks(
     if not there.unprepared:
         about = plan if there.again else own
         setup = replay_setup(*checked, there.protection, there.claim, seed=seed, seen=of_checked.seen)
-        replayed = _replayed(setup, fit, own_model)
+        replayed = _with_proposals(_replayed(setup, fit, own_model), setup)
         measured = (*measured_checks(setup, about), *pure_checks(setup, about))
     hooked = () if hooks.unprepared else of_hooks.checks()
     stated = fit(own)
@@ -288,6 +308,33 @@ def received_checks(
     few_weights = (few, light, fitted.protection, fitted.claim) if usable else None
     found = view_checks((task, plan, there.protection, there.claim), few_weights, most=most, seed=seed)
     return placed(found, there.protection)
+
+
+_OF_NOISE = {
+    PRESENT,
+    SCALE,
+    BETWEEN_CLIENTS,
+    BETWEEN_ROUNDS,
+    EVERY_DIRECTION,
+    GIVEN_CLIENTS,
+    GIVEN_ROUNDS,
+    DISTRIBUTION,
+    COVERS_MOVES,
+}
+"""Comparisons of noise with a law or with itself, which name no inputs."""
+
+
+def _with_proposals(results: Sequence[CheckResult], setup: ReplaySetup) -> tuple[CheckResult, ...]:
+    """The results; where noise failed, with inputs on which it would show the unit."""
+    failed = [one for one in results if one.passed is False and one.proposal is None and one.name in _OF_NOISE]
+    if not failed or setup.claim.unit not in PLANTED:
+        return tuple(results)
+    try:
+        proposal = proposed_noise(setup)
+    except Exception:  # A user's own hooks may raise anything, and the comparisons stand.
+        return tuple(results)
+    names = {one.name for one in failed}
+    return tuple(replace(one, proposal=one.proposal or proposal) if one.name in names else one for one in results)
 
 
 def _replayed(

@@ -14,7 +14,17 @@ import numpy as np
 import torch
 
 from ..audit.binomial import privacy_loss
-from ..audit.check import CheckResult
+from ..audit.check import (
+    AS_SAMPLED,
+    DISTRIBUTION,
+    EVERY_DIRECTION,
+    GIVEN_CLIENTS,
+    GIVEN_ROUNDS,
+    ONCE,
+    SCALE,
+    SENSITIVITY,
+    CheckResult,
+)
 from ..audit.claim import Adjacency, Claim
 from ..audit.curve import epsilon_from_mu, mu_from_epsilon
 from ..audit.finding import refutes
@@ -38,6 +48,10 @@ _NUMBERS, _AT_ONCE, _MOST_BATCH = 2**29, 2**22, 2**12
 """Numbers of all runs of one arm, and of one batch, and runs of one batch, at most."""
 _KEPT = 256
 """Numbers of an array that are kept as they are."""
+
+
+_RATIOS = {SENSITIVITY, AS_SAMPLED, ONCE, SCALE, EVERY_DIRECTION, GIVEN_CLIENTS, GIVEN_ROUNDS, DISTRIBUTION}
+"""Comparisons whose number over its limit is the factor by which a move over its noise is too large."""
 
 
 def decided(results: Sequence[CheckResult], claim: Claim, *, most: int) -> tuple[CheckResult, ...]:
@@ -124,7 +138,7 @@ def _implied(failed: CheckResult, claim: Claim) -> float:
     if failed.unit == "epsilon":
         return max(measured, claim.epsilon)
     less, more = (measured, allowed) if failed.relation == ">=" else (allowed, measured)
-    if less <= 0:
+    if less <= 0 or failed.name not in _RATIOS:
         return math.inf
     factor = more / less
     if claim.delta == 0:

@@ -513,6 +513,29 @@ def releases_of(
     return Releases(before=before, after=before + (after - before) / share, fewer=fewer)
 
 
+def proposed_noise(setup: ReplaySetup) -> Proposed:
+    """Return the runs without and with a row along the weights of least noise that changes its sign in every round, for
+    trials: noise that is too small there shows it, and noise that several rounds share shows the change.
+    """
+    claim, holder = setup.claim, setup.checked_clients[0]
+    direction = next(_quietest(RunsOnData(setup=setup)), None)
+    values = _unit(torch.ones(setup.plan.layout.dim, dtype=torch.float64)) if direction is None else direction.values
+    row = (setup.length * LENGTH * values).float()
+    present = torch.stack([row, -row]) if claim.rounds > 1 else row
+    constant = claim.adjacency is Adjacency.REPLACE_ONE and claim.rounds > 1
+    place = None if claim.unit is Unit.SAMPLE or (not setup.unaccepted and setup.adds_to_sum) else holder
+    absent = row if constant else absent_row(row, claim.adjacency)
+    canary = Canary(unit=claim.unit, present=present, absent=absent, client=holder, place=place)
+    words = "all weights" if direction is None else direction.words.removeprefix("along ")
+    return Proposed(
+        setup=setup.sampled,
+        without=Inputs(canary=canary),
+        present=Inputs(canary=canary, arm=1),
+        words=f"a row of {LENGTH:g} clip norms along {words} that changes its sign in every round",
+        direction=values.float(),
+    )
+
+
 def proposed_along(setup: ReplaySetup, direction: Direction, client: int) -> Proposed:
     """Return the runs without and with a row along a direction, at a client or as one client more, for trials."""
     canary = canary_along(setup, direction, client)

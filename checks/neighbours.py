@@ -416,9 +416,10 @@ def _planted(setup: ReplaySetup) -> Iterator[RunPair]:
     for number, direction, length, words in (*rows, *((None, *row) for row in _layer_rows(setup))):
         row = setup.length * length * direction
         witness = f"a row of {length:g} clip norms {words}"
-        if claim.unit is Unit.SAMPLE and claim.adjacency is not Adjacency.ZERO_OUT:
+        if claim.unit is Unit.SAMPLE:
             for client, rounds in _places(setup, number):
-                canary = Canary(unit=claim.unit, present=row, absent=-row if replaced else None, client=client)
+                absent = absent_row(row, claim.adjacency)
+                canary = Canary(unit=claim.unit, present=row, absent=absent, client=client)
                 opposite = " and its opposite" if replaced else ""
                 yield _pair(setup, canary, client, f"{witness}{opposite} at client {client}", rounds)
         elif (claim.unit, claim.adjacency) in _REPLACED:
@@ -454,8 +455,9 @@ def _among_short(setup: ReplaySetup) -> Iterator[RunPair]:
     row = setup.length * LENGTHS[0] * _unused(setup.plan.layout.dim)
     replaced = claim.adjacency is Adjacency.REPLACE_ONE
     words = f"a row of {LENGTHS[0]:g} clip norms along an unused weight among short ones at client {client}"
-    if claim.unit is Unit.SAMPLE and claim.adjacency is not Adjacency.ZERO_OUT:
-        canary = Canary(unit=claim.unit, present=row, absent=_SHORT * row if replaced else None, client=client)
+    if claim.unit is Unit.SAMPLE:
+        absent = _SHORT * row if replaced else absent_row(row, claim.adjacency)
+        canary = Canary(unit=claim.unit, present=row, absent=absent, client=client)
     elif (claim.unit, claim.adjacency) in _REPLACED or setup.adds_to_sum:
         absent = _SHORT * row if replaced else setup.absent(row)
         canary = Canary(unit=claim.unit, present=row, absent=absent, place=client)

@@ -42,6 +42,7 @@ from ..audit.claim import Claim
 from ..audit.ledger import SUITE
 from ..fl.laws import GaussianLaw
 from ..fl.replay import Recording
+from .neighbours import RunPair
 from .noise_sample import NoiseSample
 
 _SHARED = 0.99999
@@ -212,11 +213,15 @@ _ROUNDING = 2.0**-22
 
 
 class Move(NamedTuple):
-    """How far one unit moved a row of a release, ``vector (d,)``, in runs of equal draws; ``turn``: the round."""
+    """How far one unit moved a row of a release, ``vector (d,)``, in runs of equal draws.
+
+    ``turn``: the round; ``pair``: of runs that show it.
+    """
 
     vector: FloatArray
     witness: str
     turn: int = 0
+    pair: RunPair | None = None
 
 
 def structure_checks(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> list[CheckResult]:
@@ -315,7 +320,7 @@ def _free_moves(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> Che
     blocks = [shown[block] for block in _blocks(counts[shown])]
     sizes = np.abs(sample.values).max(axis=(0, 3))
     floor = (_ROUNDING * float((sizes / units)[there].max())) ** 2
-    worst, witness = -1.0, ""
+    worst, found = -1.0, moves[0]
     for block in blocks:
         part = vectors[:, block]
         # Rounds that send other weights say nothing about the noise of these.
@@ -326,10 +331,11 @@ def _free_moves(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> Che
         lengths = np.sqrt(np.maximum(0.0, (rows * np.linalg.solve(covariance, rows.T).T).sum(1)))
         best = int(lengths.argmax())
         if lengths[best] > worst:
-            worst, witness = float(lengths[best]), moves[best].witness
+            worst, found = float(lengths[best]), moves[best]
     scope = "all weights" if len(blocks) == 1 else f"{max(map(len, blocks))} weights at a time"
-    witness = f"{witness}; in the direction with the least noise over {scope}, from {count} noise vectors"
-    return COVERS_MOVES.at_most(worst, allowed, unit="standard deviations of the noise", witness=witness)
+    witness = f"{found.witness}; in the direction with the least noise over {scope}, from {count} noise vectors"
+    result = COVERS_MOVES.at_most(worst, allowed, unit="standard deviations of the noise", witness=witness)
+    return result if result.passed or found.pair is None else replace(result, proposal=found.pair.proposal)
 
 
 def _blocks(counts: IntArray) -> list[IntArray]:

@@ -197,7 +197,7 @@ class ReceivedNumbers:
         summaries = [lengths, zeros, place.double(), unit[place], rows.amax(1), rows.amin(1), parity, _least_gap(rows)]
         yield f"{name}{_REDUCED}", _flat(torch.stack(summaries, dim=1))
         largest = unit.abs().topk(min(2, len(unit))).indices
-        chosen = torch.from_numpy(np.unique(torch.cat([_ends(len(unit), self.raw), largest]).numpy()))
+        chosen = torch.from_numpy(np.unique(torch.cat([_ends(len(unit), RAW), largest]).numpy()))
         yield f"{name} numbers", _flat(rows[:, chosen])
 
     def _array(self, name: str, array: Tensor) -> Iterator[tuple[str, FloatArray]]:

@@ -242,7 +242,7 @@ def _moved(setup: ReplaySetup, pair: RunPair) -> Iterator[Move]:
     for turn in sorted({0, rounds - 1}):
         delta = (pair.after.releases[turn] - pair.before.releases[turn]).numpy() / pair.rows
         for row in np.flatnonzero(np.abs(delta).max(axis=1) > 0):
-            yield Move(delta[row], f"{pair.witness}, round {turn}", turn)
+            yield Move(delta[row], f"{pair.witness}, round {turn}", turn, pair)
 
 
 def _moved_rounds(pair: RunPair) -> set[int]:

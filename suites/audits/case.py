@@ -96,12 +96,17 @@ class Case:
         protection are the claim's own. Where a sample is replaced the number of samples is public and stays, and a
         claim may rest on it: clients then keep theirs.
         """
-        return self._small(self.inert)
+        small = self._small(self.inert)
+        # A guarantee may rest on the number of clients, such as one behind a shuffler.
+        if self.defense is None or not self.fitted(small[1]).reason:
+            return small
+        every = self._small(self.inert, clients=self._audited().clients)
+        return small if self.fitted(every[1]).reason else every
 
-    def _small(self, inert: int) -> tuple[Task, Plan]:
+    def _small(self, inert: int, clients: int | None = None) -> tuple[Task, Plan]:
         task = self._audited()
         samples = max(task.sizes) if self._replaced else self.audit.samples_per_client
-        return self._planned(task.restricted(clients=self.audit.clients, samples=samples).with_inert(inert))
+        return self._planned(task.restricted(clients=clients or self.audit.clients, samples=samples).with_inert(inert))
 
     @cached_property
     def checked(self) -> tuple[Task, Plan]:
