@@ -37,8 +37,8 @@ Parts = dict[str, FloatArray]
 """What runs received as numbers ``(runs, k)``, by their names."""
 
 _MORE, _RARER, _CHEAP = 4, 4, 2**10
-"""Factor by which a second pilot is larger, and by which its events are fixed on still more runs without a curve, where a
-batch has so many."""
+"""Factor by which a second pilot is larger, and by which its events are fixed on still more runs without a curve, where
+a batch has so many."""
 _CLEAR = 0.1
 """Probability below which a pilot's counts rule out that an event breaks the claim."""
 _LIKELY, _OPEN = 0.5, 0.8
