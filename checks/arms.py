@@ -270,8 +270,7 @@ class TwoArms:
         return runs
 
     def _look(self, arms: Arms, out: FloatArray, within: FloatArray) -> None:
-        few = [side[[0, len(side) // 2, -1]] for side in (out, within)]
-        self.different = self.different or len({row.tobytes() for row in np.concatenate(few)}) > 1
+        self.different = self.different or any(bool((side != out[0]).any()) for side in (out, within))
 
     def _against_curve(self, scored: Sequence[tuple[Event, FloatArray, FloatArray]]) -> Event:
         """The score and threshold that lie farthest below the stated curve; where none does, the threshold at which a

@@ -35,6 +35,7 @@ from ..fl.recorder import RoundEvent
 from ..fl.rounds import Round
 from ..fl.streams import Runs, Streams
 from .arms import Arms, Parts, TwoArms
+from .every_number import SuspectedNumbers
 from .given_rows import ABSENT, OPPOSITE, PRESENT, ZERO, ProposedRows
 from .neighbours import Proposed
 from .received import ReceivedNumbers
@@ -83,7 +84,7 @@ def decided(results: Sequence[CheckResult], claim: Claim, *, most: int) -> tuple
 
 def _decided(failed: CheckResult, claim: Claim, most: int) -> CheckResult:
     proposal = failed.proposal
-    steps = proposal.steps if isinstance(proposal, Proposed) else 1
+    steps = 1 if isinstance(proposal, ProposedRows) else proposal.steps
     tested = claim if steps == 1 else _two_steps(claim)
     try:
         arms = arms_of(proposal)
@@ -169,8 +170,10 @@ def _of_one_step(measured: Measurement, claim: Claim) -> Measurement:
     return replace(measured, epsilon_low=low, delta=claim.delta, below_curve=None, detectable=detectable)
 
 
-def arms_of(proposal: Proposed | ProposedRows) -> Arms:
+def arms_of(proposal: Proposed | ProposedRows | SuspectedNumbers) -> Arms:
     """Return what draws the runs of two inputs that a comparison names."""
+    if isinstance(proposal, SuspectedNumbers):
+        return proposal.arms
     return proposed_arms(proposal) if isinstance(proposal, Proposed) else _rows_arms(proposal)
 
 

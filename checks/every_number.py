@@ -18,18 +18,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..audit.arrays import BoolArray
+from ..audit.arrays import BoolArray, FloatArray
 from ..audit.check import EVERY_NUMBER, CheckResult
-from ..audit.claim import Unit
+from ..audit.claim import Adjacency, Unit
 from ..audit.ledger import SUITE
-from ..audit.observer import FINAL_MODEL, GLOBAL_MODELS, UPLOADS
+from ..audit.observer import FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from ..fl.channels import Channels, received_channels, state_channels
-from ..fl.message import Message
+from ..fl.message import Message, clear_absent
 from ..fl.recorder import RoundEvent
 from ..fl.replay import ReplayedStreams
 from ..fl.rounds import Round, Rows, given_lots
+from ..fl.sampling import lot_indices
 from ..fl.streams import Streams
 from ..fl.task import Samples, Task
+from .arms import Arms, Parts
 from .given_rows import HookSetup
 from .neighbours import other_inputs, other_labels
 from .noise_sample import lattice, spacing
@@ -38,8 +40,18 @@ _LONG = 10.0
 """Length of the unit's row in clip norms."""
 _NUMBERS, _ROUNDS = 2**27, 2000
 """Numbers of the rows of all rounds of one run, and rounds, at most."""
+_ALL_CLIENTS = 2**24
+"""Numbers of the rows of all rounds up to which all clients hold rows."""
+_FRESH = 2**40
+"""The first seed of runs that share no draw."""
+_DECIDING, _NUMBERS_OF_RUNS = 2**13, 2**29
+"""Runs of each input on which trials decide, and numbers of all of them, at most."""
 _NOISE = 10_000
 """Number of the noise of the first run; the runs of other checks have lower ones."""
+_SHOWN, _ROUNDING = 6.0, 2.0**-20
+"""Epsilon that so many runs can show, and rounding of single precision with a margin."""
+_BATCH = 64
+"""Runs of one batch."""
 _KEPT = 32
 """Arrays that are confirmed at most, in the earliest rounds in which anything was found."""
 _DRAWS = 512
@@ -68,16 +80,20 @@ class _Inputs:
     model: Tensor | None = None
     """``(1, d)``, the model of all rounds; the initial one by default."""
 
+    drawn: bool = False
+    """Whether cohorts and lots are drawn by the plan's rules, with other draws for each number of the noise."""
+    absent: bool = False
+    """Whether the unit is not there, in place of a row of zeros."""
+
     def rounds(self, noise: int, stop: int, *, own: bool = False) -> Iterator[Channels]:
         """Yield what the observer receives in each round; ``own``: of a copy of the protection, because runs that take
         turns must not share what it keeps between rounds.
         """
-        setup = self.setup
-        protection = deepcopy(setup.protection) if own else setup.protection
-        senders = _senders(setup)
+        setup = self.setup.as_sampled if self.drawn else self.setup
+        streams = Streams(_FRESH + noise) if self.drawn else ReplayedStreams(setup.seed, _NOISE + noise)
         rounds = replace(
-            setup.rounds(ReplayedStreams(setup.seed, _NOISE + noise), self._rows(), 1, senders),
-            protection=protection,
+            setup.rounds(streams, self._rows(), 1, _senders(setup)),
+            protection=deepcopy(setup.protection) if own else setup.protection,
             closes=True,
         )
         missing = dict[str, str]()
@@ -98,17 +114,22 @@ class _Inputs:
             yield received_channels(event, state, observer, setup.protection, setup.plan, missing)
 
     def _rows(self) -> Rows:
-        holder = _senders(self.setup)[0]
+        holder, plan = _holder(self.setup), self.setup.as_sampled.plan
 
         def lot(turn: Round, client: int, step: int) -> tuple[Tensor, Tensor]:
-            rows = torch.zeros(1, 2, turn.model.shape[1])
-            rows[0, 0] = self._unit(turn) * (client == holder)
-            return rows, torch.ones(1, 2, dtype=torch.bool)
+            chosen, real = torch.arange(2).unsqueeze(0), torch.ones(1, 2, dtype=torch.bool)
+            if self.drawn:
+                rng = turn.generator("lot", client=client, step=step)
+                chosen, real = lot_indices(plan.lot.draw(rng, 1, plan.sizes[client]))
+            unit = (chosen == 0) & (client == holder)
+            return unit.unsqueeze(-1) * self._unit(turn), real & ~(unit & self.absent)
 
         def updates(turn: Round) -> Message:
-            values = torch.zeros(*turn.cohort.shape, turn.model.shape[1])
-            values[0, turn.context.senders.index(holder)] = self._unit(turn)
-            return Message(values=values, present=turn.cohort.clone(), senders=turn.context.senders)
+            values, there = torch.zeros(*turn.cohort.shape, turn.model.shape[1]), turn.cohort.clone()
+            place = turn.context.senders.index(holder)
+            values[0, place] = self._unit(turn)
+            there[0, place] &= not self.absent
+            return Message(values=clear_absent(values, there), present=there, senders=turn.context.senders)
 
         return given_lots(lot) if self.setup.claim.unit is Unit.SAMPLE else updates
 
@@ -121,13 +142,20 @@ class _Inputs:
         return unit
 
 
-def _senders(setup: HookSetup) -> tuple[int, ...]:
-    """The largest client, which holds the unit, and the smallest one."""
-    sizes = setup.plan.sizes
+def _holder(setup: HookSetup) -> int:
+    """The client that is or holds the unit: the largest one, or the claim's own."""
     client = setup.claim.parameters.get("client", 0) if setup.claim.subjects != "all" else None
-    holder = client if isinstance(client, int) and 0 <= client < len(sizes) else int(np.argmax(sizes))
-    others = [other for other in np.argsort(sizes, kind="stable").tolist() if other != holder]
-    return (holder, *others[:1])
+    known = isinstance(client, int) and 0 <= client < len(setup.plan.sizes)
+    return client if known and isinstance(client, int) else int(np.argmax(setup.plan.sizes))
+
+
+def _senders(setup: HookSetup) -> tuple[int, ...]:
+    """All clients, or, where these hold too many numbers, the one of the unit and the smallest one."""
+    plan, holder = setup.plan, _holder(setup)
+    if plan.clients * plan.layout.dim * min(_ROUNDS, plan.rounds) <= _ALL_CLIENTS:
+        return tuple(range(plan.clients))
+    others = [client for client in np.argsort(plan.sizes, kind="stable").tolist() if client != holder]
+    return tuple(sorted({holder, *others[:1]}))
 
 
 @dataclass(kw_only=True)
@@ -147,6 +175,24 @@ class _Suspect:
     threshold: float | None = None
     first: dict[int, NDArray[np.generic]] = field(default_factory=dict)
     seen: list[bytes] = field(default_factory=list)
+
+    def shown(self, received: Channels) -> FloatArray:
+        """Return what a run shows of it: its size, or how many of its numbers have the value that they had without the
+        unit and with it.
+        """
+        array = received.get(self.name)
+        array = array.reshape(-1) if isinstance(array, np.ndarray) else np.zeros(0)
+        if self.threshold is not None:
+            return np.array([_size(array)])
+        return np.array([self._alike(array, one) for one in self.first.values()])
+
+    def _alike(self, array: NDArray[np.generic], one: NDArray[np.generic]) -> float:
+        """How many of the numbers without noise equal those of another array, up to rounding in single precision."""
+        if array.shape != one.shape:
+            return -1.0
+        numbers = one[self.bare].astype(np.float64)
+        apart = np.abs(array[self.bare].astype(np.float64) - numbers)
+        return float((apart <= _ROUNDING * np.abs(numbers).max(initial=0.0)).sum())
 
     @property
     def words(self) -> str:
@@ -171,6 +217,52 @@ class _Suspect:
             self.seen.append(array.tobytes())
         if self.steady in self.first and self.first[self.steady].tobytes() in self.seen:
             self.bare = np.zeros_like(self.bare)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SuspectedNumbers:
+    """Two inputs of which one moves numbers that noise does not, for trials: see ``checks.decide``.
+
+    ``steps``: how many steps of the claim's adjacency they are apart.
+    """
+
+    one: _Inputs
+    other: _Inputs
+    suspect: _Suspect
+    words: str
+    steps: int
+
+    @property
+    def arms(self) -> Arms:
+        """What draws the runs: only what was suspected is kept of each."""
+        plan, rounds = self.one.setup.plan, 1 + self.suspect.turn
+        cost = rounds * plan.clients * plan.layout.dim
+        return Arms(draw=self._draw, words=self.words, batch=_BATCH, most=min(_DECIDING, _NUMBERS_OF_RUNS // cost))
+
+    def _draw(self, arm: int, runs: int, block: int) -> Parts:
+        inputs, found = (self.other, self.one)[arm], list[FloatArray]()
+        for number in range(runs):
+            *_, last = inputs.rounds((2 * block + arm) * _BATCH + number, 1 + self.suspect.turn)
+            found.append(self.suspect.shown(last))
+        return {self.suspect.name: np.stack(found)}
+
+
+def _proposed(one: _Inputs, other: _Inputs, suspect: _Suspect, words: str) -> SuspectedNumbers | None:
+    """What trials need to decide; None where clients are left out of these runs, or too few runs are possible."""
+    setup, plan = one.setup, one.setup.as_sampled.plan
+    added = setup.claim.adjacency is Adjacency.ADD_REMOVE
+    seen = setup.claim.observer.rank >= SHUFFLED.rank and setup.claim.unit is not Unit.SAMPLE
+    rows = one.sign != other.sign
+    steps = 2 if added and (seen or not rows) else 1
+    if len(_senders(setup)) < plan.clients or steps * setup.claim.epsilon > _SHOWN:
+        return None
+    return SuspectedNumbers(
+        one=replace(one, drawn=True),
+        other=replace(other, drawn=True, absent=rows and added and not seen),
+        suspect=suspect,
+        words=words,
+        steps=steps,
+    )
 
 
 def every_number_checks(setup: HookSetup) -> Iterator[CheckResult]:
@@ -249,7 +341,7 @@ def _asks(setup: HookSetup) -> bool:
 
 def _records(setup: HookSetup) -> Iterator[tuple[_Inputs, _Inputs, str]]:
     """Pairs of inputs whose rows are zeros, and whose records differ in one unit of the holder."""
-    task, client = setup.task, _senders(setup)[0]
+    task, client = setup.task, _holder(setup)
     held = task.parts[client]
     where = held[:1] if setup.claim.unit is Unit.SAMPLE else held
     pairs = [(task, other_labels(task, where), "another label"), (task, other_inputs(task, where), "other inputs")]
@@ -300,6 +392,8 @@ def _decision(setup: HookSetup, model: Tensor) -> tuple[str, ...]:
 def _compared(one: _Inputs, other: _Inputs, stop: int, words: str, left_out: list[str]) -> CheckResult | None:
     """The failed check of two inputs; None where fresh noise moves all that seemed to have none."""
     suspects, moving, shared = _suspects(one, other, stop)
+    if one.sign != other.sign and not shared and not sum(moving.values()):
+        return EVERY_NUMBER.skipped("a unit's row moves nothing that is received")
     if shared:
         return EVERY_NUMBER.failed(f"{words}: {shared}", 1.0, 0.0, unit="noise vectors")
     if not suspects:
@@ -312,7 +406,8 @@ def _compared(one: _Inputs, other: _Inputs, stop: int, words: str, left_out: lis
         for suspect in suspects:
             if _decided(one.setup, suspect, moving[suspect.name], 1 + draw, tests):
                 what = f"{words} moves {suspect.words}, and noise does not in {2 * draw + 2} runs"
-                return EVERY_NUMBER.failed(what, float(suspect.bare.sum()), 0.0, unit="numbers")
+                proposal = _proposed(one, other, suspect, what)
+                return EVERY_NUMBER.failed(what, float(suspect.bare.sum()), 0.0, unit="numbers", proposal=proposal)
         if not suspects:
             return None
     left_out.append(f"{suspects[0].words}: moves with the unit, but noise of this epsilon might not show in few runs")

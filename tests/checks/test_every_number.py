@@ -6,6 +6,7 @@ import pytest
 import torch
 from fedassay.audit.check import EVERY_NUMBER
 from fedassay.audit.observer import FINAL_MODEL
+from fedassay.checks.decide import decided
 from fedassay.checks.every_number import every_number_checks
 from fedassay.checks.given_rows import HookSetup
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg
@@ -16,6 +17,7 @@ from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.defenses.secure.skellam import Skellam
 from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import normal
+from fedassay.suites.mutation.mutants import versions
 from open_defenses import Reports, Sums, prepared_as
 from toy_federation import toy_plan, toy_task
 
@@ -146,6 +148,17 @@ def test_a_single_bit_with_little_noise_is_left_to_other_checks(small):
     found = checked(small, LDPGaussian(epsilon=8.0), Flagged, rounds=1)
     assert found.passed is True
     assert "few runs" in found.not_compared[0]
+
+
+@pytest.mark.simulations
+def test_trials_refute_a_claim_about_numbers_without_noise():
+    """A flag that states exactly whether a report was clipped."""
+    broken = versions("clipped_flag_side")
+    claim = broken.claim
+    setup = HookSetup(task=broken.task, plan=broken.plan, protection=broken.broken.protection, claim=claim, seed=0)
+    (found,) = decided(tuple(every_number_checks(setup)), claim, most=2**13)
+    assert found.passed is False
+    assert found.evidence.epsilon_low > claim.epsilon
 
 
 class LouderForRare(DPSGDProtection):
