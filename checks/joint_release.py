@@ -79,12 +79,15 @@ class _Run(NamedTuple):
 class JointRelease:
     """Trainings on prepared data of neighbouring records, with all that is published and received.
 
-    ``channel``: where the numbers of one vector begin and end among those that are received.
+    Args:
+        channel: where the numbers of one vector begin and end among those that are received.
+        random: whether the preparation draws anything, so that its noise may be made for so many records.
     """
 
     setup: PreparationSetup
     grids: dict[str, float] = field(default_factory=dict)
     channel: tuple[int, int] = (0, 0)
+    random: bool = False
     refused: list[str] = field(default_factory=list)
 
     def result(self) -> CheckResult:
@@ -98,9 +101,8 @@ class JointRelease:
             return JOINT_RELEASE.at_most(0.0, setup.claim.epsilon, unit="epsilon", witness=words)
         sides = [_Sides(joint=self, pair=pair) for pair in pairs[:_TRIED]]
         best = max(sides, key=lambda one: one.apart)
-        counter = DrawCounter(
-            setup=setup, apart=best.pair.apart, words=f"all that is published and received, {best.pair.words}"
-        )
+        words = f"all that is published and received of {len(best.pair.records.train_labels)} records"
+        counter = DrawCounter(setup=setup, apart=best.pair.apart, words=f"{words}, {best.pair.words}")
         result = best.tried(counter)
         if result.passed and self.refused:
             return JOINT_RELEASE.skipped(
@@ -114,11 +116,12 @@ class JointRelease:
         removes = pipeline.keeps_rows(setup.base) or self._parts_stay()
         for pair in exact_pairs(claim, pipeline.records, setup.unit, setup.seed, removes=removes):
             try:
-                within, without = (pipeline.draw(one).data for one in (pair.within, pair.without))
+                drawn = [pipeline.draw(one) for one in (pair.within, pair.without)]
             except ValueError as error:
                 self.refused.append(f"{pair.words}: {error}")
                 continue
-            if pipeline.finishes or self._follows(pair, within, without):
+            self.random = self.random or any(one.random for one in drawn)
+            if pipeline.finishes or self._follows(pair, drawn[0].data, drawn[1].data):
                 yield pair
 
     def _parts_stay(self) -> bool:
@@ -389,10 +392,17 @@ class _Sides:
         pipeline = self.setup.pipeline
         if not pipeline.finishes:
             return 0.0, 0.0, 0.0
-        found = pipeline.finish(models, task.network, self.records[arm], number=number, arm=arm_of_draws)
+        found, random = pipeline.finish(models, task.network, self.records[arm], number=number, arm=arm_of_draws)
+        self.joint.random = self.joint.random or random
         ended = self.setup.claim.observer.rank == FINAL_MODEL.rank
         seen = final.expand_as(models) if ended else models
-        known = [pipeline.finish(seen, task.network, one, number=0, arm=0) for one in self.records]
+        # What draws nothing is the same again.
+        known = [
+            found
+            if side == arm and not random and not ended
+            else pipeline.finish(seen, task.network, one, number=0, arm=0)[0]
+            for side, one in enumerate(self.records)
+        ]
         match = float(_same(found, known[1])) - float(_same(found, known[0]))
         own, out, within = (_joined(one) for one in (found, *known))
         if not len(own) == len(out) == len(within):

@@ -171,16 +171,19 @@ class Pipeline:
             random = used()
         return Draw(found, random)
 
-    def finish(self, models: Tensor, network: Network, records: Dataset, *, number: int = 0, arm: int = 0) -> Leaves:
-        """Return what the preparation publishes after the training that gave ``models (rounds + 1, d)``.
+    def finish(
+        self, models: Tensor, network: Network, records: Dataset, *, number: int = 0, arm: int = 0
+    ) -> tuple[Leaves, bool]:
+        """Return what the preparation publishes after the training that gave ``models (rounds + 1, d)``, and whether
+        any randomness was used.
 
         Raises:
             ValueError: as ``draw``.
         """
-        with self._guarded("finish", records, number, arm) as (rng, _):
+        with self._guarded("finish", records, number, arm) as (rng, used):
             found = self.preparation.finish(models, network, records, rng)
             _check_names("finish", found)
-            return leaves_of("finish", found)
+            return leaves_of("finish", found), used()
 
     @property
     def finishes(self) -> bool:
@@ -235,12 +238,12 @@ class Pipeline:
         become one sentence.
         """
         rng = self.streams.generator(f"{STREAM}: {step}", replicate=number, arm=arm)
-        before, seen = str(rng.bit_generator.state), _fingerprint(records)
+        before, seen = _position(rng), _fingerprint(records)
         try:
             # Code that draws from a global generator all the same gives equal results for equal numbers.
             with seeded((2 * number + arm) % 2**32):
                 start = global_states()
-                yield rng, lambda: str(rng.bit_generator.state) != before or global_states() != start
+                yield rng, lambda: _position(rng) != before or global_states() != start
         except Exception as error:
             raise ValueError(f"preparation {type(self.preparation).__name__}.{step}: {described(error)}") from error
         if _fingerprint(records) != seen:
@@ -355,10 +358,17 @@ def _check_names(name: str, value: Any) -> None:
         raise TypeError(f"{name} must have texts as names, got {wrong[0]!r}")
 
 
-def _fingerprint(records: Dataset) -> list[tuple[int, float]]:
+def _position(rng: np.random.Generator) -> tuple[Any, ...]:
+    """How much of a generator was drawn."""
+    state: Any = rng.bit_generator.state
+    return state["state"]["counter"].tobytes(), state["buffer_pos"], state["has_uint32"]
+
+
+def _fingerprint(records: Dataset) -> list[float]:
     """Numbers that a change in place of a data set's tensors alters."""
     tensors = (records.train_images, records.train_labels, records.test_images, records.test_labels)
-    return [(tensor._version, float(tensor.sum(dtype=torch.float64))) for tensor in tensors]
+    # NumPy's changes count up no version.
+    return [float(records.train_images.sum()), *(tensor._version for tensor in tensors)]
 
 
 def check_options(algorithm: Spec, options: Mapping[str, Any]) -> Spec:

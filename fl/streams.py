@@ -15,6 +15,7 @@ Code of users that draws from the global generators is seeded around each call, 
 """
 
 import hashlib
+import marshal
 import operator
 import random
 from collections.abc import Callable, Iterator
@@ -185,7 +186,7 @@ def _seed_torch(seed: int) -> None:
 def global_states() -> dict[str, bytes]:
     """Return the state of the global generators of Python, NumPy and PyTorch, each as bytes that can be compared."""
     return {
-        "Python": repr(random.getstate()).encode(),
+        "Python": marshal.dumps(random.getstate()),
         "NumPy": _bytes(np.random.get_state()),  # noqa: NPY002
         "PyTorch": torch.get_rng_state().numpy().tobytes(),
     }

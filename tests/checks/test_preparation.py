@@ -289,6 +289,19 @@ def test_a_threshold_that_is_tuned_on_private_records_is_refuted(observer):
 
 
 @pytest.mark.simulations
+def test_a_threshold_that_one_record_rarely_moves_is_refuted_on_few_records():
+    def done(models, network, records, rng):
+        outputs = torch.softmax(network.logits(models[-1], records.train_images.clamp(-3, 3)), 1)
+        right, likely = outputs.argmax(1) == records.train_labels, outputs.amax(1)
+        shares = [float((right == (likely > cut)).float().mean()) for cut in (0.3, 0.5, 0.7, 0.9)]
+        return {"threshold": int(np.argmax(shares))}
+
+    found, claim = checked(Finished(made=nothing, done=done))
+    assert refuted(found, claim) == ["preparation and training"]
+    assert "of 16 records" in found["preparation and training"].witness
+
+
+@pytest.mark.simulations
 @pytest.mark.parametrize(("part", "noise"), [("test", 0.0), ("train", 10.0)])
 def test_a_threshold_of_public_records_or_with_noise_is_not_refuted(part, noise):
     found, claim = checked(threshold(part, noise))
