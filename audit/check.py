@@ -201,6 +201,8 @@ class CheckResult:
         return f"{_MARK}{where}: probably {self.check.cause}; {self.check.mend}"
 
 
+NOT_CLAIMED = "the claim is about"
+"""What stands in a statement of what was not looked at, where the claim is not about it although units move it."""
 IN_WITNESS = "see witness"
 """The unit of numbers that say nothing by themselves."""
 _SHARE = "share of "

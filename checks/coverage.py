@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ..audit.check import (
     CHECKS,
-    EVERY_NUMBER,
     FITS,
     LAW_EPSILON,
     MEASURED,
+    NOT_CLAIMED,
     SCALE,
     SENSITIVITY,
     VIEW,
@@ -56,7 +56,7 @@ def coverage_of(
     blind = [check for check in checks if check.passed is None]
     compared = [channel for check in checks for channel in check.compared]
     # What the claim is not about comes first: nothing else says it.
-    missing = [channel for check in checks if check.name == EVERY_NUMBER for channel in check.not_compared]
+    missing = [words for check in checks for words in check.not_compared if NOT_CLAIMED in words]
     missing += [f"{check.name}: {check.witness}" for check in blind]
     missing += [channel for check in checks for channel in check.not_compared]
     # Statements about a topic follow from what ran: a topic that no result names was not looked at.

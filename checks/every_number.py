@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..audit.arrays import BoolArray, FloatArray
-from ..audit.check import EVERY_NUMBER, CheckResult
+from ..audit.check import EVERY_NUMBER, NOT_CLAIMED, CheckResult
 from ..audit.claim import Adjacency, Unit
 from ..audit.ledger import SUITE
 from ..audit.observer import FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
@@ -297,14 +297,14 @@ def _beyond_claim(setup: HookSetup) -> list[str]:
     models = replace(setup, claim=replace(claim, observer=sees))
     later = range(claim.rounds, min(plan.rounds, claim.rounds + _BRIEF, _ROUNDS))
     if later and _moved(models, later):
-        words = f"units are released in them too, and the claim is about {claim.rounds} of {plan.rounds} rounds"
+        words = f"units are released in them too, and {NOT_CLAIMED} {claim.rounds} of {plan.rounds} rounds"
         found.append(f"rounds from {claim.rounds} on: {words}")
     if claim.observer.rank == FINAL_MODEL.rank and _moved(models, range(1)):
-        found.append("models of single rounds: units move them, and the claim is about the final model alone")
+        found.append(f"models of single rounds: units move them, and {NOT_CLAIMED} the final model alone")
     if claim.observer.rank < UPLOADS.rank and not claim.observer.sees_masked_words:
         bare = _moved(replace(setup, claim=replace(claim, observer=UPLOADS)), range(1))
         if any(one.all() for name, one in bare.items() if name.startswith("report values")):
-            words = f"they have no noise, and the claim is about another adversary ({claim.observer.phrase})"
+            words = f"they have no noise, and {NOT_CLAIMED} another adversary ({claim.observer.phrase})"
             found.append(f"single reports: {words}")
     return found
 

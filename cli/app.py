@@ -441,11 +441,11 @@ def _without_output(words: list[str]) -> list[str]:
 def _close(finished: Any) -> NoReturn:
     from ..reports.formats.terminal import tables
     from ..reports.reading.run_folder import RunFolder
-    from ..reports.tables.stated import coverage_lines
+    from ..reports.tables.stated import coverage_lines, scope_lines
 
     # Printed from the records, as the report is: terminal and page cannot disagree.
     folder = RunFolder.read(finished.folder)
-    print_lines(*finished.lines(), *coverage_lines(folder), "", *tables(folder))
+    print_lines(*finished.lines(), *coverage_lines(folder), "", *tables(folder), *scope_lines(folder))
     print_lines(f"gate   {finished.verdict.verdict_line} (exit code {finished.verdict.exit_code})")
     print_lines(f"open   {finished.folder / 'report.html'}")
     raise typer.Exit(finished.verdict.exit_code)

@@ -92,11 +92,17 @@ def gate(
 
 def _lines(judged: "GatedRun") -> list[str]:
     from ..reports.regression.gated_run import correlation_words
+    from ..reports.tables.stated import scope_lines
 
     comparison = judged.comparison
     lines = [] if comparison is None else [correlation_words(comparison)]
     outcome = judged.outcome
-    return [*lines, *outcome.details, f"gate   {outcome.verdict_line} (exit code {outcome.exit_code})"]
+    return [
+        *lines,
+        *outcome.details,
+        *scope_lines(judged.folder),
+        f"gate   {outcome.verdict_line} (exit code {outcome.exit_code})",
+    ]
 
 
 def _write(judged: "GatedRun", junit: Path | None, summary: Path | None) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...audit.check import NOT_CLAIMED
 from ...audit.claim import NOT_PROVABLE, PROVABLE, Claim
 from ...audit.posterior import group_privacy, posterior_bounds, right_guesses
 from ...audit.wording import at_least, at_most, counted, plain
@@ -120,6 +121,14 @@ def coverage_lines(folder: RunFolder) -> list[str]:
     """Return one line for each statement of what the checks of claims did not look at, with the claims' defenses."""
     found = gathered((words, row.defense) for row in stated_rows(folder) if (words := _words(row)))
     return [f"checks {', '.join(dict.fromkeys(labels))}: {words}" for words, labels in found.items()]
+
+
+def scope_lines(folder: RunFolder) -> list[str]:
+    """Return one line for each statement of what claims are not about although units move it, with their defenses."""
+    found = gathered(
+        (words, row.defense) for row in stated_rows(folder) for words in row.not_looked_at if NOT_CLAIMED in words
+    )
+    return [f"scope  {', '.join(dict.fromkeys(labels))}: {words}" for words, labels in found.items()]
 
 
 def _words(row: ClaimRow) -> str:

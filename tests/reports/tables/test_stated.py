@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from fedassay.audit.check import NOT_CLAIMED
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import UPLOADS
 from fedassay.reports.formats.markdown import markdown
@@ -17,6 +18,7 @@ from fedassay.reports.tables.stated import (
     paper_table,
     published_table,
     published_values,
+    scope_lines,
     trust_table,
 )
 
@@ -60,7 +62,15 @@ def test_one_line_for_equal_statements_and_a_table_with_the_reasons(run_maker, m
     assert line in judge_folder(folder).outcome.details
     (first, _) = coverage_table(claim_rows(folder)).rows
     assert first[2:] == ("noise scale", "timing: no check measures it")
+    assert scope_lines(folder) == []
     assert "timing: no check measures it" in markdown(folder)
+
+
+def test_what_claims_are_not_about_is_a_line_with_its_reason(run_maker, make_claim):
+    claim, words = make_claim(), f"rounds from 1 on: units are released in them too, and {NOT_CLAIMED} 1 of 5 rounds"
+    run_maker.sign("one", claim)
+    run_maker.verdict_row(claim, defense="one", verdict="NOT_REFUTED", looked_at=["noise scale"], not_looked_at=[words])
+    assert scope_lines(run_maker.write()) == [f"scope  one: {words}"]
 
 
 @pytest.fixture
