@@ -200,7 +200,15 @@ def claims_hold(subject: CheckedPart) -> str | None:
     task, plan, prepared = _prepared(defense, inert=1)
     if not prepared.claims:
         return "not checked: it states no claim"
-    versions = FederatedVersions(name=subject.name, task=task, plan=plan, correct=prepared, broken=None)
+    versions = FederatedVersions(
+        name=subject.name,
+        task=task,
+        plan=plan,
+        correct=prepared,
+        broken=None,
+        prepare_correct=defense.prepare,
+        prepare_broken=defense.prepare,
+    )
     found = versions.checks(broken=False, trials=True)
     failed = [result.words for result in found if result.passed is False]
     require(not failed, "; ".join(failed))
