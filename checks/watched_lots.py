@@ -31,6 +31,8 @@ _EPSILON_ROUNDING = 0.02
 
 _FULL = 1.0
 _ROUNDING = 1e-3
+_COMPARED = 2**33
+"""Pairs of records, times lots, that are compared at most."""
 _SELDOM = 1e-3
 """Probability of so few records at the accounted rate below which records count as drawn less often."""
 
@@ -202,16 +204,39 @@ def _pair_tails(pairs: int, population: int, steps: int, rate: float) -> tuple[f
 
 
 def _blocks(lots: Lots) -> CheckResult:
-    """Check the number of disjoint pairs of neighbouring records in one lot, such as those of a window of the data."""
+    """Check the number of disjoint pairs of neighbouring records in one lot, such as those of a window of the data, and
+    how often any two records are in one lot.
+    """
+    if (found := _partners(lots)) is not None:
+        return found
     half, together = lots.population // 2, 0
     for lot in lots.ids:
         held = np.zeros(2 * half, dtype=bool)
         held[[one for one in set(lot) if one < 2 * half]] = True
         together += int((held[::2] & held[1::2]).sum())
     trials = half * len(lots.ids)
-    allowed = float(binom.isf(WATCHED.level("watched run"), trials, lots.rate**2)) if trials else 0.0
+    allowed = float(binom.isf(WATCHED.level("watched run", 2), trials, lots.rate**2)) if trials else 0.0
     words = f"pairs of records 2k and 2k + 1 in one lot, of {trials}"
     return BLOCKS.at_most(together, allowed, unit="pairs", witness=words)
+
+
+def _partners(lots: Lots) -> CheckResult | None:
+    """The failed check of two records, anywhere in the data, that are in one lot more often than by coins of their own;
+    None where there are none, or too many records to compare.
+    """
+    size, steps = lots.population, len(lots.ids)
+    if size < 2 or size**2 * steps > _COMPARED:
+        return None
+    held = np.zeros((steps, size), dtype=np.float32)
+    for turn, lot in enumerate(lots.ids):
+        held[turn, list(set(lot))] = 1
+    counts = np.triu(held.T @ held, 1)
+    one, other = np.unravel_index(int(counts.argmax()), counts.shape)
+    pairs, most = size * (size - 1) // 2, int(counts[one, other])
+    allowed = float(binom.isf(WATCHED.level("watched run", 2 * pairs), steps, lots.rate**2))
+    if most <= allowed:
+        return None
+    return BLOCKS.failed(f"records {one} and {other} in one lot, of {steps} lots", most, allowed, unit="lots")
 
 
 def ledger_checks(recording: TrainingRecord) -> list[CheckResult]:

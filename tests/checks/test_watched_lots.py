@@ -49,6 +49,12 @@ def windows(rng, steps):
     return lots
 
 
+def partners(rng, steps):
+    """One coin for a record and another one, far from it."""
+    half = RECORDS // 2
+    return [tuple(n for k in np.flatnonzero(rng.random(half) < Q) for n in (k, k + half)) for _ in range(steps)]
+
+
 def two_draws(rng, steps):
     return [(*one, *other) for one, other in zip(poisson(rng, steps), poisson(rng, steps), strict=True)]
 
@@ -60,7 +66,7 @@ def two_draws(rng, steps):
         (shuffled, {SIZES, OVERLAP}),
         (of_fixed_size, {SIZES}),
         (twice_as_often, {RATE, SIZES, OVERLAP, BLOCKS}),
-        (the_same_each_epoch, {OVERLAP}),
+        (the_same_each_epoch, {OVERLAP, BLOCKS}),
         (disjoint_of_varying_size, {OVERLAP}),
         (windows, {BLOCKS, OVERLAP}),
         (two_draws, {LOTS}),
@@ -68,6 +74,12 @@ def two_draws(rng, steps):
 )
 def test_each_way_of_drawing_lots_is_told_from_poisson_sampling(lots, expected):
     assert failed(lots) == expected
+
+
+def test_two_records_that_one_coin_draws_are_found_wherever_they_are_in_the_data():
+    found = [one for one in lot_checks(recording(steps=200, lots=partners)) if one.passed is False]
+    assert [one.name for one in found] == [BLOCKS]
+    assert "of 200 lots" in found[0].witness
 
 
 def of_four_fifths(rng, steps):

@@ -30,5 +30,5 @@ def test_a_correct_run_passes_and_a_broken_one_refutes():
     assert watched(recording()).finding(claim).verdict.value == "NOT_REFUTED"
     found = watched(recording(ledger=()))
     assert [one.name for one in found.failed] == ["steps accounted"]
-    assert found.lines()[0].startswith("FAILED: steps accounted 0 < 12")
+    assert found.lines()[0].startswith("FAILED: steps accounted: the accountant counts 0 steps, at least 12 required")
     assert found.finding(claim).verdict.value == "REFUTED"
