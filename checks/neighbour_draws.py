@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,8 @@ from ..fl.plan import Plan
 from ..fl.preparation import Leaves, Pipeline, PreparedData
 from ..fl.protection import Protection
 from ..fl.task import Task
-from .events import cautious_rates, likely_counts, smallest_factor
+from .arms import TwoArms
+from .events import cautious_rates, likely_counts
 from .records import unit_rows
 
 _ALPHA = SUITE.level("preparation")
@@ -183,9 +184,7 @@ class DrawCounter:
         given = [one for one in tried if isinstance(one[1].score, _Summary) and one[0][0] >= promise[0]]
         given = [one for one in given if one[0][1] >= promise[1] - _SLACK]
         _, best, within, out = max(given or tried, key=lambda one: one[0])
-        refuted = partial(self._refutes, n=most)
-        factors = [smallest_factor(*cautious_rates(one[2], one[3], n), refuted) for one in tried]
-        detects = min((one * setup.claim.epsilon for one in factors if one is not None), default=None)
+        detects = self._detectable(most)
         if self._futile(within / n, out / n, n, most):
             words = f"{2 * len(pilot[0])} draws, in which no event is likely to break the claim: {self.words}"
             return check.at_most(0.0, setup.claim.epsilon, unit="epsilon", witness=words, detects=detects)
@@ -198,6 +197,12 @@ class DrawCounter:
     def _curve(self) -> Any:
         return self.setup.claim.curve if self.apart == 1 else None
 
+    def _detectable(self, draws: int) -> float | None:
+        """The smallest true epsilon that so many draws of each arm refute with probability 0.9, by the best score."""
+        claim = replace(self.setup.claim, epsilon=self.limit, delta=self.delta, curve=self._curve)
+        found = TwoArms(claim=claim, alpha=2 * _ALPHA / len(_looks(draws)), most=draws).detectable(draws)
+        return None if found is None else found / self.apart
+
     def _counted(
         self,
         check: Check,
@@ -206,8 +211,6 @@ class DrawCounter:
         most: int,
         detects: float | None,
     ) -> CheckResult:
-        looks = tuple((size, size) for step in range(30) if (size := _COUNTED * 2**step) <= most)
-
         def read(counted: Counted[EventGuesses]) -> tuple[Measurement, Counted[EventGuesses]]:
             out, within, n = counted.out.second, counted.within.second, counted.n1
             return self.measured(out, within, n, counted.alpha, f"; event {event}"), counted
@@ -219,7 +222,7 @@ class DrawCounter:
                 counted.within.second / n, counted.out.second / n, n, most
             )
 
-        measured, _ = Trials(draw=draw, looks=looks, alpha=_ALPHA).count(event, read, stops)
+        measured, _ = Trials(draw=draw, looks=_looks(most), alpha=_ALPHA).count(event, read, stops)
         found = self._stated(check, measured)
         return replace(found, detects=detects if found.passed else None)
 
@@ -264,6 +267,11 @@ class DrawCounter:
             delta=claim.delta,
             witness=f"{found.witness}; by group privacy of two steps",
         )
+
+
+def _looks(most: int) -> tuple[tuple[int, int], ...]:
+    """Draws of each arm at which counts are looked at: whenever their number has doubled."""
+    return tuple((size, size) for step in range(30) if (size := _COUNTED * 2**step) <= most)
 
 
 def _dependent(event: Event, again: Callable[[int, int], FloatArray]) -> bool:
