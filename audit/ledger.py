@@ -64,7 +64,7 @@ SUITE = Ledger(
         # together with the training on all and on a few records.
         "preparation": Share(total=8e-5, groups=4),
         # Trials that decide what failed comparisons mean, on a few pairs of inputs of a claim.
-        "decisions": Share(total=1e-4, groups=4),
+        "decisions": Share(total=1e-4, groups=2),
         # Coins that a channel of few values would have shown.
         "few values": Share(total=1e-2),
         "repeated numbers": Share(total=1e-5),

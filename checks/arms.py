@@ -237,7 +237,8 @@ class TwoArms:
         The counts are looked at twice, so that a gross violation costs few runs.
         """
         n = self._runs(pilot.arms)
-        looks = ((n // _FIRST, n // _FIRST), (n, n))
+        first = max(1, n // _FIRST)
+        looks = ((first, first), (n, n))
 
         def draw(arm: int, runs: int) -> Iterator[FloatArray]:
             return (pilot.schema.matrix(parts) for parts in self.drawn(pilot.arms, arm, runs))

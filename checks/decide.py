@@ -41,11 +41,11 @@ from .neighbours import Proposed
 from .received import ReceivedNumbers
 from .trials import proposed_arms
 
-_MOST_DECIDED = 4
+_MOST_DECIDED = 2
 """Pairs of inputs of one claim on which trials decide, at most."""
 _LEARN, _CHOOSE = 256, 512
 """Runs of each arm of a pilot."""
-_NUMBERS, _AT_ONCE, _MOST_BATCH = 2**29, 2**22, 2**12
+_NUMBERS, _AT_ONCE, _MOST_BATCH = 2**28, 2**22, 2**12
 """Numbers of all runs of one arm, and of one batch, and runs of one batch, at most."""
 _KEPT = 256
 """Numbers of an array that are kept as they are."""

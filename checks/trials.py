@@ -220,7 +220,9 @@ class FederationArms:
     def of(self, pair: Neighbours) -> Arms:
         """Return what draws the runs of one pair."""
         plan, rounds = self.setup.plan, dict[str, int]()
-        cost = (plan.clients + 1) * plan.layout.dim * pair.federation.rounds * plan.algorithm.local_steps
+        # Gradients of samples are held one by one where a hook sees them.
+        rows = plan.largest_lot if self.setup.protection.per_sample else 1
+        cost = (plan.clients + 1) * rows * plan.layout.dim * pair.federation.rounds * plan.algorithm.local_steps
         return Arms(
             draw=partial(self._run, pair, rounds),
             words=pair.words,
