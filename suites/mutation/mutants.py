@@ -53,7 +53,7 @@ def known_mutants() -> dict[str, str]:
 
 def chosen_mutants(spec: MutantsSpec) -> dict[str, str]:
     """Return a dictionary from the names of the chosen mutants (planted bugs) to their kinds. If ``only`` is empty, all
-    are chosen; mechanisms and transfers, which have no checks, are left out without trials, and correct cases where the
+    are chosen; mechanisms and transfers, whose bugs need trials, are left out without them, and correct cases where the
     settings say so. An unknown name raises ConfigError.
     """
     known = known_mutants()
