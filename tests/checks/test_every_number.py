@@ -6,6 +6,8 @@ import pytest
 import torch
 from fedassay.audit.check import EVERY_NUMBER
 from fedassay.audit.observer import FINAL_MODEL
+from fedassay.checks import every_number
+from fedassay.checks.claim_checks import _every_number
 from fedassay.checks.decide import decided
 from fedassay.checks.every_number import every_number_checks
 from fedassay.checks.given_rows import HookSetup
@@ -201,3 +203,16 @@ class StopsAfterOne(Reports):
     def report(self, updates, context, state, rng):
         sent = super().report(updates, context, state, rng)
         return sent.with_values(sent.values * (context.round == 0))
+
+
+def test_rounds_that_are_too_many_for_a_claims_own_layout_run_with_fewer_weights(small, large, monkeypatch):
+    monkeypatch.setattr(every_number, "_NUMBERS", 2**16)
+    setups = []
+    for task in (large, small):
+        plan = toy_plan(task, rounds=200)
+        protection, claim = prepared_as(CLIENTS, plan, BareRound)
+        setups.append(HookSetup(task=task, plan=plan, protection=protection, claim=claim, seed=0))
+    (own,), (found,) = list(every_number_checks(setups[0])), list(_every_number(*setups))
+    assert own.passed is True
+    assert found.passed is False
+    assert "round 177" in found.witness
