@@ -40,6 +40,8 @@ from .records import RecordPair, exact_pairs, without_rows
 _PILOT, _SHORT = 1024, 128
 """Runs of each arm that teach scores, fix an event and choose one; fewer where a run takes long."""
 _BATCH = 256
+_EQUAL = 4
+"""Equal draws in which the prepared data of neighbours are compared."""
 _AGAIN = 16
 """Runs of a batch of those that show whether runs depend on each other."""
 _TRIED = 6
@@ -116,13 +118,23 @@ class JointRelease:
         removes = pipeline.keeps_rows(setup.base) or self._parts_stay()
         for pair in exact_pairs(claim, pipeline.records, setup.unit, setup.seed, removes=removes):
             try:
-                drawn = [pipeline.draw(one) for one in (pair.within, pair.without)]
+                within, without = ([*self._equal_draws(one)] for one in (pair.within, pair.without))
             except ValueError as error:
                 self.refused.append(f"{pair.words}: {error}")
                 continue
-            self.random = self.random or any(one.random for one in drawn)
-            if pipeline.finishes or self._follows(pair, drawn[0].data, drawn[1].data):
+            varied = not _same(setup.published(within[0]), setup.published(within[-1]))
+            follows = any(self._follows(pair, *both) for both in zip(within, without, strict=True))
+            if pipeline.finishes or varied or follows:
                 yield pair
+
+    def _equal_draws(self, records: Dataset) -> Iterator[PreparedData]:
+        """Some draws of prepared data, one where nothing is drawn."""
+        for number in range(_EQUAL):
+            one = self.setup.pipeline.draw(records, number=number)
+            yield one.data
+            if not one.random:
+                return
+            self.random = True
 
     def _parts_stay(self) -> bool:
         """Whether the clients that the preparation deals keep all other records where the unit is removed."""

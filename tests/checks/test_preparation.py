@@ -233,6 +233,20 @@ def test_noise_pays_for_what_is_published_together(scales, broken, adjacency):
 
 
 @pytest.mark.simulations
+@pytest.mark.parametrize(("scale", "broken"), [(1.0, False), (0.3, True)])
+def test_a_text_that_noise_chooses_is_tried(scale, broken):
+    centre = float(RECORDS.train_images[..., 0].clamp(0, 1).sum())
+
+    def made(records, rng):
+        total = float(records.train_images[..., 0].clamp(0, 1).sum()) + rng.laplace(scale=scale)
+        return PreparedData(dataset=records, published={"size": "large" if total > centre else "small"})
+
+    found, claim = of(made, epsilon=1.0, delta=0.0, training=0.01)
+    assert refuted(found, claim) == (["preparation"] if broken else [])
+    assert broken or passed(found) == BOTH
+
+
+@pytest.mark.simulations
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_noised_statistic_by_which_data_are_scaled_is_tried_run_by_run(broken):
     def made(records, rng):
