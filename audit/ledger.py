@@ -56,7 +56,7 @@ SUITE = Ledger(
     {
         # Distributions of noise that a law states.
         "noise": Share(total=5e-4, groups=128),
-        # Draws of single hooks: events, cohorts and lots, shufflers, masks.
+        # Draws of single hooks: events, cohorts and lots, shufflers, masks, numbers without noise; no claim has all.
         "hooks": Share(total=3e-4, groups=8),
         # Trials of everything that an observer receives, which may refute a claim by themselves.
         "trials": Share(total=1e-4),

@@ -67,6 +67,8 @@ _SAMPLES, _STEPS, _HALVINGS = 16, 20, 24
 """
 _CLASSES = 10
 """Classes of which a first record is compared with none, at most."""
+_COMPARED = 1 + 3 * (2 + _CLASSES)
+"""Pairs of inputs that are compared, at most: the unit's row, and records at three models."""
 _BRIEF = 2
 """Rounds in which other records are compared."""
 _SHARED = 0.5
@@ -431,7 +433,7 @@ def _decided(setup: HookSetup, suspect: _Suspect, rounds: int, draws: int, tests
         return True
     local = setup.local_epsilon(rounds)
     steady = log1p(-1 / (1 + exp(local)))
-    return 2 * draws * steady < log(SUITE.level("hooks", tests))
+    return 2 * draws * steady < log(SUITE.level("hooks", _COMPARED * tests))
 
 
 def _suspects(one: _Inputs, other: _Inputs, stop: int) -> tuple[list[_Suspect], Counter[str], str]:
