@@ -510,10 +510,10 @@ def _judged(planned: PlannedAudit, store: Store) -> list[Record]:
     reading = of_all_looks(method.reading(audit, store), planned)
     checks = method.checks(audit, store)
     # They cost seconds, and a claim that its own runs refute needs no more evidence.
+    prepared: tuple[CheckResult, ...] = ()
     if not refutes(audit.claim, reading.measurement):
-        checks = method.decided(audit, (*checks, *method.trials_of_view(audit)))
-    prepared = _of_preparation(audit)
-    checks += prepared
+        prepared = _of_preparation(audit)
+        checks = (*method.decided(audit, (*checks, *method.trials_of_view(audit))), *prepared)
     # A check may show why statistics found nothing, such as a canary that never arrived: so checks come first.
     weakness = method.weakness(audit, reading.measurement, checks)
     if audit.blocks and audit.blocks[0].audit.estimator is not None:
