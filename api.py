@@ -43,6 +43,7 @@ class Run:
         *,
         margins: Mapping[str, float] | None = None,
         fail_on: Iterable[str] = EVERYTHING,
+        accept_weak: bool = False,
     ) -> Outcome:
         """Return the run's verdict: judge its claims and compare its metrics with a baseline, as ``fedassay gate``
         does.
@@ -51,6 +52,7 @@ class Run:
             baseline: a baseline file or a run's folder; ``baselines/main`` means ``baselines/main.json``.
             margins: metric -> largest acceptable change for the worse, instead of the suite's margins.
             fail_on: the verdicts for which ``raise_for_status`` raises: ``fail``, ``incomplete``, ``inconclusive``.
+            accept_weak: whether claims that are UNDERPOWERED only because their test is weak count as not refuted.
 
         Raises:
             ConfigError: an argument of another type, a baseline that cannot be read, an unknown metric or verdict, or
@@ -61,7 +63,8 @@ class Run:
 
         check_gate(baseline, margins)
         words = string_list("fail_on", fail_on, such_as="fail")
-        return judge_folder(self._read(), baseline, margins=margins, fail_on=words).outcome
+        judged = judge_folder(self._read(), baseline, margins=margins, fail_on=words, accept_weak=accept_weak)
+        return judged.outcome
 
     @property
     def records(self) -> list[Record]:
@@ -141,6 +144,7 @@ def run(
     progress: "Progress | None" = None,
     command: str = "",
     budget: str | None = None,
+    accept_weak: bool = False,
 ) -> Run:
     """Run a suite and write its report.
 
@@ -166,6 +170,7 @@ def run(
         budget: wall time, such as ``"90s"``, ``"10m"`` or ``"2h"``: audits make as many runs as fit
             into it, most where claims are weakest, and stop as soon as they are certain. By default the suite's own
             runs.
+        accept_weak: whether claims that are UNDERPOWERED only because their test is weak count as not refuted.
 
     Returns:
         the finished run.
@@ -189,7 +194,7 @@ def run(
     cost = Cost()  # Started before torch is imported, because loading it is part of the cost of a run.
     from .suites.config.arguments import check_arguments, string_list
     from .suites.config.source import ConfigError
-    from .suites.config.suite_file import load_suite, named_changes
+    from .suites.config.suite_file import load_suite, named_changes, weak_change
     from .suites.execution.clusters import chosen_backend
     from .suites.execution.run import carry_out, launch
 
@@ -199,7 +204,7 @@ def run(
     )
     stated = string_list("overrides", overrides, such_as="audit.replicas=500")
     kept = string_list("only", only, such_as="attacks.loss")
-    options = named_changes(seeds=seeds, device=device)
+    options = named_changes(seeds=seeds, device=device, **weak_change(accept_weak))
     added = tuple(defenses)
     if "defenses" in kept and not added:
         raise ConfigError("only = 'defenses' removes the suite's defenses: give those that run in defenses=[...]")

@@ -136,7 +136,7 @@ class ReplicaPlan:
 
 
 def plan_replicas(
-    runner: Runner, *, plant: Plant | None = None, noise_share: float = 0.5, alpha: float = 0.05, seed: int = 0
+    runner: Runner, *, plant: Plant | None = None, noise_share: float = 0.6, alpha: float = 0.05, seed: int = 0
 ) -> ReplicaPlan:
     """Plan the runs that refute ``noise_share`` of the claimed noise with probability 0.9.
 
@@ -177,7 +177,7 @@ def audit_replicas(
 
     Args:
         runner: the system; each run has its own seed of all global generators.
-        plan: as ``plan_replicas`` makes it; None plans for half of the claimed noise.
+        plan: as ``plan_replicas`` makes it; None plans for 0.6 of the claimed noise.
         seed: of all runs; one seed gives one finding.
         jobs: processes; the system must then be picklable by joblib.
         checkpoint: file of finished runs; an audit of the same system with equal arguments goes on from it.

@@ -4,6 +4,7 @@ play-back where the system offers it.
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from ..audit.check import PLAYED
@@ -115,19 +116,20 @@ def watch(runner: Runner, *, seed: int = 0) -> Watched:
     if not hasattr(system, "watch"):
         # Adapters with a watch of their own take trainings too whose claim cannot be stated, such as without noise.
         check_stated(runner)
-        found = watched(run_once(runner, False, seed, where="the watched run")).results
+        found = watched(run_once(runner, False, seed, where="the watched run"))
+        found = replace(found, sampled=found.sampled or (runner.law is not None and runner.law.rate < 1))
     else:
         try:
-            found = system.watch(seed).results
+            found = system.watch(seed)
         except ValueError:  # Also the words of an adapter on a training that it cannot watch.
             raise
         except Exception as error:
             error.add_note(f"raised in the watched run, seed {seed}")
             raise
     if not hasattr(system, "play_back"):
-        return Watched(results=found)
+        return found
     try:
         played = system.play_back(seed).results().results
     except ValueError as error:
         played = (PLAYED.skipped(str(error)),)
-    return Watched(results=(*found, *played))
+    return replace(found, results=(*found.results, *played))

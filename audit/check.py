@@ -14,12 +14,13 @@ class Subject(Enum):
     MOVE = "how far one unit moves what is released"
     NOISE = "presence and size of the noise"
     FRESH = "noise that is drawn anew"
-    EPSILON = "the claim's epsilon itself"
-    LOTS = "who and what takes part, where it is drawn"
+    EPSILON = "accounting of epsilon"
+    LOTTERY = "lots and cohorts, as they are drawn"
     MESSAGE = "everything else that is received"
 
 
-MOVE, NOISE, FRESH, EPSILON = Subject.MOVE, Subject.NOISE, Subject.FRESH, Subject.EPSILON
+MOVE, NOISE, FRESH = Subject.MOVE, Subject.NOISE, Subject.FRESH
+EPSILON, LOTTERY = Subject.EPSILON, Subject.LOTTERY
 
 _CLIPPING = ("local_step", "sample_weights", "report", "aggregate", "query")
 """Hooks of a protection that may bound a unit's row."""
@@ -161,7 +162,7 @@ class CheckResult:
     @property
     def check(self) -> Check:
         """The check that gave the result; one without facts where it is none of this package's."""
-        return self.name if isinstance(self.name, Check) else CHECKS.get(self.name, Check(self.name))
+        return CHECKS.get(self.name) or (self.name if isinstance(self.name, Check) else Check(self.name))
 
     @property
     def words(self) -> str:
@@ -263,7 +264,7 @@ AS_SAMPLED = Check(
 )
 PARTICIPATION = Check(
     "participation as accounted",
-    Subject.LOTS,
+    LOTTERY,
     measures="how often a unit is drawn, against the sampling rate of its claim",
     hook=("participates",),
     cause="units are drawn at another rate than the accountant assumes, or by their data",
@@ -574,6 +575,9 @@ ORDER = Check(
 )
 EVENTS = Check(
     "reports on extreme rows",
+    MOVE,
+    NOISE,
+    EPSILON,
     measures="lower bound on epsilon from events of reports on rows that differ most",
     assumes="the privacy losses of its reports exceed those of the runs by one factor",
     hook=("local_query", "report"),
@@ -756,7 +760,7 @@ INDEPENDENT = Check(
 )
 LOTS = Check(
     "records once in a lot",
-    Subject.LOTS,
+    LOTTERY,
     hook=("data loader",),
     cause="one record enters a lot twice, each time clipped alone",
     mend="clip all rows of a record together",
@@ -764,7 +768,7 @@ LOTS = Check(
 )
 RATE = Check(
     "sampling rate",
-    Subject.LOTS,
+    LOTTERY,
     hook=("data loader",),
     cause="records are drawn more often than the accountant assumes",
     mend="draw at the accounted rate, or account for the rate that is drawn",
@@ -772,7 +776,7 @@ RATE = Check(
 )
 SIZES = Check(
     "sizes of lots",
-    Subject.LOTS,
+    LOTTERY,
     hook=("data loader",),
     cause="lots have a fixed or another size than Poisson sampling gives",
     mend="use Poisson sampling, as Opacus' `DPDataLoader` does, or account for the sampling that is used",
@@ -833,6 +837,8 @@ FINITE = Check("finite for all rows")
 REPLAYED = Check("step replayed")
 EFFECTIVE = Check(
     "effective noise multiplier",
+    MOVE,
+    NOISE,
     hook=("noised step",),
     cause="a unit moves the release further than the clip norm, or the noise is divided, as by a mean over units",
     mend="scale noise and clip by the same factor",

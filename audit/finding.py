@@ -7,11 +7,12 @@ from enum import StrEnum
 from typing import Any
 
 from .binomial import upper_bound
+from .check import EPSILON, LOTTERY, MOVE, NOISE, VIEW, CheckResult, Subject
 from .claim import Claim, check_claim
 from .curve import GaussianCurve
 from .evidence import Setting
 from .measurement import FAIR_COINS, INDEPENDENT_TRIALS, NEEDS_GAUSSIAN_CURVE, Kind, Measurement
-from .power import fewest_trials
+from .power import enough_trials
 from .wording import at_least, at_most, plain
 
 
@@ -70,6 +71,8 @@ class Finding:
     Args:
         route: what refuted the claim: "curve" (its trade-off curve), "eps_low" (the bound on epsilon), "check" (an
             implementation check), or "" where nothing did.
+        weak: whether the claim is UNDERPOWERED for the only reason that the minimum detectable epsilon of its test is
+            too large; ``accept_weak`` makes it NOT_REFUTED, and leaves this mark.
     """
 
     verdict: Verdict
@@ -77,6 +80,7 @@ class Finding:
     reason: str
     claim: Claim | None
     measurement: Measurement | None
+    weak: bool = False
 
     def line(self) -> str:
         """Return one line to print: the claim, what was measured, and the verdict."""
@@ -87,7 +91,8 @@ class Finding:
         if self.verdict in (Verdict.NOT_REFUTED, Verdict.UNDERPOWERED) and measurement is not None:
             found = "none" if measurement.detectable is None else plain(round(measurement.detectable, 2))
             shown.append(f"min detectable {found}")
-        return f"{_subject(self)}: {', '.join(shown)}: {self.verdict.value.replace('_', ' ')}"
+        accepted = f" {ACCEPTED}" if self.weak and self.verdict is Verdict.NOT_REFUTED else ""
+        return f"{_subject(self)}: {', '.join(shown)}: {self.verdict.value.replace('_', ' ')}{accepted}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as a dictionary of JSON values; the claim appears as its identity (``claim_id``)."""
@@ -97,7 +102,23 @@ class Finding:
             "reason": self.reason,
             "claim_id": None if self.claim is None else self.claim.claim_id,
             "measurement": None if self.measurement is None else self.measurement.to_dict(),
+            "weak": self.weak,
         }
+
+
+def weak_beyond(epsilon: float) -> float:
+    """Return the largest minimum detectable epsilon of a test of a claim that is not weak: twice the claimed epsilon,
+    or one more where that is larger.
+
+    A test that could miss more than that says too little for an OK.
+    """
+    return max(2 * epsilon, epsilon + 1)
+
+
+_MOST_TRIALS = 10**7
+"""Runs per arm beyond which no number is stated that would do."""
+ACCEPTED = "by a weak test, accepted"
+"""What stands beside the verdict of a claim whose weak test the user accepts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,21 +129,41 @@ class Weakness:
     Args:
         unseen: why no run could have shown a violation, such as a canary that never reached the release.
         no_power: why no violation would have been refuted; it counts where no detectable epsilon was found.
-        unknown_power: why the power is not known; it counts where also nothing was shown.
+        unknown_power: why the power is not known; it counts where also too little was shown.
+        not_looked_at: which parts of the claim no check looked at, with the reasons; it counts where the checks, and
+            not the runs, have the power.
     """
 
     unseen: str = ""
     no_power: str = ""
     unknown_power: str = ""
+    not_looked_at: str = ""
 
 
-WEAK_BEYOND = 10.0
-"""An audit or a check is a weak test if its minimum detectable epsilon is more than so many times the claimed one."""
-WEAK_TEST = Weakness(
-    no_power="weak test: no violation of the claim would be refuted with 90 % power",
-    unknown_power="weak test: nothing was shown, and the power of this estimator is not known",
-)
+_UNKNOWN = "weak test: too little was shown, and the power of this test is not known"
+WEAK_TEST = Weakness(no_power="weak test: no violation of the claim would be refuted with 90 % power")
 """The weakness of an audit of evidence from outside a suite, where only the measurement is known."""
+
+
+def blind_words(checks: Sequence[CheckResult], *, sampled: bool, epsilon: float = 0.0) -> str:
+    """Return at which of lots, clip, noise and accounting no check looked, each with the first reason; empty if all
+    were looked at.
+
+    Args:
+        sampled: whether clients or samples are drawn at random; else there are no lots.
+        epsilon: the claimed one, > 0; trials of all that is received look at everything where they are no weak test of
+            it.
+    """
+    needed = (*([LOTTERY] if sampled else []), MOVE, NOISE, EPSILON)
+    seen = {subject for one in checks if one.passed is not None for subject in one.check.subjects}
+    strong = (one.name == VIEW and one.detects is not None and one.detects <= weak_beyond(epsilon) for one in checks)
+    missing = [] if any(strong) else [subject for subject in needed if subject not in seen]
+    return f"not looked at: {', '.join(_why_blind(checks, subject) for subject in missing)}" if missing else ""
+
+
+def _why_blind(checks: Sequence[CheckResult], subject: Subject) -> str:
+    reasons = (f"{one.name}: {one.witness}" for one in checks if one.passed is None and subject in one.check.subjects)
+    return f"{subject.value} ({next(reasons, 'no check applies')})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,14 +200,19 @@ def judge(
     bound exceeds its epsilon; the reason carries the estimator's assumption. UNDERPOWERED when no data could have
     refuted it by either route: the largest epsilon that the sample size can certify does not exceed the claim's and,
     where a curve was tested, even zero errors on both sides would not fall under it (a curve is refutable from far
-    fewer trials than an epsilon); the reason states the smallest sufficient number of trials. A point estimate or a
-    credible interval never refutes: UNDERPOWERED. Else NOT_REFUTED, unless ``weakness`` names a reason why this audit
-    would have refuted nothing, or its minimum detectable epsilon is more than ten times the claimed one: then
-    UNDERPOWERED.
+    fewer trials than an epsilon). A point estimate or a credible interval never refutes: UNDERPOWERED. Else
+    NOT_REFUTED, unless ``weakness`` names a reason why this audit would have refuted nothing, or its minimum detectable
+    epsilon is larger than max(2 epsilon, epsilon + 1): then UNDERPOWERED, with the number of runs per arm that would
+    do.
 
     ``checked``: the power of implementation checks that held the defense against the claim, and passed. They are
-    evidence too: a bound that was too weak alone then ends as NOT_REFUTED, and the detectable epsilon is theirs. They
-    change nothing where no run could have shown a violation, or where nothing was bounded.
+    evidence too: the minimum detectable epsilon of a claim is the smaller one of runs and checks. They change nothing
+    where no run could have shown a violation, where nothing was bounded, or where a part of the claim was not looked
+    at.
+
+    Where the power is not known, an audit has shown that it works only by what it showed. Its bound must reach
+    epsilon^2 / max(2 epsilon, epsilon + 1), a half of the claim from epsilon 1 on: if the claim holds, the bound is at
+    least this share of the truth, and at this share a violation at the limit would have been refuted.
 
     Raises ValueError when the measurement was tested against a curve that this claim does not state, and TypeError for
     an argument of another type.
@@ -175,9 +221,11 @@ def judge(
         check_claim(claim)
     if not isinstance(measurement, Measurement):
         raise TypeError(f"measurement must be a Measurement, as every estimator returns, got {measurement!r}")
-    weakness = weakness or Weakness()
-    found = _downgraded(_judged(claim, measurement), weakness)
-    return found if weakness.unseen else _with_checks(found, checked)
+    found = _judged(claim, measurement)
+    undecided = found.verdict in (Verdict.NOT_REFUTED, Verdict.UNDERPOWERED)
+    if claim is None or not undecided or measurement.kind is not Kind.BOUND:
+        return found
+    return _powered(found, claim, measurement, weakness or Weakness(), checked)
 
 
 def refutes(claim: Claim, measurement: Measurement) -> bool:
@@ -218,9 +266,14 @@ def with_failed_checks(finding: Finding, failed_checks: Sequence[str]) -> Findin
     return replace(finding, verdict=Verdict.REFUTED, route=route, reason=reason)
 
 
-def checked_alone(claim: Claim, failed_checks: Sequence[str]) -> Finding:
-    """Return the finding on a claim of which only the implementation was checked, without trials."""
-    passed = _found(Verdict.NOT_REFUTED, "no implementation check failed, and no trials were run", claim, None)
+def checked_alone(claim: Claim, failed_checks: Sequence[str], *, not_looked_at: str = "") -> Finding:
+    """Return the finding on a claim of which only the implementation was checked, without trials.
+
+    ``not_looked_at``: which parts of the claim no check looked at; empty if all were looked at.
+    """
+    verdict = Verdict.UNDERPOWERED if not_looked_at else Verdict.NOT_REFUTED
+    words = "no implementation check failed, and no trials were run"
+    passed = _found(verdict, "; ".join(filter(None, (not_looked_at, words))), claim, None)
     return with_failed_checks(passed, failed_checks)
 
 
@@ -246,50 +299,79 @@ def _judged(claim: Claim | None, measurement: Measurement) -> Finding:
         )
         return _found(Verdict.REFUTED, reason, claim, measurement, route="eps_low")
     if not _refutable(claim, measurement):
-        reason = f"{measurement.trials} without an error would not refute it{_least_trials(claim, measurement)}"
+        reason = f"{measurement.trials} without an error would not refute it"
         return _found(Verdict.UNDERPOWERED, reason, claim, measurement)
     return _found(Verdict.NOT_REFUTED, f"at alpha {plain(measurement.alpha)}", claim, measurement)
 
 
-def _downgraded(finding: Finding, weakness: Weakness) -> Finding:
-    """UNDERPOWERED instead of NOT_REFUTED where the audit could not have refuted anything."""
-    measured = finding.measurement
-    # Only NOT_REFUTED is downgraded: a weak audit that did refute needs no power.
-    if finding.verdict is not Verdict.NOT_REFUTED or measured is None:
-        return finding
-    if measured.detectable is None:
-        # An audit of unknown power that showed some leakage has shown that it works.
-        reason = weakness.no_power or (weakness.unknown_power if measured.epsilon_low <= 0 else "")
-        if reason:
-            return replace(finding, verdict=Verdict.UNDERPOWERED, reason=reason)
-    elif finding.claim is not None and measured.detectable > WEAK_BEYOND * finding.claim.epsilon:
-        reason = (
-            f"weak test: the minimum detectable epsilon {plain(round(measured.detectable, 2))} is more than "
-            f"{plain(WEAK_BEYOND)} times the claimed {plain(finding.claim.epsilon)}"
-        )
-        return replace(finding, verdict=Verdict.UNDERPOWERED, reason=reason)
-    # Applies also where a detectable epsilon was computed: power means nothing if the canary never reached the release.
+def _powered(
+    finding: Finding, claim: Claim, measured: Measurement, weakness: Weakness, checked: CheckPower | None
+) -> Finding:
+    """The verdict on a claim that nothing refuted, by what runs and checks would have found."""
+    refutable = finding.verdict is Verdict.NOT_REFUTED
     if weakness.unseen:
         # So the detectable epsilon of this audit is not known, and no number may be printed for it.
         unknown = replace(measured, detectable=None)
-        return replace(finding, verdict=Verdict.UNDERPOWERED, reason=weakness.unseen, measurement=unknown)
-    return finding
+        return _underpowered(finding, weakness.unseen, unknown) if refutable else finding
+    alone = _without_power(claim, measured, weakness) if refutable else f"{finding.reason}{_enough(claim, measured)}"
+    # What passed says nothing for a claim of which a part was not looked at.
+    counted = None if weakness.not_looked_at else checked
+    powers = [measured.detectable if refutable else None, None if counted is None else counted.detectable]
+    known = replace(measured, detectable=min((one for one in powers if one is not None), default=None))
+    if counted is not None and counted.detectable <= weak_beyond(claim.epsilon):
+        words = f"the implementation checks fail with probability 0.9 from eps {plain(round(counted.detectable, 3))}"
+        words = f"{words} if {counted.assumption}"
+        reason = f"{words}; the runs alone would not do: {alone}" if alone else f"{finding.reason}; {words}"
+        return replace(finding, verdict=Verdict.NOT_REFUTED, reason=reason, measurement=known)
+    if not alone:
+        return finding
+    weak = known.detectable is not None and not weakness.not_looked_at
+    return replace(_underpowered(finding, "; ".join(filter(None, (weakness.not_looked_at, alone))), known), weak=weak)
 
 
-def _with_checks(finding: Finding, checked: CheckPower | None) -> Finding:
-    """NOT_REFUTED instead of UNDERPOWERED where implementation checks of known power passed."""
-    measured = finding.measurement
-    if checked is None or finding.verdict is not Verdict.UNDERPOWERED or measured is None:
-        return finding
-    if measured.kind is not Kind.BOUND or finding.claim is None:
-        return finding
-    # Checks that find only far larger violations are a weak test, like an audit that does.
-    if checked.detectable > WEAK_BEYOND * finding.claim.epsilon:
-        return finding
-    words = f"the implementation checks fail with probability 0.9 from eps {plain(round(checked.detectable, 3))}"
-    reason = f"{words} if {checked.assumption}; the runs alone would not do: {finding.reason}"
-    known = replace(measured, detectable=checked.detectable)
-    return replace(finding, verdict=Verdict.NOT_REFUTED, reason=reason, measurement=known)
+def _underpowered(finding: Finding, reason: str, measured: Measurement) -> Finding:
+    return replace(finding, verdict=Verdict.UNDERPOWERED, reason=reason, measurement=measured)
+
+
+def _without_power(claim: Claim, measured: Measurement, weakness: Weakness) -> str:
+    """Why the runs would not have refuted a violation at the limit of a weak test; empty where they would have."""
+    limit = weak_beyond(claim.epsilon)
+    if measured.detectable is None:
+        shown = measured.epsilon_low >= claim.epsilon**2 / limit
+        return weakness.no_power or ("" if shown else weakness.unknown_power or _UNKNOWN)
+    if measured.detectable <= limit:
+        return ""
+    return (
+        f"weak test: the minimum detectable epsilon of the runs, {plain(round(measured.detectable, 2))}, is more than "
+        f"{plain(limit)} (the larger of 2 eps and eps + 1){_enough(claim, measured)}"
+    )
+
+
+def _enough(claim: Claim, measured: Measurement) -> str:
+    """How many runs per arm would find a violation at the limit of a weak test, where the attack is the best one."""
+    if measured.fpr_high is None:
+        return ""
+    needed = enough_trials(
+        weak_beyond(claim.epsilon),
+        curve=None if measured.below_curve is None else claim.curve,
+        epsilon=claim.epsilon,
+        delta=claim.delta,
+        alpha=measured.share,
+        limit=_MOST_TRIALS,
+    )
+    if needed is None:
+        return f"; no number of runs up to {_MOST_TRIALS:,} per arm would do"
+    made = min(measured.n0, measured.n1)
+    if needed <= made:
+        return f"; the best attack needs {needed:,} counted runs per arm, this one more than its {made:,}"
+    return f"; about {needed:,} counted runs per arm would do"
+
+
+def accept_weak(finding: Finding) -> Finding:
+    """Return the finding as NOT_REFUTED where it is UNDERPOWERED only because its test is weak, which the caller knows
+    and accepts; any other as it is.
+    """
+    return replace(finding, verdict=Verdict.NOT_REFUTED) if finding.weak else finding
 
 
 def _found(verdict: Verdict, reason: str, claim: Claim | None, seen: Measurement | None, route: str = "") -> Finding:
@@ -344,19 +426,6 @@ def _refutable(claim: Claim, measurement: Measurement) -> bool:
     # The level at which the estimator bounded each of two rates.
     best_fpr, best_fnr = upper_bound(0, [measurement.n0, measurement.n1], measurement.share / 2)
     return bool(best_fnr < claim.curve.fnr(best_fpr))
-
-
-def _least_trials(claim: Claim, measurement: Measurement) -> str:
-    """How many runs per arm it would take at least; empty where no number would do, or runs have no arms."""
-    if measurement.fpr_high is None:
-        return ""
-    routes = [claim.curve] if measurement.below_curve is not None else []
-    found = [
-        fewest_trials(curve=curve, epsilon=claim.epsilon, delta=claim.delta, alpha=measurement.share)
-        for curve in ([None] if _bound_holds(claim, measurement) else []) + routes
-    ]
-    least = min((n for n in found if n is not None), default=None)
-    return "" if least is None else f", at least {least:,} runs per arm would be needed"
 
 
 def _subject(finding: Finding) -> str:

@@ -28,7 +28,7 @@ from scipy.stats import binom
 from .arrays import FloatArray
 from .binomial import check_epsilon, check_level, check_positive, upper_bound
 from .bisection import crossing, fewest
-from .curve import Curve, GaussianCurve, ProfileCurve, epsilon_from_mu
+from .curve import Curve, GaussianCurve, ProfileCurve, epsilon_from_mu, mu_from_epsilon
 from .threshold import margin
 
 _SHARES_BY_RUNS = ((1 / 8, 1 / 16), (1 / 4, 1 / 16), (1 / 2, 1 / 8), (3 / 4, 1 / 8), (7 / 8, 1 / 16), (1.0, 9 / 16))
@@ -313,6 +313,26 @@ def trials_needed(
 
     trials = fewest(lambda n: any(plan.power >= power for plan in plans(n)), limit)
     return None if trials is None else max(plans(trials), key=lambda plan: plan.power)
+
+
+@lru_cache(maxsize=1024)
+def enough_trials(
+    actual: float, *, curve: Curve | None, epsilon: float, delta: float, alpha: float, limit: int = LIMIT
+) -> int | None:
+    """Return the fewest trials with the canary, and as many without, from which the best attack refutes the claim of a
+    mechanism of epsilon ``actual`` with probability 0.9; None if more than ``limit`` are needed.
+
+    The mechanism is Gaussian, or randomised response for a claim of delta 0, and its canary is seen as well as any
+    could be.
+    """
+    if delta == 0:
+        # exp overflows above 709.
+        error = [1 / (1 + math.exp(min(actual, 700.0)))]
+        points = OperatingPoints(np.array(error), np.array(error), np.zeros(1))
+    else:
+        points = gaussian_points(mu_from_epsilon(actual, delta))
+    planned = trials_needed(points, curve=curve, epsilon=epsilon, delta=delta, alpha=alpha, limit=limit)
+    return None if planned is None else planned.trials
 
 
 def effect_trials_needed(true_mu: float, claimed_mu: float, *, alpha: float, power: float = 0.9) -> int | None:

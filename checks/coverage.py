@@ -5,20 +5,9 @@ would have found, from the results that they gave.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..audit.check import (
-    CHECKS,
-    FITS,
-    LAW_EPSILON,
-    MEASURED,
-    NOT_CLAIMED,
-    SCALE,
-    SENSITIVITY,
-    VIEW,
-    Check,
-    CheckResult,
-)
+from ..audit.check import FITS, LAW_EPSILON, MEASURED, NOT_CLAIMED, SCALE, SENSITIVITY, VIEW, CheckResult
 from ..audit.claim import Claim
-from ..audit.finding import CheckPower
+from ..audit.finding import CheckPower, blind_words
 from ..fl.plan import Plan
 from ..fl.protection import Protection
 from .law import law_checks, law_of_all_rounds
@@ -27,28 +16,34 @@ from .measured import states_gaussian
 NEVER = ("the timing of messages: no check measures it",)
 """What no check of this package can look at."""
 _LOW_BITS = "trailing zero bits"
+_FOLLOWS = "so that it follows"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
     """What was looked at for one claim, and what was not, each with the reason.
 
-    ``half_blind``: why the audit counts as too weak, where checks of more than half of the subjects could not be made;
-    else empty. An audit of known power, or one that showed some leakage, is no weaker for it.
+    ``blind``: which of lots, clip, noise and accounting no check looked at, with the reasons; else empty.
     """
 
     looked_at: tuple[str, ...]
     not_looked_at: tuple[str, ...]
-    half_blind: str
+    blind: str
 
 
 def coverage_of(
-    checks: Sequence[CheckResult], *, sampled: bool, federation: Sequence[str] = (), smaller: Sequence[str] = ()
+    checks: Sequence[CheckResult],
+    *,
+    sampled: bool,
+    epsilon: float = 0.0,
+    federation: Sequence[str] = (),
+    smaller: Sequence[str] = (),
 ) -> Coverage:
     """Return the coverage of a claim's checks.
 
     Args:
         sampled: whether the claim's plan samples clients or samples at random.
+        epsilon: the claimed one.
         federation: the size of the federation that the checks ran.
         smaller: in which respects it was smaller than the claim's own.
     """
@@ -64,24 +59,17 @@ def coverage_of(
         missing.append("side channels: nothing that the adversary receives was compared")
     if not any(_LOW_BITS in channel for channel in compared):
         missing.append("floating point: no numbers that carry noise were compared bit by bit")
-    if not any(_known(check).of_layers for check in made):
+    if not any(one.check.of_layers for one in made):
         missing.append("weights: the noise of single layers was not compared")
-    if sampled and not any(_known(check).of_runs for check in made):
+    if sampled and not any(one.check.of_runs for one in made):
         missing.append("sampling: no check of independent runs could be made")
     missing += [*smaller, *NEVER]
-    tried, seen = ({one for check in results for one in _known(check).subjects} for results in (checks, made))
-    half = f"{len(blind)} of {len(checks)} implementation checks could not be made: "
-    half += ", ".join(check.name for check in blind)
     return Coverage(
         looked_at=(*(check.name for check in made), *dict.fromkeys(compared), *federation),
-        not_looked_at=tuple(dict.fromkeys(missing)),
-        half_blind=half if 2 * len(tried - seen) > len(tried) else "",
+        # What follows from something else comes last: the first reason stands in one line with the verdict.
+        not_looked_at=tuple(sorted(dict.fromkeys(missing), key=lambda item: _FOLLOWS in item)),
+        blind=blind_words(checks, sampled=sampled, epsilon=epsilon) if checks else "",
     )
-
-
-def _known(result: CheckResult) -> Check:
-    """The check of a result; one that says nothing about any subject where it is none of this package's."""
-    return CHECKS.get(result.name, Check(result.name))
 
 
 def power_of_checks(
@@ -115,7 +103,7 @@ def power_of_checks(
     found = [_of_noise(checks, made, protection, claim, plan)]
     law = LAW_EPSILON in made and not law_of_all_rounds(protection, plan)
     for result in made.values():
-        check = _known(result)
+        check = result.check
         # Reports that fit a law say nothing about a claim that the law was not held against.
         if check.assumes and (check != FITS or law):
             found.append(_power(claim, result.detects, check.assumes))

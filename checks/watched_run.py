@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ..audit.check import PRESENT, SCALE, CheckResult
 from ..audit.claim import Claim
-from ..audit.finding import Finding, checked_alone
+from ..audit.finding import Finding, blind_words, checked_alone
 from .training_record import TrainingRecord
 from .watched_lots import ledger_checks, lot_checks
 from .watched_noise import noise_checks
@@ -23,9 +23,11 @@ class Watched:
 
     Args:
         results: one per check; ``passed`` is None where something was not seen, for the reason in ``witness``.
+        sampled: whether units take part at a rate below 1.
     """
 
     results: tuple[CheckResult, ...]
+    sampled: bool = False
 
     @property
     def failed(self) -> tuple[CheckResult, ...]:
@@ -37,6 +39,11 @@ class Watched:
         """The checks that did not apply or saw too little."""
         return tuple(one for one in self.results if one.passed is None)
 
+    @property
+    def blind(self) -> str:
+        """Which of lots, clip, noise and accounting no check looked at, with the reasons; empty if all were."""
+        return blind_words(self.results, sampled=self.sampled)
+
     def lines(self) -> list[str]:
         """Return one line per check, failed ones first."""
         words = {False: "FAILED", None: "not checked", True: "passed"}
@@ -44,8 +51,10 @@ class Watched:
         return [f"{words[one.passed]}: {one.words}" for one in ordered]
 
     def finding(self, claim: Claim) -> Finding:
-        """Return the finding on a claim: REFUTED where a check failed. Checks alone never show that a claim holds."""
-        return checked_alone(claim, [one.words for one in self.failed])
+        """Return the finding on a claim: REFUTED where a check failed, UNDERPOWERED where lots, clip, noise or
+        accounting were not looked at. Checks alone never show that a claim holds.
+        """
+        return checked_alone(claim, [one.words for one in self.failed], not_looked_at=self.blind)
 
 
 def watched(recording: TrainingRecord) -> Watched:
@@ -67,4 +76,5 @@ def watched(recording: TrainingRecord) -> Watched:
         found = [replace(one, passed=None, witness=nothing, measured=None) if one.passed else one for one in found]
     # These checks are of defenses too, whose hooks a foreign training does not have.
     found = [replace(one, hook=("noised step",)) if one.check in (PRESENT, SCALE) else one for one in found]
-    return Watched(results=tuple(found))
+    rates = [rate for _, rate in recording.accounted_steps]
+    return Watched(results=tuple(found), sampled=min(rates, default=1.0) < 1)

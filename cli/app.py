@@ -115,11 +115,12 @@ def run(
         Path | None, typer.Option("-o", "--output", help="The run's folder; by default a new one below runs/.")
     ] = None,
     budget: Budget = None,
+    accept_weak: gate_command.AcceptWeak = False,
 ) -> None:
     """Run a suite and write its report."""
     with reported_errors():
         from ..api import _reported
-        from ..suites.config.suite_file import load_suite, named_changes
+        from ..suites.config.suite_file import load_suite, named_changes, weak_change
         from ..suites.execution.clusters import chosen_backend
         from ..suites.execution.run import carry_out, launch
         from ..suites.planning.budget import budget_seconds, in_budget
@@ -128,7 +129,7 @@ def run(
         from ..suites.results.environment import Cost
         from .progress import progress
 
-        options = named_changes(seeds=seeds, device=device)
+        options = named_changes(seeds=seeds, device=device, **weak_change(accept_weak))
         spec, source = load_suite(
             suite, preset=preset, overrides=tuple(set_ or ()), options=options, only=tuple(only or ())
         )

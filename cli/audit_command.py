@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from .errors import reported_errors
+from .gate_command import AcceptWeak
 
 Target = Annotated[
     str,
@@ -116,6 +117,7 @@ def audit(
     jobs: Jobs = None,
     seed: Seed = 0,
     alpha: Alpha = 0.05,
+    accept_weak: AcceptWeak = False,
     json: Json = False,
 ) -> None:
     """Audit a claim with your own mechanism, scores or system (an Opacus training, a Flower app); no suite is run."""

@@ -12,7 +12,7 @@ from ..adapters.kept_runs import MOST_BY_DEFAULT, KeptRuns, KeptTraining, RunFai
 from ..adapters.target import find_function, read_input, read_json
 from ..audit.claim import Claim
 from ..audit.evidence import Design
-from ..audit.finding import Finding, not_run
+from ..audit.finding import Finding, accept_weak, not_run
 from ..audit.mechanism.mechanism import DEFAULT_TRIALS, FEWEST, audit_mechanism, audit_outputs
 from ..audit.supplied.chosen import EstimatorOptions, chosen, options_of
 from ..audit.supplied.given import ONE_PER_CLUSTER, check_alpha
@@ -142,6 +142,7 @@ def carry_out(target: str, given: Mapping[str, Any]) -> int:
     if not given["json"]:
         print_lines(f"plan   {report.plan}")
     finding = with_config_errors(target, audit)
+    finding = accept_weak(finding) if given["accept_weak"] else finding
     gate = judge_finding(target, finding)
     for line in report.lines(finding, gate, as_json=given["json"]):
         print_lines(*line.split("\n"))

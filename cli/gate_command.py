@@ -20,6 +20,15 @@ Margins = Annotated[
 ]
 
 
+AcceptWeak = Annotated[
+    bool,
+    typer.Option(
+        "--accept-weak",
+        help="You know that the test is weak: a claim that is UNDERPOWERED only for this reason ends with exit code 0.",
+    ),
+]
+
+
 def compare(
     base: Annotated[str, typer.Argument(help="A baseline file, or a run's folder.")],
     new: Annotated[str, typer.Argument(help="Folder of the run to compare with it.")],
@@ -62,6 +71,7 @@ def gate(
     fail_on: Annotated[
         str, typer.Option(help="Verdicts that give a non-zero exit code.")
     ] = "fail,incomplete,inconclusive",
+    accept_weak: AcceptWeak = False,
     margin: Margins = None,
 ) -> None:
     """Judge the claims of a run and compare its metrics with a baseline; print one line with the verdict and exit with
@@ -79,7 +89,13 @@ def gate(
             # Before anything is judged: a mistake in a path must not cost the verdict.
             _check_targets(run, baseline, [path for path in (junit, summary) if path is not None])
             # A run that becomes the baseline is not compared with itself: only its claims are judged.
-            judged = judge_folder(folder, None if accept else baseline, margins=margins, fail_on=fail_on.split(","))
+            judged = judge_folder(
+                folder,
+                None if accept else baseline,
+                margins=margins,
+                fail_on=fail_on.split(","),
+                accept_weak=accept_weak,
+            )
             if accept:
                 if baseline is None:
                     raise ConfigError("--accept needs --baseline FILE, the baseline file to write")

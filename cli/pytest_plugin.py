@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..defenses.defense import Defense
 
 _FIXTURES = {"fedassay_gate", "fedassay_audit", "fedassay_system"}
-_OPTIONS = ("seeds", "seed", "jobs", "overrides", "device")
+_OPTIONS = ("seeds", "seed", "jobs", "overrides", "device", "accept_weak")
 _KNOWN = f"{', '.join(_OPTIONS[:-1])} and {_OPTIONS[-1]}"
 _PROPERTY = "fedassay"
 """Name of the user property that carries a test's verdicts to the summary, also from other processes."""
@@ -99,8 +99,8 @@ class GateFixture:
             defenses: names, ``package.module:Class``, or built: ``MyDefense(clip_norm=1.0)``.
             baseline: ``"baselines/main"``; ``pytest --fedassay-accept`` writes it.
             margins, fail_on: see ``fedassay gate``.
-            options: ``seeds``, ``seed``, ``jobs``, ``overrides``, ``device`` as for ``fedassay.run``; their
-                defaults come from the marker.
+            options: ``seeds``, ``seed``, ``jobs``, ``overrides``, ``device``, ``accept_weak`` as for
+                ``fedassay.run``; their defaults come from the marker.
 
         Returns:
             the finished run.
@@ -172,13 +172,20 @@ class AuditFixture:
 
     note_verdict: Callable[[str], None]
 
-    def __call__(self, mechanism: Callable[..., Any], claim: "Claim", **options: Any) -> "Finding":
-        """Audit ``mechanism`` against ``claim``; ``options`` are those of ``fedassay.audit_mechanism``."""
+    def __call__(
+        self, mechanism: Callable[..., Any], claim: "Claim", *, accept_weak: bool = False, **options: Any
+    ) -> "Finding":
+        """Audit ``mechanism`` against ``claim``; ``options`` are those of ``fedassay.audit_mechanism``.
+
+        ``accept_weak``: whether a claim that is UNDERPOWERED only because its test is weak counts as NOT REFUTED.
+        """
         __tracebackhide__ = True
+        from ..audit.finding import accept_weak as accepted
         from ..audit.mechanism.mechanism import audit_mechanism
         from ..suites.results.outcome import judge_finding
 
         finding = audit_mechanism(mechanism, claim, **options)
+        finding = accepted(finding) if accept_weak else finding
         gate = judge_finding(getattr(mechanism, "__name__", repr(mechanism)), finding)
         self.note_verdict(finding.line())
         if gate.exit_code:
@@ -195,14 +202,18 @@ class SystemFixture:
 
     note_verdict: Callable[[str], None]
 
-    def __call__(self, system: "Runner", *, replicas: bool = True, seed: int = 0, **options: Any) -> "Finding | None":
+    def __call__(
+        self, system: "Runner", *, replicas: bool = True, seed: int = 0, accept_weak: bool = False, **options: Any
+    ) -> "Finding | None":
         """Watch ``system``, and judge its claim by replicas, whose finding is returned.
 
-        ``replicas=False`` leaves the audit out, and returns None; ``options`` are those of ``fedassay.audit_replicas``.
+        ``replicas=False`` leaves the audit out, and returns None; ``accept_weak`` is that of ``fedassay_audit``,
+        ``options`` are those of ``fedassay.audit_replicas``.
         """
         __tracebackhide__ = True
         from ..adapters.replicas import audit_replicas
         from ..adapters.runner import watch
+        from ..audit.finding import accept_weak as accepted
         from ..suites.results.outcome import judge_finding
         from .system_run import judge_watched
 
@@ -215,6 +226,7 @@ class SystemFixture:
         if not replicas:
             return None
         finding = audit_replicas(system, seed=seed, **options)
+        finding = accepted(finding) if accept_weak else finding
         gate = judge_finding(type(system).__name__, finding)
         self.note_verdict(finding.line())
         if gate.exit_code:

@@ -8,6 +8,7 @@ from typing import Any
 from ..adapters.replicas import audit_replicas, plan_replicas
 from ..adapters.runner import Runner, is_runner, missing_parts, watch
 from ..adapters.target import find_object
+from ..audit.finding import accept_weak
 from ..audit.wording import counted
 from ..checks.watched_run import Watched
 from ..suites.config.source import ConfigError
@@ -61,9 +62,14 @@ def judge_watched(results: Watched) -> Outcome:
     if results.failed:
         names = ", ".join(dict.fromkeys(one.name for one in results.failed))
         return Outcome(verdict_line=f"FAIL: implementation checks failed: {names}", exit_code=FAIL)
-    if passed := sum(one.passed is True for one in results.results):
-        return Outcome(verdict_line=f"OK: {counted(passed, 'check')} passed", exit_code=OK)
-    return Outcome(verdict_line="INCONCLUSIVE: no check could look at anything", exit_code=INCONCLUSIVE)
+    passed = sum(one.passed is True for one in results.results)
+    if not passed:
+        return Outcome(verdict_line="INCONCLUSIVE: no check could look at anything", exit_code=INCONCLUSIVE)
+    if results.blind:
+        return Outcome(verdict_line=f"INCONCLUSIVE: {results.blind}", exit_code=INCONCLUSIVE)
+    unseen = results.unseen
+    aside = f"; not looked at: {counted(len(unseen), 'item')}, first {unseen[0].words}" if unseen else ""
+    return Outcome(verdict_line=f"OK: {counted(passed, 'check')} passed{aside}", exit_code=OK)
 
 
 def carry_out_replicas(target: str, system: Runner, given: Mapping[str, Any]) -> int:
@@ -74,6 +80,7 @@ def carry_out_replicas(target: str, system: Runner, given: Mapping[str, Any]) ->
     path = None if given["keep"] is None else given["keep"] / "replicas.jsonl"
     options: dict[str, Any] = {"seed": given["seed"], "jobs": given["jobs"] or 1, "checkpoint": path}
     finding = with_config_errors(target, lambda: audit_replicas(system, plan=plan, **options))
+    finding = accept_weak(finding) if given["accept_weak"] else finding
     gate = judge_finding(target, finding)
     if given["json"]:
         facts = {"target": target, "claim": system.claim.to_dict(), "finding": finding.to_dict()}

@@ -106,7 +106,8 @@ def judged_by_assignments(
     """
     measured = measure(shown)
     finding = judged_with_power(claim, measured)
-    if finding.verdict is not Verdict.NOT_REFUTED or not (unseen := _powerless(claim, shown, measure, seed)):
+    undecided = finding.verdict is Verdict.NOT_REFUTED or finding.weak
+    if not undecided or not (unseen := _powerless(claim, shown, measure, seed)):
         return finding
     return judged_with_power(claim, measured, unseen=unseen)
 

@@ -1,6 +1,6 @@
 """Print one line per claim, and plain tables, without importing matplotlib, jinja2 or pandas."""
 
-from ...audit.wording import at_least, at_most, plain
+from ...audit.wording import at_least, at_most, counted, plain
 from ..reading.claims import ClaimRow, claim_rows, stated_rows
 from ..reading.run_folder import RunFolder
 from ..tables.auditors import mutant_rows, mutant_table
@@ -50,7 +50,9 @@ def unread_words(folder: RunFolder) -> list[str]:
 
 def _line(row: ClaimRow) -> str:
     where = f", {row.audited_on}" if row.audited_on else ""
-    return f"{row.claim_text}{where}: {_shown(row)}{verdict_words(row)}"
+    items = row.not_looked_at
+    unseen = f"; not looked at: {counted(len(items), 'item')}, first {items[0]}" if items else ""
+    return f"{row.claim_text}{where}: {_shown(row)}{verdict_words(row)}{unseen}"
 
 
 def _shown(row: ClaimRow) -> str:

@@ -129,6 +129,11 @@ class ClaimRow:
         return self.verdict == "FAILED" or refuted != self.control or bool(self.failed_checks and not self.control)
 
     @property
+    def accepted(self) -> bool:
+        """Whether the claim counts as not refuted only because the user accepts that its test is weak."""
+        return self.record is not None and self.record.weak and self.verdict == "NOT_REFUTED"
+
+    @property
     def failed_checks(self) -> tuple[Record, ...]:
         """The result rows of the claim's implementation checks that failed."""
         return tuple(check for check in self.checks if check.verdict == "FAILED")

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ...audit.wording import counted
 from ...suites.results.claims_file import SCHEMA as CLAIMS_SCHEMA
 from ...suites.results.claims_file import StatedClaim, stated_claims
-from ...suites.results.outcome import Outcome, claimed_epsilons, judge_run
+from ...suites.results.outcome import Outcome, accepting_weak, judge_run
 from ...suites.results.record import Record
 from ...suites.results.rows import SkippedRow, first_mistake, read_rows, skipped_counts
 from ...suites.results.store import changed_files, no_run
@@ -218,6 +218,8 @@ class RunFolder:
         # At the entrance, so that no output format has to clean names and reasons again.
         records = tuple(printable_record(record) for record in rows.records)
         manifest, claims = _read_manifest(folder / "manifest.json"), _read_claims(folder / "claims.json")
+        if _table(manifest.suite, "gate").get("accept_weak") is True:
+            records = tuple(accepting_weak(records))
         stored = _read_gate(folder / "gate.json")
         changed = () if stored is None else changed_files(stored, folder, rows)
         # Never negative: a hand-edited manifest may plan fewer cells than the run holds.
@@ -227,7 +229,7 @@ class RunFolder:
             manifest=manifest,
             records=records,
             claims=claims,
-            gate=None if stored is None else _judged(stored, records, claims, missing, rows.skipped, changed),
+            gate=None if stored is None else _judged(stored, records, missing, rows.skipped, changed),
             skipped=rows.skipped,
             missing=missing,
             changed=changed,
@@ -372,15 +374,13 @@ def _read_claims(path: Path) -> tuple[StatedClaim, ...]:
 def _judged(
     stored: Mapping[str, Any],
     records: Sequence[Record],
-    claims: Sequence[StatedClaim],
     missing: int,
     skipped: Sequence[SkippedRow],
     changed: Sequence[str],
 ) -> Outcome:
     """The outcome computed from the records; the line in gate.json is appended where its exit code differs."""
     # Computed again: rows may have been added, lost or edited after gate.json was written.
-    epsilons = claimed_epsilons(claims)
-    gate = judge_run(records, missing=missing, changed=changed, epsilons=epsilons, **skipped_counts(skipped))
+    gate = judge_run(records, missing=missing, changed=changed, **skipped_counts(skipped))
     line, before = gate.verdict_line, stored["verdict_line"]
     if gate.exit_code != stored["exit_code"]:
         line = f"{line} (the outcome when the run finished: {before})"

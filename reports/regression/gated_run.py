@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from ...suites.results.outcome import (
     WORDS,
     Outcome,
     Problem,
-    claimed_epsilons,
+    accepting_weak,
     failing_codes,
     fine_line,
     listed,
@@ -199,15 +199,20 @@ def judge_folder(
     *,
     margins: Mapping[str, float] | None = None,
     fail_on: Iterable[str] = EVERYTHING,
+    accept_weak: bool = False,
 ) -> GatedRun:
     """Give the verdict on a run's claims; if ``baseline`` (a baseline file or a run's folder) is given, also compare
     the run's metrics with it.
 
     A baseline that does not exist makes the run INCOMPLETE instead of raising: every project starts without one.
+    ``accept_weak``: claims that are UNDERPOWERED only because their test is weak count as not refuted, also where the
+    suite does not say so.
 
     Raises:
         ConfigError: a baseline that cannot be read, a bad margin, an unknown word in ``fail_on``.
     """
+    if accept_weak:
+        folder = replace(folder, records=tuple(accepting_weak(folder.records)))
     codes, comparison, problems = failing_codes(fail_on), None, _of_the_run(folder)
     try:
         # The caller's margins come last: the command line overrides the suite.
@@ -222,7 +227,7 @@ def judge_folder(
             problems.append(Problem(exit_code=INCOMPLETE, text=f"{error}; {accepting} creates it"))
         except ValueError as error:
             raise ConfigError(str(error)) from error
-    fine = fine_line(folder.records, claimed_epsilons(folder.claims))
+    fine = fine_line(folder.records)
     if comparison is not None:
         problems += _of_the_comparison(comparison)
         fine += f"; none of {counted(len(comparison.cells), 'cell')} worse than the baseline by its margin"

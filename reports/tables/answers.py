@@ -9,10 +9,10 @@ from functools import cached_property, lru_cache
 from ...audit.check import CHECKS, short_words
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import Curve
+from ...audit.finding import weak_beyond
 from ...audit.metrics import counted_runs, lowest_rate, tpr_at
 from ...audit.posterior import success_bound
 from ...audit.wording import at_least, counted, plain
-from ...suites.results.outcome import WEAK, weak_because
 from ..reading.claims import ClaimRow, claim_rows, claims_under_test, covered_elsewhere, left_unprotected, same_subject
 from ..reading.membership import Membership, memberships
 from ..reading.pooling import LEVEL
@@ -66,7 +66,7 @@ _NAMED = 3
 _GUESSED = round(_PEOPLE * FALSE_ALARMS)
 _TOO_FEW = re.compile(
     r"(?P<absent>[\d,]+) \+ (?P<present>[\d,]+) trials without an error would not refute it"
-    r"(, at least (?P<least>[\d,]+) runs per arm would be needed)?"
+    r"(; about (?P<least>[\d,]+) counted runs per arm would do)?"
 )
 """The reason of an audit with too few runs, as ``audit.finding`` words it."""
 _UNITS = {
@@ -89,10 +89,6 @@ _NEXT = {
 _WEAK_NEXT = (
     "Do not report this claim as tested: only a large violation is ruled out. Raise the number of runs of this audit "
     "in the suite until the min detectable ε is at most {most}."
-)
-_POWER_UNKNOWN_NEXT = (
-    "Do not report this claim as tested: which violation this test would find is not known. Raise the number "
-    "of runs of its audit in the suite, or add an audit with a planted unit, until a min detectable ε is stated."
 )
 _CHANGE_FIRST = "The model is of no use (below): change the settings of the defense first."
 _DECIDE = "Decide whether the attacks below matter: this claim does not protect against them."
@@ -126,7 +122,7 @@ class ClaimAnswer:
 
     @property
     def weak(self) -> str:
-        """Why the test counts as weak."""
+        """Why the test counts as weak; empty where the user has not accepted one."""
         return weakness(self.row)
 
     @property
@@ -250,8 +246,11 @@ class ClaimAnswer:
         """What was not tested."""
         if self.verdict == "NOT_AUDITED":
             return "Not looked at: whether the claim holds, because this run has no result of an audit of it."
-        names = list(dict.fromkeys(map(item_in_plain_words, self.row.not_looked_at)))
-        return f"Not looked at: {', '.join(names)}." if names else ""
+        items = self.row.not_looked_at
+        names = list(dict.fromkeys(map(item_in_plain_words, items)))
+        why = items[0].partition(":")[2].strip() if items else ""
+        first = f" First reason: {why}." if why else ""
+        return f"Not looked at ({len(names)}): {', '.join(names)}.{first}" if names else ""
 
     @property
     def next_step(self) -> str:
@@ -277,8 +276,7 @@ class ClaimAnswer:
                 f"Read which implementation {_checks(row)} failed: each names a difference from what the claim assumes."
             )
         if self.weak and self.verdict == "NOT_REFUTED":
-            most = plain(WEAK * row.claim.epsilon)
-            return _POWER_UNKNOWN_NEXT if row.detectable is None else _WEAK_NEXT.format(most=most)
+            return _WEAK_NEXT.format(most=plain(weak_beyond(row.claim.epsilon)))
         return _NEXT.get(self.verdict, "")
 
 
@@ -295,16 +293,18 @@ def _checks(row: ClaimRow) -> str:
 
 
 def weakness(row: ClaimRow) -> str:
-    """Return why the test that did not refute a claim counts as weak; empty if it does not, or has another verdict."""
-    return weak_because(row.verdict, row.detectable, row.claim.epsilon) if row.stated else ""
+    """Return why the test of a claim that was accepted as not refuted counts as weak; empty for any other."""
+    if not (row.stated and row.accepted and row.detectable):
+        return ""
+    return f"it may miss a true ε of {numerals.epsilon(row.detectable)}, accepted"
 
 
 def _undecided(row: ClaimRow) -> str:
     """Why the audit could not judge the claim: the first words of its record's reason."""
-    why = row.record.reason.partition("; ")[0] if row.record else ""
+    why = row.record.reason.partition("; evidence: ")[0] if row.record else ""
     said = "This test says nothing for or against the claim"
     if few := _TOO_FEW.fullmatch(why):
-        least = f"; at least {few['least']} of each are needed" if few["least"] else ""
+        least = f"; about {few['least']} of each would do" if few["least"] else ""
         return (
             f"{said}: after {few['present']} runs with the unit and {few['absent']} without it, even an attack that "
             f"never errs would not show a violation{least}."

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...audit.check import explained_words, short_words
 from ...audit.claim import Claim
+from ...audit.finding import ACCEPTED
 from ...audit.observer import Observer
 from ...audit.wording import plain
 from ..reading.claims import ClaimRow
@@ -59,7 +60,7 @@ def verdict_words(row: ClaimRow) -> str:
     if row.published:
         return f"{words} (as published)"
     if not row.should_be_refuted:
-        return words
+        return f"{words} {ACCEPTED}" if row.accepted else words
     return f"{words} (control, as intended)" if row.verdict == "REFUTED" else f"{words} (control: should be REFUTED)"
 
 

@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 from ...audit.claim import Claim
 from ...audit.wording import nearest, plain
-from ...suites.results.outcome import WEAK
 from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim, stated_rows
 from ..reading.pooling import gathered
 from ..reading.run_folder import RunFolder
 from . import numerals, summary
-from .answers import headline, weakness
+from .answers import headline
 from .covered import short_words, successes
 from .pooled_rows import AttackRow, UtilityRow, pooled_attacks, pooled_utility
 from .printed import (
@@ -111,7 +110,7 @@ def _found(row: ClaimRow) -> str:
     )
     words = [f"{name}{format_(value)}" for name, value, format_ in numbers if value is not None]
     failed = check_counts(row) if row.failed_checks else ""
-    verdict = f"{verdict_words(row)}{' (weak test)' if weakness(row) else ''}"
+    verdict = verdict_words(row)
     return "; ".join(filter(None, (verdict, *words, failed)))
 
 
@@ -360,7 +359,8 @@ _BOARD_NOTE = (
     "One row per claim and run. Rows of different federations differ in data, model and clients, so that their utility "
     "and the power of their audits cannot be compared, even at equal ε. NOT REFUTED is no proof of a claim: see the "
     "smallest ε that the audit detects with 90 % probability (min detectable). Weak test: this ε is more than "
-    f"{WEAK:g} times the claimed one, or not known. Shown outside the claims: attacks on this defense that no claim of "
+    "twice the claimed one and more than 1 above it, which the user has accepted. Shown outside the claims: attacks on "
+    "this defense that no claim of "
     "it covers and that did better than guessing. Of no use: the model is not clearly better than guessing or than a "
     "constant answer. Commit: of the repository in which the run was started."
 )
@@ -482,7 +482,7 @@ def _best_quality(one: ClaimOfRun) -> str:
 
 
 def _verdict(one: ClaimOfRun) -> str:
-    return _with(verdict_words(one.row), "weak test" * bool(weakness(one.row) and not one.row.control))
+    return verdict_words(one.row)
 
 
 def _shown(one: ClaimOfRun) -> str:

@@ -268,9 +268,13 @@ class AuditMethod(ABC):
         """Return the smallest epsilon that the claim's implementation checks would have found; None if not known."""
         return None
 
+    def power_of_stronger(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> CheckPower | None:
+        """Return what the checks of a claim that implies this one would have found, where none of its own failed."""
+        return None
+
     def coverage(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> Coverage:
         """Return what the claim's implementation checks looked at, and what they did not."""
-        return coverage_of(checks, sampled=False)
+        return coverage_of(checks, sampled=False, epsilon=audit.claim.epsilon)
 
 
 class BlockMethod(AuditMethod):
@@ -392,9 +396,13 @@ class BlockMethod(AuditMethod):
     def check_power(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> CheckPower | None:
         block = audit.blocks[0]
         own = block.own[1]
-        known = power_of_checks(checks, block.fitted(own).protection, audit.claim, own)
-        if known or any(check.passed is False for check in checks):
-            return known
+        return power_of_checks(checks, block.fitted(own).protection, audit.claim, own)
+
+    def power_of_stronger(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> CheckPower | None:
+        if any(check.passed is False for check in checks):
+            return None
+        block = audit.blocks[0]
+        own = block.own[1]
         # What holds for an adversary that sees more holds for this one; that a check fails there shows nothing here.
         stronger = stronger_claims(block.fitted(own), own)
         return next((power for claim in stronger if (power := self._power_against(claim, block, own))), None)
@@ -428,7 +436,8 @@ class BlockMethod(AuditMethod):
         if few < own.clients:
             smaller.append(f"all clients in independent runs: these had {few} of {own.clients}")
         size = f"{checked.clients} of {own.clients} clients of {min(checked.sizes)} to {max(checked.sizes)} samples"
-        return coverage_of(checks, sampled=sampled, federation=[size], smaller=smaller)
+        epsilon = audit.claim.epsilon
+        return coverage_of(checks, sampled=sampled, epsilon=epsilon, federation=[size], smaller=smaller)
 
 
 class AttackMethod(AuditMethod):
@@ -523,11 +532,12 @@ def _judged(planned: PlannedAudit, store: Store) -> list[Record]:
     unseen = next((f"{check.name}: {check.witness}" for check in prepared if check.passed is None), "")
     weakness = replace(weakness, unseen=weakness.unseen or unseen)
     coverage = method.coverage(audit, checks)
-    weakness = replace(weakness, unknown_power=weakness.unknown_power or coverage.half_blind)
+    weakness = replace(weakness, not_looked_at=coverage.blind)
     finding = judge(audit.claim, reading.measurement, weakness=weakness)
-    # Only where it is needed: composing a law once more may take seconds.
-    if finding.verdict is Verdict.UNDERPOWERED:
-        power = method.check_power(audit, () if coverage.half_blind else checks)
+    if finding.verdict is not Verdict.REFUTED and not coverage.blind:
+        # What the checks of a stronger claim would have found takes a further run of all of them.
+        needed = finding.verdict is Verdict.UNDERPOWERED
+        power = method.check_power(audit, checks) or (method.power_of_stronger(audit, checks) if needed else None)
         finding = judge(audit.claim, reading.measurement, weakness=weakness, checked=power)
     finding = with_evidence(finding, [check.evidence for check in checks if check.evidence is not None])
     # The finding's own measurement: judging removes numbers that turned out not to be known.

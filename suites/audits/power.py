@@ -4,10 +4,8 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
-import numpy as np
-
 from ...audit.claim import Claim
-from ...audit.curve import Curve, GaussianCurve, mu_from_epsilon
+from ...audit.curve import Curve, GaussianCurve
 from ...audit.estimators.release_tests import (
     BrokenRelease,
     GaussianRelease,
@@ -16,10 +14,11 @@ from ...audit.estimators.release_tests import (
     design_test,
     simulated_release_points,
 )
+from ...audit.finding import weak_beyond
 from ...audit.power import (
     LIMIT,
-    OperatingPoints,
     effect_trials_needed,
+    enough_trials,
     gaussian_points,
     minimum_detectable_epsilon,
     sequential_trials_needed,
@@ -33,8 +32,6 @@ _KEPT = 1024
 """Results that each search keeps."""
 _POWER = 0.9
 """Probability of refuting a violation from which it counts as detectable."""
-_LARGER = 2.0
-"""Factor between the epsilon of a mechanism that an audit should refute and that of its claim."""
 _SHARES = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
 """Shares of the claimed noise that are tried, from the least violation to the largest."""
 
@@ -112,29 +109,18 @@ def refutes(
 
 
 def enough_replicas(claim: Claim, *, alpha: float, limit: int) -> int | None:
-    """Return how many runs per arm an audit needs to refute the claim of a mechanism of twice its epsilon with power
-    0.9; None where they are more than ``limit``.
-
-    The mechanism is Gaussian, or randomised response for a claim of delta 0, and its canary is seen as well as any
-    could be. One half of the runs may be spent on the choice of a threshold.
+    """Return how many runs per arm an audit needs to be no weak test of a claim; None where they are more than
+    ``limit``. One half of the runs may be spent on the choice of a threshold.
     """
-    actual = _LARGER * claim.epsilon
-    if claim.delta == 0:
-        # exp overflows above 709.
-        error = [1 / (1 + math.exp(min(actual, 700.0)))]
-        points = OperatingPoints(np.array(error), np.array(error), np.zeros(1))
-    else:
-        points = gaussian_points(mu_from_epsilon(actual, claim.delta))
-    planned = trials_needed(
-        points,
+    needed = enough_trials(
+        weak_beyond(claim.epsilon),
         curve=claim.curve,
         epsilon=claim.epsilon,
         delta=claim.delta,
         alpha=alpha,
-        power=_POWER,
         limit=max(1, limit // 2),
     )
-    return None if planned is None else 2 * planned.trials
+    return None if needed is None else 2 * needed
 
 
 @lru_cache(maxsize=_KEPT)

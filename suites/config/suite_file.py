@@ -126,6 +126,11 @@ def named_changes(**changes: int | str | None) -> tuple[str, ...]:
     return tuple(f"{key}={value}" for key, value in changes.items() if value is not None)
 
 
+def weak_change(accept: bool) -> dict[str, str]:
+    """Return the change of a suite that accepts weak tests, for ``named_changes``; none where they are not accepted."""
+    return {"gate.accept_weak": "true"} if accept else {}
+
+
 def check_suite(tree: dict[str, Any], source: Source) -> Suite:
     """Check a parsed suite; raise ConfigError with the file and line of each mistake."""
     if (found := outside_bounds(tree)) is not None:

@@ -20,7 +20,7 @@ from ..config.suite_file import check_suite
 from ..config.tables.suite import Suite
 from ..planning.run_plan import RunPlan, plan_run
 from ..results.environment import PACKAGES, Cost, git, hardware, versions
-from ..results.outcome import Outcome, claimed_epsilons, judge_run
+from ..results.outcome import Outcome, accepting_weak, judge_run
 from ..results.rows import skipped_counts
 from ..results.store import GATE, MANIFEST, Store, digests
 from .backend import Backend, run_job
@@ -226,8 +226,9 @@ def close(begun: Launch) -> Outcome:
     rows = store.rows()
     planned = {cell.cell_id for cell in begun.plan.cells}
     missing = planned - {record.cell_id for record in rows.records}
-    epsilons, counts = claimed_epsilons(begun.plan.claims), skipped_counts(rows.skipped)
-    gate = judge_run(rows.records, missing=len(missing), epsilons=epsilons, **counts)
+    accepts = store.manifest()["suite"].get("gate", {}).get("accept_weak", False)
+    records = accepting_weak(rows.records) if accepts else rows.records
+    gate = judge_run(records, missing=len(missing), **skipped_counts(rows.skipped))
     found = {"verdict_line": gate.verdict_line, "exit_code": gate.exit_code}
     store.write_json(GATE, found | digests(store.folder, rows))
     # The manifest is last: its time of finishing means that gate.json is complete.

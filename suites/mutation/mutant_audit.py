@@ -10,7 +10,7 @@ from ...audit.arrays import FloatArray
 from ...audit.estimators.clopper_pearson import clopper_pearson
 from ...audit.estimators.joint_point import best_bound
 from ...audit.evidence import MembershipScores, Setting
-from ...audit.finding import Finding, Verdict, judge
+from ...audit.finding import Finding, Verdict, accept_weak, judge
 from ...audit.measurement import Measurement
 from ...audit.power import TrialPlan, forbidden_curve, most_refuting_point, simulated_points, trials_needed
 from ...audit.threshold import BonferroniThresholds, FixedThreshold, ThresholdPolicy
@@ -131,7 +131,9 @@ def _findings(
     audit: MutantAudit, each: Sequence[Measurement], decided: Measurement, scores: MembershipScores
 ) -> VersionFindings:
     claim = audit.mutant.claim
-    return VersionFindings(each=tuple(judge(claim, one) for one in each), decided=judge(claim, decided), scores=scores)
+    # The trials are planned for the planted bug: whether they would find any other violation is not asked here.
+    found = [accept_weak(judge(claim, one)) for one in (*each, decided)]
+    return VersionFindings(each=tuple(found[:-1]), decided=found[-1], scores=scores)
 
 
 def _measured(audit: MutantAudit, scores: MembershipScores, policy: ThresholdPolicy, alpha: float) -> Measurement:

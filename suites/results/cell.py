@@ -87,6 +87,7 @@ def verdict_row(cell: Cell, finding: Finding, checks: Sequence[CheckResult], art
         ceiling=measured.ceiling,
         detectable=measured.detectable,
         verdict=finding.verdict.value,
+        weak=finding.weak,
         route=finding.route or ("curve" if tested_curve else "eps_low"),
         reason=f"{finding.reason}; evidence: {measured.witness}{words}",
         n=measured.canaries or min(measured.n0, measured.n1),

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Protocol
 
-from ...audit.claim import AS_PUBLISHED, Claim
-from ...audit.finding import Finding, Verdict
+from ...audit.claim import AS_PUBLISHED
+from ...audit.finding import ACCEPTED, Finding, Verdict
 from ...audit.wording import counted, nearest
 from ..config.source import ConfigError
 from .record import Record
@@ -19,7 +17,6 @@ WORDS = {OK: "OK", FAIL: "FAIL", INCONCLUSIVE: "INCONCLUSIVE", INCOMPLETE: "INCO
 EVERYTHING = ("fail", "incomplete", "inconclusive")
 """The problems that end with a non-zero exit code, unless the caller names fewer."""
 NO_CONTROL = "no control ran: the test's ability to find violations was not shown"
-NO_EPSILONS: Mapping[str, float] = MappingProxyType({})
 _CODES = {"fail": FAIL, "incomplete": INCOMPLETE, "inconclusive": INCONCLUSIVE}
 
 
@@ -112,34 +109,30 @@ def problems(
     return [Problem(exit_code=code, text=text) for code, count, text in found if count]
 
 
-def fine_line(records: Sequence[Record], epsilons: Mapping[str, float] = NO_EPSILONS) -> str:
-    """Return the verdict line of a run without problems: a summary of its audited claims, and what it does not show.
-
-    Args:
-        epsilons: the claimed epsilon by claim_id; audits of other claims are not searched for weak tests.
+def fine_line(records: Sequence[Record]) -> str:
+    """Return the verdict line of a run without problems: a summary of its audited claims, and what it does not
+    show.
     """
     audits = [row for row in records if row.role == "audit" and row.status == "ok"]
     own = own_training(records)
     # The line is often read alone: NOT REFUTED must not seem to be about a model that no audit trained.
     elsewhere = [words for row in audits if (words := audited_on(row, own))]
-    counts = ", ".join([*_counts(audits, epsilons), *_attacked(records)])
+    counts = ", ".join([*_counts(audits), *_attacked(records)])
     shown = any(row.control for row in audits) or not audits
     notes = [] if shown else [NO_CONTROL]
-    return "; ".join([counts, *notes, *([listed(elsewhere)] if elsewhere else [])])
+    unseen = _unseen(_neither_control_nor_paper(audits))
+    return "; ".join([counts, *notes, *([listed(elsewhere)] if elsewhere else []), *unseen])
 
 
-def _counts(audits: Sequence[Record], epsilons: Mapping[str, float]) -> Iterator[str]:
+def _counts(audits: Sequence[Record]) -> Iterator[str]:
     """The audited claims by their verdicts: the user's own, controls, and those of papers."""
     if not audits:
         yield "no claim was audited"
         return
     claims = _neither_control_nor_paper(audits)
     yield f"{counted(len(claims), 'claim')} NOT REFUTED"
-    if weak := [row.defense for row in claims if _weak(row, epsilons)]:
-        of_them = "" if len(claims) == 1 else f"{len(weak)} of them "
-        tests = "a weak test" if len(weak) == 1 else "weak tests"
-        miss = f"may miss a true epsilon of more than {WEAK:g} times the claimed one"
-        yield f"{of_them}by {tests} that {miss} ({listed(weak)})"
+    if weak := [row.defense for row in claims if row.weak]:
+        yield f"{len(weak)} of them {ACCEPTED} ({listed(weak)})"
     if controls := sum(row.control for row in audits):
         yield f"{counted(controls, 'control')} REFUTED as intended"
     # Papers' claims are counted apart: their refutation is a result, and no defense of the user failed.
@@ -148,9 +141,12 @@ def _counts(audits: Sequence[Record], epsilons: Mapping[str, float]) -> Iterator
         yield f"{refuted} of {counted(len(papers), 'claim')} as published REFUTED"
 
 
-def _weak(row: Record, epsilons: Mapping[str, float]) -> str:
-    epsilon = epsilons.get(row.claim_id)
-    return "" if epsilon is None else weak_because(row.verdict, row.detectable, epsilon)
+def _unseen(claims: Sequence[Record]) -> Iterator[str]:
+    """How many things were not looked at, and the first of them with its reason."""
+    # Rows are written in any order.
+    ordered = sorted(claims, key=lambda row: (row.federation, row.defense, row.claim_id))
+    if items := list(dict.fromkeys(item for row in ordered for item in row.not_looked_at)):
+        yield f"not looked at: {counted(len(items), 'item')}, first {items[0]}"
 
 
 def _attacked(records: Sequence[Record]) -> Iterator[str]:
@@ -198,13 +194,12 @@ def judge_run(
     unread: int = 0,
     repeated: int = 0,
     changed: Sequence[str] = (),
-    epsilons: Mapping[str, float] = NO_EPSILONS,
 ) -> Outcome:
     """Give the outcome of a run by itself, without a comparison with a baseline; the arguments are those of
     ``problems`` and ``fine_line``.
     """
     found = problems(records, missing=missing, unread=unread, repeated=repeated, changed=changed)
-    return outcome_of(found, fine_line(records, epsilons))
+    return outcome_of(found, fine_line(records))
 
 
 def judge_finding(name: str, finding: Finding) -> Outcome:
@@ -212,16 +207,10 @@ def judge_finding(name: str, finding: Finding) -> Outcome:
     if finding.verdict is Verdict.REFUTED:
         return Outcome(verdict_line=f"FAIL: claims REFUTED: {name}", exit_code=FAIL)
     if finding.verdict is Verdict.NOT_REFUTED:
-        return Outcome(verdict_line=f"OK: 1 claim NOT REFUTED{_weak_words(finding)}", exit_code=OK)
+        weak = f" {ACCEPTED}: {finding.reason}" if finding.weak else ""
+        return Outcome(verdict_line=f"OK: 1 claim NOT REFUTED{weak}", exit_code=OK)
     word = finding.verdict.value.replace("_", " ")
     return Outcome(verdict_line=f"INCONCLUSIVE: {word}: {finding.reason}", exit_code=INCONCLUSIVE)
-
-
-def _weak_words(finding: Finding) -> str:
-    if finding.claim is None or finding.measurement is None:
-        return ""
-    reason = weak_because(finding.verdict.value, finding.measurement.detectable, finding.claim.epsilon)
-    return f", by a weak test: {reason}" if reason else ""
 
 
 def listed(labels: Sequence[str]) -> str:
@@ -231,37 +220,11 @@ def listed(labels: Sequence[str]) -> str:
     return ", ".join(unique[:4]) + (f" and {len(unique) - 4} more" if len(unique) > 4 else "")
 
 
-WEAK = 3.0
-"""A test is weak if the smallest true epsilon that it finds with 90 % power is more than so many times the claimed
-one."""
-
-
-class Stated(Protocol):
-    """A claim with what a run knows of it, such as the defense that states it."""
-
-    @property
-    def claim(self) -> Claim: ...
-
-
-def claimed_epsilons(claims: Iterable[Stated]) -> dict[str, float]:
-    """Return the claimed epsilon of each claim by its claim_id, as result rows name it."""
-    return {stated.claim.claim_id: stated.claim.epsilon for stated in claims}
-
-
-def weak_because(verdict: str, detectable: float | None, epsilon: float) -> str:
-    """Return why the test of a claim counts as weak; empty if it does not, or if its verdict is not NOT_REFUTED.
-
-    Args:
-        detectable: minimum detectable epsilon of the test; None if not known.
-        epsilon: the claimed one, > 0.
+def accepting_weak(records: Iterable[Record]) -> list[Record]:
+    """Return the rows, with the verdict NOT_REFUTED for claims that are UNDERPOWERED only because their test is weak,
+    which the user knows and accepts.
     """
-    if verdict != "NOT_REFUTED":
-        return ""
-    if detectable is None:
-        return "how large a violation it would find is not known"
-    if detectable > WEAK * epsilon:
-        return f"it may miss a true ε that is {detectable / epsilon:.0f} times the claimed one"
-    return ""
+    return [row.model_copy(update={"verdict": "NOT_REFUTED"}) if row.weak else row for row in records]
 
 
 Trained = tuple[str, str]

@@ -135,6 +135,9 @@ class Record(BaseModel):
     """Of an audited claim: implementation checks that were made, and parts of messages that they compared."""
     not_looked_at: list[str] = Field(default_factory=list, exclude_if=_empty)
     """Of an audited claim: what was not looked at, each with the reason."""
+    weak: bool = Field(default=False, exclude_if=lambda weak: not weak)
+    """Of an audited claim: whether it is UNDERPOWERED only because its minimum detectable epsilon is too large; with
+    the verdict NOT_REFUTED, the user has accepted that."""
     stopped: str = Field(default="", exclude_if=lambda words: not words)
     """Of a sequential audit: at which look it stopped, after how many runs, and why."""
     wall_s: float = 0.0

@@ -54,7 +54,7 @@ def measurement_of(setting_of: Callable[..., Setting]) -> Callable[..., Measurem
             "epsilon_low": 3.8289,
             "estimate": 4.4,
             "ceiling": 5.6006,
-            "detectable": 15.82,
+            "detectable": 5.0,
             "witness": "",
             "setting": setting_of(),
             "below_curve": None,

@@ -1,4 +1,4 @@
-"""What was looked at follows from the results of the checks that ran, and more than half blind is too weak."""
+"""What was looked at follows from the results of the checks that ran; lots, clip, noise and accounting must be."""
 
 import pytest
 from fedassay.audit.check import Check, CheckResult
@@ -17,7 +17,6 @@ def test_a_check_that_was_made_is_looked_at_and_one_that_was_not_is_named_with_i
     found = coverage_of([made("noise present"), blind("sensitivity")], sampled=False)
     assert found.looked_at == ("noise present",)
     assert found.not_looked_at[0] == "sensitivity: no law is published"
-    assert not found.half_blind
 
 
 def test_compared_channels_count_and_those_that_were_not_compared_are_named():
@@ -43,18 +42,26 @@ def test_a_smaller_federation_is_stated():
     assert "clients: 2 of 10" in found.not_looked_at
 
 
-SUBJECTS = ("sensitivity", "noise scale", "noise fresh between rounds", "epsilon of the law")
+SUBJECTS = ("participation as accounted", "sensitivity", "noise scale", "epsilon of the law")
 
 
-@pytest.mark.parametrize(("seen", "weak"), [(4, False), (2, False), (1, True), (0, True)])
-def test_more_than_half_of_the_subjects_unseen_is_too_weak(seen, weak):
-    checks = [(made if number < seen else blind)(name) for number, name in enumerate(SUBJECTS)]
-    words = coverage_of(checks, sampled=False).half_blind
-    assert bool(words) == weak
-    assert not weak or words.startswith(f"{4 - seen} of 4 implementation checks could not be made: ")
+@pytest.mark.parametrize("missing", range(5))
+@pytest.mark.parametrize("named", [True, False])
+def test_lots_clip_noise_and_accounting_are_each_missed(missing, named):
+    checks = [(blind if number == missing else made)(name) for number, name in enumerate(SUBJECTS)]
+    checks = [one for one in checks if one.passed or named]
+    words = coverage_of(checks, sampled=True).blind
+    assert bool(words) == (missing < 4)
+    if missing < 4:
+        assert words.startswith("not looked at: ")
+        assert f"({SUBJECTS[missing]}: no law is published)" in words or (not named and "(no check applies)" in words)
+    # Where nothing is sampled there are no lots.
+    assert bool(coverage_of(checks, sampled=False).blind) == (0 < missing < 4)
 
 
-def test_reports_that_fit_their_law_need_no_check_of_additive_noise_and_no_checks_are_no_weakness():
-    checks = [*map(blind, SUBJECTS[:3]), made("law fits the reports")]
-    assert not coverage_of(checks, sampled=False).half_blind
-    assert not coverage_of([], sampled=False).half_blind
+def test_checks_of_the_whole_claim_and_strong_trials_look_at_all_subjects():
+    assert not coverage_of([*map(blind, SUBJECTS), made("epsilon of the releases")], sampled=False).blind
+    for detects, strong in ((7.9, True), (8.1, False), (None, False)):
+        found = coverage_of([made("all that is received", detects=detects)], sampled=True, epsilon=4.0)
+        assert (found.blind == "") is strong
+    assert not coverage_of([], sampled=True).blind

@@ -53,7 +53,8 @@ def write(path, table):
 CASES = {
     # The scores' shift, how many there are, the options, the exit code, and what the output names.
     "right": (1.85, 1200, RUNS, 10, "REFUTED"),
-    "true claim": (0.25, 3000, RUNS, 0, "NOT REFUTED"),
+    "true claim": (0.25, 200_000, RUNS, 0, "NOT REFUTED"),
+    "true claim, few scores": (0.25, 3000, RUNS, 11, "about 32,869 counted runs per arm would do"),
     "wrong": (-1.85, 1200, RUNS, 2, "--lower-is-member"),
     "wrong, stated": (-1.85, 1200, (*RUNS, "--higher-is-member"), 2, "--lower-is-member"),
     "losses": (-1.85, 1200, (*RUNS, "--lower-is-member"), 10, "REFUTED"),
@@ -208,7 +209,9 @@ def test_a_numpy_file_is_never_unpickled_and_a_wrong_one_is_named(say, tmp_path)
         ("--member flat --nonmember flat2 --one-run --higher-is-member", 11, "UNDERPOWERED: weak test: all scores"),
         ("--member repeated --nonmember member", 2, "every score of members occurs 5 times"),
         ("--member one --nonmember member", 11, "at least 24 of each are needed to refute the claim"),
-        ("--member column --nonmember member", 0, "NOT REFUTED"),
+        ("--member column --nonmember member", 11, "UNDERPOWERED: weak test: the minimum detectable epsilon"),
+        ("--member column --nonmember member --accept-weak", 0, "NOT REFUTED by a weak test, accepted: weak test: "),
+        ("--member flat --nonmember flat2 --accept-weak", 11, "UNDERPOWERED: weak test: all scores are equal"),
     ],
 )
 def test_scores_that_compare_nothing_are_never_ok(say, tmp_path, options, code, words):

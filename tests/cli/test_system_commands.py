@@ -83,15 +83,17 @@ def target(tmp_path):
     return lambda name: f"{tmp_path / 'systems.py'}:{name}"
 
 
-def test_a_correct_system_passes_and_a_tenth_of_the_noise_fails(say, target):
+def test_lots_clip_and_accounting_that_were_not_looked_at_are_never_ok_and_a_tenth_of_the_noise_fails(say, target):
     passed = say("watch", target("correct"))
-    assert passed.exit_code == 0
-    assert "gate   OK" in passed.output
+    assert passed.exit_code == 11
+    assert "FAILED" not in passed.output
+    for subject in ("lots and cohorts, as they are drawn (", "how far one unit moves what is released (", "accounting"):
+        assert subject in passed.output.partition("gate   INCONCLUSIVE: not looked at: ")[2]
     failed = say("watch", target("quiet"))
     assert failed.exit_code == 10
     assert "FAILED: noise scale" in failed.output
     assert "gate   FAIL: implementation checks failed: noise scale" in failed.output
-    assert say("watch", target("made")).exit_code == 0
+    assert say("watch", target("made")).exit_code == 11
 
 
 @pytest.mark.parametrize("system", ["empty", "accounted"])
@@ -110,7 +112,7 @@ def test_the_results_of_a_watched_run_as_json(say, target):
 def test_an_audit_of_a_system_takes_its_claim_and_the_planned_runs(say, target, tmp_path):
     found = say("audit", target("made"), "--keep", tmp_path / "kept")
     assert found.exit_code == 0
-    assert "runs per arm refute 0.5 of the claimed noise" in found.output
+    assert "runs per arm refute 0.6 of the claimed noise" in found.output
     assert "NOT REFUTED" in found.output
     assert (tmp_path / "kept" / "replicas.jsonl").is_file()
     refuted = say("audit", target("halved"), "--json")

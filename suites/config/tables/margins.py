@@ -65,7 +65,7 @@ def _valid_margins(margins: dict[str, float]) -> dict[str, float]:
 
 
 class GateSpec(BaseModel):
-    """The settings by which ``fedassay gate`` compares a run with its baseline; they do not change the run itself."""
+    """How ``fedassay gate`` judges a run and compares it with its baseline; the run itself stays the same."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -73,3 +73,6 @@ class GateSpec(BaseModel):
         default_factory=dict
     )
     """By metric, such as ``auc``, the smallest worsening that matters to you, in the metric's own unit."""
+    accept_weak: Annotated[bool, Field(strict=True)] = Field(default=False, exclude_if=lambda accepted: not accepted)
+    """Whether you know that tests of this suite are weak: a claim that is UNDERPOWERED only because its minimum
+    detectable epsilon is too large then counts as not refuted, and the line says so."""

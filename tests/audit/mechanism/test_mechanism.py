@@ -94,7 +94,7 @@ def test_a_mechanism_exactly_at_its_claim_is_refuted_no_oftener_than_alpha(kind,
         for seed in range(REPEATS)
     ]
     assert verdicts.count(Verdict.REFUTED) <= most_false_alarms(REPEATS, 0.05)
-    assert verdicts.count(Verdict.REFUTED) + verdicts.count(Verdict.NOT_REFUTED) == REPEATS
+    assert set(verdicts) <= {Verdict.REFUTED, Verdict.NOT_REFUTED, Verdict.UNDERPOWERED}
 
 
 @pytest.mark.simulations

@@ -28,7 +28,7 @@ def test_an_estimator_whose_power_is_not_known_is_weak_where_nothing_was_shown()
     options = {"estimator": "sequential", "threshold": 2.5, **RUNS}
     nothing = audit_scores(rng.normal(size=600), rng.normal(size=600), claim, **options)
     assert (nothing.verdict, nothing.measurement.detectable) == (Verdict.UNDERPOWERED, None)
-    assert "the power of this estimator is not known" in nothing.reason
+    assert "the power of this test is not known" in nothing.reason
     refuted = audit_scores(rng.normal(5.0, 1, 600), rng.normal(0, 1, 600), claim, **options)
     assert (refuted.verdict, refuted.measurement.detectable) == (Verdict.REFUTED, None)
 
@@ -80,19 +80,25 @@ def test_scores_without_information_are_underpowered(way):
         assert "weak test: " in finding.reason
 
 
+def could_refute(finding):
+    """Whether the claim is not refuted, or only because a far larger epsilon would be."""
+    assert finding.verdict in (Verdict.NOT_REFUTED, Verdict.UNDERPOWERED)
+    return finding.verdict is Verdict.NOT_REFUTED or finding.weak
+
+
 @pytest.mark.parametrize("kind", INFORMATIVE)
 def test_scores_that_could_have_refuted_are_not(kind):
-    assert judged_in_one_run(INFORMATIVE[kind]).verdict is Verdict.NOT_REFUTED
+    assert could_refute(judged_in_one_run(INFORMATIVE[kind]))
     for way in ("clopper_pearson", "threshold"):
-        assert judged(INFORMATIVE[kind], way).verdict is Verdict.NOT_REFUTED
+        assert could_refute(judged(INFORMATIVE[kind], way))
 
 
 def test_the_numbers_of_equal_scores_that_make_a_test_weak_are_those_of_the_bound():
     # About 500 of 1000 scores are counted on each side: 8 hits among members against none bound no epsilon above 1,
     # while 120 do.
-    for hits, verdict in ((4, Verdict.UNDERPOWERED), (60, Verdict.NOT_REFUTED)):
+    for hits, enough in ((4, False), (60, True)):
         marked = np.r_[np.ones(hits), np.zeros(2 * N - hits)]
-        assert judged((marked, marked[::-1]), "clopper_pearson").verdict is verdict
+        assert could_refute(judged((marked, marked[::-1]), "clopper_pearson")) is enough
 
 
 @pytest.mark.parametrize("kind", BARE)
@@ -105,7 +111,7 @@ def test_rows_that_are_nearly_all_equal_are_underpowered():
     rows[0] = 1.0, -1.0, 2.0
     assert judged((rows, np.zeros((N, 3))), "hockey_stick").verdict is Verdict.UNDERPOWERED
     rng = np.random.default_rng(0)
-    assert judged((rng.normal(size=(N, 3)), rng.normal(size=(N, 3))), "hockey_stick").verdict is Verdict.NOT_REFUTED
+    assert could_refute(judged((rng.normal(size=(N, 3)), rng.normal(size=(N, 3))), "hockey_stick"))
 
 
 def test_a_threshold_beyond_all_scores_shows_nothing():

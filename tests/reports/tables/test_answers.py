@@ -72,19 +72,18 @@ def test_no_violation_is_stated_with_what_the_test_would_have_found(one_claim):
         "the true ε is 7.00 (claimed: 4), this test finds it in 9 of 10 cases; between ε 4 and 7.00 it may miss it"
         in one.power
     )
-    assert one.unseen == "Not looked at: text."
+    assert one.unseen == "Not looked at (1): text. First reason: none sent."
     assert "(guessing: 10)" in one.people
     assert headline(folder) == "No violation found in 1 privacy claim"
 
 
-@pytest.mark.parametrize(("detectable", "word"), [(None, "not known"), (20.1, "5 times")])
-def test_a_test_of_small_or_unknown_power_is_called_weak_and_has_its_own_advice(one_claim, detectable, word):
-    folder = one_claim(replace(toy_claim(), epsilon=4.0), detectable=detectable)
+def test_an_accepted_test_of_small_power_is_called_weak_and_has_its_own_advice(one_claim):
+    folder = one_claim(replace(toy_claim(), epsilon=4.0), detectable=20.1, weak=True)
     (one,) = answers(folder)
-    assert word in one.weak
+    assert one.weak == "it may miss a true ε of 20.10, accepted"
     assert one.next_step.startswith("Do not report this claim as tested")
-    # A test counts as weak above three times the claimed epsilon.
-    assert ("is at most 12." in one.next_step) == (detectable is not None)
+    # A test counts as weak above twice the claimed epsilon.
+    assert "is at most 8." in one.next_step
     assert "weak test" in html(folder)
     assert headline(folder) == "No violation found in 1 privacy claim, but the test is weak"
 
@@ -265,7 +264,7 @@ def test_the_next_step_names_attacks_outside_the_claim_and_a_model_of_no_use_fir
 def test_an_attack_that_finds_all_labels_of_all_seeds_is_compared_with_guessing_by_its_counts(one_claim, run_maker):
     labels(run_maker, "idlg", "attack", (8, 8, 8))
     labels(run_maker, "coin", "null", (0, 1, 1))
-    folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS))
+    folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS), detectable=20.0, weak=True)
     (one,) = answers(folder)
     assert "idlg on main named labels (24 of 24 uploads; guessing: 2 of 24 uploads)" in one.outside
     assert headline(folder).endswith("the test is weak; outside the claims, attacks named labels (mine)")
@@ -315,9 +314,9 @@ def test_rebuilt_images_are_counted_and_none_is_no_success(one_claim, run_maker,
     ("reason", "words"),
     [
         (
-            "10 + 12 trials without an error would not refute it, at least 14 runs per arm would be needed; score: x",
+            "10 + 12 trials without an error would not refute it; about 1,400 counted runs per arm would do",
             "after 12 runs with the unit and 10 without it, even an attack that never errs would not show a violation; "
-            "at least 14 of each are needed.",
+            "about 1,400 of each would do.",
         ),
         ("5 + 5 trials without an error would not refute it; evidence: x", "would not show a violation."),
         ("the canary did not arrive; evidence: x", "nothing for or against the claim: the canary did not arrive."),

@@ -33,6 +33,7 @@ def runs(make_run, make_claim):
             verdict="REFUTED" if refuted else "NOT_REFUTED",
             value=6.5 if refuted else 1.25,
             detectable={"old": 5.0, "new": 50.0, "broken": None}[name],
+            weak=name == "new",
         )
         folders.append(run.write())
     return folders
@@ -49,7 +50,7 @@ def test_each_run_is_a_column_and_each_claim_one_row(runs):
     assert row[:2] == ("main", "mine")
     assert row[3:] == (
         "NOT REFUTED; measured ε ≥ 1.25; min detectable 5.00",
-        "NOT REFUTED (weak test); measured ε ≥ 1.25; min detectable 50.00",
+        "NOT REFUTED by a weak test, accepted; measured ε ≥ 1.25; min detectable 50.00",
         "REFUTED; measured ε ≥ 6.50",
     )
 

@@ -12,8 +12,8 @@ from fedassay.suites.results.outcome import (
     NO_CONTROL,
     OK,
     Outcome,
+    accepting_weak,
     judge_run,
-    weak_because,
 )
 from fedassay.suites.results.record import Record
 from fedassay.suites.results.rows import read_rows, skipped_counts
@@ -171,26 +171,30 @@ def test_repeated_rows_are_counted_apart_from_rows_that_cannot_be_read(tmp_path)
     assert gate.verdict_line == "INCOMPLETE: 1 row that cannot be read; 1 repeated row"
 
 
-def test_weak_tests_are_counted_apart_from_controls_papers_and_claims_of_which_nothing_is_known():
-    found = {"claim_id": "k", "detectable": 9.0}
+def test_an_accepted_weak_test_is_no_problem_and_the_line_says_so():
     records = [
-        audit("NOT_REFUTED", **found, defense="one"),
-        audit("NOT_REFUTED", **found, defense="two"),
-        audit("NOT_REFUTED", **found | {"detectable": 1.0}, defense="strong"),
-        audit("NOT_REFUTED", **found | {"claim_id": "other"}, defense="unknown"),
-        audit("NOT_REFUTED", **found, defense="paper", variant="as_published"),
-        audit("REFUTED", **found, control=True, defense="broken"),
+        audit("UNDERPOWERED", defense="one", weak=True),
+        audit("UNDERPOWERED", defense="paper", weak=True, variant="as_published"),
+        audit("NOT_REFUTED", defense="strong"),
+        audit("REFUTED", control=True, defense="broken"),
     ]
-    line = judge_run(records, epsilons={"k": 1.0}).verdict_line
-    assert "4 claims NOT REFUTED, 2 of them by weak tests" in line
-    assert "(one, two)" in line
+    assert judge_run(records).verdict_line == "INCONCLUSIVE: claims that this run cannot judge: one"
+    found = judge_run(accepting_weak(records))
+    assert found.exit_code == OK
+    assert "2 claims NOT REFUTED, 1 of them by a weak test, accepted (one)" in found.verdict_line
+    # Nothing else is accepted.
+    for verdict in ("UNDERPOWERED", "OUT_OF_SCOPE"):
+        assert judge_run(accepting_weak([audit(verdict)])).exit_code == INCONCLUSIVE
 
 
-def test_only_a_test_that_did_not_refute_is_weak():
-    assert weak_because("NOT_REFUTED", 3.1, 1.0)
-    assert weak_because("NOT_REFUTED", None, 1.0)
-    assert not weak_because("NOT_REFUTED", 3.0, 1.0)
-    assert not weak_because("REFUTED", None, 1.0)
+def test_the_line_counts_what_was_not_looked_at_and_names_the_first_in_any_order_of_rows():
+    records = [
+        audit("NOT_REFUTED", defense="b", not_looked_at=["weights: too many", "timing"]),
+        audit("NOT_REFUTED", defense="a", not_looked_at=["lots: no runs", "timing"]),
+        audit("REFUTED", control=True, defense="broken", not_looked_at=["noise: none"]),
+    ]
+    for order in itertools.permutations(records):
+        assert judge_run(order).verdict_line.endswith("; not looked at: 3 items, first lots: no runs")
 
 
 CODE = """
