@@ -187,8 +187,10 @@ class _RowsArms:
 
     def draw(self, arm: int, runs: int, block: int) -> Parts:
         setup, around = self.proposal.setup.as_sampled, self.proposal.around.repeated(self.proposal.run, runs)
-        claim = setup.claim
-        held = PRESENT if arm else self._without
+        claim, other = setup.claim, self.proposal.other
+        if not arm and other is not None:
+            around = replace(around, units=other.expand(runs, -1, -1))
+        held = PRESENT if arm or other is not None else self._without
         rows = setup.rows(around, held, around.others)
         streams, batch = Streams(setup.seed), Runs(replicas=runs, block=2**29 + 2 * block + arm)
         rounds = replace(setup.rounds(streams, rows, runs), runs=batch, closes=True)

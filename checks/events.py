@@ -31,7 +31,7 @@ from ..fl.message import clear_absent
 from ..fl.replay import ReplayedStreams
 from ..fl.rounds import Round, given_rows
 from .canaries import FAR, in_turn, range_ends
-from .given_rows import HookSetup
+from .given_rows import HookSetup, ProposedRows, Surroundings
 from .law import largest_ratio, law_of_all_rounds
 
 MISSED = 0.1
@@ -187,6 +187,7 @@ def _events_of(
             counted.bound,
             f"{counted.name}, on rows {one} and {other}, client {senders[0]}, {len(arms[one][0][0])} runs of each",
             counted.factor(claim),
+            (one, other),
         )
         for one, other in pairs
         for counted in _bounds(
@@ -196,10 +197,29 @@ def _events_of(
     if not found:
         yield name.skipped("reports do not vary, or hold no numbers")
         return
-    epsilon, words, _ = max(found, key=lambda one: one[:2])
+    epsilon, words, _, pair = max(found, key=lambda one: one[:2])
     result = name.at_most(epsilon, claim.epsilon, unit="epsilon", witness=f"a lower bound, {words}; {why}")
-    factor = min((one for _, _, one in found if one is not None), default=None)
+    if result.passed is False and name == EVENTS:
+        yield replace(result, proposal=_proposed(setup, senders[0], [inputs[kind] for kind in pair], words))
+        return
+    factor = min((one for _, _, one, _ in found if one is not None), default=None)
     yield replace(result, detects=claim.epsilon * factor) if result.passed and factor is not None else result
+
+
+def _proposed(setup: HookSetup, holder: int, given: Sequence[tuple[Tensor, Tensor]], words: str) -> ProposedRows:
+    """The two inputs of a client, among rows of zeros, for trials of all rounds."""
+    rounds, dim = min(setup.claim.rounds, _ROUNDS), setup.plan.layout.dim
+    present, other = (torch.stack([first, *[later] * (rounds - 1)]) for first, later in given)
+    around = Surroundings(
+        holders=torch.tensor([holder]),
+        places=torch.zeros(1),
+        kinds=torch.zeros(1, dtype=torch.long),
+        units=present.unsqueeze(0),
+        others=torch.zeros(1, setup.plan.clients, dim),
+        parts=(slice(0, dim),) * rounds,
+        long=torch.ones(1, dtype=torch.bool),
+    )
+    return ProposedRows(setup=setup, around=around, run=0, words=words, other=other)
 
 
 def _shuffled(setup: HookSetup) -> bool:

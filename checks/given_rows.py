@@ -315,13 +315,15 @@ _FEW_SAMPLES = 2
 class ProposedRows:
     """Given rows, with and without the unit, on which trials can decide what a failed comparison means.
 
-    ``run``: the replica of ``around`` that the comparison names.
+    ``run``: the replica of ``around`` that the comparison names. ``other``: the unit's rows ``(T, d)`` in the runs
+    without it; None where nothing, zeros or the opposite row stand there, by the claim's adjacency.
     """
 
     setup: "HookSetup"
     around: Surroundings
     run: int
     words: str
+    other: Tensor | None = None
 
 
 class CannotRun(ValueError):

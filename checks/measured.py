@@ -318,6 +318,11 @@ def _directions(runs: RunsOnData) -> Iterator[tuple[Direction, int]]:
     yield from ((drawn(place, f"along {name}"), sender) for name, place in extreme_layers(layout))
 
 
+def quietest(setup: ReplaySetup) -> Direction | None:
+    """Return random signs on a quarter of the weights, those with the least noise; None where runs show no noise."""
+    return next(_quietest(RunsOnData(setup=setup)), None)
+
+
 def _quietest(runs: RunsOnData) -> Iterator[Direction]:
     """Random signs on the weights with the least noise, of those that have any."""
     # All clients show it: weights matter that have little noise whoever sends them.
@@ -518,7 +523,7 @@ def proposed_noise(setup: ReplaySetup) -> Proposed:
     trials: noise that is too small there shows it, and noise that several rounds share shows the change.
     """
     claim, holder = setup.claim, setup.checked_clients[0]
-    direction = next(_quietest(RunsOnData(setup=setup)), None)
+    direction = quietest(setup)
     values = _unit(torch.ones(setup.plan.layout.dim, dtype=torch.float64)) if direction is None else direction.values
     row = (setup.length * LENGTH * values).float()
     present = torch.stack([row, -row]) if claim.rounds > 1 else row

@@ -484,7 +484,7 @@ def _planted_users(setup: ReplaySetup) -> Iterator[RunPair]:
         at, user = next(user_shapes(setup.length * length * direction, groups[0], setup.seed))
         witness = f"a user of {at}, each of {length:g} clip norms {words}"
         yield _pair(setup, user, user.holders[0], witness, setup.brief and 1)
-    if setup.one_sample is not None and (towards := _gradient(setup)) is not None:
+    if setup.one_sample is not None and (towards := gradient_direction(setup)) is not None:
         for at, user in against_others(-setup.length * LENGTHS[0] * towards, groups[0]):
             words = f"a user of {at}, each of {LENGTHS[0]:g} clip norms against all other samples, which are equal"
             yield _pair(setup.one_sample, user, user.holders[0], words, setup.brief)
@@ -499,8 +499,8 @@ def _groups(setup: ReplaySetup) -> list[list[int]]:
     return [group for group in groups if len(group) == many][:_GROUPS]
 
 
-def _gradient(setup: ReplaySetup) -> Tensor | None:
-    """The direction ``(d,)`` of the gradient of the first sample; None where there is none."""
+def gradient_direction(setup: ReplaySetup) -> Tensor | None:
+    """Return the direction ``(d,)`` of the gradient of the first sample; None where there is none."""
     task, first = setup.task, setup.task.parts[0][:1]
     model = task.initial(Streams(setup.seed)).unsqueeze(0)
     images, labels = task.images[first].unsqueeze(0), task.labels[first].unsqueeze(0)

@@ -37,7 +37,8 @@ from ..fl.task import Task
 from ..fl.training.local import Batch
 from .arms import GUARD, Arms, Parts, TwoArms
 from .canaries import FAR, absent_row, clients_of_user, in_turn, range_ends, user_shapes, why_not_covered
-from .neighbours import Inputs, Proposed, ReplaySetup, replay_setup
+from .measured import quietest
+from .neighbours import Inputs, Proposed, ReplaySetup, gradient_direction, replay_setup
 from .received import RAW, ReceivedNumbers, RepeatedNoise
 
 _LONGEST, _LONG, _SHORT = 1e4, 10.0, 0.9
@@ -97,6 +98,27 @@ def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
         row = setup.length * factor * along[where]
         words = f"a row of {factor:g} clip norms {where}, others with {others} rows"
         yield _pair(setup, federation, row, _without(setup, row), words)
+    yield from _quietest(setup, quiet)
+    yield from _against(setup, length)
+
+
+def _quietest(setup: ReplaySetup, quiet: FrozenFederation) -> Iterator[Neighbours]:
+    """A row along the weights of least noise; none where runs show no noise."""
+    if (direction := quietest(setup)) is not None:
+        row = (setup.length * _LONG * direction.values).float()
+        words = f"a row of {_LONG:g} clip norms {direction.words}, others with zero rows"
+        yield _pair(setup, quiet, row, _without(setup, row), words)
+
+
+def _against(setup: ReplaySetup, length: float) -> Iterator[Neighbours]:
+    """A row against all others, which are equal: what a sum is divided by then moves it too."""
+    alike = setup.one_sample
+    if alike is None or (towards := gradient_direction(alike)) is None:
+        return
+    loud = _surrounded(alike, _LONG * length)
+    row = -setup.length * _LONG * towards
+    words = f"a row of {_LONG:g} clip norms against all others, which are long and equal"
+    yield _pair(setup, loud, row, _without(setup, row), words)
 
 
 def _users(setup: ReplaySetup, quiet: FrozenFederation, row: Tensor) -> Iterator[Neighbours]:
