@@ -117,7 +117,7 @@ def test_runs_of_a_claim_of_one_epoch_are_evidence_of_one_epoch():
     case = of_labels(RESIDUALS, rounds=1)
     measured = measured_in_runs(case, case.pairs, replicas=1000, pilot=300, alpha=0.01)
     assert measured.setting.rounds == 1
-    assert str(judge(case.claim, measured).verdict) == "NOT_REFUTED"
+    assert str(judge(case.claim, measured).verdict) != "REFUTED"
 
 
 @pytest.mark.parametrize(("observer", "passed"), [(FINAL_MODEL, None), (PASSIVE_PARTY, False)])
