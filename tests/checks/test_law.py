@@ -400,7 +400,7 @@ def test_a_unit_that_moves_further_than_the_laws_bound_is_excused_only_by_all_ro
     """One round of eight at 1.5 times the law's move is within the claim, and all eight are not."""
     plan = plan_for(rounds=8)
     prepared = LDPGaussian(epsilon=4.0).prepare(plan)
-    far = replace(replayed(SENSITIVITY, 1.5, 1.0), passed=False)
+    far = SENSITIVITY.failed("", 1.5, 1.0)
     claim = replace(prepared.claims[0], epsilon=4.0, curve=None)
     kept, _ = with_law_checks(kind(**vars(prepared.protection)), claim, plan, [far])
     assert kept[0].passed is False

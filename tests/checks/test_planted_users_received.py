@@ -36,9 +36,9 @@ def view(kind):
 
 def test_users_of_one_and_of_several_samples_are_planted_and_absent():
     pairs = list(neighbours_of(replay_setup(*given()).sampled))
-    assert {pair.canary.unit for pair in pairs} == {Unit.USER}
-    assert {1, 12} <= {len(pair.canary.rows(1)) for pair in pairs}
-    assert {len(pair.canary.rows(0)) for pair in pairs} == {0}
+    assert {pair.inputs[1].canary.unit for pair in pairs} == {Unit.USER}
+    assert {1, 12} <= {len(pair.inputs[1].canary.rows(1)) for pair in pairs}
+    assert {len(pair.inputs[1].canary.rows(0)) for pair in pairs} == {0}
     assert all(pair.direction.norm() == pytest.approx(1.0, abs=1e-4) for pair in pairs)
 
 

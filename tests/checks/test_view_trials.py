@@ -145,6 +145,6 @@ def test_pairs_of_inputs_are_neighbours_of_the_claim():
         setup = replay_setup(versions.task, versions.plan, versions.correct.protection, claim).sampled
         pairs = list(neighbours_of(setup))
         assert pairs
-        assert {pair.canary.adjacency for pair in pairs} == {claim.adjacency}
-        assert {pair.canary.unit for pair in pairs} == {claim.unit}
+        assert {pair.inputs[1].canary.adjacency for pair in pairs} == {claim.adjacency}
+        assert {pair.inputs[1].canary.unit for pair in pairs} == {claim.unit}
         assert len({pair.words for pair in pairs}) == len(pairs)
