@@ -20,6 +20,7 @@ from torch import Tensor
 from ..audit.arrays import FloatArray
 from ..audit.check import JOINT_RELEASE, CheckResult
 from ..audit.claim import Unit
+from ..audit.curve import epsilon_from_mu
 from ..audit.observer import FINAL_MODEL
 from ..fl.canary import DataCanary
 from ..fl.data.dataset import Dataset
@@ -44,6 +45,10 @@ _EQUAL = 4
 """Equal draws in which the prepared data of neighbours are compared."""
 _AGAIN = 16
 """Runs of a batch of those that show whether runs depend on each other."""
+_ERRORS, _MOST_MU, _FURTHER = 5.0, 30.0, 4
+"""Standard errors by which a measured move over noise is lowered, the largest of which an epsilon is computed, and by
+which factor more runs measure it.
+"""
 _TRIED = 6
 """Pairs of data sets that are tried with few runs."""
 
@@ -257,7 +262,26 @@ class _Sides:
             return rows(self._runs(arm, _AGAIN, block=2**18 + batch))
 
         pilots = [np.concatenate([rows(run) for run in side]) for side in both]
-        return counter.result(JOINT_RELEASE, pilots, draw, again, seconds)
+        found = counter.result(JOINT_RELEASE, pilots, draw, again, seconds)
+        return found if found.passed is False else self._held(found, both, weights)
+
+    def _held(self, found: CheckResult, both: Sequence[Sequence[_Run]], weights: FloatArray) -> CheckResult:
+        """The result; a failed one where the pilot's move over its noise implies more than the claim, as it would with
+        Gaussian noise, although so many runs do not show it.
+        """
+        claim, steps = self.setup.claim, self.pair.apart
+        if claim.delta == 0:
+            return found
+        mu, n = _move_over_noise(both, weights)
+        if not claim.epsilon < _implied(mu / steps, claim.delta):
+            return found
+        # Fresh runs measure what the pilot suspects.
+        mu, n = _move_over_noise([list(self._drawn(arm, _FURTHER * n)) for arm in (0, 1)], weights)
+        implied = _implied((mu - _ERRORS * math.sqrt(2 / n + mu**2 / (4 * n))) / steps, claim.delta)
+        if implied <= claim.epsilon:
+            return found
+        words = f"{mu:.3g} standard deviations of what is received along its move, {self.pair.words}; {found.witness}"
+        return JOINT_RELEASE.failed(words, implied, claim.epsilon, unit="epsilon")
 
     def _weights(self, both: Sequence[Sequence[_Run]]) -> FloatArray:
         """The weights of received numbers along the unit's move, one channel in all rounds."""
@@ -421,6 +445,17 @@ class _Sides:
             return match, 0.0, 0.0
         nearer = float(np.linalg.norm(own - out) - np.linalg.norm(own - within))
         return match, nearer, float((own - (out + within) / 2) @ (within - out))
+
+
+def _move_over_noise(both: Sequence[Sequence[_Run]], weights: FloatArray) -> tuple[float, int]:
+    """How far apart the arms are along the weights, in standard deviations, and the runs of each."""
+    out, within = (np.concatenate([run.received @ weights for run in side]) for side in both)
+    spread = math.sqrt((out.var() + within.var()) / 2)
+    return (abs(float(within.mean() - out.mean())) / spread if spread > 0 else 0.0), len(out)
+
+
+def _implied(mu: float, delta: float) -> float:
+    return float(epsilon_from_mu(mu, delta)) if 0 < mu < _MOST_MU else 0.0
 
 
 def _channel(received: Mapping[str, FloatArray]) -> tuple[int, int]:

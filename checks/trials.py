@@ -220,8 +220,10 @@ _FEW_WEIGHTS = (1024, 2048)
 """The same at every pair of inputs of a small model, whose runs cost little."""
 _FEW = 16
 """Weights of a model that has few."""
-_NUMBERS, _AT_ONCE = 2**28, 2**22
-"""Numbers that all runs of one arm make in all steps of all rounds at most, and those of one batch."""
+_NUMBERS, _NUMBERS_OF_FEW, _AT_ONCE = 2**28, 2**30, 2**22
+"""Numbers that all runs of one arm make in all steps of all rounds at most, of any model and of one of few weights, and
+those of one batch.
+"""
 _LEAST_BATCH, _MOST_BATCH = 64, 2**13
 _FEWEST = 2048
 """Runs of each arm that are counted, at least."""
@@ -249,7 +251,7 @@ class FederationArms:
             draw=partial(self._run, pair, rounds),
             words=pair.words,
             batch=min(_MOST_BATCH, max(_LEAST_BATCH, _AT_ONCE // cost)),
-            most=_NUMBERS // cost,
+            most=(_NUMBERS_OF_FEW if plan.layout.dim <= _FEW else _NUMBERS) // cost,
             rounds=rounds,
         )
 

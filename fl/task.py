@@ -403,6 +403,7 @@ class Task:
             originals=None,
             warm_start=None,
             label_scale=(),
+            first_model=None,
         )
 
 
