@@ -60,9 +60,9 @@ SUITE = Ledger(
         "hooks": Share(total=3e-4, groups=8),
         # Trials of everything that an observer receives, which may refute a claim by themselves.
         "trials": Share(total=1e-4),
-        # Draws of a preparation of the data, which may refute a claim by themselves: without noise, with noise, and
-        # together with the training on all and on a few records.
-        "preparation": Share(total=8e-5, groups=4),
+        # Draws of a preparation of the data, which may refute a claim by themselves: without noise, with noise, given
+        # the models, and together with the training on all and on a few records.
+        "preparation": Share(total=8e-5, groups=5),
         # Trials that decide what failed comparisons mean, on a few pairs of inputs of a claim.
         "decisions": Share(total=1e-4, groups=2),
         # Coins that a channel of few values would have shown.

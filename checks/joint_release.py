@@ -25,6 +25,7 @@ from ..audit.observer import FINAL_MODEL
 from ..fl.canary import DataCanary
 from ..fl.data.dataset import Dataset
 from ..fl.engine import run_federation
+from ..fl.models.network import Network
 from ..fl.plan import Plan
 from ..fl.preparation import Draw, Leaves, PreparedData
 from ..fl.protection import Protection
@@ -34,7 +35,7 @@ from ..fl.streams import Streams, normal
 from ..fl.task import Task
 from ..fl.training.local import Batch
 from .neighbour_draws import SECONDS, DrawCounter, PreparationSetup
-from .published import PublishedVector, first_difference
+from .published import PublishedVector, equal_values, first_difference
 from .received import ReceivedNumbers
 from .records import RecordPair, exact_pairs, without_rows
 
@@ -89,12 +90,14 @@ class JointRelease:
     Args:
         channel: where the numbers of one vector begin and end among those that are received.
         random: whether the preparation draws anything, so that its noise may be made for so many records.
+        among: names of what is compared of all that is published after the training; None: everything.
     """
 
     setup: PreparationSetup
     grids: dict[str, float] = field(default_factory=dict)
     channel: tuple[int, int] = (0, 0)
     random: bool = False
+    among: set[str] | None = None
     refused: list[str] = field(default_factory=list)
 
     def result(self) -> CheckResult:
@@ -106,7 +109,7 @@ class JointRelease:
         if not pairs:
             words = "prepared rows of other records, the first model and the plan do not follow a changed record"
             return JOINT_RELEASE.at_most(0.0, setup.claim.epsilon, unit="epsilon", witness=words)
-        sides = [_Sides(joint=self, pair=pair) for pair in pairs[:_TRIED]]
+        sides = [Sides(joint=self, pair=pair) for pair in pairs[:_TRIED]]
         best = max(sides, key=lambda one: one.apart)
         words = f"all that is published and received of {len(best.pair.records.train_labels)} records"
         counter = DrawCounter(setup=setup, apart=best.pair.apart, words=f"{words}, {best.pair.words}")
@@ -117,17 +120,21 @@ class JointRelease:
             )
         return result
 
-    def _relevant(self) -> Iterator[RecordPair]:
+    def pairs(self, unit: Tensor) -> Iterator[RecordPair]:
+        """Neighbours of the records that differ by the unit of these rows."""
         setup = self.setup
-        pipeline, claim = setup.pipeline, setup.claim
-        removes = pipeline.keeps_rows(setup.base) or self._parts_stay()
-        for pair in exact_pairs(claim, pipeline.records, setup.unit, setup.seed, removes=removes):
+        removes = setup.pipeline.keeps_rows(setup.base) or self._parts_stay()
+        return exact_pairs(setup.claim, setup.pipeline.records, unit, setup.seed, removes=removes)
+
+    def _relevant(self) -> Iterator[RecordPair]:
+        pipeline = self.setup.pipeline
+        for pair in self.pairs(self.setup.unit):
             try:
                 within, without = ([*self._equal_draws(one)] for one in (pair.within, pair.without))
             except ValueError as error:
                 self.refused.append(f"{pair.words}: {error}")
                 continue
-            varied = not _same(setup.published(within[0]), setup.published(within[-1]))
+            varied = not _same(self.setup.published(within[0]), self.setup.published(within[-1]))
             follows = any(self._follows(pair, *both) for both in zip(within, without, strict=True))
             if pipeline.finishes or varied or follows:
                 yield pair
@@ -180,7 +187,7 @@ def _unlike(one: Tensor, other: Tensor) -> bool:
 
 
 @dataclass(kw_only=True, eq=False)
-class _Sides:
+class Sides:
     """Runs on a pair of neighbouring data sets."""
 
     joint: JointRelease
@@ -249,17 +256,17 @@ class _Sides:
         self._runs(0, few, block=2)
         seconds = (time.perf_counter() - started) / few
         pilot = _PILOT if 2 * _PILOT * seconds <= SECONDS else _SHORT
-        both = [list(self._drawn(arm, pilot)) for arm in (0, 1)]
+        both = [list(self.drawn(arm, pilot)) for arm in (0, 1)]
         leaves = [[one for run in side for one in run.leaves] for side in both]
         vector = PublishedVector.learnt(leaves, [run.leaves for run in self.equal_runs])
         weights = self._weights(both)
         rows = partial(self._rows, vector=vector, weights=weights)
 
         def draw(arm: int, runs: int) -> Iterator[FloatArray]:
-            yield from (rows(run) for run in self._drawn(arm, runs))
+            yield from (rows(run) for run in self.drawn(arm, runs))
 
         def again(arm: int, batch: int) -> FloatArray:
-            return rows(self._runs(arm, _AGAIN, block=2**18 + batch))
+            return rows(self.again(arm, batch))
 
         pilots = [np.concatenate([rows(run) for run in side]) for side in both]
         found = counter.result(JOINT_RELEASE, pilots, draw, again, seconds)
@@ -301,7 +308,17 @@ class _Sides:
         total = published[:, :1] + along
         return np.concatenate([total, run.finished, published, along, run.received], axis=1)
 
-    def _drawn(self, arm: int, runs: int) -> Iterator[_Run]:
+    def again(self, arm: int, batch: int) -> _Run:
+        """One batch of runs, the same for equal numbers."""
+        return self._runs(arm, _AGAIN, block=2**18 + batch)
+
+    def models(self, runs: int) -> tuple[Network, Tensor]:
+        """The network, and the server's models ``(rounds + 1, runs, d)`` in runs of arm 0 that are not counted."""
+        inputs, plan, protection = self._inputs(0, self.equal_draws[0].data)
+        return inputs.task.network, self._run(inputs, plan, protection, 0, runs, 3, False, [])[0]
+
+    def drawn(self, arm: int, runs: int) -> Iterator[_Run]:
+        """Fresh runs of one arm, in batches."""
         for start in range(0, runs, _BATCH):
             self.made[arm] += 1
             yield self._runs(arm, min(_BATCH, runs - start), block=16 + self.made[arm])
@@ -439,7 +456,8 @@ class _Sides:
             else pipeline.finish(seen, task.network, one, number=0, arm=0)[0]
             for side, one in enumerate(self.records)
         ]
-        match = float(_same(found, known[1])) - float(_same(found, known[0]))
+        alike = [float(_same(found, one, self.joint.among)) for one in known]
+        match = alike[1] - alike[0]
         own, out, within = (_joined(one) for one in (found, *known))
         if not len(own) == len(out) == len(within):
             return match, 0.0, 0.0
@@ -469,7 +487,9 @@ def _channel(received: Mapping[str, FloatArray]) -> tuple[int, int]:
     return 0, 0
 
 
-def _same(one: Leaves, other: Leaves) -> bool:
+def _same(one: Leaves, other: Leaves, among: set[str] | None = None) -> bool:
+    if among is not None:
+        return all(equal_values(one.get(name), other.get(name)) for name in among)
     return not first_difference(one, other, set(one))
 
 
@@ -489,7 +509,7 @@ def _trains_otherwise(one: PreparedData, other: PreparedData) -> bool:
         {name: leaf for name, leaf in data.leaves().items() if name.startswith(("initial", "algorithm"))}
         for data in (one, other)
     ]
-    return not _same(*public)
+    return not _same(public[0], public[1])
 
 
 def _reinserted(data: Dataset, rows: Tensor, like: Dataset) -> Dataset:

@@ -143,10 +143,14 @@ class DrawCounter:
             words = f"{self.words}; no noise hides it, which would take {needed:,} draws to count"
             return PREPARATION.failed(words)
         out, within = (hits(arm, needed) for arm in (0, 1))
-        found = self._stated(PREPARATION, self.measured(out, within, needed, _ALPHA, ""))
+        found = self.of_counts(PREPARATION, out, within, needed)
         if found.passed and (out, within) == (0, needed):
             return PREPARATION.failed(f"{self.words}; no number of draws refutes so large an epsilon")
         return found
+
+    def of_counts(self, check: Check, out: int, within: int, n: int) -> CheckResult:
+        """The result of an event that was fixed before, by its counts in ``n`` draws of each arm."""
+        return self._stated(check, self.measured(out, within, n, _ALPHA, ""))
 
     def result(
         self,
@@ -181,7 +185,7 @@ class DrawCounter:
             tried.append(((event.cut.margin, float(privacy_loss(high, 1 - low, self.delta))), event, within, out))
         promise = max(one[0] for one in tried)
         # Of nearly equal promise a summary that was given: a learnt score may fit the pilot alone.
-        given = [one for one in tried if isinstance(one[1].score, _Summary) and one[0][0] >= promise[0]]
+        given = [one for one in tried if isinstance(one[1].score, Summary) and one[0][0] >= promise[0]]
         given = [one for one in given if one[0][1] >= promise[1] - _SLACK]
         _, best, within, out = max(given or tried, key=lambda one: one[0])
         detects = self._detectable(most)
@@ -189,7 +193,7 @@ class DrawCounter:
             words = f"{2 * len(pilot[0])} draws, in which no event is likely to break the claim: {self.words}"
             return check.at_most(0.0, setup.claim.epsilon, unit="epsilon", witness=words, detects=detects)
         found = self._counted(check, best, draw, most, detects)
-        if found.passed is False and _dependent(best, again):
+        if found.passed is False and dependent(best.score, again):
             return check.skipped("not looked at: draws of one batch depend on each other, or leave something behind")
         return found
 
@@ -274,20 +278,20 @@ def _looks(most: int) -> tuple[tuple[int, int], ...]:
     return tuple((size, size) for step in range(30) if (size := _COUNTED * 2**step) <= most)
 
 
-def _dependent(event: Event, again: Callable[[int, int], FloatArray]) -> bool:
+def dependent(score: Score, again: Callable[[int, int], FloatArray]) -> bool:
     """Whether draws of one batch depend on each other, or a batch on those before it: then no bound holds."""
     for arm in (0, 1):
         batches = [again(arm, number) for number in range(_BATCHES)]
         if not np.array_equal(batches[0], again(arm, 0)):
             return True
-        scores = np.stack([event.score.score(one) for one in batches])[..., None]
+        scores = np.stack([score.score(one) for one in batches])[..., None]
         if float(call_effect(scores).min()) < _DEPENDENT:
             return True
     return False
 
 
 @dataclass(frozen=True)
-class _Summary:
+class Summary:
     """The score that is one of the first columns, or its negative."""
 
     place: int
@@ -301,4 +305,4 @@ class _Summary:
 
 
 def _special(out: NDArray[Any], within: NDArray[Any]) -> Iterator[Score]:
-    yield from (_Summary(place, sign) for place in range(min(_SPECIAL, out.shape[1])) for sign in (1, -1))
+    yield from (Summary(place, sign) for place in range(min(_SPECIAL, out.shape[1])) for sign in (1, -1))

@@ -7,7 +7,7 @@ has noise is one mechanism of the records, which is tried alone; all of it toget
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from ..audit.evidence import Setting
 from ..audit.finding import beyond_all
 from ..fl.data.dataset import Dataset
 from ..fl.preparation import Leaves
+from .finished import FinishedRelease
 from .joint_release import JointRelease
 from .neighbour_draws import SECONDS, DrawCounter, PreparationSetup
 from .published import PublishedVector, equal_values, first_difference
@@ -61,11 +62,21 @@ def preparation_checks(setup: PreparationSetup) -> tuple[CheckResult, ...]:
     found = _guarded(PREPARATION, search.result)
     if found.passed is False:
         return (found,)
-    return found, _joint(setup)
+    return found, _joint(setup, search.data_sets())
 
 
-def _joint(setup: PreparationSetup) -> CheckResult:
-    """Trials with the training on the records, and on a few of them where no noise may be made for their number."""
+def _joint(setup: PreparationSetup, data_sets: Iterable[tuple[Dataset, list[Tensor]]]) -> CheckResult:
+    """What is published given the models, and trials with the training on the records, and on a few of them where no
+    noise may be made for their number.
+    """
+    if not setup.pipeline.finishes:
+        return _trained(setup)
+    given = _guarded(JOINT_RELEASE, FinishedRelease(setup=setup, data_sets=data_sets).result)
+    found = given if given.passed is False else _trained(setup)
+    return given if found.passed and not given.passed else found
+
+
+def _trained(setup: PreparationSetup) -> CheckResult:
     joint, pipeline = JointRelease(setup=setup), setup.pipeline
     found = _guarded(JOINT_RELEASE, joint.result)
     few = few_records(pipeline.records, max(_FEWEST, 2 * pipeline.clients))
@@ -107,7 +118,7 @@ class _Search:
     def result(self) -> CheckResult:
         """Differences without noise first, then trials of those with noise."""
         setup, started = self.setup, time.perf_counter()
-        for records, rows in self._data_sets():
+        for records, rows in self.data_sets():
             found = self._without_noise(records, rows, started)
             if found is not None and found.passed is False:
                 return found
@@ -134,7 +145,7 @@ class _Search:
             **also,
         )
 
-    def _data_sets(self) -> Iterator[tuple[Dataset, list[Tensor]]]:
+    def data_sets(self) -> Iterator[tuple[Dataset, list[Tensor]]]:
         """Data sets to search, with the units that are changed in turn: the records, and a few of them."""
         setup, records = self.setup, self.setup.pipeline.records
         if setup.claim.unit is not Unit.SAMPLE:

@@ -321,3 +321,47 @@ def test_a_threshold_of_public_records_or_with_noise_is_not_refuted(part, noise)
     found, claim = checked(threshold(part, noise))
     assert refuted(found, claim) == []
     assert passed(found) == BOTH
+
+
+def quantile(part="train", epsilon=0.0):
+    """The 90 % quantile of the scores of the later half of rows, with Laplace noise that pays for any move in [0, 1].
+
+    The record that all other trials change is not among them.
+    """
+
+    def done(models, network, records, rng):
+        images = getattr(records, f"{part}_images").clamp(-3, 3)
+        images = images[len(images) // 2 :]
+        likely = torch.softmax(network.logits(models[-1], images), 1).amax(1)
+        noise = rng.laplace() / epsilon if epsilon else 0.0
+        return {"threshold": float(likely.quantile(0.9)) + noise}
+
+    return Finished(made=nothing, done=done)
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize("adjacency", ["replace_one", "add_remove"])
+@pytest.mark.parametrize("observer", [AGGREGATE, FINAL_MODEL])
+def test_a_quantile_of_private_scores_is_refuted_given_the_models(observer, adjacency):
+    found, claim = checked(quantile(), observer=observer, adjacency=adjacency)
+    assert refuted(found, claim) == ["preparation and training"]
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize(("part", "epsilon"), [("test", 0.0), ("train", 1.0)])
+def test_a_quantile_of_public_scores_or_with_paid_noise_is_not_refuted(part, epsilon):
+    found, claim = checked(quantile(part, epsilon), epsilon=4.0, training=3.0)
+    assert refuted(found, claim) == []
+    assert passed(found) == BOTH
+
+
+def test_an_end_that_fails_on_a_neighbour_is_not_looked_at():
+    def done(models, network, records, rng):
+        if float(records.train_images.max()) > 20:
+            raise RuntimeError("out of range")
+        return {"threshold": 0.5}
+
+    found, claim = checked(Finished(made=nothing, done=done))
+    assert refuted(found, claim) == []
+    assert found["preparation and training"].passed is None
+    assert "out of range" in found["preparation and training"].witness
