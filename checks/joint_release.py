@@ -283,7 +283,7 @@ class Sides:
         if not claim.epsilon < _implied(mu / steps, claim.delta):
             return found
         # Fresh runs measure what the pilot suspects.
-        mu, n = _move_over_noise([list(self._drawn(arm, _FURTHER * n)) for arm in (0, 1)], weights)
+        mu, n = _move_over_noise([list(self.drawn(arm, _FURTHER * n)) for arm in (0, 1)], weights)
         implied = _implied((mu - _ERRORS * math.sqrt(2 / n + mu**2 / (4 * n))) / steps, claim.delta)
         if implied <= claim.epsilon:
             return found
