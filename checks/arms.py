@@ -236,7 +236,8 @@ class TwoArms:
 
         The counts are looked at twice, so that a gross violation costs few runs.
         """
-        n = self._runs(pilot.arms)
+        # What a pilot suspects is worth all runs.
+        n = min(self.most, pilot.arms.most) if pilot.suspect else self._runs(pilot.arms)
         first = max(1, n // _FIRST)
         looks = ((first, first), (n, n))
 
