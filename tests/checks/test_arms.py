@@ -34,6 +34,7 @@ def counted(claim, arms, most=2**17):
     return trials.count(trials.deeper(trials.pilot(arms, 1024, 2048)))
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 @pytest.mark.parametrize("rounds", [1, 5])
 def test_a_tight_gaussian_claim_is_not_refuted_and_one_that_is_too_small_is(epsilon, rounds):
@@ -45,6 +46,7 @@ def test_a_tight_gaussian_claim_is_not_refuted_and_one_that_is_too_small_is(epsi
     assert refutes(claim, found)
 
 
+@pytest.mark.simulations
 def test_epsilon_and_delta_alone_are_tested_by_rare_events():
     claim = stated(2.0, curve=False)
     tight = counted(claim, gaussian(mu_from_epsilon(2.0, 1e-5)))

@@ -167,9 +167,11 @@ def final_models(toy_task, toy_plan, knowledge_of):
     return gather
 
 
-@pytest.mark.parametrize(("correct", "expected"), [(True, Verdict.NOT_REFUTED), (False, Verdict.REFUTED)])
+@pytest.mark.parametrize(("correct", "expected"), [(True, Verdict.UNDERPOWERED), (False, Verdict.REFUTED)])
 def test_an_attack_on_final_models_judges_a_claim_by_one_score_of_each_run(final_models, correct, expected):
-    """Correct version: refuted falsely with probability .01 at most; seeded. Threshold chosen on half of the runs."""
+    """Correct version: refuted falsely with probability .01 at most; seeded. Threshold chosen on half of the runs,
+    which are too few for more than that nothing is shown.
+    """
     claim, member, nonmember = final_models(correct)
     assert (
         verdict(claim, MembershipScores.one_per_run(member, nonmember), SplitThreshold(0.5, curve=claim.curve)).verdict
