@@ -8,7 +8,7 @@ Most runs decide on the form, so that what a defense does in a few of them alone
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -37,6 +37,8 @@ _CANCELS = 1e-3
 """Share of the noise that may be left in the difference of two runs with equal draws."""
 _LARGEST, _HALVINGS = 2.0**12, 12
 """Shift over noise at most that a claim is asked for, and steps of the search, each a root of the last factor."""
+_CENTRED = 8
+"""Runs from which what all of them have in common is seen."""
 _MARGIN = 1.02
 """Factor of the largest shift that a claim covers: of the search's last step, and of the error of the noise."""
 
@@ -74,6 +76,7 @@ def seen_laws(shown: Shown, claim: Claim, plan: Plan, protection: Protection, *,
     Args:
         clip_norm: in which the rows of runs are counted.
     """
+    shown = replace(shown, noise=_without_constants(shown.noise))
     if not has_form(shown, plan.layout, stated=states_gaussian(claim)):
         return SeenLaws()
     try:
@@ -97,6 +100,17 @@ def seen_laws(shown: Shown, claim: Claim, plan: Plan, protection: Protection, *,
         if std > 0
     }
     return SeenLaws(laws=laws)
+
+
+def _without_constants(noise: Tensor) -> Tensor:
+    """Releases less what they have in common in all runs, such as public offsets of a client and a round, which are no
+    noise; they keep the size of their noise.
+    """
+    sent = (noise != 0).any(-1, keepdim=True)
+    count = sent.sum(0, keepdim=True)
+    centre = noise.sum(0, keepdim=True) / count.clamp_min(1)
+    size = (count / (count - 1).clamp_min(1)).sqrt()
+    return torch.where(sent & (count >= _CENTRED), (noise - centre) * size, noise)
 
 
 def covered_shift(claim: Claim, plan: Plan, protection: Protection, *, rate: float, steps: int) -> float | None:
