@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
-from scipy.stats import binom
+from scipy.stats import binom, chi2
 
 from ..audit.arrays import FloatArray, IntArray
 from ..audit.binomial import ErrorCounts, privacy_loss, upper_bound
@@ -53,6 +53,8 @@ GUARD = 2**20
 """Numbers of batches that show whether runs are independent, and are no evidence, start here."""
 _CALLS, _ROWS, _DEPENDENT = 16, 16, 1e-6
 """Batches and runs of each that show whether runs of one batch depend on each other, and the level of that test."""
+_HEAVIER = 2.0
+"""Factor by which a sum of squares of few hits may be larger than that of normal numbers."""
 _BINS = (2, 8, 32)
 """Bins in which the marginal numbers of a channel are compared; of the most only where the pilot is large."""
 _FINE = 2**12
@@ -241,14 +243,21 @@ class TwoArms:
         first = max(1, n // _FIRST)
         looks = ((first, first), (n, n))
 
+        made, hits = list[tuple[int, int]](), _Hits(pilot=pilot)
+
         def draw(arm: int, runs: int) -> Iterator[FloatArray]:
-            return (pilot.schema.matrix(parts) for parts in self.drawn(pilot.arms, arm, runs))
+            # Several batches of each look, so that draws that the runs of a batch share would show.
+            several = replace(pilot.arms, batch=min(pilot.arms.batch, max(_ROWS, runs // _CALLS)))
+            for parts in self.drawn(several, arm, runs):
+                rows = pilot.schema.matrix(parts)
+                made.append((arm, len(rows)))
+                yield rows
 
         trials = Trials(draw=draw, looks=looks, alpha=self.alpha)
-        measured: Measurement = trials.count(pilot, partial(self._measured, pilot), partial(refutes, self.claim))
+        measured: Measurement = trials.count(hits, partial(self._measured, pilot), partial(refutes, self.claim))
         # Dependent runs would make every bound wrong; the test costs more than it is worth elsewhere.
         refuted = refutes(self.claim, measured)
-        if refuted and self._dependent(pilot):
+        if refuted and (_overdispersed(made, hits.found) or self._dependent(pilot)):
             return None
         return measured if refuted else replace(measured, detectable=self.detectable(n))
 
@@ -365,6 +374,38 @@ class TwoArms:
             if float(call_effect(scores).min()) < _DEPENDENT:
                 return True
         return False
+
+
+@dataclass(kw_only=True)
+class _Hits:
+    """The hits of a pilot's events, batch by batch."""
+
+    pilot: Pilot
+    found: list[Hits] = field(default_factory=list)
+
+    def guesses(self, outputs: NDArray[Any]) -> Hits:
+        hits = self.pilot.guesses(outputs)
+        self.found.append(hits)
+        return hits
+
+
+def _overdispersed(made: Sequence[tuple[int, int]], found: Sequence[Hits]) -> bool:
+    """Whether hits vary more between batches than those of independent runs, as where a batch shares a draw.
+
+    Args:
+        made: the arm and the runs of each batch.
+    """
+    for arm in (0, 1):
+        sizes = np.array([runs for side, runs in made if side == arm], dtype=np.float64)
+        for event in (0, 1):
+            hits = np.array([one[event] for (side, _), one in zip(made, found, strict=True) if side == arm])
+            rate = hits.sum() / sizes.sum()
+            if 0 < rate < 1 and len(sizes) > 1:
+                squares = float(((hits - rate * sizes) ** 2 / (sizes * rate * (1 - rate))).sum())
+                # Few expected hits have heavier tails than a chi-squared number.
+                if chi2.sf(squares / _HEAVIER, len(sizes) - 1) < _DEPENDENT:
+                    return True
+    return False
 
 
 def wanted_epsilon(claim: Claim) -> float:

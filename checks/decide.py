@@ -21,6 +21,7 @@ from ..audit.check import (
     GIVEN_CLIENTS,
     GIVEN_ROUNDS,
     ONCE,
+    PURE,
     SCALE,
     SENSITIVITY,
     CheckResult,
@@ -39,7 +40,7 @@ from .every_number import SuspectedNumbers
 from .given_rows import ABSENT, OPPOSITE, PRESENT, ZERO, ProposedRows
 from .neighbours import Proposed
 from .received import ReceivedNumbers
-from .trials import proposed_arms
+from .trials import FEWEST_RUNS, proposed_arms
 
 _MOST_DECIDED = 2
 """Pairs of inputs of one claim on which trials decide, at most."""
@@ -65,7 +66,8 @@ def decided(results: Sequence[CheckResult], claim: Claim, *, most: int) -> tuple
         claim: as it is stated for the plan that was run.
         most: runs of each arm, at most.
     """
-    if any(one.evidence is not None and refutes(claim, one.evidence) for one in results):
+    refuted = any(one.evidence is not None and refutes(claim, one.evidence) for one in results)
+    if refuted or most < FEWEST_RUNS:
         return tuple(results)
     found = {number: one for number, one in enumerate(results) if one.passed is False and one.proposal is not None}
     order = sorted(found, key=lambda number: -_implied(found[number], claim))
@@ -86,6 +88,8 @@ def _decided(failed: CheckResult, claim: Claim, most: int) -> CheckResult:
     proposal = failed.proposal
     steps = 1 if isinstance(proposal, ProposedRows) else proposal.steps
     tested = claim if steps == 1 else _two_steps(claim)
+    if tested is None:
+        return replace(failed, witness=f"{failed.witness}; two steps of so large a claim state nothing")
     try:
         arms = arms_of(proposal)
         trials = TwoArms(claim=tested, alpha=SUITE.level("decisions"), most=min(most, arms.most))
@@ -108,6 +112,9 @@ def _as(decision: CheckResult, failed: CheckResult, claim: Claim) -> CheckResult
     if refutes(claim, measured):
         return replace(failed, evidence=measured)
     implied, seen = _implied(failed, claim), measured.detectable
+    if failed.name == PURE:
+        # Its losses lie in tails that no number of runs reaches.
+        return replace(failed, witness=f"{failed.witness}; runs do not reach the tails in which it shows")
     runs = f"{measured.n1:,} runs on each of the two inputs"
     if seen is None or seen > implied:
         would = "no number of runs would do" if seen is None else f"they would see epsilon {seen:.3g} at best"
@@ -148,10 +155,10 @@ def _implied(failed: CheckResult, claim: Claim) -> float:
     return max(claim.epsilon, float(epsilon_from_mu(mu, claim.delta))) if mu < 30 else math.inf
 
 
-def _two_steps(claim: Claim) -> Claim:
-    """What a claim states about inputs that are two steps of its adjacency apart (group privacy)."""
+def _two_steps(claim: Claim) -> Claim | None:
+    """What a claim states about inputs that are two steps of its adjacency apart (group privacy); None for nothing."""
     delta = claim.delta * (1 + math.exp(min(claim.epsilon, 700.0)))
-    return replace(claim, epsilon=2 * claim.epsilon, delta=min(delta, 0.5), curve=None)
+    return replace(claim, epsilon=2 * claim.epsilon, delta=delta, curve=None) if delta < 1 else None
 
 
 def _of_one_step(measured: Measurement, claim: Claim) -> Measurement:
@@ -162,8 +169,9 @@ def _of_one_step(measured: Measurement, claim: Claim) -> Measurement:
     """
     low = measured.epsilon_low / 2
     if measured.fpr_high is not None and measured.fnr_high is not None:
-        delta = min(claim.delta * (1 + math.exp(min(low, 700.0))), 1.0)
-        seen = max(0.0, float(privacy_loss(measured.fpr_high, measured.fnr_high, delta))) / 2
+        delta = claim.delta * (1 + math.exp(min(low, 700.0)))
+        loss = float(privacy_loss(measured.fpr_high, measured.fnr_high, delta)) if delta < 1 else 0.0
+        seen = max(0.0, loss) / 2
         # Above the claim's own epsilon the larger delta counts; at it the test was made.
         low = min(low, max(seen, math.nextafter(claim.epsilon, math.inf) if low > claim.epsilon else 0.0))
     detectable = None if measured.detectable is None else measured.detectable / 2

@@ -117,7 +117,12 @@ class DrawCounter:
     def delta(self) -> float:
         """The delta at which a claim holds for two data sets so far apart (group privacy)."""
         claim = self.setup.claim
-        return claim.delta if self.apart == 1 else min(0.999, claim.delta * (1 + math.exp(min(claim.epsilon, 300.0))))
+        return claim.delta if self.apart == 1 else claim.delta * (1 + math.exp(min(claim.epsilon, 300.0)))
+
+    @property
+    def nothing(self) -> str:
+        """Why the claim states nothing about data sets so far apart; empty where it states something."""
+        return f"not looked at: two steps of so large a claim state nothing ({self.words})" if self.delta >= 1 else ""
 
     @property
     def limit(self) -> float:
@@ -138,6 +143,8 @@ class DrawCounter:
             hits: (arm, draws) -> in how many of them the value is that of arm 1.
             random: whether draws have to be made, because something is drawn.
         """
+        if self.nothing:
+            return PREPARATION.skipped(self.nothing)
         needed = self.needed()
         if random and 2 * needed * seconds > 4 * SECONDS:
             words = f"{self.words}; no noise hides it, which would take {needed:,} draws to count"
@@ -166,6 +173,8 @@ class DrawCounter:
             again: (arm, batch) -> the rows of one batch of draws, the same for equal numbers.
             seconds: that one draw takes.
         """
+        if self.nothing:
+            return check.skipped(self.nothing)
         setup, afford = self.setup, SECONDS / max(seconds, 1e-9)
         # A few draws more where they make the difference.
         afford = max(afford, self.needed()) if self.needed() < 2 * afford else afford

@@ -225,7 +225,7 @@ _NUMBERS, _NUMBERS_OF_FEW, _AT_ONCE = 2**28, 2**30, 2**22
 those of one batch.
 """
 _LEAST_BATCH, _MOST_BATCH = 64, 2**13
-_FEWEST = 2048
+FEWEST_RUNS = 2048
 """Runs of each arm that are counted, at least."""
 _KEPT = 256
 """Numbers of an array that are kept as they are where a comparison names the inputs."""
@@ -320,8 +320,8 @@ def view_checks(
             where the claim depends on the model. The first one is then counted itself.
         most: runs with and without the unit, at most, each.
     """
-    if most < _FEWEST:
-        return (VIEW.skipped(f"the audit allows {most} runs, and {_FEWEST} are needed"),)
+    if most < FEWEST_RUNS:
+        return (VIEW.skipped(f"the audit allows {most} runs, and {FEWEST_RUNS} are needed"),)
     reason = _why_not(*small)
     if reason:
         return (VIEW.skipped(reason),)

@@ -6,8 +6,8 @@ A correct claim is refuted with probability 2.5e-7 at most by one decision; the 
 from dataclasses import dataclass, replace
 
 import pytest
-from fedassay.audit.check import SENSITIVITY
-from fedassay.audit.claim import Claim
+from fedassay.audit.check import PURE, SENSITIVITY
+from fedassay.audit.claim import Adjacency, Claim
 from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.finding import refutes
 from fedassay.audit.observer import UPLOADS
@@ -104,3 +104,20 @@ def test_a_release_without_noise_is_decided_by_few_runs():
     assert before.passed is False
     assert refutes(CLAIM, after.evidence)
     assert after.evidence.n1 <= 2**12
+
+
+def test_too_few_runs_decide_nothing_and_losses_in_tails_are_not_explained():
+    before, _ = results(Noised(longest=1.0, noise=0.0, after="signs"))
+    assert decided([before], CLAIM, most=2047) == (before,)
+    pure = PURE.failed("a sum of tails", 80.0, 4.0, unit="epsilon", proposal=results(Noised(after="signs"))[0].proposal)
+    (after,) = decided([pure], CLAIM, most=2**13)
+    assert after.passed is False
+    assert "do not reach the tails" in after.witness
+
+
+def test_two_steps_of_a_claim_with_a_large_delta_state_nothing():
+    claim = replace(CLAIM, delta=0.1, curve=None, adjacency=Adjacency.ADD_REMOVE)
+    two = replace(results(Noised(longest=2.0))[0].proposal, steps=2)
+    (after,) = decided([SENSITIVITY.failed("a row", 2.0, 1.0, proposal=two)], claim, most=2**13)
+    assert after.passed is False
+    assert "state nothing" in after.witness
