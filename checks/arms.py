@@ -45,8 +45,10 @@ _LIKELY, _OPEN = 0.5, 0.8
 """Probabilities of a pilot's counts at the claim below which they speak for an event, and leave it open."""
 _MARGIN = 3.0
 """Standard deviations below a stated curve from which a pilot speaks for an event."""
-_FAVOUR = 2.0
-"""Standard errors by which counted rates may favour a violation before counting more of them is futile."""
+_BETTER, _FEWEST_HITS, _SMALL = 2.0, 20, 0.5
+"""Standard deviations by which a threshold must look better than that of the design; counts of a pilot from which a
+rate is known, and the rate of the other error below which it need not be.
+"""
 _FIRST = 8
 """Share of the runs, one in so many, after which the counts are looked at first."""
 GUARD = 2**20
@@ -288,8 +290,9 @@ class TwoArms:
         violation would be refuted by the fewest runs.
         """
         assert self.claim.curve is not None
-        best = max((self._cut(*one) for one in scored), key=lambda found: found[0])
-        return best[1]
+        found = [self._cut(*one) for one in scored]
+        # Of scores that do about as well, the one with the fewest parameters learnt least by chance.
+        return max(found, key=lambda one: one[0] + isinstance(one[1].score, SampledShift))[1]
 
     def _against_epsilon(self, scored: Sequence[tuple[Event, FloatArray, FloatArray]], plan: CountingPlan) -> Event:
         """The score and threshold with the largest bound on epsilon that is expected of the counted runs."""
@@ -315,9 +318,12 @@ class TwoArms:
         margins = np.asarray(margin(curve, fpr, fnr, len(member)))
         aim = best_rate(curve, self.claim.epsilon, self.claim.delta, self.share)
         at = int(np.argmin(np.abs(fpr - aim)))
-        most = int(np.argmax(margins))
+        # A rate of a few counts says nothing, unless the other one is small too.
+        rates = np.stack([fpr, fnr])
+        known = (rates * len(member) >= _FEWEST_HITS) | (rates[::-1] < _SMALL)
+        most = int(np.argmax(np.where(known.all(0), margins, -np.inf)))
         # The best of many thresholds looks better than it is.
-        at = most if margins[most] > max(_MARGIN, margins[at] + 1) else at
+        at = most if margins[most] > max(_MARGIN, margins[at] + _BETTER) else at
         cut = Cut(threshold=float(cuts[at]), margin=float(margins[at]), bound=0.0)
         return float(margins[at]), replace(event, cut=cut, contrast=None)
 
