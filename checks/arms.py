@@ -77,8 +77,8 @@ class Arms:
     """Two neighbouring inputs, whose outputs can be drawn.
 
     Args:
-        draw: (arm, runs, block) -> what fresh runs received; arm 0 without the unit, 1 with it. No two blocks share a
-            draw.
+        draw: (arm, runs, block) -> what fresh, independent runs received; arm 0 without the unit, 1 with it. No two
+            blocks share a draw; runs of a block that share one are noticed as far as the counted hits show it.
         words: both inputs, for the witness of a verdict.
         batch: runs of one call, at most.
         most: runs of each arm, at most, by their cost.

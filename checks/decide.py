@@ -123,7 +123,7 @@ def _as(decision: CheckResult, failed: CheckResult, claim: Claim) -> CheckResult
     meant = "a move without noise" if math.isinf(implied) else f"epsilon {implied:.3g}"
     words = (
         f"{failed.words}; explained by what is done with noised numbers: {runs} show no more than the claim allows, "
-        f"and {meant} would have been seen (epsilon {seen:.3g} with probability 0.9)"
+        f"and {meant} would have been seen (epsilon {seen:.3g} with probability 0.9 by the best score)"
     )
     return replace(
         failed,

@@ -1,15 +1,9 @@
 """Trials of everything that a claim's observer receives, as the output of one mechanism, on chosen pairs of neighbours.
 
-Choose pairs of neighbouring inputs of a federation: what the claim's unit holds, and what all others hold.
-
-Audit everything that a claim's observer receives as the output of one mechanism, by independent trials.
-
 A federation is run many times with and many times without one unit, with cohorts, lots and noise as the plan and the
-defense draw them. Scores are learnt on some runs, an event is fixed on others, and it is counted on fresh ones: the
-bound assumes nothing about the defense except that runs are independent. A claim whose pilots show no event that could
-refute it costs no more than these.
-
-State the trials of everything that a claim's observer receives as a check of the claim, with their power.
+defense draw them, most of the times with a model of few weights. Scores are learnt on some runs, events are fixed on
+others, and counted on fresh ones: the bound assumes nothing about the defense except that runs are independent. The
+result is a check of the claim, with its power.
 """
 
 from collections.abc import Iterator
