@@ -26,10 +26,10 @@ def test_a_run_prints_plan_progress_claims_tables_gate_and_the_report(say, suite
     progress = lines(result, "run")
     assert progress[0] == "run    8 cells, cached 0"
     assert [line.split()[1] for line in progress[1:]] == [f"{number}/8" for number in range(1, 9)]
-    assert any("ldp_gaussian" in line and line.endswith(": NOT REFUTED") for line in lines(result, "claim"))
+    assert any("ldp_gaussian" in line and ": NOT REFUTED" in line for line in lines(result, "claim"))
     assert "Attacks on federation main" in result.stdout
     (gate,) = lines(result, "gate")
-    assert gate.startswith("gate   OK: 1 claim NOT REFUTED, by a weak test")
+    assert gate.startswith("gate   OK: 1 claim NOT REFUTED")
     assert "no control ran" in gate
     assert gate.endswith("(exit code 0)")
     assert lines(result, "open") == ["open   out/report.html"]
@@ -168,8 +168,9 @@ def test_a_correct_claim_that_is_refuted_fails_and_a_control_must_be(say, suite_
     control = ("[defenses.none]", "[defenses.control_noise_halved]\nepsilon = 4.0\n\n[defenses.none]")
     result = say("run", suite_file(*control), "-j", 1, "-o", "out", *changes)
     assert result.exit_code == 0
-    assert lines(result, "gate") == ["gate   OK: 1 claim NOT REFUTED, 1 control REFUTED as intended (exit code 0)"]
-    assert any(line.endswith("REFUTED (control, as intended)") for line in lines(result, "claim"))
+    (gate,) = lines(result, "gate")
+    assert gate.startswith("gate   OK: 1 claim NOT REFUTED, 1 control REFUTED as intended")
+    assert any("REFUTED (control, as intended)" in line for line in lines(result, "claim"))
 
 
 @pytest.mark.simulations

@@ -54,7 +54,7 @@ def own_demo(demo, tmp_path):
 @pytest.mark.simulations
 def test_what_it_measured_is_fine_and_its_audit_was_not_blind(demo):
     told = json.loads((demo / "runs" / "first" / "gate.json").read_text())["verdict_line"]
-    assert told == "OK: 1 claim NOT REFUTED, 1 control REFUTED as intended"
+    assert told.startswith("OK: 1 claim NOT REFUTED, 1 control REFUTED as intended")
 
 
 @pytest.mark.processes

@@ -64,7 +64,8 @@ def test_a_gaussian_shows_85_hundredths_of_what_an_oracle_threshold_would(epsilo
 def test_half_the_noise_is_refuted_by_the_curve_and_all_of_it_is_not():
     mu = mu_from_epsilon(4, 1e-5)
     claim = Claim.stated(4.0, 1e-5, mu=mu)
-    for share, verdict in ((0.5, Verdict.REFUTED), (1.01, Verdict.NOT_REFUTED)):
+    # A thousand runs are a weak test of all but gross violations.
+    for share, verdict in ((0.5, Verdict.REFUTED), (1.01, Verdict.UNDERPOWERED)):
         for seed in range(20):
             finding = audit_mechanism(
                 gaussian(share / mu), claim, inputs=(0.0, 1.0), trials=1000, seed=seed, batched=True

@@ -151,10 +151,13 @@ def test_a_leak_is_refuted_and_its_correct_version_is_not(name):
     broken, correct = PAIRS[name]
     # An answer in a thousand takes more trials to be worth an event.
     trials = 60_000 if "once" in name or "missing" in name else TRIALS
-    for mechanism, verdict in ((broken, Verdict.REFUTED), (correct, Verdict.NOT_REFUTED)):
-        claim = Claim.stated(1.05)
-        finding = audit_mechanism(mechanism, claim, inputs=(0.0, 1.0), trials=trials, batched=True)
-        assert finding.verdict is verdict, finding.line()
+    claim = Claim.stated(1.05)
+    found, passed = (
+        audit_mechanism(one, claim, inputs=(0.0, 1.0), trials=trials, batched=True) for one in (broken, correct)
+    )
+    assert found.verdict is Verdict.REFUTED, found.line()
+    # Some of the events of a correct version are too rare for an OK.
+    assert passed.verdict in (Verdict.NOT_REFUTED, Verdict.UNDERPOWERED), passed.line()
 
 
 def test_independent_answers_add_up():

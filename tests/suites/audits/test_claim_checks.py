@@ -63,7 +63,15 @@ def by_both(planned):
         task, federation = block.checked
         given = block.fitted(federation)
         prepared = Prepared(protection=given.protection, claims=(given.claim,))
-        versions = FederatedVersions(name="loose", task=task, plan=federation, correct=prepared, broken=None)
+        versions = FederatedVersions(
+            name="loose",
+            task=task,
+            plan=federation,
+            correct=prepared,
+            broken=None,
+            prepare_correct=lambda plan: prepared,
+            prepare_broken=lambda plan: prepared,
+        )
         return own, versions.checks(broken=False, trials=True)
 
     return build

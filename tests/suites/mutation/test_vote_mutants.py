@@ -36,7 +36,9 @@ def test_planned_trials_refute_the_broken_version_and_not_the_correct_one(name):
     broken = audit_broken(audit, name=name, seeds=range(3), alpha=0.001)
     correct = audit_correct(audit, name=name, seeds=range(3), alpha=0.001)
     assert broken.decided.verdict is Verdict.REFUTED
-    assert (correct.refuted, correct.decided.verdict) == (0, Verdict.NOT_REFUTED)
+    assert correct.refuted == 0
+    # Trials that are planned for a gross bug may be a weak test of the claim.
+    assert correct.decided.verdict in (Verdict.NOT_REFUTED, Verdict.UNDERPOWERED)
 
 
 @pytest.mark.simulations

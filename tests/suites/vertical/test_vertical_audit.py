@@ -88,7 +88,8 @@ def test_a_correct_defense_is_not_refuted_and_fails_no_check(name, options):
     own = {key: value for key, value in options.items() if key == "bottom_clip"}
     found = audited(name, FROZEN if options == FROZEN else {}, epsilon=1.0, **own)
     for verdict, checks in found.values():
-        assert verdict == "NOT_REFUTED"
+        # So few runs are a weak test of some of these claims.
+        assert verdict in ("NOT_REFUTED", "UNDERPOWERED")
         assert failed(checks) == []
         assert checks[RELEASED].passed
 
