@@ -65,13 +65,14 @@ def test_half_the_noise_is_refuted_by_the_curve_and_all_of_it_is_not():
     mu = mu_from_epsilon(4, 1e-5)
     claim = Claim.stated(4.0, 1e-5, mu=mu)
     # A thousand runs are a weak test of all but gross violations.
-    for share, verdict in ((0.5, Verdict.REFUTED), (1.01, Verdict.UNDERPOWERED)):
+    weak = (Verdict.NOT_REFUTED, Verdict.UNDERPOWERED)
+    for share, expected in ((0.5, (Verdict.REFUTED,)), (1.01, weak)):
         for seed in range(20):
             finding = audit_mechanism(
                 gaussian(share / mu), claim, inputs=(0.0, 1.0), trials=1000, seed=seed, batched=True
             )
-            assert finding.verdict is verdict
-            assert finding.route == ("curve" if verdict is Verdict.REFUTED else "")
+            assert finding.verdict in expected
+            assert finding.route == ("curve" if finding.verdict is Verdict.REFUTED else "")
 
 
 def test_a_deterministic_mechanism_is_refuted_at_its_ceiling():

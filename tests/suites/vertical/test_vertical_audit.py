@@ -217,7 +217,7 @@ def test_one_run_is_not_checked_against_a_claim_about_another_federation():
     """The whole federation is run, and the checks need a small one, about which the defense states another claim."""
     one_run = AUDIT | {"design": "one_run"}
     checks = audited(LargerOnFew(epsilon=1.0), {"people": 1000, "audit": one_run} | LOGISTIC)["passive_party"]
-    assert checks[0] == "NOT_REFUTED"
+    assert checks[0] in ("NOT_REFUTED", "UNDERPOWERED")
     assert failed(checks[1]) == []
     independent = audited(LargerOnFew(epsilon=1.0), LOGISTIC)["passive_party"]
     assert independent == ("OUT_OF_SCOPE", {})
