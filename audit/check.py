@@ -599,7 +599,7 @@ MESSAGE = Check(
     Subject.MESSAGE,
     measures="channels of what the observer receives that change with one unit and not with noise",
     hook=("report", "channel", "aggregate", "broadcast"),
-    cause="something beside the noised values depends on the data",
+    cause="something other than the noised values depends on the data",
     mend="add noise to it, or send nothing that depends on data",
     seen="one unit moves a part of the message by {}",
 )
@@ -625,9 +625,9 @@ SIDE_ARRAYS = Check(
     "arrays sent with reports",
     measures="epsilon of arrays that are sent with reports, by a unit's move over their noise",
     hook=("report", "channel"),
-    cause="an array beside the report has too little noise",
+    cause="an array sent with the report has too little noise",
     mend="clip it, add noise, and account for it",
-    seen="arrays beside the reports show {}",
+    seen="arrays sent with the reports show {}",
 )
 VIEW = Check(
     "all that is received",
@@ -669,7 +669,7 @@ RELEASED = Check(
     hook=("columns", "targets", "embeddings", "residuals", "gradients", "bottom_sum", "evaluated"),
     cause="something is sent that does not follow from the noised outputs",
     mend="compute all messages from noised outputs alone",
-    seen="beside the noised outputs the data change {}",
+    seen="apart from the noised outputs the data change {}",
 )
 PERSON_MOVE = Check(
     "move over noise",

@@ -118,7 +118,7 @@ def weak_beyond(epsilon: float) -> float:
 _MOST_TRIALS = 10**7
 """Runs per arm beyond which no number is stated that would do."""
 ACCEPTED = "by a weak test, accepted"
-"""What stands beside the verdict of a claim whose weak test the user accepts."""
+"""What follows the verdict of a claim whose weak test the user accepts."""
 
 
 @dataclass(frozen=True, kw_only=True)

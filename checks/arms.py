@@ -135,7 +135,7 @@ class Hits(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Pilot:
+class FixedEvents:
     """The events of a pilot: against the claim's curve, where it states one, and against its epsilon.
 
     Args:
@@ -195,7 +195,7 @@ class TwoArms:
             yield arms.draw(arm, size, self.blocks)
             self.made += size
 
-    def pilot(self, arms: Arms, learn: int, choose: int, *, thorough: bool = False) -> Pilot:
+    def pilot(self, arms: Arms, learn: int, choose: int, *, thorough: bool = False) -> FixedEvents:
         """Learn scores on ``learn`` runs of each arm, and fix the events that are the most likely to break the claim on
         ``choose`` others.
         """
@@ -216,7 +216,7 @@ class TwoArms:
         # The same score may serve both, so that it is computed once more at most.
         (hits, misses) = (int((chosen.score.score(side) > chosen.cut.threshold).sum()) for side in sides)
         rank, suspect = self._rank(chosen, misses, hits, choose)
-        return Pilot(
+        return FixedEvents(
             arms=arms,
             schema=schema,
             curve=curve,
@@ -228,20 +228,21 @@ class TwoArms:
             suspect=suspect,
         )
 
-    def deeper(self, pilot: Pilot) -> Pilot:
+    def deeper(self, pilot: FixedEvents) -> FixedEvents:
         """Return a larger pilot on the same inputs."""
         # Rare events decide where no curve is stated.
         rarer = 1 if self.claim.curve is not None or pilot.arms.batch < _CHEAP else _RARER
         choose = min(_MORE * pilot.n * rarer, self._runs(pilot.arms))
         return self.pilot(pilot.arms, _MORE * pilot.n, choose, thorough=True)
 
-    def count(self, pilot: Pilot) -> Measurement | None:
+    def count(self, pilot: FixedEvents) -> Measurement | None:
         """Count the events on fresh runs; None where runs turn out to depend on each other.
 
         The counts are looked at twice, so that a gross violation costs few runs.
         """
-        # What a pilot suspects is worth all runs.
-        n = min(self.most, pilot.arms.most) if pilot.suspect else self._runs(pilot.arms)
+        # A clear suspicion is worth all runs; of a tight claim the best of many scores often looks a little low.
+        clear = pilot.suspect if self.claim.curve is None else pilot.rank > _MARGIN
+        n = min(self.most, pilot.arms.most) if clear else self._runs(pilot.arms)
         first = max(1, n // _FIRST)
         looks = ((first, first), (n, n))
 
@@ -259,7 +260,11 @@ class TwoArms:
         measured: Measurement = trials.count(hits, partial(self._measured, pilot), partial(refutes, self.claim))
         # Dependent runs would make every bound wrong; the test costs more than it is worth elsewhere.
         refuted = refutes(self.claim, measured)
-        if refuted and (_overdispersed(made, hits.found) or self._dependent(pilot)):
+
+        def again(arm: int, number: int) -> FloatArray:
+            return pilot.schema.matrix(pilot.arms.draw(arm, _ROWS, GUARD + 2 * number + arm))
+
+        if refuted and (_overdispersed(made, hits.found) or dependent(pilot.event.score, again)):
             return None
         return measured if refuted else replace(measured, detectable=self.detectable(n))
 
@@ -340,7 +345,7 @@ class TwoArms:
                 chances.append(_chance_of(*counts, more=False))
         return event.cut.bound, min(chances) < _LIKELY
 
-    def _measured(self, pilot: Pilot, counted: Counted[Hits]) -> Measurement:
+    def _measured(self, pilot: FixedEvents, counted: Counted[Hits]) -> Measurement:
         claim, n = self.claim, counted.n1
         shared: dict[str, Any] = {
             "setting": Setting.claimed(claim),
@@ -368,25 +373,27 @@ class TwoArms:
             found = clopper_pearson_of_counts(curve=claim.curve, **counts("epsilon", pilot.epsilon))
         return replace(found, alpha=counted.alpha)
 
-    def _dependent(self, pilot: Pilot) -> bool:
-        """Whether runs of one batch depend on each other, or a batch on those before it."""
-        for arm in (0, 1):
-            numbers = [GUARD + 2 * call + arm for call in range(_CALLS)]
-            calls = [pilot.schema.matrix(pilot.arms.draw(arm, _ROWS, number)) for number in numbers]
-            again = pilot.schema.matrix(pilot.arms.draw(arm, _ROWS, numbers[0]))
-            if not np.array_equal(calls[0], again):
-                return True
-            scores = np.stack([pilot.event.score.score(one) for one in calls])[..., None]
-            if float(call_effect(scores).min()) < _DEPENDENT:
-                return True
-        return False
+
+def dependent(score: Score, again: Callable[[int, int], FloatArray]) -> bool:
+    """Return whether runs of one batch depend on each other, or a batch on those before it: then no bound holds.
+
+    ``again``: (arm, number) -> the rows of a batch of runs, the same for equal numbers.
+    """
+    for arm in (0, 1):
+        batches = [again(arm, number) for number in range(_CALLS)]
+        if not np.array_equal(batches[0], again(arm, 0)):
+            return True
+        scores = np.stack([score.score(one) for one in batches])[..., None]
+        if float(call_effect(scores).min()) < _DEPENDENT:
+            return True
+    return False
 
 
 @dataclass(kw_only=True)
 class _Hits:
     """The hits of a pilot's events, batch by batch."""
 
-    pilot: Pilot
+    pilot: FixedEvents
     found: list[Hits] = field(default_factory=list)
 
     def guesses(self, outputs: NDArray[Any]) -> Hits:
@@ -412,6 +419,29 @@ def _overdispersed(made: Sequence[tuple[int, int]], found: Sequence[Hits]) -> bo
                 if chi2.sf(squares / _HEAVIER, len(sizes) - 1) < _DEPENDENT:
                     return True
     return False
+
+
+def two_steps(claim: Claim) -> Claim | None:
+    """Return what a claim states about inputs two steps of its adjacency apart (group privacy); None for nothing."""
+    delta = claim.delta * (1 + math.exp(min(claim.epsilon, 700.0)))
+    return replace(claim, epsilon=2 * claim.epsilon, delta=delta, curve=None) if delta < 1 else None
+
+
+def of_one_step(measured: Measurement, claim: Claim) -> Measurement:
+    """Return the bound that a measurement of inputs two steps apart gives for one step.
+
+    With (e, d) for one step, two steps have (2 e, d (1 + exp(e))). What the runs show at this larger delta is a bound
+    on 2 e; it is read at the delta that belongs to the bound itself.
+    """
+    low = measured.epsilon_low / 2
+    if measured.fpr_high is not None and measured.fnr_high is not None:
+        delta = claim.delta * (1 + math.exp(min(low, 700.0)))
+        loss = float(privacy_loss(measured.fpr_high, measured.fnr_high, delta)) if delta < 1 else 0.0
+        seen = max(0.0, loss) / 2
+        # Above the claim's own epsilon the larger delta counts; at it the test was made.
+        low = min(low, max(seen, math.nextafter(claim.epsilon, math.inf) if low > claim.epsilon else 0.0))
+    detectable = None if measured.detectable is None else measured.detectable / 2
+    return replace(measured, epsilon_low=low, delta=claim.delta, below_curve=None, detectable=detectable)
 
 
 def wanted_epsilon(claim: Claim) -> float:

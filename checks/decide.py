@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from ..audit.binomial import privacy_loss
 from ..audit.check import (
     AS_SAMPLED,
     DISTRIBUTION,
@@ -30,14 +29,11 @@ from ..audit.claim import Adjacency, Claim
 from ..audit.curve import epsilon_from_mu, mu_from_epsilon
 from ..audit.finding import refutes
 from ..audit.ledger import SUITE
-from ..audit.measurement import Measurement
 from ..audit.observer import SHUFFLED
-from ..fl.recorder import RoundEvent
-from ..fl.rounds import Round
 from ..fl.streams import Runs, Streams
-from .arms import Arms, Parts, TwoArms
+from .arms import Arms, Parts, TwoArms, of_one_step, two_steps
 from .every_number import SuspectedNumbers
-from .given_rows import ABSENT, OPPOSITE, PRESENT, ZERO, ProposedRows
+from .given_rows import ABSENT, OPPOSITE, PRESENT, ZERO, ProposedRows, event_of
 from .neighbours import Proposed
 from .received import ReceivedNumbers
 from .trials import FEWEST_RUNS, proposed_arms
@@ -87,7 +83,7 @@ def decided(results: Sequence[CheckResult], claim: Claim, *, most: int) -> tuple
 def _decided(failed: CheckResult, claim: Claim, most: int) -> CheckResult:
     proposal = failed.proposal
     steps = 1 if isinstance(proposal, ProposedRows) else proposal.steps
-    tested = claim if steps == 1 else _two_steps(claim)
+    tested = claim if steps == 1 else two_steps(claim)
     if tested is None:
         return replace(failed, witness=f"{failed.witness}; two steps of so large a claim state nothing")
     try:
@@ -101,7 +97,7 @@ def _decided(failed: CheckResult, claim: Claim, most: int) -> CheckResult:
         return replace(failed, witness=f"{failed.witness}; trials could not be run: {type(error).__name__}: {error}")
     if measured is None:
         return replace(failed, witness=f"{failed.witness}; runs of one batch depend on each other")
-    return replace(failed, evidence=measured if steps == 1 else _of_one_step(measured, claim))
+    return replace(failed, evidence=measured if steps == 1 else of_one_step(measured, claim))
 
 
 def _as(decision: CheckResult, failed: CheckResult, claim: Claim) -> CheckResult:
@@ -155,29 +151,6 @@ def _implied(failed: CheckResult, claim: Claim) -> float:
     return max(claim.epsilon, float(epsilon_from_mu(mu, claim.delta))) if mu < 30 else math.inf
 
 
-def _two_steps(claim: Claim) -> Claim | None:
-    """What a claim states about inputs that are two steps of its adjacency apart (group privacy); None for nothing."""
-    delta = claim.delta * (1 + math.exp(min(claim.epsilon, 700.0)))
-    return replace(claim, epsilon=2 * claim.epsilon, delta=delta, curve=None) if delta < 1 else None
-
-
-def _of_one_step(measured: Measurement, claim: Claim) -> Measurement:
-    """The bound that a measurement of inputs two steps apart gives for one step.
-
-    With (e, d) for one step, two steps have (2 e, d (1 + exp(e))). What the runs show at this larger delta is a bound
-    on 2 e; it is read at the delta that belongs to the bound itself.
-    """
-    low = measured.epsilon_low / 2
-    if measured.fpr_high is not None and measured.fnr_high is not None:
-        delta = claim.delta * (1 + math.exp(min(low, 700.0)))
-        loss = float(privacy_loss(measured.fpr_high, measured.fnr_high, delta)) if delta < 1 else 0.0
-        seen = max(0.0, loss) / 2
-        # Above the claim's own epsilon the larger delta counts; at it the test was made.
-        low = min(low, max(seen, math.nextafter(claim.epsilon, math.inf) if low > claim.epsilon else 0.0))
-    detectable = None if measured.detectable is None else measured.detectable / 2
-    return replace(measured, epsilon_low=low, delta=claim.delta, below_curve=None, detectable=detectable)
-
-
 def arms_of(proposal: Proposed | ProposedRows | SuspectedNumbers) -> Arms:
     """Return what draws the runs of two inputs that a comparison names."""
     if isinstance(proposal, SuspectedNumbers):
@@ -214,7 +187,7 @@ class _RowsArms:
         )
         final = torch.zeros(runs, 1)
         for turn in rounds.each(around.rounds):
-            recorder.watch(_event(turn))
+            recorder.watch(event_of(turn))
             final = turn.aggregate
         numbers = recorder.numbers(final)
         self.rounds.update(recorder.widths)
@@ -234,18 +207,3 @@ def _rows_arms(proposal: ProposedRows) -> Arms:
     cost = setup.numbers * proposal.around.rounds
     batch = int(np.clip(_AT_ONCE // cost, 16, _MOST_BATCH))
     return Arms(draw=arms.draw, words=proposal.words, batch=batch, most=_NUMBERS // cost, rounds=arms.rounds)
-
-
-def _event(turn: Round) -> RoundEvent:
-    """What a recorder sees of a round of given rows, whose model stays as it is."""
-    return RoundEvent(
-        round=turn.number,
-        broadcast=turn.sent,
-        cohort=turn.cohort,
-        reports=turn.reports,
-        received=turn.received,
-        aggregate=turn.aggregate,
-        model=turn.model,
-        lots={},
-        state=turn.state,
-    )

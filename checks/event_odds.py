@@ -114,7 +114,7 @@ class EventOdds:
         """Compare the size of the noise of the unit's row of the first round's release, from equal draws."""
         senders = pair.before.senders
         if senders is not None and pair.sender not in senders:
-            # In the compared rounds nobody sends anything, as while a federation warms up.
+            # In the compared rounds no client sends anything, as while a federation warms up.
             return
         row = 0 if senders is None else senders.index(pair.sender)
         try:

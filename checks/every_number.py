@@ -25,14 +25,13 @@ from ..audit.ledger import SUITE
 from ..audit.observer import FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from ..fl.channels import Channels, received_channels, state_channels
 from ..fl.message import Message, clear_absent
-from ..fl.recorder import RoundEvent
 from ..fl.replay import ReplayedStreams
 from ..fl.rounds import Round, Rows, given_lots
 from ..fl.sampling import lot_indices
 from ..fl.streams import Streams
 from ..fl.task import Samples, Task
 from .arms import Arms, Parts
-from .given_rows import HookSetup
+from .given_rows import HookSetup, event_of
 from .neighbours import other_inputs, other_labels
 from .noise_sample import lattice, spacing
 
@@ -104,17 +103,7 @@ class _Inputs:
         for turn in rounds.each(stop, model=self.model):
             observer = setup.claim.observer
             state = state_channels(turn.after)[0] if observer.rank >= GLOBAL_MODELS.rank else {}
-            event = RoundEvent(
-                round=turn.number,
-                broadcast=turn.sent,
-                cohort=turn.cohort,
-                reports=turn.reports,
-                received=turn.received,
-                aggregate=turn.aggregate,
-                model=turn.model,
-                lots={},
-                state=turn.after,
-            )
+            event = event_of(turn, turn.after)
             yield received_channels(event, state, observer, setup.protection, setup.plan, missing)
 
     def _rows(self) -> Rows:

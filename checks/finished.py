@@ -17,8 +17,9 @@ from ..audit.check import JOINT_RELEASE, CheckResult
 from ..fl.data.dataset import Dataset
 from ..fl.models.network import Network
 from ..fl.preparation import Leaves
+from .arms import dependent
 from .joint_release import JointRelease, Sides
-from .neighbour_draws import SECONDS, DrawCounter, PreparationSetup, Summary, dependent
+from .neighbour_draws import SECONDS, DrawCounter, PreparationSetup, Summary
 from .published import equal_values
 from .records import RecordPair
 

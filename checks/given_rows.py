@@ -24,6 +24,7 @@ from ..fl.channels import changes_broadcast, state_channels, state_numbers
 from ..fl.hooks import overrides
 from ..fl.message import Message, clear_absent
 from ..fl.protection import State
+from ..fl.recorder import RoundEvent
 from ..fl.replay import Consumed, DrawAll, ReplayedStreams
 from ..fl.rounds import Round, Rounds, Rows, given_lots
 from ..fl.sampling import lot_indices
@@ -324,6 +325,24 @@ class ProposedRows:
     run: int
     words: str
     other: Tensor | None = None
+
+
+def event_of(turn: Round, state: State | None = None) -> RoundEvent:
+    """Return what a recorder sees of a round of given rows, whose model stays as it is.
+
+    ``state``: the public one; by default that with which the round runs.
+    """
+    return RoundEvent(
+        round=turn.number,
+        broadcast=turn.sent,
+        cohort=turn.cohort,
+        reports=turn.reports,
+        received=turn.received,
+        aggregate=turn.aggregate,
+        model=turn.model,
+        lots={},
+        state=turn.state if state is None else state,
+    )
 
 
 class CannotRun(ValueError):

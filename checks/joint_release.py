@@ -2,7 +2,7 @@
 
 Wherever prepared rows of other records, the first model or the plan follow a changed record, the training's release may
 move by more than its claim allows for one record. Trainings on both prepared data sets show whether it does. What is
-published before and after the training stands beside what is received, so that epsilons that add up are tried as their
+published before and after the training is joined to what is received, so that epsilons that add up are tried as their
 sum.
 """
 

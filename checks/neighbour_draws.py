@@ -22,14 +22,13 @@ from ..audit.ledger import SUITE
 from ..audit.measurement import Measurement
 from ..audit.mechanism.scores import Score
 from ..audit.mechanism.search import Event, EventGuesses
-from ..audit.mechanism.trial_stream import call_effect
 from ..audit.mechanism.trials import Counted, Trials, pilot_events
 from ..audit.threshold import CountingPlan
 from ..fl.plan import Plan
 from ..fl.preparation import Leaves, Pipeline, PreparedData
 from ..fl.protection import Protection
 from ..fl.task import Task
-from .arms import TwoArms
+from .arms import TwoArms, dependent, of_one_step
 from .events import cautious_rates, likely_counts
 from .records import unit_rows
 
@@ -42,8 +41,6 @@ _UNUSED = 2**40
 """The same where none is made, because nothing is drawn."""
 _SPECIAL = 5
 """Numbers of a draw that are scores by themselves: the first ones."""
-_BATCHES, _DEPENDENT = 16, 1e-6
-"""Batches that show whether draws of one depend on each other, and the level of that test."""
 _FAVOUR = 2.0
 """Standard errors by which pilot rates may favour a violation before counting is futile."""
 _SLACK = 0.3
@@ -270,14 +267,10 @@ class DrawCounter:
         )
         if self.apart == 1:
             return found
-        # Two steps cost twice the epsilon of one.
         return replace(
-            found,
-            epsilon_low=found.epsilon_low / 2,
+            of_one_step(found, claim),
             estimate=None if found.estimate is None else found.estimate / 2,
             ceiling=None if found.ceiling is None else found.ceiling / 2,
-            detectable=None,
-            delta=claim.delta,
             witness=f"{found.witness}; by group privacy of two steps",
         )
 
@@ -285,18 +278,6 @@ class DrawCounter:
 def _looks(most: int) -> tuple[tuple[int, int], ...]:
     """Draws of each arm at which counts are looked at: whenever their number has doubled."""
     return tuple((size, size) for step in range(30) if (size := _COUNTED * 2**step) <= most)
-
-
-def dependent(score: Score, again: Callable[[int, int], FloatArray]) -> bool:
-    """Whether draws of one batch depend on each other, or a batch on those before it: then no bound holds."""
-    for arm in (0, 1):
-        batches = [again(arm, number) for number in range(_BATCHES)]
-        if not np.array_equal(batches[0], again(arm, 0)):
-            return True
-        scores = np.stack([score.score(one) for one in batches])[..., None]
-        if float(call_effect(scores).min()) < _DEPENDENT:
-            return True
-    return False
 
 
 @dataclass(frozen=True)
