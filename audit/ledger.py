@@ -58,8 +58,9 @@ SUITE = Ledger(
         "noise": Share(total=5e-4, groups=128),
         # Draws of single hooks: events, cohorts and lots, shufflers, masks, numbers without noise; no claim has all.
         "hooks": Share(total=3e-4, groups=8),
-        # Trials of everything that an observer receives, which may refute a claim by themselves.
-        "trials": Share(total=1e-4),
+        # Trials of everything that an observer receives, which may refute a claim by themselves: of the audit's model,
+        # where its pilots suspect something, and of one of few weights.
+        "trials": Share(total=1e-4, groups=2),
         # Draws of a preparation of the data, which may refute a claim by themselves: without noise, with noise, given
         # the models, and together with the training on all and on a few records.
         "preparation": Share(total=8e-5, groups=5),
