@@ -166,6 +166,42 @@ class ProfileCurve:
 Curve = GaussianCurve | ProfileCurve
 
 
+@dataclass(frozen=True)
+class Tangent:
+    """One (``epsilon``, ``delta``) guarantee that a trade-off curve implies: its tangent at one false-positive rate.
+
+    It bounds the rate of an event with the unit by ``e^epsilon`` times the rate without it plus ``delta``; with
+    ``complement`` the rate of the event's complement without the unit by that with it.
+    """
+
+    epsilon: float
+    delta: float
+    complement: bool
+
+    @classmethod
+    def at(cls, curve: "GaussianCurve | ProfileCurve", fpr: float) -> "Tangent":
+        """Return the tangent of ``curve`` at the false-positive rate ``fpr`` in (0, 1)."""
+        if isinstance(curve, GaussianCurve):
+            # The logarithm of minus the slope is the loss at the threshold of this rate.
+            loss = float(-ndtri(fpr)) * curve.mu - curve.mu**2 / 2
+            return cls(abs(loss), delta_from_mu(curve.mu, abs(loss)), loss < 0)
+        epsilons = np.asarray(curve.epsilons)
+        with np.errstate(over="ignore"):
+            remove = 1 - np.asarray(curve.delta_remove) - np.exp(epsilons + math.log(fpr))
+        add = np.exp(-epsilons) * (1 - np.asarray(curve.delta_add) - fpr)
+        complement = bool(add.max() > remove.max())
+        best = int(np.argmax(add if complement else remove))
+        deltas = curve.delta_add if complement else curve.delta_remove
+        return cls(curve.epsilons[best], deltas[best], complement)
+
+    def fnr(self, fpr: ArrayLike) -> FloatArray:
+        """Return the smallest false-negative rate that this guarantee alone allows, of the shape of ``fpr``."""
+        rates = _rates(fpr)
+        line = (1 - self.delta - rates) * math.exp(-self.epsilon)
+        found = line if self.complement else 1 - self.delta - math.exp(self.epsilon) * rates
+        return np.asarray(np.maximum(0.0, found), dtype=np.float64)
+
+
 def curve_from_dict(fields: Mapping[str, Any]) -> Curve:
     """Build a trade-off curve from the dictionary of its fields, as stored with a claim.
 

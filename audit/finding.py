@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
+
 from .binomial import upper_bound
 from .check import EPSILON, LOTTERY, MOVE, NOISE, VIEW, CheckResult, Subject
 from .claim import Claim, check_claim
-from .curve import GaussianCurve
+from .curve import Curve, GaussianCurve, Tangent
 from .evidence import Setting
 from .measurement import FAIR_COINS, INDEPENDENT_TRIALS, NEEDS_GAUSSIAN_CURVE, Kind, Measurement
 from .power import enough_trials
@@ -117,6 +119,8 @@ def weak_beyond(epsilon: float) -> float:
 
 _MOST_TRIALS = 10**7
 """Runs per arm beyond which no number is stated that would do."""
+_RATES, _ROUNDED = 1001, 1e-9
+"""Rates at which a tangent must not lie above its curve, and what rounding may add."""
 ACCEPTED = "by a weak test, accepted"
 """What follows the verdict of a claim whose weak test the user accepts."""
 
@@ -385,6 +389,9 @@ def _check_curve(claim: Claim, measurement: Measurement) -> None:
         raise ValueError(
             f"the measurement was tested against a trade-off curve, but claim {claim.claim_id} states none"
         )
+    if measurement.tangent is not None:
+        _check_tangent(claim, claim.curve, measurement.tangent)
+        return
     fpr_high, fnr_high = measurement.fpr_high, measurement.fnr_high
     if fpr_high is None or fnr_high is None:
         raise ValueError(
@@ -396,6 +403,13 @@ def _check_curve(claim: Claim, measurement: Measurement) -> None:
         raise ValueError(
             f"below_curve is set, but {point} does not lie under the trade-off curve of claim {claim.claim_id}"
         )
+
+
+def _check_tangent(claim: Claim, curve: Curve, tangent: Tangent) -> None:
+    """Raise ValueError unless the curve states the guarantee of its tangent; a little is lost to rounding."""
+    rates = np.linspace(0, 1, _RATES)
+    if not (tangent.fnr(rates) <= curve.fnr(rates) + _ROUNDED).all():
+        raise ValueError(f"{tangent} does not lie under the trade-off curve of claim {claim.claim_id}")
 
 
 def _beyond_scope(claim: Claim, measurement: Measurement) -> str:
@@ -461,5 +475,7 @@ def _curve(finding: Finding, measurement: Measurement) -> list[str]:
 
 
 def _joint_point(measurement: Measurement) -> str:
+    if (tangent := measurement.tangent) is not None:
+        return f"which states eps {plain(round(tangent.epsilon, 3))} at delta {plain(round(tangent.delta, 5))}"
     # None only where no curve was tested.
     return f"FPR <= {at_most(measurement.fpr_high or 0.0)}, FNR <= {at_most(measurement.fnr_high or 0.0)}"

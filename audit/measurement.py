@@ -1,11 +1,12 @@
 """Results of an estimator: a bound or estimate of epsilon, with its assumptions and counts."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
 from .binomial import check_delta
+from .curve import Tangent
 from .evidence import Setting
 
 # A bound under this assumption holds for every mechanism.
@@ -50,7 +51,8 @@ class Measurement:
     give none. ``ceiling``: the largest epsilon that this sample size can certify, 0 for all but a bound, None where no
     such limit exists. ``detectable``: the minimum detectable epsilon (90 % power), None where there is none or there
     was no claim to test. ``witness``: which inputs and which event. ``below_curve``: whether (fpr_high, fnr_high) lies
-    under the stated trade-off curve, None when no curve was tested. ``effect_z``: standard score of the effect size
+    under the stated trade-off curve, or the counts under its ``tangent`` where one was tested; None when no curve was
+    tested. ``effect_z``: standard score of the effect size
     over the claimed one; it is printed and enters no verdict.
 
     Raises ValueError where a number is not finite or out of its range.
@@ -75,6 +77,7 @@ class Measurement:
     witness: str
     setting: Setting
     below_curve: bool | None = None
+    tangent: Tangent | None = None
     effect_z: float | None = None
     comparisons: int = 1
     kind: Kind = Kind.BOUND
@@ -94,9 +97,10 @@ class Measurement:
             raise ValueError(f"epsilon_low must be >= 0, got {self.epsilon_low}")
         self._check_kind()
         self._check_trials()
-        if self.below_curve is not None and (self.fpr_high is None or self.fnr_high is None):
+        rates = self.fpr_high is not None and self.fnr_high is not None
+        if self.below_curve is not None and self.tangent is None and not rates:
             raise ValueError(
-                "below_curve (error rates under the claimed curve) needs fpr_high and fnr_high, "
+                "below_curve (error rates under the claimed curve) needs fpr_high and fnr_high or a tangent, "
                 "got None for one of them"
             )
 
@@ -145,4 +149,5 @@ class Measurement:
     def to_dict(self) -> dict[str, Any]:
         """Return the measurement as a dictionary of JSON values; the setting is a nested dictionary."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return values | {"setting": self.setting.to_dict(), "kind": self.kind.value}
+        tangent = None if self.tangent is None else asdict(self.tangent)
+        return values | {"setting": self.setting.to_dict(), "kind": self.kind.value, "tangent": tangent}

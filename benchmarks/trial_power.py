@@ -11,17 +11,22 @@ which 1,000 repeats show an error.
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from math import exp
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 from fedassay.audit.binomial import privacy_loss, upper_bound
+from fedassay.audit.check import PREPARATION
 from fedassay.audit.claim import Claim
 from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.finding import refutes
-from fedassay.checks.arms import Arms, TwoArms
+from fedassay.audit.measurement import Measurement
+from fedassay.checks import neighbour_draws
+from fedassay.checks.arms import Arms, TwoArms, of_one_step, two_steps
 from fedassay.checks.claim_checks import Fitted, received_checks
 from fedassay.fl.plan import Plan
 from fedassay.suites.audits.audit_method import PlannedAudit
@@ -48,8 +53,8 @@ def main() -> None:
         for audit in audits(args.suite, [name for name in args.only.split(",") if name]):
             print(line(audit, args.violated), flush=True)
     if args.boundary:
-        for words, claim, arms in boundary():
-            wrong = sum(refuted(claim, arms(seed)) for seed in range(args.boundary))
+        for words, refuted in boundary():
+            wrong = sum(refuted(seed) for seed in range(args.boundary))
             high = beta.ppf(0.975, wrong + 1, args.boundary - wrong)
             print(f"{words}: {wrong} of {args.boundary} true claims refuted, rate at most {high:.4f}, level {LEVEL}")
 
@@ -97,14 +102,20 @@ def best_bound(claim: Claim, runs: int) -> float:
     return float(np.max(privacy_loss(highs[:, 0], highs[:, 1], claim.delta)))
 
 
-def boundary() -> Iterator[tuple[str, Claim, object]]:
-    """Tight mechanisms, by the way in which their claims are decided."""
+def boundary() -> Iterator[tuple[str, Callable[[int], bool]]]:
+    """Whether a true claim about a tight mechanism is refuted, by a seed, for each way of deciding."""
     mu = mu_from_epsilon(1.0, 1e-5)
     facts = {"unit": "report", "adjacency": "replace_one"}
     with_curve = Claim.stated(epsilon=1.0, delta=1e-5, mu=mu, **facts)
-    yield "by the curve and epsilon", with_curve, lambda seed: gaussian(mu, seed)
     pure = Claim.stated(epsilon=1.0, **facts)
-    yield "by epsilon alone", pure, lambda seed: response(1.0, seed)
+    yield "by the curve and epsilon", lambda seed: refutes_one(with_curve, by_trials(with_curve, gaussian(mu, seed)))
+    yield "by epsilon alone", lambda seed: refutes_one(pure, by_trials(pure, response(1.0, seed)))
+    yield "by inputs two steps apart", lambda seed: refutes_one(pure, by_two_steps(pure, response(2.0, seed)))
+    for words, claim, arms in (
+        ("preparations, by the curve and epsilon", with_curve, lambda seed: gaussian(mu, seed)),
+        ("preparations, by epsilon alone", pure, lambda seed: response(1.0, seed)),
+    ):
+        yield words, lambda seed, claim=claim, arms=arms: by_draws(claim, arms(seed))
 
 
 def gaussian(mu: float, seed: int) -> Arms:
@@ -124,10 +135,33 @@ def response(epsilon: float, seed: int) -> Arms:
     return Arms(draw=draw, words="", batch=RUNS, most=RUNS)
 
 
-def refuted(claim: Claim, arms: Arms) -> bool:
+def by_trials(claim: Claim, arms: Arms) -> Measurement | None:
     trials = TwoArms(claim=claim, alpha=LEVEL, most=RUNS)
-    measured = trials.count(trials.pilot(arms, 256, 512))
+    return trials.count(trials.pilot(arms, 256, 512))
+
+
+def by_two_steps(claim: Claim, arms: Arms) -> Measurement | None:
+    measured = by_trials(two_steps(claim), arms)
+    return None if measured is None else of_one_step(measured, claim)
+
+
+def refutes_one(claim: Claim, measured: Measurement | None) -> bool:
     return measured is not None and refutes(claim, measured)
+
+
+def by_draws(claim: Claim, arms: Arms) -> bool:
+    """As the draws of a preparation are counted."""
+
+    def draw(arm: int, runs: int, block: int = 0) -> np.ndarray:
+        return np.concatenate(list(arms.draw(arm, runs, block).values()), axis=1)
+
+    counter = neighbour_draws.DrawCounter(setup=SimpleNamespace(claim=claim, most=RUNS), apart=1, words="")
+    neighbour_draws._ALPHA = LEVEL  # That of a suite's ledger is too small for so few repeats.
+    blocks = count(1)
+    fresh = lambda arm, runs: iter([draw(arm, runs, next(blocks))])  # noqa: E731
+    again = lambda arm, number: draw(arm, 16, 2**20 + number)  # noqa: E731
+    found = counter.result(PREPARATION, [draw(arm, 512) for arm in (0, 1)], fresh, again, 1e-9)
+    return found.passed is False
 
 
 if __name__ == "__main__":

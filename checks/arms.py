@@ -18,10 +18,12 @@ from scipy.stats import binom, chi2
 
 from ..audit.arrays import FloatArray, IntArray
 from ..audit.binomial import ErrorCounts, privacy_loss, upper_bound
+from ..audit.bisection import crossing
+from ..audit.check import Check, CheckResult
 from ..audit.claim import Claim
-from ..audit.curve import Curve, GaussianCurve, epsilon_from_mu
+from ..audit.curve import Curve, GaussianCurve, ProfileCurve, Tangent, epsilon_from_mu, mu_from_epsilon
 from ..audit.estimators.clopper_pearson import clopper_pearson_of_counts
-from ..audit.estimators.counted import event_ratio_of_counts
+from ..audit.estimators.counted import event_ratio_of_counts, ratio_low, refuted_fnr, under_tangent
 from ..audit.evidence import Setting
 from ..audit.finding import refutes
 from ..audit.measurement import Measurement
@@ -65,9 +67,16 @@ _CAUTION, _DOUBT = 0.2, 0.01
 """Levels of the bounds on a pilot's rates, for thresholds of the design and for those that the pilot chose."""
 _POOLED, _STEPS = 2**17, 30
 """Numbers to which a shift is fitted at most, and steps of its fit."""
-_FEWEST, _WANTED, _WEAK = 2**13, 1.1, 0.97
+_FEWEST, _WANTED, _WANTED_OF_PROFILE, _WEAK = 2**13, 1.12, 1.147, 0.97
 """Runs of each arm that are counted, at least; and the multiple of the claimed epsilon, or of the limit of a weak test,
-at which a violation must be found, else more runs are planned."""
+at which a violation must be found, else more runs are planned. The scores that a pilot learns are a little worse than
+the best one; below a curve that is no Gaussian one, the violation that is reckoned with is a little harder to see than
+that of noise which is too small.
+"""
+_FEWEST_OF_TANGENT, _LARGEST_FACTOR = 200, 60.0
+"""Counts of the rarer error from which one test of both rates needs fewer runs than two bounds; and factor of the
+claimed losses beyond which a violation is not looked for.
+"""
 _FPRS = (0.5, 0.3, 0.2, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
 """False-positive rates at which the power of a number of runs is computed; the best one counts."""
 
@@ -139,6 +148,7 @@ class FixedEvents:
     """The events of a pilot: against the claim's curve, where it states one, and against its epsilon.
 
     Args:
+        rows: all its runs without and with the unit, ``(runs, numbers)``.
         out, within: how many of ``n`` runs without and with the unit fell into the event by which it is ranked.
         rank: how promising it is.
         suspect: whether the counts speak for a violation.
@@ -146,7 +156,8 @@ class FixedEvents:
 
     arms: Arms
     schema: Schema
-    curve: Event | None
+    rows: tuple[FloatArray, FloatArray]
+    curve: "_CurveEvent | None"
     epsilon: Event
     out: int
     within: int
@@ -156,13 +167,20 @@ class FixedEvents:
 
     def guesses(self, outputs: NDArray[Any]) -> Hits:
         """Count the outputs in both events."""
-        of_curve = 0 if self.curve is None else self.curve.guesses(outputs).second
+        of_curve = 0 if self.curve is None else self.curve.event.guesses(outputs).second
         return Hits(of_curve, self.epsilon.guesses(outputs).second)
 
     @property
     def event(self) -> Event:
         """The event by which it is ranked."""
-        return self.epsilon if self.curve is None else self.curve
+        return self.epsilon if self.curve is None else self.curve.event
+
+
+class _CurveEvent(NamedTuple):
+    """An event that tests the stated curve, by its tangent; by two bounds where there is none, as for rare events."""
+
+    event: Event
+    tangent: Tangent | None
 
 
 @dataclass(kw_only=True)
@@ -172,12 +190,14 @@ class TwoArms:
     Args:
         alpha: probability, at most, that the counted runs of one pair refute the claim although it holds.
         most: runs of each arm, at most.
+        wanted: true epsilon at which a violation must be found; None for what any claim needs.
         made, blocks: count runs and batches; ``different``: whether any two runs on a pair of inputs were different.
     """
 
     claim: Claim
     alpha: float
     most: int
+    wanted: float | None = None
     made: int = 0
     blocks: int = 0
     different: bool = False
@@ -195,30 +215,39 @@ class TwoArms:
             yield arms.draw(arm, size, self.blocks)
             self.made += size
 
-    def pilot(self, arms: Arms, learn: int, choose: int, *, thorough: bool = False) -> FixedEvents:
+    def pilot(
+        self, arms: Arms, learn: int, choose: int, *, before: FixedEvents | None = None, thorough: bool = False
+    ) -> FixedEvents:
         """Learn scores on ``learn`` runs of each arm, and fix the events that are the most likely to break the claim on
         ``choose`` others.
+
+        ``before``: an earlier pilot on the same inputs, all of whose runs teach scores too.
         """
         both = [list(self.drawn(arms, arm, learn + choose)) for arm in (0, 1)]
-        schema = Schema()
-        for parts in (*both[0], *both[1]):
-            schema.learn(parts)
+        schema = Schema() if before is None else before.schema
+        if before is None:
+            for parts in (*both[0], *both[1]):
+                schema.learn(parts)
         out, within = (np.concatenate([schema.matrix(parts) for parts in side]) for side in both)
         self._look(arms, out, within)
+        if before is not None:
+            learn += len(before.rows[0])
+            out, within = (np.concatenate(both) for both in zip(before.rows, (out, within), strict=True))
         plan = CountingPlan(trials=self._runs(arms), delta=self.claim.delta, alpha=self.share, curve=None)
         more = partial(_of_rounds, schema, arms.rounds)
         events = pilot_events(out, within, plan, learn=learn, thorough=thorough, more=more)
         sides = within[learn:], out[learn:]
         scored = [(event, event.score.score(sides[0]), event.score.score(sides[1])) for event in events]
         best = self._against_epsilon(scored, plan)
-        curve = None if self.claim.curve is None else self._against_curve(scored)
-        chosen = curve or best
+        curve = None if self.claim.curve is None else self._against_curve(scored, self._runs(arms))
+        chosen = best if curve is None else curve.event
         # The same score may serve both, so that it is computed once more at most.
         (hits, misses) = (int((chosen.score.score(side) > chosen.cut.threshold).sum()) for side in sides)
         rank, suspect = self._rank(chosen, misses, hits, choose)
         return FixedEvents(
             arms=arms,
             schema=schema,
+            rows=(out, within),
             curve=curve,
             epsilon=best,
             out=misses,
@@ -228,21 +257,33 @@ class TwoArms:
             suspect=suspect,
         )
 
+    def best(self, pilots: Sequence[FixedEvents]) -> FixedEvents:
+        """Return the most promising of some pilots, by successive halving: of each half new runs fix the events, and
+        the earlier ones teach scores.
+        """
+        while len(pilots) > 1:
+            ranked = sorted(pilots, key=lambda pilot: (pilot.suspect, pilot.rank), reverse=True)
+            pilots = ranked[: len(ranked) // 2]
+            if len(pilots) > 1:
+                pilots = [self.pilot(one.arms, 0, 2 * one.n, before=one) for one in pilots]
+        return pilots[0]
+
     def deeper(self, pilot: FixedEvents) -> FixedEvents:
         """Return a larger pilot on the same inputs."""
         # Rare events decide where no curve is stated.
         rarer = 1 if self.claim.curve is not None or pilot.arms.batch < _CHEAP else _RARER
         choose = min(_MORE * pilot.n * rarer, self._runs(pilot.arms))
-        return self.pilot(pilot.arms, _MORE * pilot.n, choose, thorough=True)
+        learn = max(0, _MORE * pilot.n - len(pilot.rows[0]))
+        return self.pilot(pilot.arms, learn, choose, before=pilot, thorough=True)
 
     def count(self, pilot: FixedEvents) -> Measurement | None:
         """Count the events on fresh runs; None where runs turn out to depend on each other.
 
         The counts are looked at twice, so that a gross violation costs few runs.
         """
-        # A clear suspicion is worth all runs; of a tight claim the best of many scores often looks a little low.
-        clear = pilot.suspect if self.claim.curve is None else pilot.rank > _MARGIN
-        n = min(self.most, pilot.arms.most) if clear else self._runs(pilot.arms)
+        # A suspicion is worth all runs where rare events decide. Below a curve, what a pilot sees the planned runs see.
+        suspected = pilot.suspect and self.claim.curve is None
+        n = min(self.most, pilot.arms.most) if suspected else self._runs(pilot.arms)
         first = max(1, n // _FIRST)
         looks = ((first, first), (n, n))
 
@@ -282,22 +323,30 @@ class TwoArms:
     def _runs(self, arms: Arms) -> int:
         """As many runs of each arm as the claim needs, and as their cost allows."""
         most = min(self.most, arms.most)
-        runs, wanted = min(_FEWEST, most), wanted_epsilon(self.claim)
-        while 2 * runs <= most and ((found := self.detectable(runs)) is None or found > wanted):
-            runs *= 2
+        wanted = wanted_epsilon(self.claim) if self.wanted is None else self.wanted
+
+        def few(runs: int) -> bool:
+            return (found := self.detectable(runs)) is None or found > wanted
+
+        runs = min(_FEWEST, most)
+        while runs < most and few(runs):
+            runs = min(2 * runs, most)
+        if runs > _FEWEST and not few(runs):
+            runs = next(less for less in (5 * runs // 8, 3 * runs // 4, runs) if not few(less))
         return runs
 
     def _look(self, arms: Arms, out: FloatArray, within: FloatArray) -> None:
         self.different = self.different or any(bool((side != out[0]).any()) for side in (out, within))
 
-    def _against_curve(self, scored: Sequence[tuple[Event, FloatArray, FloatArray]]) -> Event:
+    def _against_curve(self, scored: Sequence[tuple[Event, FloatArray, FloatArray]], runs: int) -> _CurveEvent:
         """The score and threshold that lie farthest below the stated curve; where none does, the threshold at which a
         violation would be refuted by the fewest runs.
         """
         assert self.claim.curve is not None
         found = [self._cut(*one) for one in scored]
         # Of scores that do about as well, the one with the fewest parameters learnt least by chance.
-        return max(found, key=lambda one: one[0] + isinstance(one[1].score, SampledShift))[1]
+        _, event, fpr, fnr = max(found, key=lambda one: one[0] + isinstance(one[1].score, SampledShift))
+        return _CurveEvent(event, tangent_at(self.claim.curve, fpr, fnr, runs))
 
     def _against_epsilon(self, scored: Sequence[tuple[Event, FloatArray, FloatArray]], plan: CountingPlan) -> Event:
         """The score and threshold with the largest bound on epsilon that is expected of the counted runs."""
@@ -313,7 +362,7 @@ class TwoArms:
         bound, event = max(found, key=lambda one: one[0])
         return replace(event, cut=replace(event.cut, bound=bound))
 
-    def _cut(self, event: Event, member: FloatArray, nonmember: FloatArray) -> tuple[float, Event]:
+    def _cut(self, event: Event, member: FloatArray, nonmember: FloatArray) -> tuple[float, Event, float, float]:
         curve = self.claim.curve
         assert curve is not None
         cuts, below_in, below_out = below_cuts(member, nonmember)
@@ -330,7 +379,7 @@ class TwoArms:
         # The best of many thresholds looks better than it is.
         at = most if margins[most] > max(_MARGIN, margins[at] + _BETTER) else at
         cut = Cut(threshold=float(cuts[at]), margin=float(margins[at]), bound=0.0)
-        return float(margins[at]), replace(event, cut=cut, contrast=None)
+        return float(margins[at]), replace(event, cut=cut, contrast=None), float(fpr[at]), float(fnr[at])
 
     def _rank(self, event: Event, out: int, within: int, n: int) -> tuple[float, bool]:
         """How promising an event is by its counts of ``n`` runs of each arm, and whether they speak for a violation."""
@@ -363,15 +412,71 @@ class TwoArms:
             words = f"everything that the adversary receives, {pilot.arms.words}; event {event}"
             return {"counts": errors, "witness": words, **shared}
 
-        if pilot.curve is not None:
-            of_curve = clopper_pearson_of_counts(curve=claim.curve, **counts("curve", pilot.curve))
+        if pilot.curve is not None and pilot.curve.tangent is None:
+            of_curve = clopper_pearson_of_counts(curve=claim.curve, **counts("curve", pilot.curve.event))
             if refutes(claim, of_curve):
                 return replace(of_curve, alpha=counted.alpha)
         if pilot.epsilon.contrast is not None:
             found = event_ratio_of_counts(contrast=pilot.epsilon.contrast, **counts("epsilon", pilot.epsilon))
         else:
             found = clopper_pearson_of_counts(curve=claim.curve, **counts("epsilon", pilot.epsilon))
-        return replace(found, alpha=counted.alpha)
+        found = replace(found, alpha=counted.alpha)
+        if pilot.curve is None or (tangent := pilot.curve.tangent) is None:
+            return found
+        known = counts("curve", pilot.curve.event)
+        return below_tangent(found, known["counts"], tangent, known["witness"])
+
+
+def tangent_at(curve: Curve | None, fpr: float, fnr: float, runs: int) -> Tangent | None:
+    """Return the tangent of a curve by which an event of these error rates is tested; None without a curve, and for
+    rare errors, of which two separate bounds show more.
+    """
+    return Tangent.at(curve, fpr) if curve is not None and min(fpr, fnr) * runs >= _FEWEST_OF_TANGENT else None
+
+
+def below_tangent(found: Measurement, errors: ErrorCounts, tangent: Tangent, witness: str) -> Measurement:
+    """Return a measurement with what the counts of an event show against a tangent of the stated curve, at the level
+    of these counts; as it is where they show nothing.
+    """
+    if not under_tangent(errors, tangent):
+        return found
+    return replace(
+        found,
+        threshold=errors.threshold,
+        false_positives=errors.false_positives,
+        false_negatives=errors.false_negatives,
+        fpr_high=None,
+        fnr_high=None,
+        below_curve=True,
+        tangent=tangent,
+        witness=witness,
+    )
+
+
+def bound_result(check: Check, claim: Claim, measured: Measurement, words: str) -> CheckResult:
+    """Return the result of a check that compares a measured bound with what its claim states: epsilon, or the stated
+    curve where that refutes it. ``words``: how the bound on epsilon was measured.
+    """
+    result = check.at_most(measured.epsilon_low, claim.epsilon, unit="epsilon", witness=words, evidence=measured)
+    if not refutes(claim, measured) or measured.epsilon_low > claim.epsilon:
+        return result
+    if (tangent := measured.tangent) is not None:
+        low = max(_bound_at(measured, tangent), math.nextafter(tangent.epsilon, math.inf))
+        words = f"by the stated curve at delta {tangent.delta:.3g}, a bound of {measured.n1} runs, {measured.witness}"
+        return check.at_most(low, tangent.epsilon, unit="epsilon", witness=words, evidence=measured)
+    fpr, fnr = measured.fpr_high or 0.0, measured.fnr_high or 0.0
+    allowed = 0.0 if claim.curve is None else float(np.asarray(claim.curve.fnr(fpr)))
+    words = f"by the stated curve at FPR {fpr:.3g}, {measured.witness}"
+    return check.at_least(fnr, allowed, unit="FNR", witness=words, evidence=measured)
+
+
+def _bound_at(measured: Measurement, tangent: Tangent) -> float:
+    """The lower bound on epsilon at the delta of a tangent, at the level at which it was tested."""
+    false, missed = measured.false_positives or 0, measured.false_negatives or 0
+    rates = (measured.n1 - missed, measured.n1, false, measured.n0)
+    if tangent.complement:
+        rates = (measured.n0 - false, measured.n0, missed, measured.n1)
+    return ratio_low(*rates, weight=math.exp(tangent.epsilon), delta=tangent.delta, alpha=measured.alpha / 2)
 
 
 def dependent(score: Score, again: Callable[[int, int], FloatArray]) -> bool:
@@ -449,7 +554,7 @@ def wanted_epsilon(claim: Claim) -> float:
     tested, and less than what makes a test weak where (epsilon, delta) alone is, because rare events decide there.
     """
     if claim.curve is not None:
-        return _WANTED * claim.epsilon
+        return (_WANTED if isinstance(claim.curve, GaussianCurve) else _WANTED_OF_PROFILE) * claim.epsilon
     return _WEAK * max(2 * claim.epsilon, claim.epsilon + 1)
 
 
@@ -466,20 +571,37 @@ def best_rate(curve: Curve | None, epsilon: float, delta: float, alpha: float, r
 
 
 def _at_rate(curve: Curve | None, epsilon: float, delta: float, alpha: float, runs: int, rate: float) -> float | None:
-    """The smallest true epsilon that is refuted at one false-positive rate.
-
-    A stated curve need not be that of a Gaussian mechanism. There the violation is as many times as large as that of a
-    Gaussian mechanism which has the curve's error rates at this point.
-    """
+    """The smallest true epsilon that is refuted at one false-positive rate."""
     if rate * runs < 1:
         return None
+    tangent = None if curve is None else tangent_at(curve, rate, float(curve.fnr(rate)), runs)
+    if curve is not None and tangent is not None:
+        return _violation(curve, epsilon, delta, rate, refuted_fnr(tangent, rate, runs, alpha))
     found = minimum_detectable_epsilon(
         n0=runs, n1=runs, alpha=alpha, delta=delta, fpr=rate, curve=curve, epsilon=epsilon
     )
     if found is None or curve is None or isinstance(curve, GaussianCurve) or delta == 0:
         return found
-    mu = float(ndtri(1 - rate) - ndtri(float(np.asarray(curve.fnr(rate)))))
-    return None if not 0 < mu < 30 else epsilon * found / epsilon_from_mu(mu, delta)
+    fnr = float(GaussianCurve(mu_from_epsilon(found, delta)).fnr(rate))
+    return _violation(curve, epsilon, delta, rate, fnr)
+
+
+def _violation(curve: Curve, epsilon: float, delta: float, fpr: float, fnr: float) -> float | None:
+    """The true epsilon of a violation that has these error rates: of a Gaussian mechanism where the curve is one, else
+    of the mechanism whose losses are as many times as large as those that the curve states. None beyond reach.
+    """
+    if fnr <= 0:
+        return None
+    if isinstance(curve, GaussianCurve):
+        mu = float(ndtri(1 - fpr) - ndtri(fnr))
+        return epsilon_from_mu(mu, delta) if delta > 0 else None
+
+    def allowed(factor: float) -> bool:
+        larger = tuple(factor * one for one in curve.epsilons)
+        return float(ProfileCurve(larger, curve.delta_remove, curve.delta_add).fnr(fpr)) > fnr
+
+    factor = crossing(allowed, low=1.0, high=_LARGEST_FACTOR, relative=1e-4)[1]
+    return None if factor >= _LARGEST_FACTOR else factor * epsilon
 
 
 def _expected(threshold: float, member: FloatArray, nonmember: FloatArray, plan: CountingPlan, caution: float) -> float:

@@ -31,7 +31,7 @@ from ..audit.finding import refutes
 from ..audit.ledger import SUITE
 from ..audit.observer import SHUFFLED
 from ..fl.streams import Runs, Streams
-from .arms import Arms, Parts, TwoArms, of_one_step, two_steps
+from .arms import Arms, Parts, TwoArms, of_one_step, two_steps, wanted_epsilon
 from .every_number import SuspectedNumbers
 from .given_rows import ABSENT, OPPOSITE, PRESENT, ZERO, ProposedRows, event_of
 from .neighbours import Proposed
@@ -88,7 +88,8 @@ def _decided(failed: CheckResult, claim: Claim, most: int) -> CheckResult:
         return replace(failed, witness=f"{failed.witness}; two steps of so large a claim state nothing")
     try:
         arms = arms_of(proposal)
-        trials = TwoArms(claim=tested, alpha=SUITE.level("decisions"), most=min(most, arms.most))
+        wanted = min(wanted_epsilon(tested), steps * _implied(failed, claim))
+        trials = TwoArms(claim=tested, alpha=SUITE.level("decisions"), most=min(most, arms.most), wanted=wanted)
         pilot = trials.deeper(trials.pilot(arms, _LEARN, _CHOOSE))
         if trials.constant:
             return replace(failed, witness=f"{failed.witness}; all {trials.made} runs on both inputs were the same")

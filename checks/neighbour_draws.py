@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..audit.arrays import FloatArray
-from ..audit.binomial import ErrorCounts, largest_certifiable_epsilon, privacy_loss, upper_bound
+from ..audit.binomial import ErrorCounts, largest_certifiable_epsilon, privacy_loss
 from ..audit.check import PREPARATION, Check, CheckResult
 from ..audit.claim import Adjacency, Claim
+from ..audit.curve import Tangent
 from ..audit.estimators.clopper_pearson import clopper_pearson_of_counts
+from ..audit.estimators.counted import under_tangent
 from ..audit.evidence import Setting
 from ..audit.finding import refutes
 from ..audit.ledger import SUITE
@@ -28,7 +30,7 @@ from ..fl.plan import Plan
 from ..fl.preparation import Leaves, Pipeline, PreparedData
 from ..fl.protection import Protection
 from ..fl.task import Task
-from .arms import TwoArms, dependent, of_one_step
+from .arms import TwoArms, below_tangent, bound_result, dependent, of_one_step, tangent_at
 from .events import cautious_rates, likely_counts
 from .records import unit_rows
 
@@ -195,10 +197,11 @@ class DrawCounter:
         given = [one for one in given if one[0][1] >= promise[1] - _SLACK]
         _, best, within, out = max(given or tried, key=lambda one: one[0])
         detects = self._detectable(most)
-        if self._futile(within / n, out / n, n, most):
+        tangent = tangent_at(self._curve, out / n, 1 - within / n, most)
+        if self._futile(within / n, out / n, n, most, tangent):
             words = f"{2 * len(pilot[0])} draws, in which no event is likely to break the claim: {self.words}"
             return check.at_most(0.0, setup.claim.epsilon, unit="epsilon", witness=words, detects=detects)
-        found = self._counted(check, best, draw, most, detects)
+        found = self._counted(check, best, draw, most, detects, tangent)
         if found.passed is False and dependent(best.score, again):
             return check.skipped("not looked at: draws of one batch depend on each other, or leave something behind")
         return found
@@ -220,16 +223,22 @@ class DrawCounter:
         draw: Callable[[int, int], Iterable[FloatArray]],
         most: int,
         detects: float | None,
+        tangent: Tangent | None,
     ) -> CheckResult:
         def read(counted: Counted[EventGuesses]) -> tuple[Measurement, Counted[EventGuesses]]:
             out, within, n = counted.out.second, counted.within.second, counted.n1
-            return self.measured(out, within, n, counted.alpha, f"; event {event}"), counted
+            words = f"; event {event}"
+            if tangent is None:
+                return self.measured(out, within, n, counted.alpha, words), counted
+            found = self.measured(out, within, n, counted.alpha / 2, words)
+            errors = self._errors(out, within, n, counted.alpha / 2)
+            return below_tangent(replace(found, alpha=counted.alpha), errors, tangent, found.witness), counted
 
         def stops(found: tuple[Measurement, Counted[EventGuesses]]) -> bool:
             measured, counted = found
             n = counted.n1
             return refutes(self.setup.claim, measured) or self._futile(
-                counted.within.second / n, counted.out.second / n, n, most
+                counted.within.second / n, counted.out.second / n, n, most, tangent
             )
 
         measured, _ = Trials(draw=draw, looks=_looks(most), alpha=_ALPHA).count(event, read, stops)
@@ -237,27 +246,30 @@ class DrawCounter:
         return replace(found, detects=detects if found.passed else None)
 
     def _stated(self, check: Check, measured: Measurement) -> CheckResult:
-        claim = self.setup.claim
         words = f"a lower bound of {measured.n0:,} draws in each arm, {measured.witness}"
-        result = check.at_most(measured.epsilon_low, claim.epsilon, unit="epsilon", witness=words, evidence=measured)
-        return replace(result, passed=False) if refutes(claim, measured) else result
+        return bound_result(check, self.setup.claim, measured, words)
 
-    def _futile(self, p: float, q: float, n: int, most: int) -> bool:
+    def _futile(self, p: float, q: float, n: int, most: int, tangent: Tangent | None) -> bool:
         p, q = (rate + sign * _FAVOUR * math.sqrt((rate * (1 - rate) + 1 / n) / n) for rate, sign in ((p, 1), (q, -1)))
-        return not self._refutes(min(p, 1.0), max(q, 0.0), most)
+        return not self._refutes(min(p, 1.0), max(q, 0.0), most, tangent)
 
-    def _refutes(self, p: float, q: float, n: int) -> bool:
+    def _refutes(self, p: float, q: float, n: int, tangent: Tangent | None) -> bool:
         within, out = likely_counts(p, q, n)
-        fpr_high, fnr_high = (float(upper_bound(count, n, _ALPHA / 2)) for count in (out, n - within))
-        if self._curve is not None and fnr_high < float(self._curve.fnr(fpr_high)):
+        errors = self._errors(out, within, n, _ALPHA)
+        if tangent is not None and under_tangent(errors, tangent):
             return True
-        return float(privacy_loss(fpr_high, fnr_high, self.delta)) > self.limit
+        if self._curve is not None and errors.fnr_high < float(self._curve.fnr(errors.fpr_high)):
+            return True
+        return float(privacy_loss(errors.fpr_high, errors.fnr_high, self.delta)) > self.limit
+
+    def _errors(self, out: int, within: int, n: int, alpha: float) -> ErrorCounts:
+        return ErrorCounts(threshold=None, false_positives=out, false_negatives=n - within, n0=n, n1=n, alpha=alpha)
 
     def measured(self, out: int, within: int, n: int, alpha: float, event: str) -> Measurement:
         """The lower bound on the claim's epsilon by counts in ``n`` draws of each arm."""
         claim = self.setup.claim
         found = clopper_pearson_of_counts(
-            ErrorCounts(threshold=None, false_positives=out, false_negatives=n - within, n0=n, n1=n, alpha=alpha),
+            self._errors(out, within, n, alpha),
             setting=Setting.claimed(claim),
             delta=self.delta,
             threshold_policy="event fixed on other draws",

@@ -60,6 +60,7 @@ class ReceivedNumbers:
         raw: numbers of an array that are kept as they are, half of them from each end.
         grids: distances of the grids on which vectors lie, by their names; filled by the first batch, and kept for
             later ones, whose numbers must mean the same.
+        compares: whether ``vectors`` and ``pool`` are kept.
         widths: how many numbers a round has, by the names of those of single rounds; filled by ``numbers``.
         vectors: of each round one number ``(R, rows)`` for each vector that is released, which equal vectors share, by
             who sent them; NaN for vectors of few different numbers, which may repeat by chance.
@@ -71,6 +72,7 @@ class ReceivedNumbers:
     holder: int
     direction: Tensor
     raw: int = RAW
+    compares: bool = False
     grids: dict[str, float] = field(default_factory=dict)
     widths: dict[str, int] = field(default_factory=dict)
     rounds: list[dict[str, FloatArray]] = field(default_factory=list)
@@ -80,6 +82,8 @@ class ReceivedNumbers:
     def watch(self, event: RoundEvent) -> None:
         """Record a finished round."""
         self.rounds.append({name: _bounded(values) for name, values in self._of(event)})
+        if not self.compares:
+            return
         self.vectors.append({who: _named(rows) for who, rows in self._released(event)})
         for who, rows in self._released(event):
             if who == "holder":

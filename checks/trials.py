@@ -29,7 +29,7 @@ from ..fl.replay import FixedGradients, FrozenFederation
 from ..fl.streams import Streams, normal
 from ..fl.task import Task
 from ..fl.training.local import Batch
-from .arms import GUARD, Arms, Parts, TwoArms
+from .arms import GUARD, Arms, Parts, TwoArms, bound_result
 from .canaries import FAR, absent_row, clients_of_user, in_turn, range_ends, user_shapes, why_not_covered
 from .measured import quietest
 from .neighbours import Inputs, Proposed, ReplaySetup, gradient_direction, replay_setup
@@ -208,13 +208,13 @@ def _extremes(setup: ReplaySetup, law: object) -> Iterator[tuple[Tensor, Tensor,
 
 ALPHA = SUITE.level("trials")
 """Probability, at most, that the trials of one model refute a claim although it holds; two models are tried at most."""
-_LEARN, _CHOOSE = 96, 160
+_LEARN, _CHOOSE = 64, 128
 """Runs of each arm from which scores are learnt, and on which events are fixed, at every pair of the audit's model."""
-_FEW_WEIGHTS = (1024, 2048)
+_FEW_WEIGHTS = (512, 768)
 """The same at every pair of inputs of a small model, whose runs cost little."""
 _FEW = 16
 """Weights of a model that has few."""
-_NUMBERS, _NUMBERS_OF_FEW, _AT_ONCE = 2**28, 2**30, 2**22
+_NUMBERS, _NUMBERS_OF_FEW, _AT_ONCE = 2**28, 2**31, 2**21
 """Numbers that all runs of one arm make in all steps of all rounds at most, of any model and of one of few weights, and
 those of one batch.
 """
@@ -240,17 +240,19 @@ class FederationArms:
         plan, rounds = self.setup.plan, dict[str, int]()
         # Gradients of samples are held one by one where a hook sees them.
         rows = plan.largest_lot if self.setup.protection.per_sample else 1
-        cost = (plan.clients + 1) * rows * plan.layout.dim * pair.federation.rounds * plan.algorithm.local_steps
+        at_once = (plan.clients + 1) * rows * plan.layout.dim * plan.algorithm.local_steps
+        cost = at_once * pair.federation.rounds
         return Arms(
             draw=partial(self._run, pair, rounds),
             words=pair.words,
-            batch=min(_MOST_BATCH, max(_LEAST_BATCH, _AT_ONCE // cost)),
+            batch=min(_MOST_BATCH, max(_LEAST_BATCH, _AT_ONCE // at_once)),
             most=(_NUMBERS_OF_FEW if plan.layout.dim <= _FEW else _NUMBERS) // cost,
             rounds=rounds,
         )
 
     def _run(self, pair: Neighbours, rounds: dict[str, int], arm: int, runs: int, block: int) -> Parts:
         setup, given = self.setup, pair.inputs[arm]
+        compares = pair.alone and arm == 0 and block < GUARD
         federation = pair.federation if given.task is None else replace(pair.federation, task=given.task)
         recorder = ReceivedNumbers(
             observer=setup.claim.observer,
@@ -259,6 +261,7 @@ class FederationArms:
             direction=pair.direction,
             grids=self.grids,
             raw=pair.raw,
+            compares=compares,
         )
         final = run_federation(
             federation.task,
@@ -273,7 +276,7 @@ class FederationArms:
         )
         numbers = recorder.numbers(final)
         rounds.update(recorder.widths)
-        if pair.alone and arm == 0 and block < GUARD:
+        if compares:
             pool = np.concatenate(recorder.pool) if pair.alike and recorder.pool else None
             self.repeats.add(recorder.vectors, pool)
         return numbers
@@ -350,19 +353,16 @@ def _looked_at(federation: tuple[Task, Plan, Protection, Claim], most: int, seed
     arms, trials = FederationArms(setup=setup), TwoArms(claim=claim, alpha=ALPHA, most=most)
     learn, choose = _FEW_WEIGHTS if plan.layout.dim <= _FEW else (_LEARN, _CHOOSE)
     pilots = [trials.pilot(arms.of(pair), learn, choose) for pair in neighbours_of(setup)]
-    best = max(pilots, key=lambda pilot: (pilot.suspect, pilot.rank))
     found = _Looked(trials=trials, repeats=arms.repeats)
     if trials.constant:
         words = f"all {trials.made} runs received the same numbers, which no unit moves"
         return replace(found, reason=words)
-    if not counted:
-        if not best.suspect:
-            return found
-        best = trials.deeper(best)
-        if not best.suspect:
-            return found
-    else:
-        best = trials.deeper(best)
+    best = trials.best(pilots) if counted else max(pilots, key=lambda pilot: (pilot.suspect, pilot.rank))
+    if not counted and not best.suspect:
+        return found
+    best = trials.deeper(best)
+    if not counted and not best.suspect:
+        return found
     measured = trials.count(best)
     words = "runs of one batch depend on each other, or runs leave something behind for later ones"
     return replace(found, measured=measured, reason="" if measured else words)
@@ -386,21 +386,11 @@ def _result(claim: Claim, found: _Looked) -> CheckResult:
     measured = found.measured
     if measured is None:
         return VIEW.skipped(found.reason)
-    if refutes(claim, measured) and measured.epsilon_low <= claim.epsilon:
-        result = _below_curve(claim, measured)
-    else:
-        words = f"a lower bound of {measured.n1} runs with and without the unit, {measured.witness}"
-        result = VIEW.at_most(measured.epsilon_low, claim.epsilon, unit="epsilon", witness=words)
+    words = f"a lower bound of {measured.n1} runs with and without the unit, {measured.witness}"
+    result = bound_result(VIEW, claim, measured, words)
     return replace(
         result,
         detects=measured.detectable if result.passed else None,
         compared=("everything that the adversary receives, in independent runs with and without the unit",),
         evidence=measured,
     )
-
-
-def _below_curve(claim: Claim, measured: Measurement) -> CheckResult:
-    fpr, fnr = measured.fpr_high or 0.0, measured.fnr_high or 0.0
-    allowed = 0.0 if claim.curve is None else float(np.asarray(claim.curve.fnr(fpr)))
-    words = f"by the stated curve at FPR {fpr:.3g}, {measured.witness}"
-    return VIEW.at_least(fnr, allowed, unit="FNR", witness=words)

@@ -24,11 +24,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import bdtr, bdtrc
+from scipy.special import bdtr, bdtrc, ndtri
 
 from ..arrays import FloatArray
 from ..binomial import ErrorCounts, check_positive, largest_certifiable_epsilon, upper_bound
-from ..curve import Curve
+from ..bisection import crossing
+from ..curve import Curve, Tangent
 from ..evidence import Setting, whole
 from ..measurement import INDEPENDENT_TRIALS, Measurement
 from .joint_point import check_independent_trials, measured_counts
@@ -148,6 +149,8 @@ _SHARE = 0.01
 # Finer parts bring the bound closer to that of the exact sum, and take longer.
 _PARTS, _BLOCKS, _REACH = 160, 240, 8.0
 _STEPS, _STEP = 40, 0.02
+_LOSS = 1.05
+"""What the exact test loses to its normal approximation: the part of alpha that bounds the rate, and finite parts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,6 +201,36 @@ def event_ratio_of_counts(
         witness=witness,
         setting=setting,
     )
+
+
+def under_tangent(counts: ErrorCounts, tangent: Tangent) -> bool:
+    """Return whether the error counts of an event lie under a tangent of a claim's trade-off curve, at their alpha.
+
+    One test of both rates: it needs about half of the trials that two separate bounds do where neither rate is small.
+    Assumes independent trials, and that event and tangent were fixed before the counts were seen.
+    """
+    rates = (counts.n1 - counts.false_negatives, counts.n1, counts.false_positives, counts.n0)
+    if tangent.complement:
+        rates = (counts.n0 - counts.false_positives, counts.n0, counts.false_negatives, counts.n1)
+    weight = math.exp(tangent.epsilon)
+    return _refutes(*rates, tangent.epsilon, weight=weight, delta=tangent.delta, alpha=counts.alpha, every=1)
+
+
+def refuted_fnr(tangent: Tangent, fpr: float, n: int, alpha: float, power: float = 0.9) -> float:
+    """Return the false-negative rate up to which ``under_tangent`` refutes with probability ``power``, of an event with
+    false-positive rate ``fpr`` and of ``n`` trials of each input; 0 where none does.
+
+    By the normal approximation of the statistic, which rates of some hundred hits need.
+    """
+    slope = math.exp(-tangent.epsilon if tangent.complement else tangent.epsilon)
+    claimed = float(tangent.fnr(fpr))
+    deviations = float(ndtri(1 - alpha)) * _LOSS, float(ndtri(power))
+
+    def enough(fnr: float) -> bool:
+        errors = [math.sqrt((one * (1 - one) + slope**2 * fpr * (1 - fpr)) / n) for one in (claimed, fnr)]
+        return claimed - fnr >= deviations[0] * errors[0] + deviations[1] * errors[1]
+
+    return crossing(enough, high=claimed)[0] if claimed > 0 and enough(0.0) else 0.0
 
 
 def ratio_low(k1: int, n1: int, k0: int, n0: int, *, weight: float, delta: float, alpha: float) -> float:

@@ -2,7 +2,7 @@ import json
 
 import numpy as np
 import pytest
-from fedassay.audit.curve import GaussianCurve, ProfileCurve, curve_from_dict, delta_from_mu
+from fedassay.audit.curve import GaussianCurve, ProfileCurve, Tangent, curve_from_dict, delta_from_mu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
@@ -103,3 +103,13 @@ def test_rates_outside_zero_and_one_and_unknown_families_are_refused():
                 curve.fnr(rate)
     with pytest.raises(ValueError, match="curve family must be gaussian or profile, got 'gauss'"):
         curve_from_dict({"family": "gauss"})
+
+
+@pytest.mark.parametrize("fpr", [1e-6, 0.02, 0.3, 0.6, 0.98])
+@pytest.mark.parametrize(
+    "curve", [GaussianCurve(1.3), ProfileCurve((0.2, 1.0, 3.0), (0.3, 0.1, 0.01), (0.25, 0.15, 0.02))], ids=str
+)
+def test_a_tangent_touches_its_curve_and_lies_nowhere_above_it(curve, fpr):
+    tangent = Tangent.at(curve, fpr)
+    assert float(tangent.fnr(fpr)) == pytest.approx(float(curve.fnr(fpr)), abs=1e-12)
+    assert (tangent.fnr(RATES) <= curve.fnr(RATES) + 1e-12).all()

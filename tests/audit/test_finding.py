@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fedassay.audit.binomial import largest_certifiable_epsilon
 from fedassay.audit.claim import Adjacency, Claim, Unit
-from fedassay.audit.curve import GaussianCurve, ProfileCurve, mu_from_epsilon
+from fedassay.audit.curve import GaussianCurve, ProfileCurve, Tangent, mu_from_epsilon
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp
 from fedassay.audit.evidence import Setting
@@ -52,6 +52,16 @@ def test_a_point_under_the_stated_curve_refutes_it(claim_of, measurement_of):
     finding = judge(claim_of(curve=GaussianCurve(MU)), measurement_of(below_curve=True, epsilon_low=2.2))
     assert (finding.verdict, finding.route) == (Verdict.REFUTED, "curve")
     assert "FPR <= .021, FNR <= .036" in finding.reason
+
+
+def test_counts_under_a_tangent_of_the_stated_curve_refute_it_and_another_line_is_refused(claim_of, measurement_of):
+    claim, tangent = claim_of(curve=GaussianCurve(MU)), Tangent.at(GaussianCurve(MU), 0.1)
+    below = {"below_curve": True, "tangent": tangent, "fpr_high": None, "fnr_high": None}
+    finding = judge(claim, measurement_of(**below, epsilon_low=2.2))
+    assert (finding.verdict, finding.route) == (Verdict.REFUTED, "curve")
+    assert "which states eps .758 at delta .14737" in finding.reason.replace("0.", ".")
+    with pytest.raises(ValueError, match="does not lie under the trade-off curve"):
+        judge(claim_of(curve=GaussianCurve(2 * MU)), measurement_of(**below))
 
 
 def test_a_ceiling_that_does_not_exceed_the_claim_is_underpowered(claim_of, measurement_of):

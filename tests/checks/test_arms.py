@@ -8,9 +8,15 @@ from functools import partial
 import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
-from fedassay.audit.curve import epsilon_from_mu, mu_from_epsilon
+from fedassay.audit.curve import Tangent, epsilon_from_mu, mu_from_epsilon
+from fedassay.audit.estimators.counted import refuted_fnr
 from fedassay.audit.finding import refutes
 from fedassay.checks.arms import Arms, Schema, TwoArms, fitted_shift, wanted_epsilon
+from fedassay.defenses.sample_level.dp_sgd import DPSGD
+from fedassay.fl.algorithms import FedSGD
+from fedassay.fl.layout import Layout
+from fedassay.fl.plan import Plan
+from fedassay.fl.sampling import Full, Poisson
 
 ALPHA = 1e-4
 
@@ -127,3 +133,35 @@ def test_a_rare_draw_that_runs_of_a_batch_share_refutes_nothing():
         own = partial(lambda seed, arm, runs, block: draw(arm, runs, 1000 * seed + block), seed)
         measured = counted(claim, Arms(draw=own, words="", batch=4096, most=2**13), most=2**13)
         assert measured is None or not refutes(claim, measured)
+
+
+@pytest.mark.simulations
+def test_the_detectable_epsilon_of_sampled_rounds_is_no_smaller_than_what_the_best_test_finds():
+    # The best score of twenty rounds in which a sample takes part with probability 0.1, at noise for 4 and for more.
+    plan = Plan(
+        sizes=(32,),
+        rounds=20,
+        cohort=Full(),
+        lot=Poisson(0.1),
+        algorithm=FedSGD(learning_rate=1.0),
+        layout=Layout(names=("w",), shapes=((4,),)),
+    )
+    claim = DPSGD(epsilon=4.0, delta=1e-5).prepare(plan).claims[0]
+    runs = 2**16
+    epsilon = TwoArms(claim=claim, alpha=ALPHA, most=runs).detectable(runs)
+    mu = 1 / DPSGD(epsilon=epsilon, delta=1e-5).prepare(plan).protection.noise_multiplier
+    rng = np.random.default_rng(0)
+
+    def scores(rate):
+        noise = rng.standard_normal((2**20, 20)) + mu * (rng.random((2**20, 20)) < rate)
+        return np.log1p(0.1 * np.expm1(mu * noise - mu**2 / 2)).sum(axis=1)
+
+    out, within = scores(0.0), scores(0.1)
+    share = TwoArms(claim=claim, alpha=ALPHA, most=runs).share
+    found = []
+    for quantile in (0.5, 0.7, 0.8, 0.9, 0.95, 0.97):
+        threshold = np.quantile(out, quantile)
+        rates = [float((out > threshold).mean()), float((within <= threshold).mean())]
+        found.append(rates[1] <= refuted_fnr(Tangent.at(claim.curve, rates[0]), rates[0], runs, share))
+    assert any(found)
+    assert epsilon < 1.3 * claim.epsilon

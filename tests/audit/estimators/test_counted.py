@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from fedassay.audit.binomial import ErrorCounts, epsilon_low
 from fedassay.audit.claim import Claim
+from fedassay.audit.curve import GaussianCurve, Tangent
 from fedassay.audit.estimators.counted import (
     Contrast,
     GuessCounts,
@@ -18,6 +19,8 @@ from fedassay.audit.estimators.counted import (
     guess_odds_of_counts,
     odds_low,
     ratio_low,
+    refuted_fnr,
+    under_tangent,
 )
 from fedassay.audit.evidence import Design, Setting
 from scipy.stats import binom
@@ -119,3 +122,32 @@ def test_wrong_counts_and_dependent_runs_are_refused():
     setting = replace(SETTING, design=Design.ONE_RUN)
     with pytest.raises(ValueError, match=r"guess_odds needs independent trials, .* got .* one_run"):
         guess_odds_of_counts(counts(1, setting=setting), alpha=0.05)
+
+
+def share_refuted(refuted, rates, n, alpha, seed):
+    """The share of 100 experiments with these two error rates whose counts are ``refuted``."""
+    rng = np.random.default_rng(seed)
+    errors = zip(*(rng.binomial(n, rate, 100) for rate in rates), strict=True)
+    shared = {"threshold": None, "n0": n, "n1": n, "alpha": alpha}
+    found = [ErrorCounts(false_positives=int(one), false_negatives=int(other), **shared) for one, other in errors]
+    return float(np.mean([refuted(counts) for counts in found]))
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize("fpr", [0.5, 0.1, 0.03])
+def test_a_tangent_refutes_true_claims_at_its_level_and_more_false_ones_than_two_bounds(fpr):
+    curve, n, alpha = GaussianCurve(1.3), 20_000, 1e-6
+    tangent = Tangent.at(curve, fpr)
+
+    def by_tangent(counts):
+        return under_tangent(counts, tangent)
+
+    def by_two_bounds(counts):
+        return counts.fnr_high < curve.fnr(counts.fpr_high)
+
+    # More than 13 of 100 true claims at level .05 have probability 2e-4.
+    assert share_refuted(by_tangent, (fpr, float(curve.fnr(fpr))), n, 0.05, seed=0) <= 0.13
+    rates = fpr, refuted_fnr(tangent, fpr, n, alpha)
+    # The stated power is .9.
+    assert 0.8 <= share_refuted(by_tangent, rates, n, alpha, seed=1) < 1
+    assert share_refuted(by_two_bounds, rates, n, alpha, seed=1) < 0.5
