@@ -210,7 +210,7 @@ ALPHA = SUITE.level("trials")
 """Probability, at most, that the trials of one model refute a claim although it holds; two models are tried at most."""
 _LEARN, _CHOOSE = 64, 128
 """Runs of each arm from which scores are learnt, and on which events are fixed, at every pair of the audit's model."""
-_FEW_WEIGHTS = (512, 768)
+_FEW_WEIGHTS = (384, 512)
 """The same at every pair of inputs of a small model, whose runs cost little."""
 _FEW = 16
 """Weights of a model that has few."""
