@@ -132,6 +132,8 @@ def exact_pairs(claim: Claim, records: Dataset, rows: Tensor, seed: int, *, remo
         lowest = next(content for (_, content), kind in zip(changed, CONTENTS, strict=True) if kind[1] == "lowest")
         words = f"{unit} with the highest and with the lowest value in every feature"
         yield RecordPair(present=changed[0][1], absent=lowest, words=words, **facts)
+        # Several statistics that are published may each show another part of a record.
+        yield RecordPair(present=changed[1][1], absent=lowest, words=f"{words}, of two labels", **facts)
         return
     facts |= {"removed": True, "apart": 1}
     yield RecordPair(present=None, words=f"{unit} removed", **facts)
