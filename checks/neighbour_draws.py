@@ -19,7 +19,7 @@ from ..audit.curve import Tangent
 from ..audit.estimators.clopper_pearson import clopper_pearson_of_counts
 from ..audit.estimators.counted import under_tangent
 from ..audit.evidence import Setting
-from ..audit.finding import refutes
+from ..audit.finding import refutes, weak_beyond
 from ..audit.ledger import SUITE
 from ..audit.measurement import Measurement
 from ..audit.mechanism.scores import Score
@@ -197,14 +197,18 @@ class DrawCounter:
         given = [one for one in given if one[0][1] >= promise[1] - _SLACK]
         _, best, within, out = max(given or tried, key=lambda one: one[0])
         detects = self._detectable(most)
+        weak = ""
+        if detects is None or detects > weak_beyond(setup.claim.epsilon):
+            seen = "no violation" if detects is None else f"epsilon {detects:.3g}"
+            weak = f"; a weak test, which finds {seen} with probability 0.9"
         tangent = tangent_at(self._curve, out / n, 1 - within / n, most)
         if self._futile(within / n, out / n, n, most, tangent):
-            words = f"{2 * len(pilot[0])} draws, in which no event is likely to break the claim: {self.words}"
+            words = f"{2 * len(pilot[0])} draws, in which no event is likely to break the claim: {self.words}{weak}"
             return check.at_most(0.0, setup.claim.epsilon, unit="epsilon", witness=words, detects=detects)
         found = self._counted(check, best, draw, most, detects, tangent)
         if found.passed is False and dependent(best.score, again):
             return check.skipped("not looked at: draws of one batch depend on each other, or leave something behind")
-        return found
+        return replace(found, witness=f"{found.witness}{weak}") if found.passed else found
 
     @property
     def _curve(self) -> Any:

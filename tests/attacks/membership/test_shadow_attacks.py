@@ -291,15 +291,7 @@ def test_models_that_are_no_pairs_leave_the_target_alone_out():
 
 @pytest.mark.parametrize(
     "attack",
-    [
-        CalibratedLoss(),
-        AttackR(),
-        LiRAOffline(),
-        LiRAOnline(),
-        LiRAOnline(variance="pooled"),
-        RMIA(),
-        RMIA(online=True),
-    ],
+    ATTACKS,
     ids=repr,
 )
 def test_another_truth_about_the_target_changes_no_score(attack):
