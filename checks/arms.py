@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 from scipy.stats import binom, chi2
 
 from ..audit.arrays import FloatArray, IntArray
@@ -241,6 +241,8 @@ class TwoArms:
         best = self._against_epsilon(scored, plan)
         curve = None if self.claim.curve is None else self._against_curve(scored, self._runs(arms))
         chosen = best if curve is None else curve.event
+        if curve is not None:
+            best = max(best, self._farther_out(curve.event, *sides, plan), key=lambda event: event.cut.bound)
         # The same score may serve both, so that it is computed once more at most.
         (hits, misses) = (int((chosen.score.score(side) > chosen.cut.threshold).sum()) for side in sides)
         rank, suspect = self._rank(chosen, misses, hits, choose)
@@ -361,6 +363,22 @@ class TwoArms:
                 found.append((bound, Event(score=event.score, cut=replace(cut, bound=bound))))
         bound, event = max(found, key=lambda one: one[0])
         return replace(event, cut=replace(event.cut, bound=bound))
+
+    def _farther_out(self, event: Event, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Event:
+        """The threshold of a score with the largest bound on epsilon if scores are normal: it is rarer than a pilot's
+        own counts tell. It does not decide where a curve is stated.
+        """
+        within, out = (event.score.score(side) for side in (member, nonmember))
+        spread = float(out.std()), float(within.std())
+        if not min(spread) > 0:
+            return event
+        rates = np.array(_FPRS)
+        thresholds = float(out.mean()) - spread[0] * ndtri(rates)
+        missed = ndtr((thresholds - float(within.mean())) / spread[1])
+        highs = upper_bound(np.floor(np.stack([rates, missed]) * plan.trials), plan.trials, plan.alpha / 2)
+        bounds = privacy_loss(highs[0], highs[1], plan.delta)
+        far = int(np.argmax(bounds))
+        return replace(event, cut=Cut(threshold=float(thresholds[far]), margin=0.0, bound=float(bounds[far])))
 
     def _cut(self, event: Event, member: FloatArray, nonmember: FloatArray) -> tuple[float, Event, float, float]:
         curve = self.claim.curve
