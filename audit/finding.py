@@ -200,10 +200,10 @@ def judge(
     NO_CLAIM without a claim. OUT_OF_SCOPE when the evidence is of an observer that the claim does not cover, of
     another unit, adjacency or delta, or of more rounds, or when the bound assumes a Gaussian mechanism, the claim
     states no Gaussian curve, and no curve was tested (correct randomised response at epsilon 4 would "show" 26).
-    REFUTED by "curve" when the joint point lies under the trade-off curve that the claim states, by "eps_low" when the
-    bound exceeds its epsilon; the reason carries the estimator's assumption. UNDERPOWERED when no data could have
-    refuted it by either route: the largest epsilon that the sample size can certify does not exceed the claim's and,
-    where a curve was tested, even zero errors on both sides would not fall under it (a curve is refutable from far
+    REFUTED by "curve" when the joint point, or counts by a tangent, lie under the stated trade-off curve, by "eps_low"
+    when the bound exceeds its epsilon; the reason carries the estimator's assumption. UNDERPOWERED when no data could
+    have refuted it by either route: the largest epsilon that the sample size can certify does not exceed the claim's
+    and, where a curve was tested, even zero errors on both sides would not fall under it (a curve is refutable from far
     fewer trials than an epsilon). A point estimate or a credible interval never refutes: UNDERPOWERED. Else
     NOT_REFUTED, unless ``weakness`` names a reason why this audit would have refuted nothing, or its minimum detectable
     epsilon is larger than max(2 epsilon, epsilon + 1): then UNDERPOWERED, with the number of runs per arm that would
@@ -293,7 +293,7 @@ def _judged(claim: Claim | None, measurement: Measurement) -> Finding:
     if measurement.kind is not Kind.BOUND:
         reason = f"{_KINDS[measurement.kind]} bounds nothing, so it cannot refute"
         return _found(Verdict.UNDERPOWERED, reason, claim, measurement)
-    # The curve before epsilon, because the joint point tests it without any assumption about the mechanism.
+    # The curve before epsilon, because its test assumes nothing about the mechanism.
     if measurement.below_curve:
         reason = f"under the stated trade-off curve ({_joint_point(measurement)})"
         return _found(Verdict.REFUTED, reason, claim, measurement, route="curve")

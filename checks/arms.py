@@ -73,9 +73,9 @@ at which a violation must be found, else more runs are planned. The scores that 
 the best one; below a curve that is no Gaussian one, the violation that is reckoned with is a little harder to see than
 that of noise which is too small.
 """
-_FEWEST_OF_TANGENT, _LARGEST_FACTOR = 200, 60.0
-"""Counts of the rarer error from which one test of both rates needs fewer runs than two bounds; and factor of the
-claimed losses beyond which a violation is not looked for.
+_FEWEST_OF_TANGENT, _LARGEST_FACTOR, _LARGEST_LOSS = 200, 60.0, 700.0
+"""Counts of the rarer error from which one test of both rates needs fewer runs than two bounds; factor of the claimed
+losses beyond which a violation is not looked for, and loss beyond which its exponential is no number.
 """
 _FPRS = (0.5, 0.3, 0.2, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
 """False-positive rates at which the power of a number of runs is computed; the best one counts."""
@@ -313,7 +313,7 @@ class TwoArms:
 
     def detectable(self, runs: int) -> float | None:
         """The smallest true epsilon at which so many runs of each arm refute the claim with probability 0.9, if the
-        score is as good as the best one; None where nothing in reach would do.
+        pilot finds the best score and threshold; None where nothing in reach would do.
         """
         return _detectable(self.claim.curve, self.claim.epsilon, self.claim.delta, self.share, runs)
 
@@ -366,7 +366,7 @@ class TwoArms:
 
     def _farther_out(self, event: Event, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Event:
         """The threshold of a score with the largest bound on epsilon if scores are normal: it is rarer than a pilot's
-        own counts tell. It does not decide where a curve is stated.
+        own counts tell. A curve that is stated decides by an event of its own.
         """
         within, out = (event.score.score(side) for side in (member, nonmember))
         spread = float(out.std()), float(within.std())
@@ -389,11 +389,12 @@ class TwoArms:
         fnr = (below_in + 0.5) / (len(member) + 1)
         margins = np.asarray(margin(curve, fpr, fnr, len(member)))
         aim = best_rate(curve, self.claim.epsilon, self.claim.delta, self.share)
-        at = int(np.argmin(np.abs(fpr - aim)))
         # A rate of a few counts says nothing, unless the other one is small too.
         rates = np.stack([fpr, fnr])
-        known = (rates * len(member) >= _FEWEST_HITS) | (rates[::-1] < _SMALL)
-        most = int(np.argmax(np.where(known.all(0), margins, -np.inf)))
+        known = ((rates * len(member) >= _FEWEST_HITS) | (rates[::-1] < _SMALL)).all(0)
+        margins = np.where(known, margins, -np.inf)
+        at = int(np.argmin(np.where(known, np.abs(fpr - aim), np.inf)))
+        most = int(np.argmax(margins))
         # The best of many thresholds looks better than it is.
         at = most if margins[most] > max(_MARGIN, margins[at] + _BETTER) else at
         cut = Cut(threshold=float(cuts[at]), margin=float(margins[at]), bound=0.0)
@@ -439,7 +440,7 @@ class TwoArms:
         else:
             found = clopper_pearson_of_counts(curve=claim.curve, **counts("epsilon", pilot.epsilon))
         found = replace(found, alpha=counted.alpha)
-        if pilot.curve is None or (tangent := pilot.curve.tangent) is None:
+        if pilot.curve is None or (tangent := pilot.curve.tangent) is None or refutes(claim, found):
             return found
         known = counts("curve", pilot.curve.event)
         return below_tangent(found, known["counts"], tangent, known["witness"])
@@ -449,15 +450,18 @@ def tangent_at(curve: Curve | None, fpr: float, fnr: float, runs: int) -> Tangen
     """Return the tangent of a curve by which an event of these error rates is tested; None without a curve, and for
     rare errors, of which two separate bounds show more.
     """
-    return Tangent.at(curve, fpr) if curve is not None and min(fpr, fnr) * runs >= _FEWEST_OF_TANGENT else None
+    if curve is None or not fpr < 1 or min(fpr, fnr) * runs < _FEWEST_OF_TANGENT:
+        return None
+    found = Tangent.at(curve, fpr)
+    return found if found.epsilon < _LARGEST_LOSS else None
 
 
 def below_tangent(found: Measurement, errors: ErrorCounts, tangent: Tangent, witness: str) -> Measurement:
-    """Return a measurement with what the counts of an event show against a tangent of the stated curve, at the level
-    of these counts; as it is where they show nothing.
+    """Return a measurement of epsilon with what the counts of another event show against a tangent of the stated curve,
+    at the level of these counts. Counts and witness are those of this event where it lies under the tangent.
     """
     if not under_tangent(errors, tangent):
-        return found
+        return replace(found, below_curve=False, tangent=tangent)
     return replace(
         found,
         threshold=errors.threshold,
@@ -465,6 +469,7 @@ def below_tangent(found: Measurement, errors: ErrorCounts, tangent: Tangent, wit
         false_negatives=errors.false_negatives,
         fpr_high=None,
         fnr_high=None,
+        estimate=None,
         below_curve=True,
         tangent=tangent,
         witness=witness,

@@ -235,6 +235,8 @@ class DrawCounter:
             if tangent is None:
                 return self.measured(out, within, n, counted.alpha, words), counted
             found = self.measured(out, within, n, counted.alpha / 2, words)
+            if refutes(self.setup.claim, found):
+                return replace(found, alpha=counted.alpha), counted
             errors = self._errors(out, within, n, counted.alpha / 2)
             return below_tangent(replace(found, alpha=counted.alpha), errors, tangent, found.witness), counted
 
