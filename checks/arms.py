@@ -7,7 +7,7 @@ after the noise needs no declaration.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from ..audit.check import Check, CheckResult
 from ..audit.claim import Claim
 from ..audit.curve import Curve, GaussianCurve, ProfileCurve, Tangent, epsilon_from_mu, mu_from_epsilon
 from ..audit.estimators.clopper_pearson import clopper_pearson_of_counts
-from ..audit.estimators.counted import event_ratio_of_counts, ratio_low, refuted_fnr, under_tangent
+from ..audit.estimators.counted import event_ratio_of_counts, refuted_fnr, tangent_low, under_tangent
 from ..audit.evidence import Setting
 from ..audit.finding import refutes
 from ..audit.measurement import Measurement
@@ -366,7 +366,7 @@ class TwoArms:
 
     def _farther_out(self, event: Event, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Event:
         """The threshold of a score with the largest bound on epsilon if scores are normal: it is rarer than a pilot's
-        own counts tell. A curve that is stated decides by an event of its own.
+        own counts show. A curve that is stated decides by an event of its own.
         """
         within, out = (event.score.score(side) for side in (member, nonmember))
         spread = float(out.std()), float(within.std())
@@ -495,11 +495,8 @@ def bound_result(check: Check, claim: Claim, measured: Measurement, words: str) 
 
 def _bound_at(measured: Measurement, tangent: Tangent) -> float:
     """The lower bound on epsilon at the delta of a tangent, at the level at which it was tested."""
-    false, missed = measured.false_positives or 0, measured.false_negatives or 0
-    rates = (measured.n1 - missed, measured.n1, false, measured.n0)
-    if tangent.complement:
-        rates = (measured.n0 - false, measured.n0, missed, measured.n1)
-    return ratio_low(*rates, weight=math.exp(tangent.epsilon), delta=tangent.delta, alpha=measured.alpha / 2)
+    counts = {one.name: getattr(measured, one.name) for one in fields(ErrorCounts)}
+    return tangent_low(ErrorCounts(**counts | {"alpha": measured.alpha / 2}), tangent)
 
 
 def dependent(score: Score, again: Callable[[int, int], FloatArray]) -> bool:

@@ -183,9 +183,7 @@ def event_ratio_of_counts(
     that are not independent.
     """
     check_independent_trials(setting, "event_ratio", delta, counts.alpha)
-    rates = (counts.n1 - counts.false_negatives, counts.n1, counts.false_positives, counts.n0)
-    if contrast.complement:
-        rates = (counts.n0 - counts.false_positives, counts.n0, counts.false_negatives, counts.n1)
+    rates = _likely_and_rare(counts, contrast.complement)
     high, n_high, low, n_low = rates
     estimate = math.log((high / n_high - delta) / (low / n_low)) if low and high / n_high > delta else None
     return measured_counts(
@@ -209,11 +207,21 @@ def under_tangent(counts: ErrorCounts, tangent: Tangent) -> bool:
     One test of both rates: it needs about half of the trials that two separate bounds do where neither rate is small.
     Assumes independent trials, and that event and tangent were fixed before the counts were seen.
     """
-    rates = (counts.n1 - counts.false_negatives, counts.n1, counts.false_positives, counts.n0)
-    if tangent.complement:
-        rates = (counts.n0 - counts.false_positives, counts.n0, counts.false_negatives, counts.n1)
-    weight = math.exp(tangent.epsilon)
+    rates, weight = _likely_and_rare(counts, tangent.complement), math.exp(tangent.epsilon)
     return _refutes(*rates, tangent.epsilon, weight=weight, delta=tangent.delta, alpha=counts.alpha, every=1)
+
+
+def tangent_low(counts: ErrorCounts, tangent: Tangent) -> float:
+    """Return the lower bound on epsilon at the delta of a tangent that ``under_tangent`` compares with its epsilon."""
+    rates, weight = _likely_and_rare(counts, tangent.complement), math.exp(tangent.epsilon)
+    return ratio_low(*rates, weight=weight, delta=tangent.delta, alpha=counts.alpha)
+
+
+def _likely_and_rare(counts: ErrorCounts, complement: bool) -> tuple[int, int, int, int]:
+    """Hits and trials where an event, or its complement, is likely, and where it is not."""
+    if complement:
+        return counts.n0 - counts.false_positives, counts.n0, counts.false_negatives, counts.n1
+    return counts.n1 - counts.false_negatives, counts.n1, counts.false_positives, counts.n0
 
 
 def refuted_fnr(tangent: Tangent, fpr: float, n: int, alpha: float, power: float = 0.9) -> float:
