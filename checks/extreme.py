@@ -120,7 +120,7 @@ class _ExtremeRows:
             return EXTREME.failed(words, grown, _BEYOND, unit=IN_WITNESS)
         if self.law is not None:
             allowed = abs(self.law.scale) * self.law.clip_norm * self.law.steps
-            moved, slack = distance(before.releases[0], after.releases[0], allowed, grid=self.law.grid)
+            moved, slack = distance(before.releases[0], after.releases[0], allowed)
             if moved > allowed + slack:
                 return EXTREME.failed(f"{witness}, from a row of zeros", moved, allowed + slack, unit="L2 norm")
         return None

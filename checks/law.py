@@ -197,8 +197,7 @@ def _implied(law: Law, claim: Claim, plan: Plan, rounds: int, reached: float) ->
 
 
 def _of_gaussian(law: GaussianLaw, claim: Claim, plan: Plan, rounds: int, reached: float) -> _Implied:
-    approximate = bool(law.grid) or not law.additive
-    if approximate and claim.delta < LEAST_DELTA:
+    if not law.additive and claim.delta < LEAST_DELTA:
         raise NotCheckable("the Gaussian law is an approximation of discrete noise, which may hold the stated delta")
     shift = abs(law.scale) * law.clip_norm * reached / law.noise_std if law.noise_std else math.inf
     taken = _Taken.of(claim, plan, rounds, law)

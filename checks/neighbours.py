@@ -703,14 +703,11 @@ def other_labels(task: Task, places: Tensor) -> Task:
     return replace(task, labels=labels)
 
 
-def distance(before: Tensor, after: Tensor, allowed: float, *, grid: float) -> tuple[float, float]:
-    """Return how far a release ``(rows, d)`` moved, and by how much more than ``allowed`` rounding may move it.
-
-    ``grid``: the step of the law's own grid.
-    """
+def distance(before: Tensor, after: Tensor, allowed: float) -> tuple[float, float]:
+    """Return how far a release ``(rows, d)`` moved, and by how much more than ``allowed`` rounding may move it."""
     moved = float(torch.linalg.vector_norm(after - before))
     slack = _SLACK * allowed + _ROUNDING * float(torch.linalg.vector_norm(before))
-    if moved > allowed + slack and not grid:
+    if moved > allowed + slack:
         # Numbers that are rounded after the noise was added move by one step more.
         changed = int(torch.count_nonzero(after - before))
         slack += max(spacing(row.numpy()) for row in (*before, *after)) * changed**0.5

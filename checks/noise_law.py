@@ -167,8 +167,7 @@ def _table(sample: NoiseSample, law: LawOfDraws, noise: FloatArray | None = None
     there = sample.present & ~silent & sample.steady & (stds > 0)[:, None]
     noise = (sample.contrasts if noise is None else noise) / np.where(stds > 0, stds, 1.0)[:, None, None]
     noise[:, ~there] = 0.0
-    grids = np.array([one.grid for one in law.laws]) / 2
-    slack = float((np.maximum(sample.rounding, grids) / np.where(stds > 0, stds, 1.0)).max())
+    slack = float((sample.rounding / np.where(stds > 0, stds, 1.0)).max())
     rounds = [f"round {turn}" for turn in range(there.shape[1])]
     return NoiseTable(noise=noise, there=there, layers=law.layers, rows=sample.row_names, rounds=rounds, slack=slack)
 
@@ -394,11 +393,12 @@ def _distribution(sample: NoiseSample, tested: NoiseTable, law: LawOfDraws) -> I
     The centre comes from other runs: around any point that does not depend on it, Gaussian noise lies within a distance
     no more often than around zero.
     """
-    if any(law.grid for law in law.laws):
-        yield _sides(sample, tested, law)
+    stds = law.stds[:, None, None]
+    steps = float((2 * sample.rounding / np.where(law.stds > 0, law.stds, np.inf)).max())
+    if steps > 0:
+        yield _sides(sample, tested, stds, steps)
         return
     half = sample.runs // 2
-    stds = law.stds[:, None, None]
     values = np.where(tested.there[:, :, None], sample.values / np.where(stds > 0, stds, 1.0), 0.0)
     centre = values[:half].mean(0)
     weights = tested.there[:, :, None].sum(1, keepdims=True)
@@ -424,17 +424,20 @@ def _distribution(sample: NoiseSample, tested: NoiseTable, law: LawOfDraws) -> I
     yield DISTRIBUTION.at_most(worst[1], worst[2], unit="share of the noise", witness=worst[3])
 
 
-def _sides(sample: NoiseSample, tested: NoiseTable, law: LawOfDraws) -> CheckResult:
+def _sides(sample: NoiseSample, tested: NoiseTable, stds: FloatArray, steps: float) -> CheckResult:
     """Check that noise on a fine grid reaches as far to either side as the law's: in sums of two runs less twice a
     third, in which the centre cancels and a noise that has one side alone stays lopsided.
+
+    Args:
+        stds: ``(rows, 1, 1)``, of the law.
+        steps: of the grid, in standard deviations.
     """
-    steps = max(law.grid / law.noise_std for law in law.laws if law.noise_std > 0)
-    third, stds = sample.runs // 3, law.stds[:, None, None]
+    third = sample.runs // 3
     parts = sample.values[: 3 * third].reshape(3, third, *sample.values.shape[1:])
     apart = (parts[0] + parts[1] - 2 * parts[2]) / math.sqrt(6) / np.where(stds > 0, stds, 1.0)
     numbers = apart[:, tested.there]
     if steps > _FINE or not numbers.size:
-        return DISTRIBUTION.skipped("the law has a coarse grid: its noise is not nearly Gaussian")
+        return DISTRIBUTION.skipped("its numbers lie on a coarse grid: such noise is not nearly Gaussian")
     found = []
     for bound in _BOUNDS_OF_SIDES:
         chance = float(norm.cdf(bound)) + _NEARLY

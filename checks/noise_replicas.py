@@ -25,8 +25,10 @@ _DEPENDENT = 9.0
 """Standard errors of a round's mean from 0 beyond which replicas share part of their noise."""
 _BIASED = 4.0
 """Standard errors by which the mean of runs made alone is off where the noise itself is biased."""
-_SPACED, _WIDE = 256, 0.25
-"""Projections of a round that show a lattice, and its steps at most, in standard deviations."""
+_SPACED, _VALUES = 256, 8
+"""Projections of a round that show a lattice, and different values of them at least: that so many numbers of no lattice
+lie on one has a chance below 1e-5.
+"""
 _ROUNDED = 0.8
 """Share of the projections of a round that lack digits where releases are rounded."""
 _FEWEST = 30
@@ -48,17 +50,21 @@ def _noise(nonmember: Projections, release: GaussianRelease) -> tuple[CheckResul
     if not columns:
         return (EVERY_ROUND.skipped(f"no round was seen in {_FEWEST} replicas"),)
     sigma = release.sigma * math.sqrt(release.steps)
-    return (_repeats(columns, release.spacing or _seen_spacing(columns, sigma)), _scale(columns, sigma))
+    return (_repeats(columns, seen_spacing(columns)), _scale(columns, sigma))
 
 
-def _seen_spacing(columns: list[FloatArray], sigma: float) -> float:
-    """The distance of the lattice on which all rounds' projections lie, in standard deviations; 0 without one, or where
-    it is so wide that it may be the noise itself.
+def seen_spacing(columns: list[FloatArray]) -> float:
+    """Return the distance of the lattice on which all rounds' projections lie, in standard deviations of the round that
+    scatters least; 0 without one, or where they take so few values that these may be all the noise there is.
     """
-    # Projections are releases less their centre, which is no rounded number.
-    seen = [spacing(column[:_SPACED], share=_ROUNDED) for column in columns]
-    found = max(seen) / sigma if min(seen) > 0 and sigma > 0 else 0.0
-    return found if found <= _WIDE else 0.0
+    found = 0.0
+    for column in columns:
+        # Projections are releases less their centre, which is no rounded number.
+        step, scale = spacing(column[:_SPACED], share=_ROUNDED), float(column.std())
+        if not (step > 0 and scale > 0) or len(np.unique(column)) < _VALUES:
+            return 0.0
+        found = max(found, step / scale)
+    return found
 
 
 def check_centred(batches: list[Projections], alone: Callable[[], Projections]) -> None:

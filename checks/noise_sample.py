@@ -25,6 +25,8 @@ _DIGITS, _SINGLE = 4, 2.0**-20
 """Last bits that numbers of full precision leave unused at most; rounding of single precision."""
 _FEW, _NEAR = 12, 0.05
 """Numbers that show a lattice, at least, and their distance from it in its steps, at most."""
+_LONGEST = 2.0**24
+"""Steps between numbers of single precision, at most."""
 _DECAY = 0.9
 """Decay of a sum of aggregates, as under momentum."""
 _TAILS = 2**16
@@ -229,9 +231,24 @@ def lattice(vector: FloatArray, largest: float) -> float:
     least = float(gaps[gaps > largest * _SINGLE].min(initial=math.inf))
     if math.isinf(least):
         return largest
+    away = np.unique(vector) - vector.min()
+    lengths = np.concatenate([gaps, away])
     for parts in (1, 2, 3):
-        steps = (vector - vector[0]) / (least / parts)
+        step = _refined(least / parts, lengths)
+        steps = away / step
         # Numbers of no lattice lie anywhere between two of its points.
         if len(vector) >= _FEW and float(np.abs(steps - np.rint(steps)).max()) < _NEAR:
-            return least / parts
+            return step
     return 0.0
+
+
+def _refined(step: float, lengths: FloatArray) -> float:
+    """The step of a lattice that fits ever longer distances between its points, from a guess by the shortest one."""
+    reach = 8.0
+    while reach < _LONGEST:
+        counts = np.rint(lengths / step)
+        near = (counts > 0) & (counts < reach)
+        if near.any():
+            step = float(lengths[near] @ counts[near] / (counts[near] @ counts[near]))
+        reach *= 8
+    return step

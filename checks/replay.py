@@ -271,7 +271,7 @@ def _add_moves(setup: ReplaySetup, pair: RunPair, found: list[CheckResult], uneq
         # Without the client a hook may draw fewer numbers, and so another cohort of the others.
         if not _same_others(pair, number):
             continue
-        move = _move(before, after, allowed, f"{pair.witness}, round {number}", grid=law.grid)
+        move = _move(before, after, allowed, f"{pair.witness}, round {number}")
         # Noise that differs in the two runs looks like a move; within the limit there was none.
         stream = move.passed is False and unequal_stream(pair.before.consumed, pair.after.consumed, number)
         if stream:
@@ -287,9 +287,9 @@ def _same_others(pair: RunPair, number: int) -> bool:
     return one == other
 
 
-def _move(before: Tensor, after: Tensor, allowed: float, witness: str, *, grid: float) -> CheckResult:
-    """How far a release ``(rows, d)`` moved; ``grid``: the step of the law's own grid."""
-    moved, slack = distance(before, after, allowed, grid=grid)
+def _move(before: Tensor, after: Tensor, allowed: float, witness: str) -> CheckResult:
+    """How far a release ``(rows, d)`` moved."""
+    moved, slack = distance(before, after, allowed)
     return SENSITIVITY.at_most(moved, allowed, unit="L2 norm", witness=witness, slack=slack)
 
 
@@ -314,7 +314,7 @@ def moves_of_all(setup: ReplaySetup) -> Iterator[CheckResult]:
     for row, sender in enumerate(before.senders or [None]):
         limit, rows = sum(allowed) if sender is None else allowed[sender], slice(row, row + 1)
         where = f"{words} {'all clients' if sender is None else f'client {sender}'}, round 0"
-        yield _move(before.releases[0][rows], after.releases[0][rows], limit, where, grid=laws[sender or 0].grid)
+        yield _move(before.releases[0][rows], after.releases[0][rows], limit, where)
 
 
 def _sensitivity(

@@ -121,12 +121,9 @@ class Sampled:
 
     @cached_property
     def step(self) -> float:
-        """The distance of the values that the numbers of releases can take, 0 for numbers of full precision: as the
-        law states it, or as the numbers show.
+        """The distance of the values that the numbers of releases can take, as they show it; 0 for numbers of full
+        precision.
         """
-        stated = max((law.grid for law in self.laws or ()), default=0.0)
-        if stated:
-            return stated
         return _step_of(self.releases[0])
 
     @cached_property
@@ -422,8 +419,8 @@ def _over_noise(
         return None
     # Under the law the squares are chi-squared; where the noise is smaller, the shift must be smaller too.
     least = chi2.ppf(SUITE.level("hooks", moved.size), dim)
-    grids = np.array([law.grid / law.noise_std for law in laws])[:, None] * dim**0.5
-    ratio = np.where(counted, moved / allowed / ((np.sqrt(squares) + grids) / math.sqrt(least) + 1e-12), 0.0)
+    steps = sampled.step / stds * dim**0.5
+    ratio = np.where(counted, moved / allowed / ((np.sqrt(squares) + steps) / math.sqrt(least) + 1e-12), 0.0)
     run, turn = np.unravel_index(int(ratio.argmax()), ratio.shape)
     if ratio[run, turn] <= 1 + 2 * _SLACK:
         return None

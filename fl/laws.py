@@ -178,7 +178,6 @@ class GaussianLaw:
         noise_std: standard deviation of one coordinate of the whole release (all its steps together).
         rate: probability that a given row is in a given step's sum (1: always).
         steps: independent noisy steps in one release.
-        grid: spacing of the values that the release can take; 0 for floating-point values.
         additive: whether equal draws give equal noise for any rows; false where the noise depends on the rows' values.
         then: what is done with the noised release before it is sent, in words, such as "clipped to [-1, 1]". The law
             is that of the release before it. Post-processing costs no privacy, but the noise and the sensitivity of
@@ -193,19 +192,17 @@ class GaussianLaw:
     noise_std: float
     rate: float = 1.0
     steps: int = 1
-    grid: float = 0.0
     additive: bool = True
     then: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("clip_norm", "scale", "noise_std", "rate", "steps", "grid"):
+        for name in ("clip_norm", "scale", "noise_std", "rate", "steps"):
             # Tensors of one number would end far from here.
             if not isinstance(getattr(self, name), Real):
                 raise ValueError(f"{name} of a law must be a number, got {getattr(self, name)!r}")
         check_positive("clip norm", self.clip_norm)
         if not (math.isfinite(self.scale) and self.scale != 0):
             raise ValueError(f"scale (of the clipped sum) must be a finite number other than 0, got {self.scale}")
-        check_weight("grid (spacing of released values)", self.grid)
         check_weight("noise_std", self.noise_std)
         if not 0 <= self.rate <= 1 or self.steps < 1 or self.steps != int(self.steps):
             raise ValueError(

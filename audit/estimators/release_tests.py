@@ -34,16 +34,13 @@ class GaussianRelease:
     """The parameters of a claimed Gaussian mechanism with Poisson sampling over several rounds.
 
     ``sigma``: noise standard deviation of one step over the sensitivity; ``rate``: Poisson sampling rate of the canary;
-    ``steps`` per round; ``spacing``: distance between the values that a round's release can take, in standard
-    deviations of its noise (0: floating-point numbers). ``sigmas``, ``rates``: one per round, in place of ``sigma`` and
-    ``rate``, where rounds differ.
+    ``steps`` per round; ``sigmas``, ``rates``: one per round, in place of ``sigma`` and ``rate``, where rounds differ.
     """
 
     sigma: float
     rate: float = 1.0
     steps: int = 1
     rounds: int = 1
-    spacing: float = 0.0
     sigmas: tuple[float, ...] = ()
     rates: tuple[float, ...] = ()
 

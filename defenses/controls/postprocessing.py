@@ -1,14 +1,11 @@
 """Correct computation on what is private already, which costs nothing, and more protection than the claim needs."""
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from ...audit.claim import Adjacency, Unit
-from ...audit.observer import AGGREGATE, UPLOADS, Observer
-from ...fl.laws import GaussianLaw
+from ...audit.observer import AGGREGATE, UPLOADS
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, State
@@ -33,15 +30,11 @@ class ServerMomentum(ClientCase):
 
 
 class RoundedReports(ReportCase):
-    """Noised reports are rounded to three decimals, which the law states as its grid."""
+    """Noised reports are rounded to three decimals."""
 
     def sent(self, updates: Message, at: At) -> Message:
         sent = super().sent(updates, at)
         return sent.with_values((sent.values / 1e-3).round() * 1e-3)
-
-    def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        found = super().law(observer, plan, client)
-        return replace(found, grid=1e-3) if isinstance(found, GaussianLaw) else None
 
 
 class Float16Reports(ReportCase):

@@ -147,7 +147,6 @@ class SecureSumProtection(Protection):
             clip_norm=self.sized.norm_bound * step,
             scale=1 / expected,
             noise_std=self.sized.sigma * step / expected,
-            grid=step / expected,
             rate=plan.cohort_rate * stays,
         )
 

@@ -16,7 +16,7 @@ from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
 from ...audit.parts import name_and_options
 from ...checks.canaries import CanaryInputs, canary_kind, check_covered, clients_of_user
-from ...checks.noise_replicas import expected_repeats
+from ...checks.noise_replicas import expected_repeats, seen_spacing
 from ...fl.canary import Canary, DataCanary
 from ...fl.laws import GaussianLaw
 from ...fl.streams import Streams
@@ -72,9 +72,8 @@ class CanaryMethod(ReplicaMethod):
             for arm in (0, 1)
         ]
         law = job.law
-        spacing = law.grid / law.noise_std if isinstance(law, GaussianLaw) and law.grid else 0.0
         if isinstance(law, GaussianLaw) and not law.then:
-            check_independent(arms[0], partial(runs_alone, job, canary), spacing=spacing)
+            check_independent(arms[0], partial(runs_alone, job, canary))
         return arms, {}
 
     def witness(self, audit: PlannedAudit) -> str:
@@ -129,7 +128,7 @@ def place_of(job: BlockJob) -> int | None:
     return None
 
 
-def check_independent(batches: list[Projections], alone: Callable[[], Projections], *, spacing: float = 0.0) -> None:
+def check_independent(batches: list[Projections], alone: Callable[[], Projections]) -> None:
     """Raise ValueError if noisy runs without the canary are equal, because they then share their noise and are not
     independent.
 
@@ -139,22 +138,23 @@ def check_independent(batches: list[Projections], alone: Callable[[], Projection
         alone: makes such runs; called only where runs are equal.
 
     Raises:
-        ValueError: if a tenth more of the replicas repeat another one bit for bit than noise rounded to ``spacing`` of
-            its deviations would. Replicas in which the canary's sender was never drawn show no noise and are left out.
+        ValueError: if a tenth more of the replicas repeat another one bit for bit than noise rounded as theirs would.
+            Replicas in which the canary's sender was never drawn show no noise and are left out.
     """
     # Over all batches together: batches that draw the same noise are no more independent than equal replicas.
-    if _repeated(batches, spacing) and not _repeated([alone()], spacing):
+    if _repeated(batches) and not _repeated([alone()]):
         raise ValueError(
             "parallel runs share their noise: draw it in the shape of the whole tensor, whose first axis is the run, "
             "not once for all of them"
         )
 
 
-def _repeated(batches: list[Projections], spacing: float) -> bool:
+def _repeated(batches: list[Projections]) -> bool:
     values = np.concatenate([batch.values[batch.seen.any(axis=1)] for batch in batches])
     if not len(values):
         return False
-    return len(np.unique(values, axis=0)) < (0.9 - expected_repeats(len(values), spacing)) * len(values)
+    step = seen_spacing(list(values.T))
+    return len(np.unique(values, axis=0)) < (0.9 - expected_repeats(len(values), step)) * len(values)
 
 
 def runs_alone(job: BlockJob, canary: Canary | DataCanary) -> Projections:

@@ -309,13 +309,7 @@ def release_of(law: GaussianLaw, row: Tensor, *, replaced: bool, rounds: int) ->
     # Both rows pass the law's own clipping: the sensitivity is what is left of the canary, not its length.
     shift = law.contribution(row) - (law.contribution(-row) if replaced else 0)
     sigma = law.noise_std / (float(torch.linalg.vector_norm(shift)) * law.steps**0.5)
-    return GaussianRelease(
-        sigma=sigma,
-        rate=law.rate,
-        steps=law.steps,
-        rounds=rounds,
-        spacing=law.grid / law.noise_std if law.grid else 0.0,
-    )
+    return GaussianRelease(sigma=sigma, rate=law.rate, steps=law.steps, rounds=rounds)
 
 
 def implies(stated: Claim, other: Claim) -> bool:

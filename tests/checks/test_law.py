@@ -510,7 +510,7 @@ def test_no_law_and_a_law_that_raises_are_said():
 def test_rounded_noise_is_not_held_to_a_delta_of_zero():
     plan = plan_for()
     claim = replace(LDPGaussian().prepare(plan).claims[0], observer=AGGREGATE, delta=0.0, curve=None)
-    law = GaussianLaw(clip_norm=1.0, scale=1.0, noise_std=2.0, grid=0.1)
+    law = GaussianLaw(clip_norm=1.0, scale=1.0, noise_std=2.0, additive=False)
     assert law_check(law, claim, plan)[0].passed is None
 
 
