@@ -4,6 +4,7 @@
     python benchmarks/case_exit_codes.py --seeds 20 --out honest.jsonl --only delayed_rounds,lazy_draws
     python benchmarks/case_exit_codes.py --version broken --law hidden   # broken pairs, without their laws
     python benchmarks/case_exit_codes.py --out honest.jsonl --table       # of what was measured before
+    python benchmarks/case_exit_codes.py --file benchmarks/audited_cases/broken.py     # the defenses of a file
 
 Each seed is a run of its own, in which each case has an exit code: 0, or 10 (REFUTED), 11 (a check failed, or the
 verdict is UNDERPOWERED or OUT OF SCOPE) or 12. Results are appended to a file, and what is in the file is not repeated.
@@ -16,6 +17,7 @@ import sys
 import tempfile
 from collections import Counter
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 
 from fedassay.api import run
@@ -53,7 +55,7 @@ PLANS = {
     Unit.SAMPLE: "plan = { lot = { poisson = 0.25 } }",
     Unit.CLIENT: "plan = { cohort = { poisson = 0.5 } }",
 }
-CASES = {"case": correct_cases, "broken": faults, "correct": faults}
+VERSIONS = {"case": correct_cases, "broken": faults, "correct": faults}
 _NUMBERS = re.compile(r"\d[\d,.]*(e-?\d+)?")
 
 
@@ -105,28 +107,69 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None, help="file to which results are appended")
     parser.add_argument("--version", choices=["case", "broken", "correct"], default="case")
     parser.add_argument("--law", choices=["own", "hidden", "stated"], default="own")
+    parser.add_argument("--file", type=Path, default=None, help="audit the defenses of this file")
     parser.add_argument("--table", action="store_true", help="print the table of the file alone")
     args = parser.parse_args()
-    names = args.only.split(",") if args.only else sorted(CASES[args.version]())
+    of_file = {} if args.file is None else defenses_of(args.file)
+    names = args.only.split(",") if args.only else sorted(of_file or VERSIONS[args.version]())
     rows = [] if args.out is None or not args.out.exists() else list(map(json.loads, args.out.open(encoding="utf-8")))
-    kind = {"version": args.version, "law": args.law}
+    kind = {"version": args.file.stem if args.file else args.version, "law": args.law}
     known = {(row["case"], row["seed"]) for row in rows if row.items() >= kind.items()}
     for seed in range(0 if args.table else args.seeds):
         if left := [name for name in names if (name, seed) not in known]:
-            found = [row | kind for row in measured(left, seed, args.version, args.law)]
+            found = []
+            for few in [[name] for name in left] if of_file else [left]:
+                some = (
+                    of_one(args.file, of_file[few[0]], seed) if of_file else measured(few, seed, args.version, args.law)
+                )
+                found += [row | kind for row in some]
+                if args.out is not None:
+                    with args.out.open("a", encoding="utf-8") as file:
+                        file.writelines(json.dumps(row | kind) + "\n" for row in some)
             rows += found
-            if args.out is not None:
-                with args.out.open("a", encoding="utf-8") as file:
-                    file.writelines(json.dumps(row) + "\n" for row in found)
             print(f"seed {seed}: {dict(Counter(row['exit'] for row in found))}", file=sys.stderr, flush=True)
     print_table(rows)
 
 
 def measured(names: list[str], seed: int, version: str, law: str) -> list[dict[str, object]]:
     """Run all cases on one seed; return their exit codes with the reasons."""
-    steps = {name: CASES[version]()[name].load().local_steps for name in names}
+    steps = {name: VERSIONS[version]()[name].load().local_steps for name in names}
     alike = [[name for name in names if steps[name] == count] for count in sorted(set(steps.values()))]
     return [row for few in alike for row in _measured(few, seed, version, steps[few[0]], law)]
+
+
+def defenses_of(path: Path) -> dict[str, type[Defense]]:
+    """The defenses that a file defines and nothing in it derives from, by name."""
+    sys.path.insert(0, str(path.parent))
+    parts = vars(import_module(path.stem)).values()
+    own = [one for one in parts if isinstance(one, type) and issubclass(one, Defense) and one.__module__ == path.stem]
+    return {one.__name__: one for one in own if not any(one in other.__bases__ for other in own)}
+
+
+def of_one(path: Path, case: type[Defense], seed: int) -> list[dict[str, object]]:
+    """Run one defense of a file in a federation with its own ``FEDERATION`` keys and ``PREPARATION``."""
+    keys = dict(getattr(case, "FEDERATION", {}))
+    plan = f"plan = {_inline(keys.pop('plan'))}\n" if "plan" in keys else ""
+    if hasattr(case, "PREPARATION"):
+        keys["preparation"] = f"{path.stem}:{case.PREPARATION}"
+    suite = SUITE.replace("rounds = 5\n", "" if "rounds" in keys else "rounds = 4\n")
+    suite = suite.replace(
+        "clients = 6\n", "clients = 6\n" + "".join(f"{key} = {_inline(one)}\n" for key, one in keys.items())
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "case.toml"
+        file.write_text(
+            f'{suite}\n[defenses.{case.__name__}]\npart = "{path.stem}:{case.__name__}"\n{plan}', encoding="utf-8"
+        )
+        records = run(file, seed=seed, seeds=1, jobs=1, folder=Path(folder) / "out", report=False).records
+    return [_row(case.__name__, seed, records)]
+
+
+def _inline(value: object) -> str:
+    """A value as TOML writes it on one line."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_inline(one)}" for key, one in value.items()) + " }"
+    return json.dumps(value)
 
 
 def _measured(names: list[str], seed: int, version: str, steps: int, law: str) -> list[dict[str, object]]:
@@ -137,7 +180,7 @@ def _measured(names: list[str], seed: int, version: str, steps: int, law: str) -
     )
     tables = [
         f'[defenses.{name}]\npart = "case_exit_codes:AuditedCase"\ncase = "{name}"\n'
-        f'version = "{version}"\nlaw = "{law}"\n' + PLANS.get(CASES[version]()[name].load().sampled, "")
+        f'version = "{version}"\nlaw = "{law}"\n' + PLANS.get(VERSIONS[version]()[name].load().sampled, "")
         for name in names
     ]
     with tempfile.TemporaryDirectory() as folder:

@@ -67,17 +67,15 @@ def seen_spacing(columns: list[FloatArray]) -> float:
     return found
 
 
-def check_centred(batches: list[Projections], alone: Callable[[], Projections]) -> None:
-    """Raise ValueError if runs without the canary share a part of their noise: their mean lies far from zero.
+def off_centre(batches: list[Projections], alone: Callable[[], Projections]) -> bool:
+    """Return whether runs without the canary share a part of their noise: the mean of a round lies nine standard errors
+    from zero, and that of runs made alone not even four.
 
     A noise whose mean is not zero is another matter, which checks of the noise judge: runs that were made one at a time
     share nothing, and their mean lies on the same side.
 
     Args:
         alone: makes such runs; called once, and only where a mean is off.
-
-    Raises:
-        ValueError: if the mean of a round lies nine standard errors off, and that of runs made alone not even four.
     """
     runs: Projections | None = None
     # Batch by batch: noise that one call shares could cancel out over many calls.
@@ -89,12 +87,8 @@ def check_centred(batches: list[Projections], alone: Callable[[], Projections]) 
         runs = alone() if runs is None else runs
         sides = np.where(runs.seen, runs.values, 0.0)[:, list(off)] * np.sign(list(off.values()))
         if _off(sides.sum(axis=1)) <= _BIASED:
-            number = max(off, key=lambda one: abs(off[one]))
-            raise ValueError(
-                f"parallel runs share part of their noise: without the canary the mean of round {number} lies "
-                f"{abs(off[number]):.3g} standard errors from 0, and that of runs made alone does not; draw noise in "
-                "the shape of the whole tensor, whose first axis is the run"
-            )
+            return True
+    return False
 
 
 def _off(column: FloatArray) -> float:

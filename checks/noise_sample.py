@@ -1,7 +1,7 @@
 """Many runs of one federation that differ in the hooks' noise alone, run together, so that the noise can be tested."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,6 +19,8 @@ NUMBERS = 2**23
 """Released numbers of all runs of one sample together, at most."""
 _STREAM = 64
 """Number of the noise of the first sample: the single runs of the other checks have lower ones."""
+_APART = 2**16
+"""Numbers of the noise of runs that are made one by one, for each sample."""
 _LEAST, _FEWEST, _MOST = 6, 10, 64
 """Runs of a sample: of large models, of small ones, and at most."""
 _DIGITS, _SINGLE = 4, 2.0**-20
@@ -159,29 +161,44 @@ def noise_sample(
     number: int = 0,
     canary: Canary | None = None,
 ) -> NoiseSample:
-    """Run a federation with a frozen model many times, in two batches; ``number`` distinguishes samples of other noise,
-    and ``canary`` is there in all runs.
+    """Run a federation with a frozen model many times, in two batches, or one by one where runs of a batch share their
+    noise; ``number`` distinguishes samples of other noise, and ``canary`` is there in all runs.
     """
-    batches = [ManyRuns(observer=observer, replicas=runs // 2, kept=rounds) for _ in range(2)]
-    for place, batch in enumerate(batches):
-        streams = ReplayedStreams(seed, _STREAM + 2 * number + place)
-        arm = 0 if canary is None else 1
-        federation.run(protection, streams, [batch], canary=canary, arm=arm, rounds=rounds, replicas=runs // 2)
+
+    def made(count: int, first: int) -> list[ManyRuns]:
+        batches = [ManyRuns(observer=observer, replicas=runs // count, kept=rounds) for _ in range(count)]
+        for place, batch in enumerate(batches):
+            streams = ReplayedStreams(seed, first + place)
+            arm = 0 if canary is None else 1
+            federation.run(protection, streams, [batch], canary=canary, arm=arm, rounds=rounds, replicas=runs // count)
+        return batches
+
+    runs -= runs % 2
+    batches = made(2, _STREAM + 2 * number)
+    if _share_noise(batches):
+        batches = made(runs, _STREAM + _APART * (number + 1))
     came = {sender for one in batches for names in one.senders for sender in names or ()}
     senders = tuple(sorted(came)) if batches[0].senders[0] is not None else None
-    count, half = 1 if senders is None else len(senders), runs // 2
+    count, size = 1 if senders is None else len(senders), runs // len(batches)
     dim = batches[0].releases[0].shape[-1]
-    values, present = np.zeros((2 * half, count, rounds, dim)), np.ones((count, rounds), dtype=bool)
-    for batch, start in zip(batches, (0, half), strict=True):
+    values, present = np.zeros((runs, count, rounds, dim)), np.ones((count, rounds), dtype=bool)
+    for batch, start in zip(batches, range(0, runs, size), strict=True):
         for turn, (rows, there, names) in enumerate(zip(batch.releases, batch.present, batch.senders, strict=True)):
             places = [0] if names is None or senders is None else [senders.index(name) for name in names]
-            values[start : start + half, places, turn] = rows.numpy()
+            values[start : start + size, places, turn] = rows.numpy()
             here = np.zeros(count, dtype=bool)
             here[places] = there.all(0).numpy()
             present[:, turn] &= here
     steady = np.array([all(equal_states(one.states[0], one.states[turn]) for one in batches) for turn in range(rounds)])
     public = public_vectors(*_of_runs(batches))
     return NoiseSample(values=values, present=present, steady=steady, senders=senders, public=public)
+
+
+def _share_noise(batches: Sequence[ManyRuns]) -> bool:
+    """Whether all runs of a batch are equal, and those of different batches are not."""
+    one, other = (batch.releases for batch in batches)
+    alike = all(bool((rows == rows[:1]).all()) for rows in (*one, *other))
+    return alike and not all(a.shape == b.shape and bool((a == b).all()) for a, b in zip(one, other, strict=True))
 
 
 def _of_runs(batches: list[ManyRuns]) -> tuple[FloatArray, dict[str, FloatArray]]:

@@ -367,8 +367,9 @@ class RepeatedNoise:
             constant = values[counts > _CONSTANT * len(names)]
             found.append(np.where(np.isin(names, constant), np.nan, names))
         runs = np.concatenate(found, axis=1)
-        # Within a run a vector may come again, as when a round is skipped.
-        each = np.concatenate([np.unique(run[~np.isnan(run)]) for run in runs])
+        # Within a run a vector may come again, as when a round is skipped, and runs of a batch may share a draw.
+        together = np.split(runs, np.cumsum([len(batch) for batch in batches])[:-1])
+        each = np.concatenate([np.unique(batch[~np.isnan(batch)]) for batch in together])
         _, counts = np.unique(each, return_counts=True)
         again = counts[counts > 1].astype(float)
         return len(each), len(again), int((again * (again - 1) / 2).sum())

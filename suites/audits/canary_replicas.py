@@ -9,16 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...attacks.canary import CanaryProjections, canary_sender
+from ...audit.arrays import FloatArray
 from ...audit.check import CheckResult
 from ...audit.claim import HELD_BY_CLIENTS
 from ...audit.evidence import Projections
 from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
+from ...audit.mechanism.trial_stream import dependence
 from ...audit.parts import name_and_options
 from ...checks.canaries import CanaryInputs, canary_kind, check_covered, clients_of_user
 from ...checks.noise_replicas import expected_repeats, seen_spacing
 from ...fl.canary import Canary, DataCanary
-from ...fl.laws import GaussianLaw
 from ...fl.streams import Streams
 from ...fl.training.local import Batch
 from ..config.tables.suite import AuditSpec
@@ -28,6 +29,10 @@ from .replicas import Arms, ReplicaMethod
 
 DIRAC = "dirac"
 """The canary along a weight that no data moves, which alone is scored by the law of the noise."""
+_CALLS, _ROWS, _LEVEL = 8, 24, 1e-9
+"""Batches, and runs of each, that show whether runs of one batch share draws, and the level of that test."""
+_APART = 2**24
+"""Number of the first run that is made alone, or of a batch of its own."""
 _ALONE = 128
 """Runs that are made one at a time where it is in doubt whether runs made together are independent."""
 
@@ -71,10 +76,22 @@ class CanaryMethod(ReplicaMethod):
             [_evidence(job, canary, arm, size, number) for number, size in job.batches(job.audit.batch)]
             for arm in (0, 1)
         ]
-        law = job.law
-        if isinstance(law, GaussianLaw) and not law.then:
-            check_independent(arms[0], partial(runs_alone, job, canary))
+        if job.audit.batch > 1 and self._dependent(job, canary, arms[0]):
+            return self.alone(job), {}
         return arms, {}
+
+    def alone(self, job: BlockJob) -> Arms:
+        """Make all runs one at a time."""
+        return [_one_at_a_time(job, canary_for(job), arm, job.replicas) for arm in (0, 1)]
+
+    def _dependent(self, job: BlockJob, canary: Canary | DataCanary, batches: list[Projections]) -> bool:
+        """Whether runs of one batch share draws, as where a hook draws noise or a coin once for all of them."""
+
+        def calls(series: int) -> FloatArray:
+            first = 2 * _APART + series * _CALLS
+            return dependent_columns([_evidence(job, canary, 0, _ROWS, first + call) for call in range(_CALLS)])
+
+        return repeated(batches, partial(runs_alone, job, canary)) or dependence(calls, _LEVEL) is not None
 
     def witness(self, audit: PlannedAudit) -> str:
         spec = audit.blocks[0].audit
@@ -128,28 +145,21 @@ def place_of(job: BlockJob) -> int | None:
     return None
 
 
-def check_independent(batches: list[Projections], alone: Callable[[], Projections]) -> None:
-    """Raise ValueError if noisy runs without the canary are equal, because they then share their noise and are not
-    independent.
+def repeated(batches: list[Projections], alone: Callable[[], Projections]) -> bool:
+    """Return whether runs without the canary are equal because they share their noise.
 
-    Runs that were made one at a time share nothing: where these are equal too, the mechanism has no noise there.
+    A tenth more of them then repeat another one bit for bit than noise rounded as theirs would. Runs made one at a time
+    share nothing: where these are equal too, the mechanism has no noise there. Runs in which the canary's sender was
+    never drawn show no noise and are left out.
 
     Args:
         alone: makes such runs; called only where runs are equal.
-
-    Raises:
-        ValueError: if a tenth more of the replicas repeat another one bit for bit than noise rounded as theirs would.
-            Replicas in which the canary's sender was never drawn show no noise and are left out.
     """
     # Over all batches together: batches that draw the same noise are no more independent than equal replicas.
-    if _repeated(batches) and not _repeated([alone()]):
-        raise ValueError(
-            "parallel runs share their noise: draw it in the shape of the whole tensor, whose first axis is the run, "
-            "not once for all of them"
-        )
+    return _repeat(batches) and not _repeat([alone()])
 
 
-def _repeated(batches: list[Projections]) -> bool:
+def _repeat(batches: list[Projections]) -> bool:
     values = np.concatenate([batch.values[batch.seen.any(axis=1)] for batch in batches])
     if not len(values):
         return False
@@ -157,10 +167,26 @@ def _repeated(batches: list[Projections]) -> bool:
     return len(np.unique(values, axis=0)) < (0.9 - expected_repeats(len(values), step)) * len(values)
 
 
+def dependent_columns(calls: list[Projections]) -> FloatArray:
+    """Return numbers ``(calls, rows, columns)`` whose distribution differs between calls where the rows of a call share
+    a draw: projections of each round, their sum, and how far each of these lies from its median.
+    """
+    values = np.stack([np.where(one.seen, one.values, 0.0) for one in calls])
+    values = np.concatenate([values, values.sum(axis=2, keepdims=True)], axis=2)
+    # A public coin that skips a release moves no mean.
+    return np.concatenate([values, np.abs(values - np.median(values, axis=(0, 1)))], axis=2)
+
+
+def _one_at_a_time(job: BlockJob, canary: Canary | DataCanary, arm: int, runs: int) -> list[Projections]:
+    """Runs that were made one at a time, so that no two of them can share a draw."""
+    # The runs of other jobs of the claim have other numbers.
+    first = _APART + job.first_batch * job.audit.batch
+    return [_evidence(job, canary, arm, 1, first + number) for number in range(runs)]
+
+
 def runs_alone(job: BlockJob, canary: Canary | DataCanary) -> Projections:
-    """Run federations without the canary one at a time, so that no two of them can share a draw."""
-    first = job.first_batch + len(job.batches(job.audit.batch))
-    each = [_evidence(job, canary, 0, 1, first + number) for number in range(_ALONE)]
+    """Run federations without the canary one at a time."""
+    each = _one_at_a_time(job, canary, 0, _ALONE)
     return replace(
         each[0],
         values=np.concatenate([one.values for one in each]),

@@ -222,14 +222,14 @@ def seen_in_rounds(
         yield seen
 
 
-def check_noise(job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan) -> None:
-    """Check, by a few calls of the defense, that its reports depend on the random generator that it receives, and that
-    parallel trials have independent noise.
+def shares_noise(job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan) -> bool:
+    """Return whether parallel trials share their noise, by a few calls of the defense; those of a correct mechanism
+    seem to with a chance below 1e-9.
 
     Reports that are all equal have no noise at all: the audit itself refutes these.
 
     Raises:
-        ValueError: where noise is shared or not taken from the streams; a correct mechanism with a chance below 1e-9.
+        ValueError: where reports do not depend on the random generator that the defense receives.
     """
     # Messages of many numbers are never equal by chance, and cost too much to be drawn often.
     large = len(trial.senders) * len(trial.present) > _LARGE
@@ -237,7 +237,7 @@ def check_noise(job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan) -> N
     begun = (seen_in_rounds(job, trial, task, plan, 0, rows, _GUARD + call) for call in range(calls))
     keys = np.stack([_keys(next(rounds).values) for rounds in begun])
     if len(np.unique(keys)) == 1:
-        return
+        return False
     # Rows differ, yet every call gives the same ones: the noise came from a seed of its own.
     if (keys == keys[0]).all():
         raise ValueError(
@@ -247,11 +247,9 @@ def check_noise(job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan) -> N
     alike = int((keys == keys[:, :1]).all(axis=1).sum())
     _, counts = np.unique(keys, return_counts=True)
     chance = float(((counts / keys.size) ** rows).sum())
-    if (large and alike == calls) or (alike and binom.sf(alike - 1, calls, min(1.0, chance)) < _CHANCE):
-        raise ValueError(
-            "parallel runs share their noise: draw it in the shape of the whole tensor, whose first axis is the run, "
-            "not once for all of them"
-        )
+    if large:
+        return alike == calls
+    return alike > 0 and bool(binom.sf(alike - 1, calls, min(1.0, chance)) < _CHANCE)
 
 
 def _keys(reports: Tensor) -> FloatArray:
@@ -378,14 +376,14 @@ def crafted_evidence(job: BlockJob, law: ReportLaw) -> tuple[list[CraftedBatch],
     """Run ``job.replicas`` trials without the canary and as many with it; return both sets of scores.
 
     Raises:
-        ValueError: for a law or hooks that give no numbers of the right shape, for replicas that share their noise,
-            and for noise that the streams do not move.
+        ValueError: for a law or hooks that give no numbers of the right shape, and for noise that the streams do not
+            move.
     """
     task, plan = job.own
     trial = _trial(job, law, plan)
-    # Before the trials: shared noise would make them dependent, and every bound wrong.
-    check_noise(job, trial, task, plan)
-    most = _NUMBERS // (len(trial.senders) * len(trial.present))
+    # Shared noise would make trials dependent, and every bound wrong: they are then made one at a time.
+    alone = shares_noise(job, trial, task, plan)
+    most = 1 if alone else _NUMBERS // (len(trial.senders) * len(trial.present))
     # Another size would draw other trials, so it depends on the suite alone and not on this machine's free memory.
     size = max(1, min(most, job.audit.batch, job.replicas))
     out, within = (

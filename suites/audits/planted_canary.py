@@ -26,7 +26,7 @@ from ...audit.observer import FINAL_MODEL, SHUFFLED, UPLOADS
 from ...audit.power import Look
 from ...checks.canaries import CANARIES
 from ...checks.neighbours import Inputs, ReplaySetup, replay_setup
-from ...checks.noise_replicas import check_centred, replica_checks
+from ...checks.noise_replicas import off_centre, replica_checks
 from ...checks.results import placed
 from ...fl.canary import Canary
 from ...fl.laws import GaussianLaw, describes_release
@@ -65,15 +65,22 @@ class PlantedCanary(CanaryMethod):
     def trials(self, job: BlockJob) -> tuple[Arms, Mapping[str, NDArray[Any]]]:
         arms, more = super().trials(job)
         law, canary = job.law, canary_for(job)
-        if stated_release(job) is not None:
+
+        def scaled(arms: Arms) -> Arms:
+            if stated_release(job) is None:
+                return arms
             # A canary that moves nothing is scored as it is.
             unit = (unit_of(job, canary) if isinstance(canary, Canary) else 0.0) or 1.0
             # A row and its opposite lie half of their distance from the middle, whatever a clip leaves of them.
             middle = 0.5 if job.claim.adjacency is Adjacency.REPLACE_ONE else 0.0
-            arms = [[replace(batch, values=(batch.values - middle) / unit + middle) for batch in arm] for arm in arms]
+            return [[replace(batch, values=(batch.values - middle) / unit + middle) for batch in arm] for arm in arms]
+
+        arms = scaled(arms)
         # A replaced sample is there without the canary too: under a misplaced law it does not scatter about zero.
-        if isinstance(law, GaussianLaw) and not law.then and (job.claim.unit, job.claim.adjacency) != _REPLACED_SAMPLE:
-            check_centred(arms[0], partial(runs_alone, job, canary))
+        centred = isinstance(law, GaussianLaw) and not law.then
+        centred = centred and (job.claim.unit, job.claim.adjacency) != _REPLACED_SAMPLE
+        if centred and off_centre(arms[0], partial(runs_alone, job, canary)):
+            arms = scaled(self.alone(job))
         return arms, more
 
     def measure(self, audit: PlannedAudit, store: Store) -> Reading:

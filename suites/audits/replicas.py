@@ -29,6 +29,7 @@ SETTING = "setting.json"
 """File in a block's folder: what its scores are evidence of."""
 Arms = list[list[Projections]]
 """Batches without the canary, and batches with it."""
+ONE_AT_A_TIME = "made one at a time, because runs of one batch share draws of the defense"
 
 
 class ReplicaMethod(BlockMethod):
@@ -63,7 +64,10 @@ class ReplicaMethod(BlockMethod):
     def run(self, job: BlockJob, store: Store) -> dict[str, Any]:
         arms, more = self.trials(job)
         artifact, count = save_projections(job, arms, store, more), job.replicas
-        return {"metric": "replicas", "value": count, "n": count, "unit": "replicas per arm", "artifact": artifact}
+        row = {"metric": "replicas", "value": count, "n": count, "unit": "replicas per arm", "artifact": artifact}
+        # Runs that share draws cannot be counted as independent ones.
+        alone = len(arms[0]) == count > len(job.batches(job.audit.batch))
+        return row | ({"reason": ONE_AT_A_TIME} if alone else {})
 
     def measure(self, audit: PlannedAudit, store: Store) -> Reading:
         return self.measure_by_split(audit, *pooled(audit, store))

@@ -1,18 +1,28 @@
 """Replicas through the real hooks show what the claimed law says; those of the controls show what is broken."""
 
 import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.claim import Adjacency, Claim, Unit
+from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.evidence import Design, Projections, Setting
-from fedassay.audit.observer import GLOBAL_MODELS
-from fedassay.suites.audits.canary_replicas import check_independent
+from fedassay.audit.mechanism.trial_stream import call_effect
+from fedassay.audit.observer import AGGREGATE, GLOBAL_MODELS
+from fedassay.defenses.defense import Defense, Prepared
+from fedassay.fl.laws import GaussianLaw, clip
+from fedassay.fl.protection import Protection
+from fedassay.fl.streams import normal
+from fedassay.suites.audits.canary_replicas import dependent_columns, repeated
 from fedassay.suites.audits.replicas import SETTING
 from fedassay.suites.results.store import Store
 from scipy.stats import binom, chi2
 
 REPLICAS, ROUNDS, RATE = 600, 5, 0.3
+SETTING_OF_RUNS = Setting(
+    unit=Unit.CLIENT, adjacency=Adjacency.ADD_REMOVE, observer=GLOBAL_MODELS, rounds=3, design=Design.INDEPENDENT
+)
 
 DEFENSES = {
     "dp_sgd": "",
@@ -113,19 +123,79 @@ def test_a_block_states_what_its_scores_are_evidence_of(block_of, shown, tmp_pat
 
 
 def test_replicas_that_share_their_noise_are_no_independent_trials():
-    setting = Setting(
-        unit=Unit.CLIENT, adjacency=Adjacency.ADD_REMOVE, observer=GLOBAL_MODELS, rounds=3, design=Design.INDEPENDENT
-    )
+    setting = SETTING_OF_RUNS
     own = np.random.default_rng(0).normal(size=(50, 3))
     seen = np.ones(own.shape, dtype=bool)
     own_noise = Projections(own, seen, setting)
-    check_independent([own_noise], pytest.fail)
+    assert not repeated([own_noise], pytest.fail)
     shared = Projections(np.broadcast_to(own[:1], own.shape), seen, setting)
-    with pytest.raises(ValueError, match="share their noise"):
-        check_independent([shared], lambda: own_noise)
+    assert repeated([shared], lambda: own_noise)
     # Runs made alone are equal too: they share nothing, and there is no noise.
-    check_independent([shared], lambda: shared)
+    assert not repeated([shared], lambda: shared)
     # Three replicas in four never saw the sender: they show the same nothing, and no shared noise.
     absent = np.arange(50) % 4 > 0
     values, came = np.where(absent[:, None], 0.5, own), np.repeat(~absent[:, None], 3, axis=1)
-    check_independent([Projections(values, came, setting)], pytest.fail)
+    assert not repeated([Projections(values, came, setting)], pytest.fail)
+
+
+def test_a_coin_or_a_noise_of_each_call_shows_in_its_columns():
+    """Level 1e-9; a release that a public coin skips for all runs of a call has the mean of the others."""
+    rng, setting = np.random.default_rng(3), replace(SETTING_OF_RUNS, rounds=2)
+    seen = np.ones((24, 2), dtype=bool)
+
+    def calls(change):
+        return [Projections(change(rng.normal(size=(24, 2))), seen, setting) for _ in range(8)]
+
+    def least(change):
+        return call_effect(dependent_columns(calls(change))).min()
+
+    assert min(least(lambda noise: noise) for _ in range(50)) > 1e-5
+    assert least(lambda noise: noise + 2 * rng.normal(size=2)) < 1e-9
+    assert least(lambda noise: noise * (rng.random(2) < 0.5)) < 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneNoise(Protection):
+    """The server's noise is drawn for a single run, so that all runs of a batch share it."""
+
+    sigma: float
+
+    def report(self, updates, context, state, rng):
+        return updates.with_values(clip(updates.values, 1.0))
+
+    def aggregate(self, received, context, state, rng):
+        total = received.values.sum(1)
+        return (total + self.sigma * normal(rng, (total.shape[-1],))) / context.plan.clients
+
+
+class OneNoiseWithLaw(OneNoise):
+    def law(self, observer, plan, client):
+        if observer.rank > AGGREGATE.rank:
+            return None
+        return GaussianLaw(clip_norm=1.0, scale=1 / plan.clients, noise_std=self.sigma / plan.clients)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedNoise(Defense):
+    share: float = 1.0
+    law: bool = False
+
+    def prepare(self, plan):
+        mu = mu_from_epsilon(4.0, 1e-5)
+        facts = {"unit": "client", "adjacency": "add_remove", "observer": GLOBAL_MODELS, "rounds": plan.rounds}
+        kind = OneNoiseWithLaw if self.law else OneNoise
+        protection = kind(sigma=self.share * math.sqrt(plan.rounds) / mu)
+        return Prepared(protection=protection, claims=(Claim.stated(4.0, 1e-5, mu=mu, **facts),))
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize("law", ["true", "false"])
+@pytest.mark.parametrize(("share", "code"), [(1.0, 0), (0.3, 10)])
+def test_noise_that_runs_share_is_judged_by_runs_made_one_at_a_time(suite_file, assay, share, code, law):
+    """Before, the correct one was refuted without a law, and failed with one."""
+    table = f'[defenses.shared]\npart = "{__name__}:SharedNoise"\nshare = {share}\nlaw = {law}\n'
+    audit = "[audit]\nclients = 2\nsamples_per_client = 8\nreplicas = 200\nmost_replicas = 2000\n"
+    result = assay(suite_file(text=f"{table}\n{audit}", clients=3, samples=40, rounds=3))
+    assert result.verdict.exit_code == code, [row.reason for row in result.records if row.verdict == "FAILED"]
+    (row,) = [row for row in result.records if row.role == "replicas"]
+    assert "one at a time" in row.reason

@@ -224,7 +224,7 @@ BROKEN = {
     "nan": ("log_density of the defense's ReportLaw must return finite numbers or -infinity", 12),
     "shape": ("log_density of the defense's ReportLaw must return one number per report", 12),
     "constant": ("the law scores every report alike", 11),
-    "shared": ("parallel runs share their noise", 12),
+    "shared": ("made one at a time", 0),
     "own_seed": ("draw the noise from the generator that is passed to the hook", 12),
     "narrow": ("worst_pair of the defense's ReportLaw must return two vectors of", 12),
     "lies": ("law fits the reports", 10),
