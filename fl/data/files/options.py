@@ -60,9 +60,9 @@ def options_from(kind: type[Options], given: Mapping[str, Any], what: str) -> Op
         raise ValueError(f"{what}: option {first['loc'][0]}: {words}, got {first['input']!r}") from None
 
 
-def check_size(place: str, numbers: int) -> None:
-    """Raise ValueError if so many numbers, held as 32-bit floats, exceed the limit, so that a huge or a manipulated
-    file ends in a message and not without memory.
+def check_size(place: str, numbers: int, *, each: int = 4) -> None:
+    """Raise ValueError if so many numbers of ``each`` bytes exceed the limit, so that a huge or a manipulated file ends
+    in a message and not without memory. By default the numbers are 32-bit floats.
 
     The limit is 4 GB, or the number of gigabytes that the environment variable ``FEDASSAY_DATA_LIMIT_GB`` sets.
     ``place`` names the file, for the message.
@@ -74,10 +74,10 @@ def check_size(place: str, numbers: int) -> None:
         limit = math.nan
     if not limit > 0:
         raise ValueError(f"the environment variable {VARIABLE} must be a number of gigabytes > 0, got {given!r}")
-    if numbers * 4e-9 > limit:
+    if (needed := numbers * each / 1e9) > limit:
         raise ValueError(
-            f"{place} would need {numbers * 4e-9:.1f} GB of memory, more than the limit of {limit:g} GB: use fewer or "
-            f"smaller samples, or set the environment variable {VARIABLE} to a higher number"
+            f"{place} would need {needed:.1f} GB of memory, more than the limit of {limit:g} GB: use fewer or smaller "
+            f"samples, or set the environment variable {VARIABLE} to a higher number"
         )
 
 
