@@ -251,9 +251,8 @@ def best_bound_threshold(member: FloatArray, nonmember: FloatArray, delta: float
     ``member``: (n1,), ``nonmember``: (n0,) scores; higher means member.
     """
     levels = np.unique(np.concatenate([member, nonmember]))
-    levels = levels.repeat(1 if len(levels) > 1 else 2)
-    count = len(levels) - 1
-    inside, outside = np.sort(member), np.sort(nonmember)
+    levels = levels if len(levels) > 1 else levels.repeat(2)
+    inside, outside, count = np.sort(member), np.sort(nonmember), len(levels) - 1
 
     def cuts(at: IntArray) -> FloatArray:
         # Midway between scores, so that no counted score near one of these is a tie.
@@ -262,25 +261,20 @@ def best_bound_threshold(member: FloatArray, nonmember: FloatArray, delta: float
     def bounds(positives_at: IntArray, negatives_at: IntArray) -> FloatArray:
         false_positives = len(outside) - np.searchsorted(outside, cuts(positives_at), side="right")
         false_negatives = np.searchsorted(inside, cuts(negatives_at), side="right")
-        high = (
-            upper_bound(false_positives, len(outside), alpha / 2),
-            upper_bound(false_negatives, len(inside), alpha / 2),
-        )
-        return privacy_loss(*high, delta)
+        fpr_high = upper_bound(false_positives, len(outside), alpha / 2)
+        return privacy_loss(fpr_high, upper_bound(false_negatives, len(inside), alpha / 2), delta)
 
     # No cut of an interval has fewer false positives than its last one, or fewer false negatives than its first one.
     # What these would prove together is below the best cut for most intervals, and the others are halved.
-    step = 1 << max(0, count.bit_length() - 7)
+    step, best = 1 << max(0, count.bit_length() - 7), -math.inf
     first = np.arange(0, count, step)
-    found, best = bounds(first, first), -math.inf
     while step > 1:
-        best = max(best, float(found.max()))
+        best = max(best, float(bounds(first, first).max()))
         first = first[bounds(np.minimum(first + step, count - 1), first) >= best]
         step //= 2
         first = np.add.outer(first, [0, step]).ravel()
         first = first[first < count]
-        found = bounds(first, first)
-    return float(cuts(first[np.argmax(found)]))
+    return float(cuts(first[np.argmax(bounds(first, first))]))
 
 
 def _check_threshold(threshold: float) -> None:

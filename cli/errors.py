@@ -90,8 +90,6 @@ def _handle(handler: "signal._HANDLER") -> None:
 
 
 _USAGE, _INCOMPLETE = 2, 12
-_LONGEST = 2000
-"""Characters of a line of a message."""
 _MISTAKES = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 _PHRASES = {
     errno.ENOENT: "it does not exist and cannot be created",
@@ -142,9 +140,8 @@ def resumable(folder: Path) -> Iterator[None]:
 
 def fail(*lines: str, code: int) -> NoReturn:
     """Print the lines to the standard error stream, without the middle of those that are too long, and exit."""
-    for line in lines:
-        # A message may quote what a file holds.
-        print_lines(line if len(line) <= _LONGEST else f"{line[: _LONGEST - 304]} ... {line[-299:]}", err=True)
+    # A message may quote what a file holds, of any length.
+    print_lines(*(line if len(line) <= 2000 else f"{line[:1696]} ... {line[-299:]}" for line in lines), err=True)
     raise typer.Exit(code)
 
 

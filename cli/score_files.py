@@ -141,7 +141,7 @@ def _table(path: Path, columns: ScoreColumns) -> tuple[Table, Sequence[str]]:
         return _json(path)
     if kind in (".npz", ".npy"):
         used = (columns.score, columns.is_member, columns.member, columns.nonmember, columns.clusters, "design", "")
-        arrays = arrays_of(path, lambda name: name in used, least=_BYTES)
+        arrays = arrays_of(path, lambda name: name in used, more=_BYTES - 8)
         found = arrays if kind == ".npz" else _named(path, arrays[""], columns)  # type: ignore[arg-type]
         if single := [name for name, one in found.items() if one is not None and not one.ndim and name != "design"]:
             raise ConfigError(f"{path}: {single[0]} must hold one value per score, got a single value")
@@ -176,8 +176,7 @@ def _named(path: Path, array: Values, columns: ScoreColumns) -> Table:
 def _json(path: Path) -> tuple[Table, Sequence[str]]:
     import pandas
 
-    # A number takes at least two characters, and as a member of a list some sixteen bytes.
-    check_size(path.name, path.stat().st_size // 2, each=16)
+    check_size(path.name, path.stat().st_size // 2)  # Each number takes at least two characters.
     try:
         data = json.loads(path.read_text(encoding="utf-8-sig"), parse_constant=_no_number, object_pairs_hook=_pairs)
     except (ValueError, RecursionError) as error:

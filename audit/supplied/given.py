@@ -129,8 +129,7 @@ def check_copies(member: NDArray[Any], nonmember: NDArray[Any], *, design: Desig
         raise ValueError(
             f"members and non-members have the same {len(member):,} scores, so these compare nothing: {_OTHERS[design]}"
         )
-    once = max(within.max(), out.max()) == 1
-    common = len(np.intersect1d(values, others, assume_unique=True)) if once else 0
+    common = len(np.intersect1d(values, others, assume_unique=True)) if max(within.max(), out.max()) == 1 else 0
     # Of c tied pairs, exchangeable trials split each with probability 2^c / C(2c, c), about 2^-c sqrt(pi c).
     if common * math.log(0.5) + math.log(math.pi * max(common, 1)) / 2 < _CHANCE:
         raise ValueError(

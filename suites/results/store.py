@@ -459,7 +459,7 @@ def read_arrays(
     """
     if not path.is_file():
         raise ValueError("it is missing")
-    found = arrays_of(path, lambda name: (only is None or name in only) and name not in without)
+    found = arrays_of(path, lambda name: (only is None or name in only) and name not in without, more=0)
     if lacking := sorted(set(only or ()) - found.keys() - set(without)):
         raise ValueError(f"{path.name} holds no array {lacking[0]}")
     return {name: array for name, array in found.items() if array is not None}

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from .options import check_size, refuse_rows
+from .options import PER_NUMBER, check_size, refuse_rows
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -46,10 +46,10 @@ def read_table(
     return _text(path, separator or ("\t" if path.suffix.lower() == ".tsv" else ","), missing, numeric)
 
 
-def arrays_of(path: Path, wanted: Callable[[str], bool], *, least: int = 4) -> dict[str, np.ndarray | None]:
+def arrays_of(path: Path, wanted: Callable[[str], bool], *, more: int = PER_NUMBER) -> dict[str, np.ndarray | None]:
     """Return the arrays of a numpy file by their names, None for those that are not ``wanted``.
 
-    The array of a .npy file has the name "". ``least``: bytes of memory that each number takes at least.
+    The array of a .npy file has the name "". ``more``: bytes of memory that each number will take besides its own.
 
     Raises ValueError, with the file's name, for a damaged file, Python objects, whose reading could run code, arrays
     that are not as large as their headers claim, and more memory for all of them together than the limit allows.
@@ -58,7 +58,7 @@ def arrays_of(path: Path, wanted: Callable[[str], bool], *, least: int = 4) -> d
     try:
         if path.suffix.lower() == ".npy":
             with path.open("rb") as content:
-                check_size(path.name, _claimed(content, path.stat().st_size, path.name, least), each=1)
+                check_size(path.name, _claimed(content, path.stat().st_size, path.name, more), each=1)
                 return {"": _array(content)}
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
@@ -68,11 +68,11 @@ def arrays_of(path: Path, wanted: Callable[[str], bool], *, least: int = 4) -> d
                 found[name] = None
                 if wanted(name):
                     with archive.open(member) as content:
-                        needed += _claimed(content, member.file_size, f"{path.name}: array {name}", least)
+                        needed += _claimed(content, member.file_size, f"{path.name}: array {name}", more)
                         check_size(path.name, needed, each=1)
                         found[name] = _array(content)
         return found
-    except (ValueError, PermissionError):
+    except ValueError:
         raise
     except Exception as error:  # For damaged files, numpy and zipfile raise errors of many kinds.
         raise ValueError(f"{path.name} cannot be read as a numpy file: {error or type(error).__name__}") from None
@@ -125,7 +125,7 @@ def texts_of(column: "Series", place: str) -> np.ndarray:
     """
     texts = column.astype(object).where(column.notna(), "").astype(str)
     # An array of texts has room for the longest one in each row.
-    check_size(place, len(texts) * int(texts.str.len().max()))
+    check_size(place, len(texts) * int(texts.str.len().max()), each=4)
     return np.asarray(texts.to_numpy(str))
 
 
@@ -180,7 +180,7 @@ def _lists(column: "Series", place: str) -> np.ndarray:
         raise ValueError(f"{place} must hold lists of numbers, got lists of something else") from None
 
 
-def _claimed(content: IO[bytes], size: int, place: str, least: int) -> int:
+def _claimed(content: IO[bytes], size: int, place: str, more: int) -> int:
     """The bytes of memory for the array of a file of ``size`` bytes, by its header, which may claim any number."""
     # A header states its own length too, of up to 4 GB.
     start = io.BytesIO(content.read(_HEADER))
@@ -197,7 +197,7 @@ def _claimed(content: IO[bytes], size: int, place: str, least: int) -> int:
         )
     if (claimed := prod(shape) * dtype.itemsize) != (there := size - start.tell()):
         raise ValueError(f"{place} must hold {claimed} bytes, as its header states, got {there}")
-    return prod(shape) * max(least, dtype.itemsize)
+    return prod(shape) * (more + dtype.itemsize)
 
 
 def _array(content: IO[bytes]) -> np.ndarray:
@@ -213,23 +213,25 @@ def _text(path: Path, separator: str, missing: Sequence[str], numeric: Collectio
     try:
         columns = _checked_header(path, separator)
         places = [place for place, name in enumerate(columns) if name in numeric]
-        # All cells as text: pandas would otherwise choose types by blocks of rows, and rename columns of equal names.
-        options: dict[str, Any] = {
-            "sep": separator,
-            "dtype": str,
-            "header": 0,
-            "names": list(range(len(columns))),
-            "keep_default_na": False,
-            "na_values": list(missing),
-            "skipinitialspace": True,
-            "encoding": "utf-8-sig",
-            "chunksize": _ROWS,
-        }
-        with pandas.read_csv(path, **options) as blocks:
-            frame = pandas.concat([_with_numbers(block, places) for block in blocks], ignore_index=True)
-        if any(frame[place].dtype.kind != "f" for place in places):
-            with pandas.read_csv(path, **options) as blocks:
-                frame = pandas.concat(list(blocks), ignore_index=True)
+        # A column with a text in one block is read again, as texts alone.
+        for chosen in (places, []):
+            # All cells as text: pandas would otherwise choose types by blocks of rows, and rename equal columns.
+            blocks = pandas.read_csv(
+                path,
+                sep=separator,
+                dtype=str,
+                header=0,
+                names=list(range(len(columns))),
+                keep_default_na=False,
+                na_values=list(missing),
+                skipinitialspace=True,
+                encoding="utf-8-sig",
+                chunksize=_ROWS,
+            )
+            with blocks:
+                frame = pandas.concat([_with_numbers(block, chosen) for block in blocks], ignore_index=True)
+            if all(frame[place].dtype.kind == "f" for place in chosen):
+                break
     except (UnicodeDecodeError, csv.Error, pandas.errors.ParserError) as error:
         raise ValueError(f"{path.name} must be a table in UTF-8: {error}") from None
     frame.columns = pandas.Index(columns)
@@ -282,7 +284,7 @@ def _parquet(path: Path) -> "DataFrame":
             # Compressed: a small file may hold billions of cells.
             groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
             cells = [group.column(number).num_values for group in groups for number in range(group.num_columns)]
-            check_size(path.name, sum(cells), each=8)
+            check_size(path.name, sum(cells))
             # Without the metadata of pandas, by which a column of data could become an index that is not read; whole
             # numbers and booleans with missing values would otherwise become floats and objects.
             return file.read().to_pandas(ignore_metadata=True, types_mapper=_nullable().get)
