@@ -153,16 +153,14 @@ class KeptRuns:
             )
 
     def _kept(self, arm: int, number: int, show: Callable[[str], None]) -> bool:
-        """Whether a run is kept as it was written; the file of another one is removed."""
+        """Whether a run is kept as it was written; a file that was changed is removed."""
         path = self._path(arm, number)
-        if not path.exists():
-            return False
-        content = path.read_bytes()
-        if content[-_DIGEST:] == hashlib.sha256(content[:-_DIGEST]).digest():
-            return True
-        show(f"run    {path} was changed or damaged, and its run is made again")
-        path.unlink()
-        return False
+        content = path.read_bytes() if path.exists() else b""
+        whole = content[-_DIGEST:] == hashlib.sha256(content[:-_DIGEST]).digest()
+        if path.exists() and not whole:
+            show(f"run    {path} was changed or damaged, and its run is made again")
+            path.unlink()
+        return whole
 
     def _start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

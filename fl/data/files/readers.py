@@ -4,7 +4,7 @@ import csv
 import io
 import re
 import zipfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import prod
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -54,12 +54,11 @@ def arrays_of(path: Path, wanted: Callable[[str], bool], *, more: int = PER_NUMB
     Raises ValueError, with the file's name, for a damaged file, Python objects, whose reading could run code, arrays
     that are not as large as their headers claim, and more memory for all of them together than the limit allows.
     """
-    found, needed = dict[str, np.ndarray | None](), 0
+    found = dict[str, np.ndarray | None]()
     try:
         if path.suffix.lower() == ".npy":
             with path.open("rb") as content:
-                check_size(path.name, _claimed(content, path.stat().st_size, path.name, more), each=1)
-                return {"": _array(content)}
+                return {"": _array(content, path.stat().st_size, path.name, more, ())}
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
                 name = member.filename.removesuffix(".npy")
@@ -68,9 +67,8 @@ def arrays_of(path: Path, wanted: Callable[[str], bool], *, more: int = PER_NUMB
                 found[name] = None
                 if wanted(name):
                     with archive.open(member) as content:
-                        needed += _claimed(content, member.file_size, f"{path.name}: array {name}", more)
-                        check_size(path.name, needed, each=1)
-                        found[name] = _array(content)
+                        place = f"{path.name}: array {name}"
+                        found[name] = _array(content, member.file_size, place, more, found.values())
         return found
     except ValueError:
         raise
@@ -180,8 +178,8 @@ def _lists(column: "Series", place: str) -> np.ndarray:
         raise ValueError(f"{place} must hold lists of numbers, got lists of something else") from None
 
 
-def _claimed(content: IO[bytes], size: int, place: str, more: int) -> int:
-    """The bytes of memory for the array of a file of ``size`` bytes, by its header, which may claim any number."""
+def _array(content: IO[bytes], size: int, place: str, more: int, others: Iterable[np.ndarray | None]) -> np.ndarray:
+    """One array of a file of ``size`` bytes, after its header, which may claim any number, was checked."""
     # A header states its own length too, of up to 4 GB.
     start = io.BytesIO(content.read(_HEADER))
     try:
@@ -197,10 +195,8 @@ def _claimed(content: IO[bytes], size: int, place: str, more: int) -> int:
         )
     if (claimed := prod(shape) * dtype.itemsize) != (there := size - start.tell()):
         raise ValueError(f"{place} must hold {claimed} bytes, as its header states, got {there}")
-    return prod(shape) * (more + dtype.itemsize)
-
-
-def _array(content: IO[bytes]) -> np.ndarray:
+    held = sum(one.size * (more + one.itemsize) for one in others if one is not None)
+    check_size(place, held + prod(shape) * (more + dtype.itemsize), each=1)
     content.seek(0)
     return np.asarray(np.lib.format.read_array(content, allow_pickle=False))
 
