@@ -32,8 +32,6 @@ _FIRST = 3
 _FIRST_IF_NAN = 8
 """Runs on each input that must all be NaN before the function is refused."""
 _USABLE = "an audit needs numbers, or texts that occur several times"
-_DIGEST = 32
-"""Bytes of the checksum at the end of a file."""
 _NEARLY = 1e-3
 """Relative difference that repeated runs may have: kernels of an accelerator add in another order."""
 
@@ -156,7 +154,7 @@ class KeptRuns:
         """Whether a run is kept as it was written; a file that was changed is removed."""
         path = self._path(arm, number)
         content = path.read_bytes() if path.exists() else b""
-        whole = content[-_DIGEST:] == hashlib.sha256(content[:-_DIGEST]).digest()
+        whole = content[-32:] == hashlib.sha256(content[:-32]).digest()
         if path.exists() and not whole:
             show(f"run    {path} was changed or damaged, and its run is made again")
             path.unlink()

@@ -237,6 +237,8 @@ def _scores(given: "Series | Values | None", place: str, *, ragged: bool = False
 
 def _truth(given: "Series | Values | None", place: str) -> BoolArray:
     values = one_column(np.asarray(given))
+    # A damaged file may hold other bytes than 0 and 1, which all are true to NumPy.
+    values = values.view(np.uint8) if values.dtype == np.bool_ else values
     if values.ndim != 1:
         raise ConfigError(f"{place} must hold one value per score, got shape {values.shape}")
     words = np.array([str(value).strip().lower() for value in values.tolist()], dtype=str)

@@ -195,6 +195,8 @@ def test_a_numpy_file_is_never_unpickled_and_a_wrong_one_is_named(say, tmp_path)
         np.savez(tmp_path / "own.npz", member=member, nonmember=np.ones(3))
         result = say("audit", "own.npz", *CLAIM, *RUNS)
         assert (result.exit_code, says in result.stderr, result.stderr.count("\n")) == (2, True, 1), result.output
+    np.savez(tmp_path / "own.npz", score=np.ones(3), is_member=np.array([1, 0, 63], dtype=np.uint8).view(np.bool_))
+    assert "is_member must be true or false (or 1 or 0)" in say("audit", "own.npz", *CLAIM, *RUNS).stderr
     (tmp_path / "own.npz").write_bytes(pickle.dumps(Trap()))
     result = say("audit", "own.npz", *CLAIM, *RUNS)
     assert (result.exit_code, "own.npz cannot be read as a numpy file" in result.stderr) == (2, True)
