@@ -2,18 +2,19 @@
 
 Each run has a generator of its own, keyed by (seed, input, number of the run): kept runs are the same whatever the
 number of processes, and more runs can be added later. A run is written to a temporary file and renamed, so that a
-killed command leaves no partial output.
+killed command leaves no partial output. Each file ends with a checksum, and a run whose file was changed is made again.
 """
 
 import hashlib
 import inspect
+import io
 import json
 import math
 import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -109,7 +110,7 @@ class KeptRuns:
                 audited.
             RunFailed: an exception of the function, or a process that died.
         """
-        missing = [(arm, number) for number in range(trials) for arm in (0, 1) if not self._path(arm, number).exists()]
+        missing = [(arm, number) for number in range(trials) for arm in (0, 1) if not self._kept(arm, number, show)]
         if missing:
             self._start()
             total = 2 * trials
@@ -125,22 +126,23 @@ class KeptRuns:
         The levels of all verdicts add up to alpha, so that runs may be added after a verdict was seen.
         """
         path, text = self.folder / "verdicts.json", json.dumps(look, sort_keys=True)
-        looks: list[str] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        # Levels that were spent and are not known would be spent again.
+        looks: list[str] = _content(path, list) if path.exists() else []
         if text not in looks:
             looks.append(text)
-            _replace(path, json.dumps(looks, indent=1).encode())
+            write_at_once(path, json.dumps(looks, indent=1).encode())
         return alpha / 2.0 ** (looks.index(text) + 1)
 
     def _check(self, facts: Mapping[str, Any]) -> None:
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"{self.folder} is a file, and runs are kept in a folder")
         if not self._facts.exists():
-            if self.folder.is_dir() and any(self.folder.iterdir()):
+            if self.folder.is_dir() and any(path.suffix != ".tmp" for path in self.folder.iterdir()):
                 raise ValueError(
                     f"{self.folder} is not empty and holds no runs of a training loop: name another folder"
                 )
             return
-        kept = json.loads(self._facts.read_text(encoding="utf-8"))
+        kept = _content(self._facts, dict)
         changed = [name for name in facts if kept.get(name) != facts[name]]
         if changed:
             was, now = (", ".join(f"{name} {one.get(name)}" for name in changed) for one in (kept, facts))
@@ -148,9 +150,19 @@ class KeptRuns:
                 f"{self.folder} holds runs of another training loop ({was}), got {now}: name another folder"
             )
 
+    def _kept(self, arm: int, number: int, show: Callable[[str], None]) -> bool:
+        """Whether a run is kept as it was written; a file that was changed is removed."""
+        path = self._path(arm, number)
+        content = path.read_bytes() if path.exists() else b""
+        whole = content[-32:] == hashlib.sha256(content[:-32]).digest()
+        if path.exists() and not whole:
+            show(f"run    {path} was changed or damaged, and its run is made again")
+            path.unlink()
+        return whole
+
     def _start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        _replace(self._facts, json.dumps(self.training.facts(), sort_keys=True).encode())
+        write_at_once(self._facts, json.dumps(self.training.facts(), sort_keys=True).encode())
 
     def _check_seed(self, trials: int) -> None:
         """Refuse a function whose first runs do not depend on the generator alone."""
@@ -282,10 +294,10 @@ def _made(training: KeptTraining, path: Path, arm: int, number: int) -> Failure 
     if first.exists() and (wrong := _unlike(np.load(first, allow_pickle=False), output, place)):
         return Failure(f"{training.target} returned {wrong}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        np.save(file, output, allow_pickle=False)
-    temporary.replace(path)
+    content = io.BytesIO()
+    np.save(content, output, allow_pickle=False)
+    # Readers of arrays leave out what follows the array.
+    write_at_once(path, content.getvalue() + hashlib.sha256(content.getvalue()).digest())
     return None
 
 
@@ -320,14 +332,10 @@ def _unusable(outputs: Sequence[NDArray[Any]]) -> str:
     """What makes these outputs of both inputs useless; empty where nothing does."""
     if outputs[0].dtype.kind == "f" and all(np.isnan(one).all() for one in outputs):
         return "only NaN"
-    if outputs[0].dtype.kind in "US" and len({one.tobytes() for one in _of_one_type(outputs)}) == len(outputs):
+    # Stacked, because texts of different lengths have types of different widths.
+    if outputs[0].dtype.kind in "US" and len({one.tobytes() for one in np.stack(outputs)}) == len(outputs):
         return "a different text"
     return ""
-
-
-def _of_one_type(outputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    # Texts of different lengths have types of different widths.
-    return list(np.stack(outputs))
 
 
 def _unlike(first: NDArray[Any], output: NDArray[Any], place: str) -> str:
@@ -357,7 +365,17 @@ def _close(one: NDArray[Any], other: NDArray[Any]) -> bool:
     return bool(np.allclose(one, other, rtol=_NEARLY, atol=_NEARLY * scale, equal_nan=True))
 
 
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_suffix(".tmp")
+def _content(path: Path, kind: type) -> Any:
+    found = None
+    with suppress(ValueError, RecursionError):
+        found = json.loads(path.read_bytes())
+    if not isinstance(found, kind):
+        raise ValueError(f"{path} was changed or damaged: name another folder, because its runs cannot be assigned")
+    return found
+
+
+def write_at_once(path: Path, content: bytes) -> None:
+    """Write a file that a killed process leaves as it was before, or complete."""
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
     temporary.write_bytes(content)
     temporary.replace(path)

@@ -10,6 +10,7 @@ that an interrupted audit goes on from there.
 import hashlib
 import json
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -34,8 +35,10 @@ from ..audit.mechanism.trials import at_looks
 from ..audit.power import trials_needed
 from ..audit.supplied.given import check_alpha, check_whole
 from ..audit.supplied.power import with_power
+from ..audit.wording import shortened
 from ..checks.training_record import Plant, TrainingRecord
 from ..fl.layout import Layout
+from .kept_runs import write_at_once
 from .runner import Runner, check_stated, run_once
 
 LOOKS = 3
@@ -52,7 +55,8 @@ class KeptProjections:
     """The projections of finished runs, by (with the unit, number of the run).
 
     Args:
-        path: of the file; None keeps them in memory only.
+        path: of the file, one line per run with its checksum; None keeps them in memory only. Lines that are cut off or
+            changed are skipped with a warning that names them.
         facts: what determines the runs; a file of other facts holds the runs of something else.
 
     Raises:
@@ -62,23 +66,31 @@ class KeptProjections:
     path: Path | None
     facts: Mapping[str, Any]
     runs: dict[tuple[bool, int], FloatArray] = field(default_factory=dict)
+    cut: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         if self.path is None or not self.path.exists():
             return
-        head, *lines = self.path.read_text(encoding="utf-8").splitlines() or [""]
+        head, *lines = self.path.read_bytes().split(b"\n")
         try:
             known = json.loads(head)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             raise ValueError(f"{self.path} holds no runs of an audit: name another checkpoint") from None
         if known != json.loads(json.dumps(dict(self.facts))):
-            raise ValueError(f"{self.path} holds the runs of another audit ({known}): name another checkpoint")
-        for line in lines:
-            try:
-                member, number, values = json.loads(line)
-            except (json.JSONDecodeError, ValueError):
-                break  # The last line of a killed audit may be half a line.
-            self.runs[bool(member), int(number)] = np.array(values, dtype=np.float64)
+            words = shortened(known, 300)
+            raise ValueError(f"{self.path} holds the runs of another audit ({words}): name another checkpoint")
+        self.cut = not lines or bool(lines[-1])
+        skipped = []
+        for place, line in enumerate(lines, start=2):
+            content, _, digest = line.rpartition(b" ")
+            if digest == _digest(content):
+                member, number, values = json.loads(content)
+                self.runs.setdefault((member, number), np.array(values, dtype=np.float64))
+            elif line:
+                skipped.append(str(place))
+        if skipped:
+            words = f"{self.path}: lines cut off or changed, whose runs are made again: {', '.join(skipped[:20])}"
+            warnings.warn(words, RuntimeWarning, stacklevel=3)
 
     def keep(self, member: bool, number: int, values: FloatArray) -> None:
         """Keep one finished run, in the file at once."""
@@ -87,12 +99,12 @@ class KeptProjections:
             return
         if not self.path.exists():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text(json.dumps(dict(self.facts)) + "\n", encoding="utf-8")
-        elif not self.path.read_bytes().endswith(b"\n"):
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write("\n")
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps([member, number, values.tolist()]) + "\n")
+            write_at_once(self.path, json.dumps(dict(self.facts)).encode() + b"\n")
+        content = json.dumps([member, number, values.tolist()]).encode()
+        # In one call, so that no line of another process stands inside this one.
+        with self.path.open("ab", buffering=0) as file:
+            file.write(b"\n" * self.cut + content + b" " + _digest(content) + b"\n")
+        self.cut = False
 
     def arm(self, member: bool, count: int) -> FloatArray:
         """Return the projections of the first ``count`` runs of one arm, ``(count, steps)``."""
@@ -102,6 +114,10 @@ class KeptProjections:
         """Return the runs among the first ``count`` of both arms that are not finished, both arms in turn."""
         wanted = [(member, number) for number in range(count) for member in (True, False)]
         return [one for one in wanted if one not in self.runs]
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest()[:16].encode()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,11 +16,14 @@ _BITS, _LARGEST = 53, 1023
 
 
 def as_floats(name: str, values: ArrayLike) -> FloatArray:
-    """Return a copy of ``values`` as float64.
+    """Return a copy of ``values`` as float64, or the array itself where nothing can change it: read-only, and no view.
 
     Raises ValueError for values that are not an array of numbers, and for whole numbers that float64 cannot hold
     exactly.
     """
+    frozen = isinstance(values, np.ndarray) and values.flags.owndata and not values.flags.writeable
+    if frozen and type(values) is np.ndarray and values.dtype == np.float64:
+        return values
     refuse_lost(name, values)
     try:
         return np.array(values, dtype=np.float64)

@@ -251,13 +251,30 @@ def best_bound_threshold(member: FloatArray, nonmember: FloatArray, delta: float
     ``member``: (n1,), ``nonmember``: (n0,) scores; higher means member.
     """
     levels = np.unique(np.concatenate([member, nonmember]))
-    # Midway between scores, so that no counted score near one of these is a tie.
-    cuts = levels[:-1] / 2 + levels[1:] / 2 if len(levels) > 1 else levels
-    false_positives = len(nonmember) - np.searchsorted(np.sort(nonmember), cuts, side="right")
-    false_negatives = np.searchsorted(np.sort(member), cuts, side="right")
-    fpr_high = upper_bound(false_positives, len(nonmember), alpha / 2)
-    fnr_high = upper_bound(false_negatives, len(member), alpha / 2)
-    return float(cuts[np.argmax(privacy_loss(fpr_high, fnr_high, delta))])
+    levels = levels if len(levels) > 1 else levels.repeat(2)
+    inside, outside, count = np.sort(member), np.sort(nonmember), len(levels) - 1
+
+    def cuts(at: IntArray) -> FloatArray:
+        # Midway between scores, so that no counted score near one of these is a tie.
+        return np.asarray(levels[at] / 2 + levels[at + 1] / 2)
+
+    def bounds(positives_at: IntArray, negatives_at: IntArray) -> FloatArray:
+        false_positives = len(outside) - np.searchsorted(outside, cuts(positives_at), side="right")
+        false_negatives = np.searchsorted(inside, cuts(negatives_at), side="right")
+        fpr_high = upper_bound(false_positives, len(outside), alpha / 2)
+        return privacy_loss(fpr_high, upper_bound(false_negatives, len(inside), alpha / 2), delta)
+
+    # No cut of an interval has fewer false positives than its last one, or fewer false negatives than its first one.
+    # What these would prove together is below the best cut for most intervals, and the others are halved.
+    step, best = 1 << max(0, count.bit_length() - 7), -math.inf
+    first = np.arange(0, count, step)
+    while step > 1:
+        best = max(best, float(bounds(first, first).max()))
+        first = first[bounds(np.minimum(first + step, count - 1), first) >= best]
+        step //= 2
+        first = np.add.outer(first, [0, step]).ravel()
+        first = first[first < count]
+    return float(cuts(first[np.argmax(bounds(first, first))]))
 
 
 def _check_threshold(threshold: float) -> None:

@@ -22,7 +22,7 @@ from ..audit.wording import plain
 from ..suites.config.source import ConfigError
 from ..suites.results.outcome import Outcome, judge_finding
 from .console import print_lines
-from .errors import exit_code, fail, with_config_errors, word
+from .errors import end_at_once, exit_code, fail, with_config_errors, word
 from .score_files import SUFFIXES, ScoreColumns, ScoreTable, is_score_file, read_scores
 
 if TYPE_CHECKING:
@@ -183,6 +183,7 @@ def prepared(target: str, claim: Claim, assumed: Mapping[str, str], given: Mappi
 
 
 def _scores(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapping[str, Any]) -> Audit:
+    end_at_once()
     _refuse(target, given, ("inputs", "trials", "batched", "low_bits", "keep", "jobs"), _FUNCTION)
     design = _design(given)
     if design is Design.ONE_RUN:

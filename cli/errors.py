@@ -56,6 +56,14 @@ def stop_once() -> None:
     atexit.register(_handle, signal.SIG_IGN)
 
 
+def end_at_once() -> None:
+    """From now on let SIGTERM end the process inside one long computation, which no handler of Python interrupts. For
+    commands that write no file; a SIGTERM that a caller ignores stays ignored.
+    """
+    if callable(signal.getsignal(signal.SIGTERM)):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def leave(leaving: BaseException | None) -> None:
     """From now on let Python's own end finish whatever signals come, for all work is done: ended in the middle of it,
     semaphores of workers would stay behind with a warning. After ``_PATIENCE_S`` a signal ends the process with the
@@ -131,8 +139,9 @@ def resumable(folder: Path) -> Iterator[None]:
 
 
 def fail(*lines: str, code: int) -> NoReturn:
-    """Print the lines to the standard error stream and exit with ``code``."""
-    print_lines(*lines, err=True)
+    """Print the lines to the standard error stream, without the middle of those that are too long, and exit."""
+    # A message may quote what a file holds, of any length.
+    print_lines(*(line if len(line) <= 2000 else f"{line[:1696]} ... {line[-299:]}" for line in lines), err=True)
     raise typer.Exit(code)
 
 

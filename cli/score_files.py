@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..audit.arrays import BoolArray, FloatArray
 from ..audit.supplied.given import column as one_column
 from ..audit.supplied.given import scores_or_rows
-from ..fl.data.files.options import refuse_rows
+from ..fl.data.files.options import check_size, refuse_rows
 from ..fl.data.files.readers import arrays_of, numbers_of, read_table
 from ..suites.config.source import ConfigError
 
@@ -28,6 +28,8 @@ Table = Mapping[str, "Series | Values | None"]
 """The columns of a file by their names: of pandas, whose cells may be missing, or arrays."""
 SUFFIXES = (".csv", ".tsv", ".npz", ".npy", ".parquet", ".json")
 _TRUE, _FALSE = ("1", "true", "yes", "t", "y", "1.0"), ("0", "false", "no", "f", "n", "0.0")
+_BYTES = 64
+"""Bytes of memory that an audit takes per score, as measured."""
 _OTHER_NAMES = " (--score, --is-member, --member and --nonmember name other columns)"
 
 
@@ -139,13 +141,13 @@ def _table(path: Path, columns: ScoreColumns) -> tuple[Table, Sequence[str]]:
         return _json(path)
     if kind in (".npz", ".npy"):
         used = (columns.score, columns.is_member, columns.member, columns.nonmember, columns.clusters, "design", "")
-        arrays = arrays_of(path, lambda name: name in used)
+        arrays = arrays_of(path, lambda name: name in used, more=_BYTES - 8)
         found = arrays if kind == ".npz" else _named(path, arrays[""], columns)  # type: ignore[arg-type]
         if single := [name for name, one in found.items() if one is not None and not one.ndim and name != "design"]:
             raise ConfigError(f"{path}: {single[0]} must hold one value per score, got a single value")
         return found, list(found)
     # A cell such as nan is a score that is not finite, and no missing one.
-    frame = read_table(path, missing=("",))
+    frame = read_table(path, missing=("",), numeric=(columns.score, columns.member, columns.nonmember))
     names = [str(name) for name in frame.columns]
     for name in (columns.score, columns.is_member, columns.member, columns.nonmember):
         # Of two columns with one name, the last would silently be kept.
@@ -174,6 +176,7 @@ def _named(path: Path, array: Values, columns: ScoreColumns) -> Table:
 def _json(path: Path) -> tuple[Table, Sequence[str]]:
     import pandas
 
+    check_size(path.name, path.stat().st_size // 2)  # Each number takes at least two characters.
     try:
         data = json.loads(path.read_text(encoding="utf-8-sig"), parse_constant=_no_number, object_pairs_hook=_pairs)
     except (ValueError, RecursionError) as error:
@@ -219,18 +222,23 @@ def _scores(given: "Series | Values | None", place: str, *, ragged: bool = False
             column = column.iloc[: 0 if last is None else last + 1]
         missing = column.isna().to_numpy()
         refuse_rows(missing, f"{place} must have a score in every row up to its last one, got none", first=1)
-        found = numbers_of(column.infer_objects(), place, remedy=": correct the row")
+        if (column := column.infer_objects()).dtype.kind == "b":
+            raise ConfigError(f"{place} must be real numbers, got bool")
+        found = numbers_of(column, place, remedy=": correct the row")
         if found is None:
             raise ConfigError(f"{place} must hold numbers, got texts in at least half of its rows")
         numbers = found
     if not numbers.size:
         raise ConfigError(f"{place} must not be empty, got shape {numbers.shape}")
+    check_size(place, numbers.size, each=_BYTES)
     refuse_rows(~np.isfinite(numbers), f"{place}: a score must be finite, got NaN or infinity", first=1)
     return numbers
 
 
 def _truth(given: "Series | Values | None", place: str) -> BoolArray:
     values = one_column(np.asarray(given))
+    # A damaged file may hold other bytes than 0 and 1, which all are true to NumPy.
+    values = values.view(np.uint8) if values.dtype == np.bool_ else values
     if values.ndim != 1:
         raise ConfigError(f"{place} must hold one value per score, got shape {values.shape}")
     words = np.array([str(value).strip().lower() for value in values.tolist()], dtype=str)

@@ -33,15 +33,15 @@ MOST_ALPHA = 0.5
 def scores_or_rows(name: str, values: Any) -> FloatArray:
     """Return the scores as float64: (n,), also where they are given as one column (n, 1), or rows (n, d).
 
-    Raises ValueError for anything else than real numbers, and for masked ones.
+    Raises ValueError for anything else than real numbers, such as booleans and texts, and for masked ones.
     """
     if np.ma.is_masked(values):
         raise ValueError(f"{name} must hold no masked values: leave them out")
     try:
         given = detached(values)
-        # NumPy would drop the imaginary parts, and would turn dates into whole numbers.
+        # NumPy would drop the imaginary parts, and would turn dates, booleans and texts such as 1_000 into numbers.
         kind = given.dtype.kind if isinstance(given, np.ndarray) else np.asarray(given).dtype.kind
-        array = as_floats(name, given) if kind not in "cmM" else None
+        array = as_floats(name, given) if kind in "iufO" else None
     except (TypeError, RuntimeError) as error:
         raise ValueError(f"{name} cannot become an array of numbers: {error}") from None
     except ValueError as error:
@@ -50,6 +50,7 @@ def scores_or_rows(name: str, values: Any) -> FloatArray:
         raise ValueError(f"{name} must be an array of numbers, got {shortened(values)}") from None
     if array is None:
         raise ValueError(f"{name} must be real numbers, got {np.asarray(given).dtype}")
+    array.flags.writeable = False
     return column(array)
 
 
@@ -120,22 +121,22 @@ def check_copies(member: NDArray[Any], nonmember: NDArray[Any], *, design: Desig
             f"member and nonmember must have the same number of columns, got shapes {member.shape} and "
             f"{nonmember.shape}"
         )
-    codes = _codes(np.concatenate([member, nonmember]))
-    sides = codes[: len(member)], codes[len(member) :]
-    within, out = (np.bincount(side, minlength=int(codes.max()) + 1) for side in sides)
-    if np.array_equal(within, out) and _equal_by_chance(*sides, within, ordered=member.ndim == 1) < _CHANCE:
+    sides = _keys(member), _keys(nonmember)
+    # Each side alone, because both together would take several times the memory.
+    (values, within), (others, out) = (np.unique(side, return_counts=True) for side in sides)
+    same = np.array_equal(values, others, equal_nan=values.dtype.kind == "f") and np.array_equal(within, out)
+    if same and _equal_by_chance(*sides, within, ordered=member.ndim == 1) < _CHANCE:
         raise ValueError(
             f"members and non-members have the same {len(member):,} scores, so these compare nothing: {_OTHERS[design]}"
         )
-    common = int(np.count_nonzero(np.minimum(within, out)))
+    common = len(np.intersect1d(values, others, assume_unique=True)) if max(within.max(), out.max()) == 1 else 0
     # Of c tied pairs, exchangeable trials split each with probability 2^c / C(2c, c), about 2^-c sqrt(pi c).
-    if max(within.max(), out.max()) == 1 and common * math.log(0.5) + math.log(math.pi * max(common, 1)) / 2 < _CHANCE:
+    if common * math.log(0.5) + math.log(math.pi * max(common, 1)) / 2 < _CHANCE:
         raise ValueError(
             f"{common:,} scores of members are exactly those of non-members, while no score occurs twice among either: "
             "they are copies, or of pairs of runs that share their noise; each run needs noise of its own"
         )
-    for name, counts in (("members", within), ("non-members", out)):
-        kept = counts[counts > 0]
+    for name, kept in (("members", within), ("non-members", out)):
         times = int(np.gcd.reduce(kept))
         # A count is a multiple of k by chance with probability of about 1 / k.
         if times > 1 and -len(kept) * math.log(times) < _CHANCE:
@@ -145,13 +146,9 @@ def check_copies(member: NDArray[Any], nonmember: NDArray[Any], *, design: Desig
             )
 
 
-def _codes(rows: NDArray[Any]) -> IntArray:
-    """A number for each row, equal for equal rows; scores have numbers in their order."""
-    if rows.ndim == 1:
-        return np.asarray(np.unique(rows, return_inverse=True)[1], dtype=np.int64)
-    # Rows may be whole models, which are too large to be sorted.
-    digests = [hashlib.sha256(row.tobytes()).hexdigest() for row in rows]
-    return np.asarray(np.unique(digests, return_inverse=True)[1], dtype=np.int64)
+def _keys(rows: NDArray[Any]) -> NDArray[Any]:
+    """The scores or texts themselves, and the digests of rows, which may be whole models, too large to be sorted."""
+    return rows if rows.ndim == 1 else np.array([hashlib.sha256(row.tobytes()).hexdigest() for row in rows])
 
 
 def remark(member: FloatArray, nonmember: FloatArray) -> str:
@@ -164,13 +161,13 @@ def remark(member: FloatArray, nonmember: FloatArray) -> str:
     return "; members have one score and non-members another: make sure that scores were computed without the truth"
 
 
-def _equal_by_chance(member: IntArray, nonmember: IntArray, counts: IntArray, *, ordered: bool) -> float:
+def _equal_by_chance(member: NDArray[Any], nonmember: NDArray[Any], counts: IntArray, *, ordered: bool) -> float:
     """The log probability that exchangeable trials have the same scores ``counts`` times on both sides, in the order
     that they have; rows are not ``ordered``, so that a sorted file of them is not noticed.
     """
     n = len(member)
     chance = float((gammaln(2 * counts + 1) - 2 * gammaln(counts + 1)).sum() - gammaln(2 * n + 1) + 2 * gammaln(n + 1))
-    steps = np.diff(member)
+    steps = np.diff(np.unique(member, return_inverse=True)[1])
     in_order = bool((steps >= 0).all() or (steps <= 0).all())
     # Scores in the same order are one more coincidence, unless both sides were sorted.
     if ordered and not in_order and np.array_equal(member, nonmember):
@@ -203,12 +200,12 @@ class DirectionTest:
 
 def direction_test(member: FloatArray, nonmember: FloatArray) -> DirectionTest:
     """Compare scores ``member`` (n1,) with ``nonmember`` (n0,) at seven cuts of the pooled scores."""
-    pooled = np.sort(np.concatenate([member, nonmember]))
+    member, ordered = np.sort(member), np.sort(nonmember)  # In their order they are searched much faster.
+    pooled = np.sort(np.concatenate([member, ordered]))
     cuts = np.unique(np.quantile(pooled, _CUTS, method="lower"))
     above_in = np.array([np.count_nonzero(member > cut) for cut in cuts])
     above = len(pooled) - np.searchsorted(pooled, cuts, side="right")
     law = hypergeom(len(pooled), above, len(member))
-    ordered = np.sort(nonmember)
     below = np.searchsorted(ordered, member, side="left") + np.searchsorted(ordered, member, side="right")
     return DirectionTest(
         auc=float(below.mean() / (2 * len(nonmember))),

@@ -122,7 +122,9 @@ def _powerless(claim: Claim, shown: Assignment, measure: Callable[[Assignment], 
     if shown.threshold is not None and len(np.unique(pooled > shown.threshold)) == 1:
         return _ONE_SIDED
     try:
-        best = judge(claim, measure(_best(pooled, len(shown.member), shown.threshold, seed)))
+        other = _best(pooled, len(shown.member), shown.threshold, seed)
+        del pooled  # There may be many scores.
+        best = judge(claim, measure(other))
     except ValueError:
         # The estimator cannot use the other assignment, which shows nothing about this one.
         return ""
@@ -131,7 +133,7 @@ def _powerless(claim: Claim, shown: Assignment, measure: Callable[[Assignment], 
 
 def _best(pooled: FloatArray, members: int, fixed: float | None, seed: int) -> Assignment:
     """The highest scores as those of members, each side in random order."""
-    ordered = pooled[_order(pooled)]
+    ordered = _ordered(pooled)
     out, within = ordered[:-members], ordered[-members:]
     threshold = None
     if not np.array_equal(out[-1], within[0]):
@@ -148,13 +150,13 @@ def _best(pooled: FloatArray, members: int, fixed: float | None, seed: int) -> A
     return Assignment(member=rng.permutation(within), nonmember=rng.permutation(out), threshold=threshold)
 
 
-def _order(pooled: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+def _ordered(pooled: FloatArray) -> FloatArray:
     if pooled.ndim == 1:
-        return np.argsort(pooled)
+        return np.sort(pooled)
     # Rows have no order: those that differ from the most frequent one come last, as an attack would use them.
     codes, counts = np.unique(pooled, axis=0, return_inverse=True, return_counts=True)[1:]
     codes = codes.reshape(-1)
-    return np.lexsort((codes, codes != counts.argmax()))
+    return np.asarray(pooled[np.lexsort((codes, codes != counts.argmax()))])
 
 
 def reach(

@@ -7,7 +7,6 @@ generator has to be saved.
 import json
 import time
 import warnings
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,7 +80,7 @@ class Checkpoint:
             # The header names the cell, but the arrays may still be damaged.
             found.resume_state.check(plan.rounds, torch.empty(1, plan.layout.dim))
             return found
-        except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
+        except (ValueError, KeyError, TypeError, OSError) as error:
             warnings.warn(f"{path} is not used, training starts over: {error}", RuntimeWarning, stacklevel=2)
             return None
 

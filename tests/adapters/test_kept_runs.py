@@ -162,6 +162,29 @@ def test_a_leak_is_refuted_and_every_run_is_kept(say, loops):
     assert kept(folder) == first
 
 
+def test_a_run_whose_file_was_changed_is_named_and_made_again(say, loops):
+    say("audit", "loops.py:honest", *ONE, "--trials", 30, "--keep", "here")
+    before, damaged = kept(loops / "here"), loops / "here/input0/run000003.npy"
+    assert np.load(damaged).shape == ()
+    for content in (damaged.read_bytes().replace(b"\x3f", b"\x3e"), damaged.read_bytes()[:-40], b""):
+        damaged.write_bytes(content)
+        result = say("audit", "loops.py:honest", *ONE, "--trials", 30, "--keep", "here")
+        assert "run000003.npy was changed or damaged, and its run is made again" in result.stdout
+        assert kept(loops / "here") == before
+
+
+@pytest.mark.parametrize("name", ["training.json", "verdicts.json"])
+@pytest.mark.parametrize("content", [b"", b"1", b"\xff", b"[" * 10**5])
+def test_a_damaged_list_of_facts_or_verdicts_is_refused_with_its_name(say, loops, name, content):
+    (loops / "here").mkdir()
+    (loops / "here/training.77.tmp").write_text("left by a killed audit")
+    say("audit", "loops.py:honest", *ONE, "--trials", 30, "--keep", "here")
+    (loops / "here" / name).write_bytes(content)
+    result = say("audit", "loops.py:honest", *ONE, "--trials", 30, "--keep", "here")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert f"{name} was changed or damaged: name another folder" in result.stderr
+
+
 def test_more_runs_extend_the_first_with_the_same_streams_and_share_alpha(say, loops):
     for trials, folder in ((40, "a"), (60, "a"), (60, "b")):
         say("audit", "loops.py:honest", *ONE, "--trials", trials, "--keep", folder)

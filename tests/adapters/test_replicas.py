@@ -6,6 +6,7 @@ One run with many planted units: scores, a gross fault, a correct system, and wr
 """
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,23 +82,44 @@ def test_an_interrupted_audit_goes_on_where_it_ended(plan, tmp_path):
     assert calls[-1] == (20, 2 * plan.runs)
     with path.open("a", encoding="utf-8") as file:
         file.write("[true, 7, [0.")  # A process that was killed while it wrote.
-    calls.clear()
-    again = audit_replicas(
-        GaussianRunner(), plan=plan, checkpoint=path, progress=lambda done, total: calls.append(done)
-    )
-    assert calls[0] == 21
-    assert again == whole
+    for first in (21, None):
+        calls.clear()
+        with pytest.warns(
+            RuntimeWarning, match=r"runs\.jsonl: lines cut off or changed, whose runs are made again: 22$"
+        ):
+            again = audit_replicas(
+                GaussianRunner(), plan=plan, checkpoint=path, progress=lambda done, total: calls.append(done)
+            )
+        assert next(iter(calls), None) == first  # Nothing that follows the half line is made again.
+        assert again == whole
     with pytest.raises(ValueError, match="holds the runs of another audit"):
         audit_replicas(GaussianRunner(share=0.5), plan=plan, checkpoint=path)
     with pytest.raises(ValueError, match="holds the runs of another audit"):
         audit_replicas(GaussianRunner(), plan=plan, plant=Plant(weight=3.0), checkpoint=path)
 
 
-def test_a_checkpoint_that_is_another_file_is_refused(tmp_path):
+@pytest.mark.parametrize("content", [b"hello", b"", b"\xff\n", b"[" * 10**5])
+def test_a_checkpoint_that_is_another_file_is_refused(tmp_path, content):
     path = tmp_path / "notes.txt"
-    path.write_text("hello", encoding="utf-8")
-    with pytest.raises(ValueError, match="holds no runs of an audit"):
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"notes\.txt holds no runs of an audit"):
         KeptProjections(path=path, facts={})
+
+
+def test_no_change_of_a_byte_gives_a_run_other_values(tmp_path, monkeypatch):
+    path, values = tmp_path / "runs.jsonl", np.array([0.25, -1.5e-9])
+    kept = KeptProjections(path=path, facts={"seed": 0})
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", None)  # The file is read once, and not for each run.
+        for number in range(3):
+            kept.keep(True, number, values + number)
+    content = path.read_bytes()
+    for at in range(content.index(b"\n") + 1, len(content)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        with pytest.warns(RuntimeWarning, match="lines cut off or changed"):
+            found = KeptProjections(path=path, facts={"seed": 0}).runs
+        assert len(found) >= 1
+        assert all(np.array_equal(one, values + number) for (_, number), one in found.items())
 
 
 def test_an_exception_names_the_run(plan):

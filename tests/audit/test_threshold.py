@@ -16,10 +16,11 @@ from fedassay.audit.threshold import (
     best_cut,
     margin,
 )
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+RNG = np.random.default_rng(0)
 SCORES = st.lists(st.integers(-3, 3).map(float), min_size=2, max_size=12)
 
 
@@ -64,6 +65,8 @@ def test_the_counted_part_does_not_move_the_threshold():
 
 @settings(derandomize=True, deadline=None)
 @given(SCORES, SCORES)
+@example(member=[*RNG.normal(1, 1, 300)], nonmember=[*RNG.normal(0, 1, 300)])
+@example(member=[*RNG.normal(1, 1, 300).round(2)], nonmember=[*RNG.normal(0, 9, 300).round(2)])
 def test_the_chosen_cut_is_the_best_of_all_cuts(member, nonmember):
     def bound(threshold):
         fpr = upper_bound(sum(score > threshold for score in nonmember), len(nonmember), 0.025)

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import pickle
+import signal
 
 import numpy as np
 import pytest
@@ -159,6 +160,8 @@ def test_clusters_name_the_runs_of_the_scores(say, tmp_path):
         ),
         ("a.json", '{"member": ["one"], "nonmember": [0]}', "member must hold numbers"),
         ("a.json", '{"member": 1, "nonmember": [0]}', "member must be a list, got int"),
+        ("a.json", '{"member": [true, false], "nonmember": [0]}', "member must be real numbers, got bool"),
+        ("a.csv", "m" * 9000 + ",n\n1,2\n", "must have one column score and one column is_member"),
         ("a.json", '{"member": [1], "member": [2]}', "an object has one name twice"),
         ("a.json", '{"member": [9007199254740992, 9007199254740993], "nonmember": [0]}', "too large to tell apart"),
         ("a.npy", "no array", "a.npy is not an array as numpy saves it"),
@@ -170,6 +173,7 @@ def test_what_is_wrong_in_a_file_is_one_paragraph(say, tmp_path, name, text, wor
     (tmp_path / name).write_bytes(text.encode("latin-1"))
     result = say("audit", name, *CLAIM, *RUNS)
     assert (result.exit_code, words in result.stderr, result.stderr.count("\n")) == (2, True, 1), result.output
+    assert len(result.stderr) < 2100
 
 
 class Trap:
@@ -182,7 +186,7 @@ def test_a_numpy_file_is_never_unpickled_and_a_wrong_one_is_named(say, tmp_path)
     trap[0] = Trap()
     wrong = {
         "member holds Python objects, which are never read": trap,
-        "member must be an array of numbers": np.array(["a", "b"]),
+        "member must be real numbers, got <U1": np.array(["a", "b"]),
         "member must be numbers that float64 holds exactly": 2**60 + np.arange(3),
         "member must have 1 dimension(s), got shape (2, 2)": np.ones((2, 2)),
         "member must hold one value per score": np.float64(3),
@@ -191,6 +195,8 @@ def test_a_numpy_file_is_never_unpickled_and_a_wrong_one_is_named(say, tmp_path)
         np.savez(tmp_path / "own.npz", member=member, nonmember=np.ones(3))
         result = say("audit", "own.npz", *CLAIM, *RUNS)
         assert (result.exit_code, says in result.stderr, result.stderr.count("\n")) == (2, True, 1), result.output
+    np.savez(tmp_path / "own.npz", score=np.ones(3), is_member=np.array([1, 0, 63], dtype=np.uint8).view(np.bool_))
+    assert "is_member must be true or false (or 1 or 0)" in say("audit", "own.npz", *CLAIM, *RUNS).stderr
     (tmp_path / "own.npz").write_bytes(pickle.dumps(Trap()))
     result = say("audit", "own.npz", *CLAIM, *RUNS)
     assert (result.exit_code, "own.npz cannot be read as a numpy file" in result.stderr) == (2, True)
@@ -245,6 +251,16 @@ def test_a_list_of_objects_and_an_array_with_named_fields_are_tables_too(say, tm
     np.save(tmp_path / "rows.npy", named)
     printed = [say("audit", name, *CLAIM, *RUNS, "--json").stdout for name in ("rows.json", "rows.npy")]
     assert json.loads(printed[0])["finding"] == json.loads(printed[1])["finding"]
+
+
+def test_an_audit_of_scores_ends_by_a_signal_in_the_middle_of_a_computation(say, tmp_path):
+    np.savez(tmp_path / "s.npz", member=np.arange(50.0) + 1.5, nonmember=np.arange(50.0))
+    former = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        say("audit", "s.npz", *CLAIM, *RUNS)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def test_a_plain_array_without_names_is_not_guessed(say, tmp_path):

@@ -11,6 +11,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from ....audit.wording import counted, nearest
 
 GIGABYTES = 4.0
+PER_NUMBER = 16
+"""Bytes of memory that a number of a data set takes while it is read, besides those in a file of arrays, as measured:
+32-bit floats, their copies in two parts, and checks.
+"""
 VARIABLE = "FEDASSAY_DATA_LIMIT_GB"
 Options = TypeVar("Options", bound=BaseModel)
 Names = tuple[str, ...]
@@ -60,9 +64,9 @@ def options_from(kind: type[Options], given: Mapping[str, Any], what: str) -> Op
         raise ValueError(f"{what}: option {first['loc'][0]}: {words}, got {first['input']!r}") from None
 
 
-def check_size(place: str, numbers: int) -> None:
-    """Raise ValueError if so many numbers, held as 32-bit floats, exceed the limit, so that a huge or a manipulated
-    file ends in a message and not without memory.
+def check_size(place: str, numbers: int, *, each: int = PER_NUMBER) -> None:
+    """Raise ValueError if so many numbers of ``each`` bytes exceed the limit, so that a huge or a manipulated file ends
+    in a message and not without memory.
 
     The limit is 4 GB, or the number of gigabytes that the environment variable ``FEDASSAY_DATA_LIMIT_GB`` sets.
     ``place`` names the file, for the message.
@@ -74,10 +78,10 @@ def check_size(place: str, numbers: int) -> None:
         limit = math.nan
     if not limit > 0:
         raise ValueError(f"the environment variable {VARIABLE} must be a number of gigabytes > 0, got {given!r}")
-    if numbers * 4e-9 > limit:
+    if (needed := numbers * each / 1e9) > limit:
         raise ValueError(
-            f"{place} would need {numbers * 4e-9:.1f} GB of memory, more than the limit of {limit:g} GB: use fewer or "
-            f"smaller samples, or set the environment variable {VARIABLE} to a higher number"
+            f"{place} would need {needed:.1f} GB of memory, more than the limit of {limit:g} GB: use fewer or smaller "
+            f"samples, or set the environment variable {VARIABLE} to a higher number"
         )
 
 

@@ -1,16 +1,17 @@
 """Reads text files (.csv, .tsv) and Parquet files with pandas, and numpy files (.npz, .npy) without pickle."""
 
 import csv
+import io
 import re
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import prod
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from .options import check_size, refuse_rows
+from .options import PER_NUMBER, check_size, refuse_rows
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -23,44 +24,53 @@ _UNNAMED = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 _REMEDY = ": correct the rows, leave the cells empty, or list the column in categories"
 _EXACT = 2**53
 """Below this size every whole number is a float of 64 bits of its own."""
+_HEADER = 1 << 16
+"""Bytes among which the header of an array must end."""
+_ROWS = 1 << 16
+"""Rows of a text file that are read at once."""
 
 
-def read_table(path: Path, separator: str = "", missing: Sequence[str] = MISSING) -> "DataFrame":
+def read_table(
+    path: Path, separator: str = "", missing: Sequence[str] = MISSING, numeric: Collection[str] = ()
+) -> "DataFrame":
     """Return the table of a text file, whose cells are texts or missing, or of a Parquet file.
 
     A text file is in UTF-8, names its columns in the first line, and has as many cells in every other line.
     ``separator``: of its cells; by default a comma, or a tab in a .tsv file. ``missing``: its cells that are missing.
+    ``numeric``: names of columns of a text file that become numbers, in less memory, if all of them hold nothing else.
 
     Raises ValueError, with file and line, for a file that does not fit or needs too much memory.
     """
     if path.suffix.lower() == ".parquet":
         return _parquet(path)
-    return _text(path, separator or ("\t" if path.suffix.lower() == ".tsv" else ","), missing)
+    return _text(path, separator or ("\t" if path.suffix.lower() == ".tsv" else ","), missing, numeric)
 
 
-def arrays_of(path: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
+def arrays_of(path: Path, wanted: Callable[[str], bool], *, more: int = PER_NUMBER) -> dict[str, np.ndarray | None]:
     """Return the arrays of a numpy file by their names, None for those that are not ``wanted``.
 
-    The array of a .npy file has the name "".
+    The array of a .npy file has the name "". ``more``: bytes of memory that each number will take besides its own.
 
     Raises ValueError, with the file's name, for a damaged file, Python objects, whose reading could run code, arrays
-    that are not as large as their headers claim, and more numbers than the limit allows.
+    that are not as large as their headers claim, and more memory for all of them together than the limit allows.
     """
     found = dict[str, np.ndarray | None]()
     try:
         if path.suffix.lower() == ".npy":
             with path.open("rb") as content:
-                return {"": _array(content, path.stat().st_size, path.name)}
+                return {"": _array(content, path.stat().st_size, path.name, more, ())}
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
                 name = member.filename.removesuffix(".npy")
                 if name in found:
                     raise ValueError(f"{path.name} holds two arrays of the name {name}, and needs one")
-                with archive.open(member) as content:
-                    place = f"{path.name}: array {name}"
-                    found[name] = _array(content, member.file_size, place) if wanted(name) else None
+                found[name] = None
+                if wanted(name):
+                    with archive.open(member) as content:
+                        place = f"{path.name}: array {name}"
+                        found[name] = _array(content, member.file_size, place, more, found.values())
         return found
-    except (ValueError, PermissionError):
+    except ValueError:
         raise
     except Exception as error:  # For damaged files, numpy and zipfile raise errors of many kinds.
         raise ValueError(f"{path.name} cannot be read as a numpy file: {error or type(error).__name__}") from None
@@ -113,7 +123,7 @@ def texts_of(column: "Series", place: str) -> np.ndarray:
     """
     texts = column.astype(object).where(column.notna(), "").astype(str)
     # An array of texts has room for the longest one in each row.
-    check_size(place, len(texts) * int(texts.str.len().max()))
+    check_size(place, len(texts) * int(texts.str.len().max()), each=4)
     return np.asarray(texts.to_numpy(str))
 
 
@@ -168,12 +178,14 @@ def _lists(column: "Series", place: str) -> np.ndarray:
         raise ValueError(f"{place} must hold lists of numbers, got lists of something else") from None
 
 
-def _array(content: IO[bytes], size: int, place: str) -> np.ndarray:
-    """One array of a file of ``size`` bytes; its header is read first, because it may claim that there are billions."""
+def _array(content: IO[bytes], size: int, place: str, more: int, others: Iterable[np.ndarray | None]) -> np.ndarray:
+    """One array of a file of ``size`` bytes, after its header, which may claim any number, was checked."""
+    # A header states its own length too, of up to 4 GB.
+    start = io.BytesIO(content.read(_HEADER))
     try:
-        version = np.lib.format.read_magic(content)
+        version = np.lib.format.read_magic(start)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(content)
+        shape, _, dtype = read(start)
     except Exception as error:  # A damaged header is evaluated as text, with errors of many kinds.
         raise ValueError(f"{place} is not an array as numpy saves it: {error}") from None
     if dtype.hasobject:
@@ -181,37 +193,56 @@ def _array(content: IO[bytes], size: int, place: str) -> np.ndarray:
             f"{place} holds Python objects, which are never read, because reading them could run code: save it as "
             "numbers or texts"
         )
-    check_size(place, prod(shape))
-    claimed, there = prod(shape) * dtype.itemsize, size - content.tell()
-    if claimed != there:
+    if (claimed := prod(shape) * dtype.itemsize) != (there := size - start.tell()):
         raise ValueError(f"{place} must hold {claimed} bytes, as its header states, got {there}")
+    held = sum(one.size * (more + one.itemsize) for one in others if one is not None)
+    check_size(place, held + prod(shape) * (more + dtype.itemsize), each=1)
     content.seek(0)
     return np.asarray(np.lib.format.read_array(content, allow_pickle=False))
 
 
-def _text(path: Path, separator: str, missing: Sequence[str]) -> "DataFrame":
+def _text(path: Path, separator: str, missing: Sequence[str], numeric: Collection[str]) -> "DataFrame":
     import pandas
 
     # Each number takes at least two characters in the file.
     check_size(path.name, path.stat().st_size // 2)
     try:
         columns = _checked_header(path, separator)
-        # All cells as text: pandas would otherwise choose types by blocks of rows, and rename columns of equal names.
-        frame = pandas.read_csv(
-            path,
-            sep=separator,
-            dtype=str,
-            header=0,
-            names=list(range(len(columns))),
-            keep_default_na=False,
-            na_values=list(missing),
-            skipinitialspace=True,
-            encoding="utf-8-sig",
-        )
+        places = [place for place, name in enumerate(columns) if name in numeric]
+        # A column with a text in one block is read again, as texts alone.
+        for chosen in (places, []):
+            # All cells as text: pandas would otherwise choose types by blocks of rows, and rename equal columns.
+            blocks = pandas.read_csv(
+                path,
+                sep=separator,
+                dtype=str,
+                header=0,
+                names=list(range(len(columns))),
+                keep_default_na=False,
+                na_values=list(missing),
+                skipinitialspace=True,
+                encoding="utf-8-sig",
+                chunksize=_ROWS,
+            )
+            with blocks:
+                frame = pandas.concat([_with_numbers(block, chosen) for block in blocks], ignore_index=True)
+            if all(frame[place].dtype.kind == "f" for place in chosen):
+                break
     except (UnicodeDecodeError, csv.Error, pandas.errors.ParserError) as error:
         raise ValueError(f"{path.name} must be a table in UTF-8: {error}") from None
     frame.columns = pandas.Index(columns)
     return frame
+
+
+def _with_numbers(block: "DataFrame", places: Sequence[int]) -> "DataFrame":
+    """The block of rows with those of these columns as numbers that hold no text and no number beyond ``_EXACT``."""
+    import pandas
+
+    for place in places:
+        found = pandas.to_numeric(block[place].astype(object), errors="coerce").astype(np.float64)
+        if (found.isna() == block[place].isna()).all() and not (found.abs() >= _EXACT).any():
+            block[place] = found
+    return block
 
 
 def _checked_header(path: Path, separator: str) -> list[str]:

@@ -46,7 +46,7 @@ BARE = {
 INFORMATIVE = {
     "continuous": (RNG.normal(size=N), RNG.normal(size=N)),
     "coins": (RNG.integers(0, 2, N) * 1.0, RNG.integers(0, 2, N) * 1.0),
-    "rare": (RNG.random(N) < 0.2, RNG.random(N) < 0.2),
+    "rare": ((RNG.random(N) < 0.2) * 1.0, (RNG.random(N) < 0.2) * 1.0),
     "grid": (RNG.normal(size=N).round(1), RNG.normal(size=N).round(1)),
     "mostly zero": (np.maximum(RNG.normal(size=N), 0), np.maximum(RNG.normal(size=N), 0)),
 }

@@ -214,6 +214,7 @@ BROKEN = {
     "a header that claims more than there is": header((1000,)),
     "a header that claims more than the limit": header((10**12,)),
     "a header that cannot be parsed": header((5,)).replace(b"'descr'", b"(\xf8desc"),
+    "a header that is too long": b"\x93NUMPY\x02\x00" + (1 << 20).to_bytes(4, "little") + b" " * (1 << 20),
     "a negative length": header((5,)).replace(b"(5,)", b"(-5,)"),
 }
 
@@ -238,6 +239,14 @@ def test_a_damaged_archive_is_refused_with_its_name(tmp_path):
         (tmp_path / "own.npz").write_bytes(content)
         with pytest.raises(ValueError, match=r"own.npz"):
             arrays_of(tmp_path / "own.npz", lambda one: True)
+
+
+def test_the_limit_holds_for_the_bytes_of_all_arrays_together(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDASSAY_DATA_LIMIT_GB", "3e-5")
+    np.savez(tmp_path / "own.npz", a=np.zeros(1000), b=np.zeros(1000))
+    assert arrays_of(tmp_path / "own.npz", lambda one: one == "a")["a"].shape == (1000,)
+    with pytest.raises(ValueError, match=r"own\.npz: array b would need 0\.0 GB of memory, more than the limit"):
+        arrays_of(tmp_path / "own.npz", lambda one: True)
 
 
 def test_the_limit_can_be_set(read, monkeypatch):

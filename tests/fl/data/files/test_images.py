@@ -131,7 +131,7 @@ def test_an_empty_class_and_a_single_class_are_refused(place):
     [
         ({"size": 0}, "own: option size.*got 0"),
         ({"colour": "green"}, "option colour.*got 'green'"),
-        ({"size": 100_000}, "own would need 1440.0 GB"),
+        ({"size": 100_000}, "own would need 5760.0 GB"),
         ({"owner": "^x"}, r"0.png: owner = '\^x' finds no owner in '0.png'"),
         ({"owner": "("}, r"option owner: must be a regular expression"),
     ],
