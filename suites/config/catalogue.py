@@ -59,7 +59,7 @@ def from_entry_points(kind: Kind) -> dict[str, type[Any]]:
     """Return a dictionary from names to classes of the defenses or attacks that other installed packages offer; raise
     ConfigError for one that does not load.
     """
-    return {name: find(kind, f"{point.module}:{point.attr}") for name, point in points(kind).items()}
+    return {name: find(kind, name) for name in points(kind)}
 
 
 def find(kind: Kind, name: str) -> type[Any]:
