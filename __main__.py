@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 
 def main() -> None:
@@ -26,4 +27,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # `python -m` searches the working directory first, where a file may have the name of any module. It stays where the
+    # package itself lies there, which worker processes must find, but comes last.
+    if not sys.flags.safe_path and (here := sys.path.pop(0)) == str(Path(__file__).parents[1]):
+        sys.path.append(here)
     main()

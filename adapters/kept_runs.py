@@ -11,7 +11,6 @@ import io
 import json
 import math
 import os
-import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from ..audit.parts import import_last_from_here
 from .target import find_function, read_input
 
 MOST_BY_DEFAULT = 1000
@@ -278,9 +278,7 @@ def refused_exit() -> Iterator[None]:
 
 def _made(training: KeptTraining, path: Path, arm: int, number: int) -> Failure | None:
     """Make and keep one run; return why it failed, or None. Called in worker processes."""
-    # As in the command itself: the user's module is searched in the working directory.
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
+    import_last_from_here()
     place = f"in run {number} on input {arm}"
     try:
         output = training.output(arm, number)

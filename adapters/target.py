@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..audit.parts import import_first_from, import_last_from_here
 from ..audit.wording import nearest
 
 
@@ -38,6 +39,8 @@ def find_object(target: str) -> Any:
     place, _, name = target.rpartition(":")
     if place.endswith(".py") and not Path(place).is_file():
         raise ValueError(f"no such file: {place}")
+    if not place.endswith(".py"):
+        import_last_from_here()
     try:
         module = _module_of(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except (Exception, SystemExit) as error:  # A user's module may raise anything on import.
@@ -71,8 +74,7 @@ def _module_of(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise ImportError("it is not a Python file")
-    # As with `python file.py`: the file can import its neighbours.
-    sys.path.insert(0, str(path.resolve().parent))
+    import_first_from(str(path.resolve().parent))
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)

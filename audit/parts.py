@@ -275,8 +275,26 @@ def _check_options(what: str, function: Callable[..., Any], options: Mapping[str
         raise ValueError(f"{what} needs a value for {', '.join(missing)}")
 
 
+def import_first_from(folder: str) -> None:
+    """Put the folder of a file that the user names first on the import path, as ``python FILE`` does.
+
+    It stays there: a part may import more modules when it runs, and worker processes inherit this import path.
+    """
+    sys.path[:] = [folder, *(place for place in sys.path if place != folder)]
+
+
+def import_last_from_here() -> None:
+    """Put the working directory last on the import path, where a module that the user names is searched; no file in it
+    can take the place of a module of Python or of an installed package.
+    """
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+
+
 def _named(name: str, what: str, *, installed: bool) -> Any:
     place, _, attribute = name.rpartition(":")
+    if not installed and not place.endswith(".py"):
+        import_last_from_here()
     try:
         module = _from_file(place, what) if place.endswith(".py") else importlib.import_module(place)
     except _NoFile:
@@ -322,14 +340,13 @@ class _NoFile(ValueError):
 
 def _from_file(place: str, what: str) -> ModuleType:
     """The module of a Python file, which is searched where modules are; imported as ``python FILE`` would."""
-    folders = [Path(folder or ".") for folder in sys.path]
-    path = next((one for folder in folders if (one := folder / place).is_file()), None)
+    path = next((one for folder in (*sys.path, "") if (one := Path(folder, place)).is_file()), None)
     if path is None:
         raise _NoFile(f"{what}: there is no file {place}; {_SEARCHED}")
     folder, name = str(path.resolve().parent), _module_name(place)
     # The file can import its neighbours, and worker processes, which inherit this path, find it by its name.
     if folder not in sys.path:
-        sys.path.insert(0, folder)
+        import_first_from(folder)
     module = importlib.import_module(name)
     if module.__file__ is None or not path.samefile(module.__file__):
         raise _NoFile(

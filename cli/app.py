@@ -175,7 +175,7 @@ def resume(
         ),
     ] = None,
 ) -> None:
-    """Resume an interrupted run; finished work is not repeated."""
+    """Resume an interrupted run; finished work is not repeated. This runs the code that the run's manifest names."""
     with reported_errors(), resumable(folder):
         from ..api import resume as resume_run
         from .progress import progress
@@ -424,9 +424,6 @@ def _main(
     ] = False,
 ) -> None:
     """Audits privacy claims in federated learning."""
-    # A defense of the user is named by its module: search the working directory first, as `python -m` does.
-    if (folder := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, folder)
 
 
 def _without_output(words: list[str]) -> list[str]:

@@ -108,15 +108,11 @@ def _remove(files: Iterable[Path], folders: Iterable[Path]) -> None:
 
 def write(folder: Path) -> None:
     """Write the files of the new project and create its folders."""
-    from ..reports.formats.write import naming
+    from ..reports.formats.write import write_whole
 
     starter = resources.files("fedassay.suites") / "starter"
     for name, source in _FILES.items():
-        place = folder / name
-        text = (starter / source).read_text(encoding="utf-8")
-        with naming(place):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text.replace("{version}", __version__), encoding="utf-8")
+        write_whole(folder / name, (starter / source).read_text(encoding="utf-8").replace("{version}", __version__))
 
 
 def measure(folder: Path) -> str:

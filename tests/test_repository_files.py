@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 from fedassay.cli.app import app
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from typer.testing import CliRunner
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -67,6 +69,17 @@ def test_every_option_of_action_and_hook_exists(gate_steps):
         options = re.findall(r"--[a-z-]+", gate_steps[script]["run"]) if script else []
         assert "Usage" in shown
         assert [one for one in options if one not in shown] == []
+
+
+def test_every_package_of_development_has_one_version_that_its_range_allows_and_the_commands_install_it():
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
+    wanted = map(Requirement, [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]])
+    assert {one.name for one in wanted if pinned.get(canonicalize_name(one.name), "0") not in one.specifier} <= {
+        "psutil"
+    }
+    for name in (".ci/run", ".ci/full", ".ci/clusters"):
+        assert re.search(r"install -q -c constraints\.txt -e .\.\[dev\]", (ROOT / name).read_text(encoding="utf-8"))
 
 
 def test_the_citation_names_version_and_licence_of_the_project():

@@ -60,7 +60,7 @@ class DataFolder:
             )
         file, wanted = self.root / path, self._sums.get(path)
         # Checked at each load: a damaged file would change every result without an error.
-        if wanted is not None and _sum(file) != wanted:
+        if wanted is not None and checksum(file) != wanted:
             raise ValueError(
                 f"{file} must have the SHA-256 sum {wanted}, which {_SUMS} lists, but has another: fetch it again"
             )
@@ -101,6 +101,7 @@ class DataFolder:
         return {path.removeprefix("./"): digest for digest, _, path in (line.partition("  ") for line in lines)}
 
 
-def _sum(file: Path) -> str:
+def checksum(file: Path) -> str:
+    """Return the SHA-256 sum of a file."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()

@@ -4,8 +4,9 @@ import functools
 import json
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,29 @@ import torch
 
 from ...audit.parts import Spec, build, find_outside, name_and_options, version_of
 from . import adult, cifar, location30, qmnist, receipts, shakespeare, sroie
-from .data_folder import DataFolder, cache_folder
+from .data_folder import DataFolder, cache_folder, checksum
 from .dataset import Dataset, DatasetMissing, fixed_order
 from .files.lookup import DataFile, dataset_from, names_a_file
 
 _DRAWN = {"synthetic_receipts": sroie.drawn, "synthetic_receipts_tampered": sroie.drawn_tampered}
 # A folder has the name of torchvision's class.
 _FOLDERS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
-_IDX_FILES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
+_SUMS = {
+    "mnist": {
+        "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+    },
+    "fashion_mnist": {
+        "train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        "train-labels-idx1-ubyte.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+        "t10k-images-idx3-ubyte.gz": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+    },
+}
+"""The SHA-256 sums of the archives; torchvision itself knows only MD5 sums, which another file may have on purpose."""
+_IDX_FILES = [name.removesuffix(".gz") for name in _SUMS["mnist"]]
 _FOUND = "found in FEDASSAY_DATA"
 
 
@@ -78,8 +89,8 @@ def load_dataset(spec: Spec | DataFile) -> Dataset:
       speakers as their owners, from `$FEDASSAY_DATA/shakespeare`; for model text_transformer. shakespeare_secrets: 50
       windows of each of 40 speakers, ten of them with a secret of the speaker, for attack secret_exposure.
     Raises ValueError for an unknown name (the known ones are listed, nearest first), a part from outside that raises or
-    is no data set, or a file with a wrong MD5 sum, DatasetMissing if there are neither files nor a network, OSError if
-    the cache folder cannot be written.
+    is no data set, or a file with a wrong SHA-256 sum, DatasetMissing if there are neither files nor a network, OSError
+    if the cache folder cannot be written.
     """
     if isinstance(spec, DataFile):
         return spec.load()
@@ -180,17 +191,18 @@ def _fill_cache(name: str, source: Any, cache: Path) -> None:
 
 
 def _extract_or_download(name: str, source: Any, root: Path) -> None:
-    from torchvision.datasets.utils import check_integrity
-
-    expected = dict(source.resources)
-    for archive in _found_gz(name):
-        if not check_integrity(root / _FOLDERS[name] / "raw" / archive.name, expected[archive.name]):
+    raw, found = root / _FOLDERS[name] / "raw", _found_gz(name)
+    for archive in found:
+        if checksum(raw / archive.name) != (wanted := _SUMS[name][archive.name]):
             raise ValueError(
-                f"{archive} must have the MD5 sum {expected[archive.name]}, but has another: "
-                "delete it or fetch it again"
+                f"{archive} must have the SHA-256 sum {wanted}, but has another: delete it or fetch it again"
             )
     try:
-        source(root, download=True)
+        if not found:
+            print(f"{name} is not on this machine: it is downloaded to {cache_folder()}", file=sys.stderr, flush=True)
+            for archive_name, digest in _SUMS[name].items():
+                _download(archive_name, digest, source.mirrors, raw)
+        source(root, download=True)  # All archives are there: it only extracts them.
     except (RuntimeError, OSError) as error:
         cause = str(error).splitlines()[-1]
         raise DatasetMissing(
@@ -198,6 +210,18 @@ def _extract_or_download(name: str, source: Any, root: Path) -> None:
             f"to a folder that holds {_FOLDERS[name]}/raw/{_IDX_FILES[0]}.gz and the three other archives, "
             f"or connect to a network (FEDASSAY_DATA is {os.environ.get('FEDASSAY_DATA') or 'not set'})"
         ) from error
+
+
+def _download(archive: str, digest: str, mirrors: Sequence[str], raw: Path) -> None:
+    """Download an archive from the first mirror that has it with this SHA-256 sum."""
+    for mirror in mirrors:
+        try:
+            torch.hub.download_url_to_file(f"{mirror}{archive}", str(raw / archive), digest, progress=False)
+        except (RuntimeError, OSError):
+            if mirror == mirrors[-1]:
+                raise
+        else:
+            return
 
 
 def _found_gz(name: str) -> list[Path]:

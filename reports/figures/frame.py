@@ -21,6 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from PIL import Image
 
+from ...audit.output_file import check_inside, write_atomically
 from ..tables.table import Table
 from .letters import SMALL, broken, distinct, shortened
 
@@ -68,11 +69,14 @@ class Figure:
         return self.svg[:start] + words + self.svg[start:]
 
     def save(self, path: str | Path) -> Path:
-        """Write the drawing to a file ``.svg`` or ``.pdf`` and return its path; raise ValueError for other endings."""
+        """Write the drawing to a file ``.svg`` or ``.pdf`` and return its path; raise ValueError for other endings and
+        for a link out of the folder.
+        """
         place = Path(path)
         if place.suffix not in SUFFIXES:
             raise ValueError(f"the path of a figure must end in .svg or .pdf, got {str(path)!r}")
-        place.write_bytes(self.pdf() if place.suffix == ".pdf" else self.alone.encode())
+        check_inside(place, place.parent)
+        write_atomically(place, self.pdf() if place.suffix == ".pdf" else self.alone.encode())
         return place
 
     def _repr_html_(self) -> str:

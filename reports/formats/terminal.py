@@ -4,6 +4,7 @@ from ...audit.wording import at_least, at_most, counted, plain
 from ..reading.claims import ClaimRow, claim_rows, stated_rows
 from ..reading.run_folder import RunFolder
 from ..tables.auditors import mutant_rows, mutant_table
+from ..tables.numerals import ATTACK_HEADLINES
 from ..tables.pooled_rows import attack_grids, omission_rows, pooled_attacks, pooled_utility
 from ..tables.printed import attack_table, check_words, namer, spread_table, traffic_table, utility_table, verdict_words
 from ..tables.stated import paper_table, published_table, published_values
@@ -24,14 +25,17 @@ def claim_lines(folder: RunFolder) -> list[str]:
 
 
 def tables(folder: RunFolder) -> list[str]:
-    """Return aligned plain-text tables: attacks with their primary metric, utility, and what was not measured."""
+    """Return aligned plain-text tables: attacks with their primary metric and LPIPS, utility, and what was not
+    measured.
+    """
     mutants = mutant_table(mutant_rows(folder))
     lines = [mutants.title, *mutants.lines(), mutants.note, ""] if mutants.rows else []
     for table in (paper_table(claim_rows(folder)), published_table(published_values(folder))):
         lines += [table.title, *table.lines(), table.note, ""] if table.rows else []
     for grid in attack_grids(pooled_attacks(folder)):
-        # Without intervals and with one metric per attack, a line fits into a terminal.
-        table = attack_table(grid, grid.primary, intervals=False)
+        # Without intervals a line fits into a terminal, and with few metrics the table does.
+        shown = [line for line in grid.lines if line.first.metric in (*ATTACK_HEADLINES, "lpips")]
+        table = attack_table(grid, shown, intervals=False)
         lines += [table.title, *table.lines(), ""]
     utility = utility_table(pooled_utility(folder))
     lines += [utility.title, *utility.lines(), ""] if utility.rows else []

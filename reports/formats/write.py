@@ -1,17 +1,18 @@
 """Write reports in the requested formats, each file completely or not at all, and never over a run's data."""
 
 import os
-import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from ...audit.output_file import check_inside, write_atomically
+from ...suites.results.store import CLAIMS, GATE, MANIFEST, RESULTS
 from ..reading.run_folder import RunFolder
 from ..tables.several_runs import chosen_table, claims_of_runs, histories, overview, run_labels, scoreboards
 from .exports import csv_text, deployments, quiet, spreadsheet
 from .latex import latex
 
-_DATA = ("results.jsonl", "manifest.json", "claims.json", "gate.json")
+_DATA = (RESULTS, MANIFEST, CLAIMS, GATE)
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
@@ -19,50 +20,32 @@ def write_whole(path: Path, content: str | bytes) -> Path:
     ``path``.
 
     A pipe or a device is written directly; a reader that closes the pipe early is not an error. Raises OSError, which
-    names ``path``.
+    names ``path``, and ValueError for a link out of its folder.
     """
+    check_inside(path, path.parent)
     data = content.encode() if isinstance(content, str) else content
-    with naming(path):
+    try:
         # Before resolving, because /dev/stdout may resolve to a name that does not exist.
         if path.exists() and not path.is_file():
             with suppress(BrokenPipeError):
                 path.write_bytes(data)
         else:
+            path.parent.mkdir(parents=True, exist_ok=True)
             # Replacing a link itself would leave the file that it points to unchanged.
-            _replace(path.resolve(), data)
+            write_atomically(Path(os.path.realpath(path)), data)
+    except OSError as error:  # It may name no file, a folder or a temporary file.
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
     return path
 
 
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Raise an OSError of the ``with`` block again with the file name ``path``, because the original error may name no
-    file, a folder or a temporary file.
+def check_targets(
+    targets: Collection[Path], runs: Iterable[Path], read: Iterable[Path] = (), within: Path | None = None
+) -> None:
+    """Raise ValueError if an output path is a folder, occurs twice, belongs to the data of ``runs``, is one of the
+    input files ``read``, or leads by a link out of the folder ``within``, by default its own.
     """
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
-
-
-def _replace(place: Path, data: bytes) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    # In the target folder, because a rename across file systems is not atomic.
-    handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name[:100]}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        # mkstemp makes files that only their owner can read.
-        temporary.chmod(0o644)
-        temporary.replace(place)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def check_targets(targets: Collection[Path], runs: Iterable[Path], read: Iterable[Path] = ()) -> None:
-    """Raise ValueError if an output path is a folder, occurs twice, belongs to the data of ``runs``, or is one of the
-    input files ``read``.
-    """
+    for path in targets:
+        check_inside(path, within or path.parent)
     places, folders = [path.resolve() for path in targets], [run.resolve() for run in runs]
     data = {folder / name for folder in folders for name in _DATA} | {path.resolve() for path in read}
     cells = {folder / "cells" for folder in folders}
@@ -141,7 +124,7 @@ def write_figures(runs: Sequence[RunFolder], folder: Path) -> list[Path]:
     if not drawn:
         raise ValueError("no figure was written, because the runs have no data for any figure")
     targets = {folder / f"{figure.key}{suffix}": figure for figure in drawn for suffix in SUFFIXES}
-    check_targets(targets, [run.path for run in runs])
+    check_targets(targets, [run.path for run in runs], within=folder)
     return [
         write_whole(path, figure.pdf() if path.suffix == ".pdf" else figure.svg) for path, figure in targets.items()
     ]
@@ -158,6 +141,10 @@ def write_site(runs: Sequence[RunFolder], place: Path) -> list[Path]:
     """
     if not runs:
         raise ValueError("a site needs at least one run, got none")
+    real = Path(os.path.realpath(place))
+    for above in (real, *real.parents):
+        if (above / MANIFEST).is_file() and (above / CLAIMS).is_file():
+            raise ValueError(f"{place} is part of the run's data in {above}: name another folder for the site")
 
     # They need matplotlib and jinja2, which take a second to load.
     from . import page
@@ -190,9 +177,7 @@ def write_site(runs: Sequence[RunFolder], place: Path) -> list[Path]:
     )
     files = {FRONT: front, **files}
     targets = {place / name: text for name, text in files.items()}
-    check_targets(targets, [run.path for run in runs])
-    for path in targets:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    check_targets(targets, [run.path for run in runs], within=place)
     return [write_whole(path, text) for path, text in targets.items()]
 
 

@@ -217,7 +217,7 @@ def write_pack(folder: RunFolder, place: Path) -> list[Path]:
     files |= {f"run/{name}": (folder.path / name).read_bytes() for name in _RECORDS if (folder.path / name).is_file()}
     files[HASHES] = hashes(files)
     targets = {place / name: content for name, content in files.items()}
-    check_targets(targets, [folder.path])
+    check_targets(targets, [folder.path], within=place)
     for name in _RECORDS:
         # An earlier pack of another run may have held a file that this run lacks.
         if f"run/{name}" not in files:

@@ -2,7 +2,6 @@
 write nothing.
 """
 
-import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,20 +17,9 @@ from ...suites.results.claims_file import StatedClaim, stated_claims
 from ...suites.results.outcome import Outcome, accepting_weak, judge_run
 from ...suites.results.record import Record
 from ...suites.results.rows import SkippedRow, first_mistake, read_rows, skipped_counts
-from ...suites.results.store import changed_files, no_run
+from ...suites.results.store import changed_files, no_run, read_json
 from .cell_files import CellFiles
 from .printable import printable_content, printable_record
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; raise ValueError, with the file's name, for any other content."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(content).__name__}")
-    return content
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

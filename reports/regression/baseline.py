@@ -18,8 +18,9 @@ from ...suites.config.source import ConfigError
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record
 from ...suites.results.rows import first_mistake
+from ...suites.results.store import read_json
 from ..formats.write import write_whole
-from ..reading.run_folder import RunFolder, read_json
+from ..reading.run_folder import RunFolder
 from ..tables.summary import unread_rows
 
 PRIMARY = (

@@ -59,7 +59,7 @@ def from_entry_points(kind: Kind) -> dict[str, type[Any]]:
     """Return a dictionary from names to classes of the defenses or attacks that other installed packages offer; raise
     ConfigError for one that does not load.
     """
-    return {name: find(kind, f"{point.module}:{point.attr}") for name, point in points(kind).items()}
+    return {name: find(kind, name) for name in points(kind)}
 
 
 def find(kind: Kind, name: str) -> type[Any]:
@@ -205,11 +205,6 @@ def _is_named(kind: str, table: dict[str, Any]) -> bool:
     return kind in KINDS
 
 
-def folder_of_suite(suite_file: Path) -> str:
-    """Return the folder of a suite file as text, ready to be added to ``sys.path``."""
-    return str(suite_file.resolve().parent)
-
-
 def tables_with_parts(spec: Suite) -> dict[tuple[str, ...], BaseModel | None]:
     """Return the tables of a suite whose keys name parts, other than defenses and attacks, by their places."""
     plans: dict[tuple[str, ...], BaseModel | None] = {
@@ -234,14 +229,6 @@ def names_data_files(spec: Suite) -> bool:
     given = [one.dataset for one in spec.all_federations.values()]
     given += [spec.audit.dataset] if spec.audit is not None and spec.audit.dataset is not None else []
     return any(names_a_file(name_and_options("dataset", one)[0]) for one in given)
-
-
-def import_first_from(folder: str) -> None:
-    """Put ``folder`` first on the import path, as ``python FILE`` does with the folder of FILE.
-
-    It stays there: a part may import more modules when it runs, and worker processes inherit this import path.
-    """
-    sys.path[:] = [folder, *(place for place in sys.path if place != folder)]
 
 
 def check_loaded_from(part: str, folder: str) -> None:

@@ -19,7 +19,7 @@ from ...attacks.transfer.vote_attack import VoteAttack
 from ...audit.claim import Claim
 from ...audit.evidence import Design
 from ...audit.observer import FINAL_MODEL, GLOBAL_MODELS, UPLOADS, Observer
-from ...audit.parts import find_outside, label, name_and_options
+from ...audit.parts import find_outside, import_first_from, label, name_and_options
 from ...audit.supplied.chosen import chosen
 from ...checks.canaries import canary_kind
 from ...defenses.defense import Defense, Prepared
@@ -42,7 +42,6 @@ from .catalogue import (
     build,
     check_loaded_from,
     find,
-    import_first_from,
     is_outside,
     outside_versions,
     own_names,

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from ...audit.wording import nearest
 from ...fl.data.files.lookup import is_object, keep
-from .catalogue import folder_of_suite, names_data_files
+from .catalogue import names_data_files
 from .part_listing import bundled_suites
 from .source import (
     FEDERATION_TABLES,
@@ -96,7 +96,7 @@ def _source_of(suite: str | Mapping[str, Any] | Suite) -> Source:
     if not found:
         raise ConfigError(f"no suite {suite!r}: it is neither a file nor a bundled suite ({nearest(suite, bundled)})")
     try:
-        return Source(str(path), path.read_text(encoding="utf-8-sig"), folder=folder_of_suite(path))
+        return Source(str(path), path.read_text(encoding="utf-8-sig"), folder=str(path.resolve().parent))
     except UnicodeDecodeError:
         raise ConfigError(f"{suite}: not a TOML file: it is not UTF-8 text") from None
 

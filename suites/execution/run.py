@@ -22,7 +22,7 @@ from ..planning.run_plan import RunPlan, plan_run
 from ..results.environment import PACKAGES, Cost, git, hardware, versions
 from ..results.outcome import Outcome, accepting_weak, judge_run
 from ..results.rows import skipped_counts
-from ..results.store import GATE, MANIFEST, Store, digests
+from ..results.store import GATE, MANIFEST, Store, digests, is_changed
 from .backend import Backend, run_job
 
 
@@ -124,6 +124,12 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
         raise ConfigError(
             f"{folder / MANIFEST}: unknown schema {manifest.get('schema')!r}; this version of fedassay reads manifest-1"
         )
+    # Before anything that it names is imported.
+    if is_changed(manifest):
+        raise ConfigError(
+            f"{folder / MANIFEST} differs from its checksum, and resuming would run the code that it names: restore "
+            "the file, or start a new run"
+        )
     kinds = {"suite": dict, "seed": int, "run_id": str, "versions": dict}
     if lacking := [key for key, kind in kinds.items() if type(manifest.get(key)) is not kind]:
         raise ConfigError(f"{folder / MANIFEST} lacks {', '.join(lacking)}, or has values of a wrong type for them")
@@ -145,7 +151,7 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
     with store.locked():
         store.write_claims(claims_of(plan))  # The claims follow from the manifest, so a damaged file can be replaced.
         if mended:
-            store.write_json(MANIFEST, manifest | _mended(manifest, plan))
+            store.write_manifest(manifest | _mended(manifest, plan))
             # Cells that do not depend on the part have the same id as before, and so their rows stay.
             store.forget_others({cell.cell_id for cell in plan.cells})
         if retry_failed:
@@ -217,7 +223,7 @@ def _record_backend(store: Store, name: str) -> None:
     manifest = store.manifest()
     named = manifest.get("backends", [])
     if name not in named:
-        store.write_json(MANIFEST, manifest | {"backends": [*named, name]})
+        store.write_manifest(manifest | {"backends": [*named, name]})
 
 
 def close(begun: Launch) -> Outcome:
@@ -232,8 +238,7 @@ def close(begun: Launch) -> Outcome:
     found = {"verdict_line": gate.verdict_line, "exit_code": gate.exit_code}
     store.write_json(GATE, found | digests(store.folder, rows))
     # The manifest is last: its time of finishing means that gate.json is complete.
-    manifest = store.manifest() | {"finished": _now(datetime.now(UTC))}
-    store.write_json(MANIFEST, manifest)
+    store.write_manifest(store.manifest() | {"finished": _now(datetime.now(UTC))})
     return gate
 
 
@@ -243,8 +248,7 @@ def record_cost(begun: Launch) -> None:
     A resumed run has none: its earlier sessions were interrupted before they could record theirs.
     """
     if begun.whole:
-        manifest = begun.store.manifest() | {"cpu_s": round(begun.cost.seconds(), 2)}
-        begun.store.write_json(MANIFEST, manifest)
+        begun.store.write_manifest(begun.store.manifest() | {"cpu_s": round(begun.cost.seconds(), 2)})
 
 
 def _append(store: Store, cells: Iterable[Any], failed: list[str], progress: Progress) -> None:

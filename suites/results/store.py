@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
+from ...audit.output_file import check_inside, write_atomically
 from ...fl.data.files.readers import arrays_of
-from ..config.source import ConfigError
+from ..config.source import ConfigError, config_errors
 from .record import Record
 from .rows import Rows, read_rows
 
@@ -27,8 +28,9 @@ RESULTS, MANIFEST, CLAIMS, GATE = "results.jsonl", "manifest.json", "claims.json
 LOCK, SESSION = ".lock", ".session"
 RECOMPUTE = "resume the run with --retry-failed to compute the data again"
 _RECORDS = "records.jsonl"
-_TEMPORARY = re.compile(r"\..+\.(jsonl?|npz|csv|txt)\.\d+")
-"""Name of a file while ``_write_atomically`` writes it."""
+_TEMPORARY = re.compile(r"\..+\.(jsonl?|npz|csv|txt)\.\w+\.part")
+"""Name of a file while ``write_atomically`` writes it."""
+_WRITTEN = (RESULTS, MANIFEST, CLAIMS, GATE, LOCK, SESSION, "cells", "report.html", "report.md")
 _OF_THE_DISK = (errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)
 """Errors that pass, after which the same call may succeed."""
 
@@ -82,7 +84,7 @@ class Store:
             store._refuse_another()
             try:
                 store.write_claims(claims)
-                store.write_json(MANIFEST, manifest)
+                store.write_manifest(manifest)
             except BaseException:
                 store._take_back(made)
                 raise
@@ -123,16 +125,21 @@ class Store:
         """Lock the run's folder while it is written, because two processes on one run would append its rows twice.
 
         Raises:
-            ConfigError: if another process holds the lock.
+            ConfigError: if another process holds the lock, the folder cannot be written, or a link leads out of it.
         """
+        with config_errors():
+            for name in _WRITTEN:
+                check_inside(self.folder / name, self.folder)
+            for place in filter(Path.is_symlink, (self.folder / "cells").glob("*")):
+                check_inside(place, self.folder)
         # The system releases the lock of a process that dies, so a file left by a crash locks nobody out.
         lock = FileLock(self.folder / LOCK, blocking=False, thread_local=False)
-        with _naming(self.folder):
+        with _mistakes_of(self.folder), _naming(self.folder):
             try:
                 lock.acquire()
             except Timeout:
                 raise ConfigError(
-                    f"another process is writing {self.folder}; wait until it ends, or stop it first"
+                    f"another process is writing {self.folder} (its lock: {LOCK}); wait until it ends, or stop it first"
                 ) from None
         try:
             yield
@@ -172,18 +179,17 @@ class Store:
 
     def manifest(self) -> dict[str, Any]:
         """Return the run's manifest; raise ConfigError if it is not a JSON object."""
-        try:
-            manifest = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:  # Invalid or too deeply nested JSON, or bytes that are not UTF-8.
-            raise ConfigError(f"{self.folder / MANIFEST} is not JSON: {error}") from None
-        if not isinstance(manifest, dict):
-            raise ConfigError(f"{self.folder / MANIFEST} must hold a JSON object, got {type(manifest).__name__}")
-        return manifest
+        with config_errors():
+            return read_json(self.folder / MANIFEST)
+
+    def write_manifest(self, content: Mapping[str, Any]) -> None:
+        """Write the run's manifest with its checksum."""
+        self.write_json(MANIFEST, sealed(content))
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write one JSON file atomically, that is, completely or not at all."""
         with _naming(self.folder / name):
-            _write_atomically(self.folder / name, json.dumps(content, indent=1, allow_nan=False).encode())
+            write_atomically(self.folder / name, json.dumps(content, indent=1, allow_nan=False).encode())
 
     def write_claims(self, claims: list[dict[str, Any]]) -> None:
         """Write the claims that the run's defenses state."""
@@ -217,7 +223,7 @@ class Store:
         place = self.cell_folder(cell_id)
         with _naming(place / name):
             place.mkdir(parents=True, exist_ok=True)
-            _write_atomically(place / name, content)
+            write_atomically(place / name, content)
         return f"cells/{cell_id}/{name}"
 
     def discard(self, cell_id: str, name: str) -> None:
@@ -355,7 +361,7 @@ class Store:
         kept = b"".join(line for line in lines if _cell_of(line) in complete)
         if kept != b"".join(lines):
             with _naming(path):
-                _write_atomically(path, kept)
+                write_atomically(path, kept)
         return complete
 
 
@@ -365,6 +371,22 @@ def _is_complete(cell_id: str, content: bytes) -> bool:
 
 def _failed(rows: Rows) -> bool:
     return bool(rows.skipped) or any(row.status == "failed" for row in rows.records)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; raise ValueError, with the file's name, for any other content."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:  # Invalid or too deeply nested JSON, or bytes that are not UTF-8.
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(content).__name__}")
+    return content
+
+
+def _no_constant(word: str) -> None:
+    # Python reads NaN and Infinity; written back as JSON, some of them become null and leave a checksum as it was.
+    raise ValueError(f"{word} is not a JSON value")
 
 
 @contextmanager
@@ -400,43 +422,37 @@ def _cell_of(line: bytes) -> str | None:
         return None
 
 
-def _write_atomically(path: Path, content: bytes) -> None:
-    # In the same folder, because a rename is atomic only within one file system.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            # Otherwise a power failure could leave the new name with empty content.
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 ROWS_SHA, CLAIMS_SHA, MANIFEST_SHA = "rows_sha256", "claims_sha256", "manifest_sha256"
-_FILES = {ROWS_SHA: "results.jsonl", CLAIMS_SHA: "claims.json", MANIFEST_SHA: "manifest.json"}
-_LATER = ("finished", "cpu_s")
-"""Keys of the manifest that are written after the digests."""
+_FILES = {ROWS_SHA: RESULTS, CLAIMS_SHA: CLAIMS, MANIFEST_SHA: MANIFEST}
+_SUM = "sha256"
+_LATER = ("finished", "cpu_s", _SUM)
+"""Keys of the manifest that are written after the digests; the manifest's own checksum covers them."""
+
+
+def sealed(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the manifest with the checksum of everything else in it."""
+    return {**manifest, _SUM: _digest(manifest, without=(_SUM,))}
+
+
+def is_changed(manifest: Mapping[str, Any]) -> bool:
+    """Return whether a manifest differs from its checksum, or has none."""
+    return sealed(manifest) != manifest
 
 
 def digests(folder: Path, rows: Rows) -> dict[str, str]:
     """Compute the SHA-256 digests of a run's result rows, claims and manifest; a missing file has an empty digest."""
+    claims, manifest = folder / CLAIMS, folder / MANIFEST
     return {
         ROWS_SHA: rows.digest,
-        CLAIMS_SHA: _digest(folder / _FILES[CLAIMS_SHA]),
-        MANIFEST_SHA: _digest(folder / _FILES[MANIFEST_SHA], without=_LATER),
+        CLAIMS_SHA: _digest(read_json(claims)) if claims.is_file() else "",
+        MANIFEST_SHA: _digest(read_json(manifest), without=_LATER) if manifest.is_file() else "",
     }
 
 
-def _digest(path: Path, without: tuple[str, ...] = ()) -> str:
-    if not path.is_file():
-        return ""
-    content = json.loads(path.read_text(encoding="utf-8"))
-    for key in without:
-        content.pop(key, None)
+def _digest(content: Mapping[str, Any], without: Collection[str] = ()) -> str:
+    kept = {key: value for key, value in content.items() if key not in without}
     # In canonical form: only the content counts, not the layout of the file.
-    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def changed_files(gate: Mapping[str, Any], folder: Path, rows: Rows) -> tuple[str, ...]:
@@ -444,8 +460,10 @@ def changed_files(gate: Mapping[str, Any], folder: Path, rows: Rows) -> tuple[st
     where it lacks a digest.
     """
     now = digests(folder, rows)
-    changed = [name for key, name in _FILES.items() if key in gate and gate[key] != now[key]]
-    return (*changed, *(["gate.json"] if _FILES.keys() - gate.keys() else []))
+    changed = {name for key, name in _FILES.items() if key in gate and gate[key] != now[key]}
+    changed |= {MANIFEST} if is_changed(read_json(folder / MANIFEST)) else set()
+    changed |= {GATE} if _FILES.keys() - gate.keys() else set()
+    return tuple(name for name in (*_FILES.values(), GATE) if name in changed)
 
 
 def read_arrays(

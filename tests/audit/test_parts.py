@@ -21,6 +21,14 @@ def test_a_function_is_found_by_the_path_of_its_module(own_module):
     assert find_outside("model", f"{module}:small")(1, 2) == (1, 2, 8)
 
 
+def test_a_named_module_is_searched_in_the_working_directory_last(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    (tmp_path / "lies_where_we_are.py").write_text(SOURCE)
+    assert find_outside("model", "lies_where_we_are:small")(1, 2) == (1, 2, 8)
+    assert sys.path[-1] == str(tmp_path)
+
+
 def test_a_function_is_found_in_a_file_below_any_folder_where_modules_are_searched(own_module, tmp_path):
     own_module("")
     (tmp_path / "own" / "deep").mkdir()

@@ -12,7 +12,7 @@ from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.execution.backend import LocalBackend
 from fedassay.suites.execution.run import carry_out, launch
 from fedassay.suites.results.rows import read_rows
-from fedassay.suites.results.store import digests
+from fedassay.suites.results.store import digests, sealed
 
 
 @dataclass
@@ -38,7 +38,9 @@ class RunFiles:
 
 
 def finish(folder, **gate):
-    """Writes gate.json with the checksums of what the folder holds, as a run does last."""
+    """Writes gate.json and the manifest with the checksums of what the folder holds, as a run does last."""
+    manifest = folder / "manifest.json"
+    manifest.write_text(json.dumps(sealed(json.loads(manifest.read_text()))))
     found = {"verdict_line": "OK", "exit_code": 0} | gate | digests(folder, read_rows(folder / "results.jsonl"))
     (folder / "gate.json").write_text(json.dumps(found))
 

@@ -16,6 +16,13 @@ def lines(result, first):
     return [line for line in result.stdout.splitlines() if line.startswith(first)]
 
 
+def test_a_file_of_the_working_directory_takes_the_place_of_no_module(python_m, tmp_path):
+    for name in ("filelock", "pydantic", "secrets"):
+        (tmp_path / f"{name}.py").write_text("import os\nos._exit(77)\n")
+    code, said = python_m(tmp_path, "fedassay", "gate", "none")
+    assert (code, said) == (2, "none holds no run: the file manifest.json is missing\n")
+
+
 @pytest.mark.simulations
 def test_a_run_prints_plan_progress_claims_tables_gate_and_the_report(say, suite_file, tmp_path):
     result = say("run", suite_file(), "-j", 1, "-o", "out")
@@ -109,7 +116,7 @@ def test_a_resumed_run_prints_what_a_whole_one_does(say, suite_file, monkeypatch
 
 @pytest.mark.simulations
 def test_a_full_disk_is_incomplete_and_resuming_completes_it(say, suite_file, monkeypatch):
-    real, left = store_module._write_atomically, iter(range(12))
+    real, left = store_module.write_atomically, iter(range(12))
 
     def full(path, content):
         if next(left, None) is None:
@@ -117,7 +124,7 @@ def test_a_full_disk_is_incomplete_and_resuming_completes_it(say, suite_file, mo
         real(path, content)
 
     with monkeypatch.context() as patched:
-        patched.setattr(store_module, "_write_atomically", full)
+        patched.setattr(store_module, "write_atomically", full)
         stopped = say("run", suite_file(), "-j", 1, "-o", "out")
     assert stopped.exit_code == 12
     assert stopped.stderr.startswith("INCOMPLETE: the run stopped, because out/")
@@ -131,7 +138,7 @@ def test_a_disk_that_is_full_from_the_start_is_named_and_left_as_it_was(say, sui
     def full(path, content):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(store_module, "_write_atomically", full)
+    monkeypatch.setattr(store_module, "write_atomically", full)
     result = say("run", suite_file(), "-j", 1, "-o", "deep/out")
     told = "INCOMPLETE: deep/out/claims.json cannot be read or written: no space left on device\n"
     assert (result.exit_code, result.stderr) == (12, told)

@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 from fedassay.reports.formats import write as write_module
 from fedassay.suites.results.schemas import KINDS, schema_of
+from fedassay.suites.results.store import Store
 
 
 @pytest.fixture
 def again(finished, tmp_path):
     """A run that is the finished one but for its name and its start."""
     folder = shutil.copytree(finished.folder, tmp_path / "again")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"name": "again", "started": "2026-01-05T09:14:02Z"}))
+    store = Store(folder)
+    store.write_manifest(store.manifest() | {"name": "again", "started": "2026-01-05T09:14:02Z"})
     return folder
 
 

@@ -55,7 +55,7 @@ def test_what_is_wrong_before_anything_runs_is_usage_and_leaves_nothing(
 
 @pytest.mark.parametrize(
     "error",
-    [DatasetMissing("mnist is not on this machine"), ValueError("train-images.gz must have the MD5 sum 1f")],
+    [DatasetMissing("mnist is not on this machine"), ValueError("train-images.gz must have the SHA-256 sum 1f")],
 )
 def test_data_that_are_not_there_or_not_whole_are_reported(say, suite_file, monkeypatch, error):
     def load(name):

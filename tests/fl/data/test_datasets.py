@@ -38,7 +38,7 @@ def _write_idx(path, array):
 
 @pytest.fixture
 def tiny(monkeypatch, tmp_path):
-    """A folder with a four-image MNIST whose MD5 sums torchvision expects; no mirror can be reached."""
+    """A folder with a four-image MNIST whose sums are expected; no mirror can be reached."""
     from torchvision.datasets import MNIST
 
     raw = tmp_path / "data" / "MNIST" / "raw"
@@ -49,6 +49,8 @@ def tiny(monkeypatch, tmp_path):
         _write_idx(raw / f"{part}-labels-idx1-ubyte.gz", np.array([7, 0, 9, 1], dtype=np.uint8)[:count])
     sums = [(path.name, hashlib.md5(path.read_bytes()).hexdigest()) for path in sorted(raw.glob("*.gz"))]
     monkeypatch.setattr(MNIST, "resources", sums)
+    genuine = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in raw.glob("*.gz")}
+    monkeypatch.setitem(datasets._SUMS, "mnist", genuine)
     monkeypatch.setattr(MNIST, "mirrors", [(tmp_path / "no-mirror").as_uri() + "/"])
     return tmp_path / "data"
 
@@ -276,13 +278,13 @@ def test_a_damaged_archive_is_named_and_not_overwritten(fresh, tiny, monkeypatch
     monkeypatch.setenv("FEDASSAY_DATA", str(tiny))
     damaged = tiny / "MNIST" / "raw" / "train-labels-idx1-ubyte.gz"
     damaged.write_bytes(b"cut off")
-    with pytest.raises(ValueError, match=r"train-labels-idx1-ubyte\.gz must have the MD5 sum"):
+    with pytest.raises(ValueError, match=r"train-labels-idx1-ubyte\.gz must have the SHA-256 sum"):
         load_dataset("mnist")
     assert damaged.read_bytes() == b"cut off"
     assert list(fresh.iterdir()) == []
 
 
-def test_a_download_lands_in_the_cache(fresh, tiny, monkeypatch):
+def test_a_download_is_said_first_compared_with_its_sum_and_lands_in_the_cache(fresh, tiny, monkeypatch, capsys):
     from torchvision.datasets import MNIST
 
     class Quiet(SimpleHTTPRequestHandler):
@@ -295,9 +297,15 @@ def test_a_download_lands_in_the_cache(fresh, tiny, monkeypatch):
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as mirror:
         monkeypatch.setattr(MNIST, "mirrors", [f"http://127.0.0.1:{mirror.server_port}/"])
         threading.Thread(target=mirror.serve_forever, daemon=True).start()
+        with monkeypatch.context() as patched:
+            patched.setitem(datasets._SUMS, "mnist", datasets._SUMS["mnist"] | {"t10k-labels-idx1-ubyte.gz": "0" * 64})
+            with pytest.raises(DatasetMissing, match="invalid hash value"):
+                load_dataset("mnist")
+        assert list(fresh.iterdir()) == []
         labels = load_dataset("mnist").train_labels
         mirror.shutdown()
     assert labels.tolist() == [7, 0, 9, 1]
+    assert capsys.readouterr().err == f"mnist is not on this machine: it is downloaded to {fresh}\n" * 2
     assert available("mnist") == "in the cache"
 
 

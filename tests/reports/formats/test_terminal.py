@@ -3,7 +3,7 @@ import sys
 
 import pytest
 from fedassay.reports.formats.page import html
-from fedassay.reports.formats.terminal import claim_lines
+from fedassay.reports.formats.terminal import claim_lines, tables
 from fedassay.reports.reading.claims import claim_rows
 from fedassay.reports.tables.printed import claim_table
 from fedassay.reports.tables.summary import claims_note
@@ -27,6 +27,15 @@ def test_a_claim_that_stands_and_a_control_that_falls_read_as_promised(run_maker
         f"claim  noise_halved  {CLAIM}: eps >= 2.2, max certifiable 4.97, "
         "under the stated trade-off curve (FPR <= .021, FNR <= .035): REFUTED (control, as intended)",
     ]
+
+
+def test_the_table_of_attacks_holds_the_first_metric_and_lpips_where_it_was_measured(run_maker):
+    common = {"defense": "none", "attack": "dlg", "scope": "record", "direction": "higher_leaks"}
+    run_maker.row(**common, metric="psnr", value=20.0)
+    run_maker.row(**common, metric="ssim", value=0.5)
+    assert [line.split()[1] for line in tables(run_maker.write()) if line.startswith("dlg")] == ["PSNR,"]
+    run_maker.row(**common | {"direction": "lower_leaks"}, metric="lpips", value=0.25)
+    assert [line.split()[1] for line in tables(run_maker.write()) if line.startswith("dlg")] == ["PSNR,", "LPIPS"]
 
 
 def test_a_claim_names_the_model_that_was_audited_where_the_federation_trains_another(run_maker, make_claim):

@@ -66,6 +66,19 @@ def test_a_page_never_takes_the_place_of_data_or_of_the_other_page(run_maker, ht
     assert (run_maker.path / "results.jsonl").read_bytes() == before
 
 
+@pytest.mark.parametrize("link", ["index.html", "tables", "runs"])
+def test_a_link_out_of_the_folder_of_an_output_is_refused(run_maker, tmp_path, link):
+    run, place, outside = run_maker.write(), tmp_path / "site", tmp_path / "outside"
+    outside.mkdir()
+    place.mkdir()
+    (place / link).symlink_to(outside / "file" if "." in link else outside)
+    (run.path / "report.html").symlink_to(outside / "file")
+    for write in (lambda: write_site([run], place), lambda: write_report(run.path)):
+        with pytest.raises(ValueError, match=r"leads out of the folder .* by a link, and nothing is written there"):
+            write()
+    assert list(outside.iterdir()) == []
+
+
 def test_a_pipe_without_a_name_is_written_into():
     reading, writing = os.pipe()
     place = Path(f"/dev/fd/{writing}")
@@ -209,8 +222,9 @@ def test_the_same_runs_give_the_same_bytes_and_other_files_stay(ten_runs, tmp_pa
 def test_no_run_and_a_place_within_a_run_are_refused(ten_runs):
     with pytest.raises(ValueError, match="at least one run"):
         write_site([], ten_runs[0].path)
-    with pytest.raises(ValueError, match="run's data"):
-        write_site(ten_runs[:1], ten_runs[0].path / "cells")
+    for place in (ten_runs[0].path / "cells", ten_runs[0].path, ten_runs[1].path / "new" / "site"):
+        with pytest.raises(ValueError, match=f"{place} is part of the run's data in "):
+            write_site(ten_runs[:1], place)
 
 
 def test_the_command_writes_the_site_and_says_where(say, ten_runs, tmp_path):

@@ -1,6 +1,7 @@
 """Which cells are compared, and the file that keeps them: small, whole, refused where it was changed."""
 
 import json
+import re
 
 import pytest
 from fedassay.reports.reading.run_folder import RunFolder
@@ -59,8 +60,18 @@ def test_a_value_that_is_no_number_is_refused(baseline, tmp_path, number):
     path = baseline.write(tmp_path / "b.json")
     value = str(baseline.cells[0].values[0])
     path.write_text(path.read_text().replace(value, number))
-    with pytest.raises(ConfigError, match="must be"):
+    with pytest.raises(ConfigError, match=r"must be|is not a JSON value"):
         Baseline.read(path)
+
+
+def test_a_setting_that_is_no_json_any_more_is_noticed(finished, tmp_path):
+    """Written back as JSON, NaN becomes null, so that the checksum stays as it was."""
+    path = Baseline.of(RunFolder.read(finished.folder)).write(tmp_path / "b.json")
+    text = path.read_text()
+    for at in (match.start() for match in re.finditer("null", text)):
+        path.write_text(text[:at] + "NaN" + text[at + 4 :])
+        with pytest.raises(ConfigError, match=r"b\.json is not JSON: NaN is not a JSON value"):
+            Baseline.read(path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "\x00", "12"])

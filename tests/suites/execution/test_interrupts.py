@@ -87,7 +87,7 @@ def test_ctrl_c_at_any_write_ends_with_130_and_the_run_can_go_on(
     folder, writes = tmp_path / "run", iter(range(1000))
     with monkeypatch.context() as patched:
         for owner, name, real in (
-            (store_module, "_write_atomically", store_module._write_atomically),
+            (store_module, "write_atomically", store_module.write_atomically),
             (Store, "append", Store.append),
         ):
 

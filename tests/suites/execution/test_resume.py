@@ -1,7 +1,6 @@
 """Whatever stops a run, what is finished is kept, nothing is repeated, and resuming gives the rows of a whole run."""
 
 import errno
-import json
 import os
 import shutil
 import signal
@@ -32,12 +31,12 @@ class Stopper:
 
     def __init__(self, monkeypatch, left):
         self.left = left
-        real_write, real_append = store_module._write_atomically, Store.append
+        real_write, real_append = store_module.write_atomically, Store.append
 
         def write(path, content):
             if self._passes():
                 return real_write(path, content)
-            path.with_name(f".{path.name}.999").write_bytes(content[: len(content) // 2])
+            path.with_name(f".{path.name}.999.part").write_bytes(content[: len(content) // 2])
             raise Killed
 
         def append(store, cell_id):
@@ -48,7 +47,7 @@ class Stopper:
                 out.write(lines[: len(lines) // 2])
             raise Killed
 
-        monkeypatch.setattr(store_module, "_write_atomically", write)
+        monkeypatch.setattr(store_module, "write_atomically", write)
         monkeypatch.setattr(Store, "append", append)
 
     def _passes(self):
@@ -81,7 +80,7 @@ def test_a_run_killed_at_any_of_its_writes_resumes_to_the_same_rows(
                 fedassay.run(str(path), jobs=1, folder=folder, report=False)
         done = {cell: (folder / "cells" / cell / "records.jsonl").read_bytes() for cell in Store(folder).finished()}
         resumed = fedassay.resume(folder, jobs=1, report=False)
-        assert list(folder.rglob(".*.999")) == []
+        assert list(folder.rglob(".*.part")) == []
         assert timeless(resumed.records) == timeless(finished.records)
         assert len(results(folder)) == len(set(results(folder)))
         assert resumed.verdict == finished.verdict
@@ -170,7 +169,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(assay, suite_file, finished
     for left in (9, 20):
         shutil.rmtree(folder, ignore_errors=True)
         with monkeypatch.context() as patched:
-            real, count = store_module._write_atomically, iter(range(1000))
+            real, count = store_module.write_atomically, iter(range(1000))
 
             def write(path, content, real=real, count=count, left=left):
                 # Once, and then there is space again: what was being measured must not be taken for a failure.
@@ -178,7 +177,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(assay, suite_file, finished
                     raise OSError(errno.ENOSPC, "No space left on device")
                 real(path, content)
 
-            patched.setattr(store_module, "_write_atomically", write)
+            patched.setattr(store_module, "write_atomically", write)
             with pytest.raises(UnwritableRunFolder, match="No space left"):
                 fedassay.run(str(suite_file()), jobs=1, folder=folder, report=False)
         assert not any(record.status == "failed" for record in Store(folder).records())
@@ -257,10 +256,20 @@ def test_another_version_of_what_computes_is_refused_by_name(finished, monkeypat
 )
 def test_a_manifest_that_was_changed_is_refused(finished, tmp_path, change, says):
     folder = shutil.copytree(finished.folder, tmp_path / "copy")
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = Store(folder).manifest()
     change(manifest)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    Store(folder).write_manifest(manifest)
     with pytest.raises(ConfigError, match=says):
+        fedassay.resume(folder)
+
+
+def test_code_that_a_changed_manifest_names_is_not_run(finished, tmp_path, monkeypatch):
+    folder = shutil.copytree(finished.folder, tmp_path / "copy")
+    (tmp_path / "planted_here.py").write_text("raise AssertionError('imported')")
+    monkeypatch.chdir(tmp_path)
+    text = (folder / "manifest.json").read_text()
+    (folder / "manifest.json").write_text(text.replace('"part": null', '"part": "planted_here:Mine"', 1))
+    with pytest.raises(ConfigError, match=r"copy/manifest\.json differs from its checksum, and resuming would run the"):
         fedassay.resume(folder)
 
 

