@@ -367,9 +367,8 @@ class RepeatedNoise:
             constant = values[counts > _CONSTANT * len(names)]
             found.append(np.where(np.isin(names, constant), np.nan, names))
         runs = np.concatenate(found, axis=1)
-        # Within a run a vector may come again, as when a round is skipped, and runs of a batch may share a draw.
-        together = np.split(runs, np.cumsum([len(batch) for batch in batches])[:-1])
-        each = np.concatenate([np.unique(batch[~np.isnan(batch)]) for batch in together])
+        # Within a run a vector may come again, as when a round is skipped.
+        each = np.concatenate([np.unique(run[~np.isnan(run)]) for run in runs])
         _, counts = np.unique(each, return_counts=True)
         again = counts[counts > 1].astype(float)
         return len(each), len(again), int((again * (again - 1) / 2).sum())
@@ -399,4 +398,6 @@ class RepeatedNoise:
 
 
 def _padded_names(names: FloatArray, width: int) -> FloatArray:
-    return np.pad(names, ((0, 0), (0, width - names.shape[1])), constant_values=np.nan)
+    """The names of a batch; of a vector that all its runs share, as where a hook draws it once, that of one run."""
+    shared = (names == names[:1]).all(0) & (np.arange(len(names)) > 0)[:, None]
+    return np.pad(np.where(shared, np.nan, names), ((0, 0), (0, width - names.shape[1])), constant_values=np.nan)

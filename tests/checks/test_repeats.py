@@ -27,6 +27,15 @@ def test_vectors_of_a_seed_of_sixteen_bits_repeat_among_six_thousand(rng):
     assert 200 < result.measured < 350
 
 
+def test_vectors_that_all_runs_of_a_batch_share_are_one_vector(rng):
+    repeats = RepeatedNoise()
+    for _ in range(100):
+        batch = np.concatenate([np.repeat(rng.random((1, 2)), 50, axis=0), rng.random((50, 1))], axis=1)
+        repeats.add([{"holder": batch[:, turn : turn + 1]} for turn in range(3)], None)
+    (result,) = repeats.results()
+    assert result.passed
+
+
 def test_continuous_vectors_do_not_repeat(rng):
     assert found(rng.random((RUNS, ROUNDS)))[VECTORS].passed
 
