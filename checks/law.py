@@ -636,7 +636,9 @@ def _reached(law: Law, replayed: Sequence[CheckResult]) -> float:
     share = 1.0
     for found in replayed:
         if found.name == SENSITIVITY and found.measured and found.allowed:
-            moved = max(one.measured / one.allowed for one in _moves(replayed) if one.measured and one.allowed)
+            # A longer move that passed is one that rounding after the noise explains.
+            ratios = [(one, one.measured / one.allowed) for one in _moves(replayed) if one.measured and one.allowed]
+            moved = max(min(1.0, ratio) if one.passed else ratio for one, ratio in ratios)
             # A unit may have moved the release in one of the steps only.
             share *= min(1.0, law.steps * moved) if moved <= 1 + _SLACK else moved
         if found.name == SCALE and found.measured and found.measured > _MORE:

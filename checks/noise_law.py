@@ -395,8 +395,11 @@ def _distribution(sample: NoiseSample, tested: NoiseTable, law: LawOfDraws) -> I
     """
     stds = law.stds[:, None, None]
     steps = float((2 * sample.rounding / np.where(law.stds > 0, law.stds, np.inf)).max())
-    if steps > 0:
-        yield _sides(sample, tested, stds, steps)
+    if steps > _FINE:
+        yield DISTRIBUTION.skipped("its numbers lie on a coarse grid: such noise is not nearly Gaussian")
+        return
+    if steps > 0 and (sides := _sides(sample, tested, stds, steps)).passed is False:
+        yield sides
         return
     half = sample.runs // 2
     values = np.where(tested.there[:, :, None], sample.values / np.where(stds > 0, stds, 1.0), 0.0)
@@ -436,8 +439,6 @@ def _sides(sample: NoiseSample, tested: NoiseTable, stds: FloatArray, steps: flo
     parts = sample.values[: 3 * third].reshape(3, third, *sample.values.shape[1:])
     apart = (parts[0] + parts[1] - 2 * parts[2]) / math.sqrt(6) / np.where(stds > 0, stds, 1.0)
     numbers = apart[:, tested.there]
-    if steps > _FINE or not numbers.size:
-        return DISTRIBUTION.skipped("its numbers lie on a coarse grid: such noise is not nearly Gaussian")
     found = []
     for bound in _BOUNDS_OF_SIDES:
         chance = float(norm.cdf(bound)) + _NEARLY

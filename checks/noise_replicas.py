@@ -50,6 +50,9 @@ def _noise(nonmember: Projections, release: GaussianRelease) -> tuple[CheckResul
     if not columns:
         return (EVERY_ROUND.skipped(f"no round was seen in {_FEWEST} replicas"),)
     sigma = release.sigma * math.sqrt(release.steps)
+    # Zeros alone are a round without noise.
+    if any(1 < len(np.unique(column)) < _VALUES for column in columns):
+        return (OWN_IN_REPLICAS.skipped("its noise takes few values, which repeat by chance"), _scale(columns, sigma))
     return (_repeats(columns, seen_spacing(columns)), _scale(columns, sigma))
 
 

@@ -19,6 +19,8 @@ NUMBERS = 2**23
 """Released numbers of all runs of one sample together, at most."""
 _STREAM = 64
 """Number of the noise of the first sample: the single runs of the other checks have lower ones."""
+_FURTHER = 1.5
+"""Squared distance of the means of two batches, over that of independent runs, from which batches share draws."""
 _APART = 2**16
 """Numbers of the noise of runs that are made one by one, for each sample."""
 _LEAST, _FEWEST, _MOST = 6, 10, 64
@@ -27,6 +29,8 @@ _DIGITS, _SINGLE = 4, 2.0**-20
 """Last bits that numbers of full precision leave unused at most; rounding of single precision."""
 _FEW, _NEAR = 12, 0.05
 """Numbers that show a lattice, at least, and their distance from it in its steps, at most."""
+_SHOWN = 4096
+"""Numbers, of many, that show whether there is a lattice."""
 _LONGEST = 2.0**24
 """Steps between numbers of single precision, at most."""
 _DECAY = 0.9
@@ -195,10 +199,14 @@ def noise_sample(
 
 
 def _share_noise(batches: Sequence[ManyRuns]) -> bool:
-    """Whether all runs of a batch are equal, and those of different batches are not."""
-    one, other = (batch.releases for batch in batches)
-    alike = all(bool((rows == rows[:1]).all()) for rows in (*one, *other))
-    return alike and not all(a.shape == b.shape and bool((a == b).all()) for a, b in zip(one, other, strict=True))
+    """Whether two batches of runs on equal data lie further apart than their runs do, as where these share a draw."""
+    between = within = 0.0
+    for one, other in zip(*(batch.releases for batch in batches), strict=True):
+        if one.shape == other.shape and len(one) > 1:
+            between += float((one.mean(0) - other.mean(0)).square().sum()) * len(one)
+            within += float(one.var(0).sum() + other.var(0).sum())
+    # Few independent numbers exceed it by chance, and single runs then only cost time.
+    return between > _FURTHER * within
 
 
 def _of_runs(batches: list[ManyRuns]) -> tuple[FloatArray, dict[str, FloatArray]]:
@@ -237,12 +245,14 @@ def spacing(vector: FloatArray, *, share: float = 1.0) -> float:
         bits = last[int((1 - share) * len(last)) :]
     digits = int(np.bitwise_or.reduce(bits))
     unused = (digits & -digits).bit_length() - 1 if digits else 0
-    digit = math.ldexp(largest, unused - 23) if unused > _DIGITS else 0.0
+    digit = math.ldexp(1.0, math.frexp(largest)[1] - 24 + unused) if unused > _DIGITS else 0.0
     return max(lattice(vector, largest), digit)
 
 
 def lattice(vector: FloatArray, largest: float) -> float:
     """The distance of the lattice on which all numbers of a vector lie; 0 without one."""
+    if len(vector) > _SHOWN and not lattice(vector[:_SHOWN], largest):
+        return 0.0
     gaps = np.diff(np.unique(vector))
     # Numbers that differ by rounding in single precision are one value.
     least = float(gaps[gaps > largest * _SINGLE].min(initial=math.inf))

@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -217,6 +219,12 @@ class AuditMethod(ABC):
         Raises:
             ValueError: if one of these cells failed, with its reason.
         """
+
+    def dependent(self, audit: PlannedAudit) -> bool:
+        """Return whether runs of one batch may depend on each other, as where a hook draws once for all of them; they
+        are then no independent trials. By default they cannot.
+        """
+        return False
 
     def reading(self, audit: PlannedAudit, store: Store) -> Reading:
         """Return the result of ``measure``, or of the estimator that the suite names.
@@ -516,7 +524,10 @@ def _judged(planned: PlannedAudit, store: Store) -> list[Record]:
     """The rows of an audit's verdict, from its finished runs and the checks of its claim."""
     method = planned.method
     audit, stopped = where_stopped(planned, store)
-    reading = of_all_looks(method.reading(audit, store), planned)
+    reading = method.reading(audit, store)
+    if refutes(audit.claim, reading.measurement) and method.dependent(audit):
+        reading = _read_alone(audit)
+    reading = of_all_looks(reading, planned)
     checks = method.checks(audit, store)
     # They cost seconds, and a claim that its own runs refute needs no more evidence.
     prepared: tuple[CheckResult, ...] = ()
@@ -545,6 +556,19 @@ def _judged(planned: PlannedAudit, store: Store) -> list[Record]:
     scores = store.save_arrays(audit.cell.cell_id, "scores", _arrays(measured, reading))
     verdict = verdict_row(audit.cell, replace(finding, measurement=measured), checks, scores)
     return [verdict.model_copy(update=_added(verdict, coverage, checks, stopped)), *check_rows(audit.cell, checks)]
+
+
+def _read_alone(audit: PlannedAudit) -> Reading:
+    """The reading of an audit whose runs are made again, one at a time, where those of a batch depend on each other."""
+    blocks = tuple(block.changed(audit=block.audit.model_copy(update={"batch": 1})) for block in audit.blocks)
+    alone = replace(audit, blocks=blocks)
+    with TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        for block in blocks:
+            block.run(store, frozenset())
+        found = audit.method.reading(alone, store)
+    witness = f"{found.measurement.witness}; runs made one at a time, because those of a batch share draws"
+    return replace(found, measurement=replace(found.measurement, witness=witness))
 
 
 def _of_preparation(audit: PlannedAudit) -> tuple[CheckResult, ...]:

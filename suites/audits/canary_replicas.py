@@ -25,12 +25,14 @@ from ...fl.training.local import Batch
 from ..config.tables.suite import AuditSpec
 from .audit_method import BlockJob, PlannedAudit
 from .case import Case
-from .replicas import Arms, ReplicaMethod
+from .replicas import ALONE, Arms, ReplicaMethod
 
 DIRAC = "dirac"
 """The canary along a weight that no data moves, which alone is scored by the law of the noise."""
-_CALLS, _ROWS, _LEVEL = 8, 24, 1e-9
-"""Batches, and runs of each, that show whether runs of one batch share draws, and the level of that test."""
+_CALLS, _ROWS, _LEVEL = 16, 64, 1e-3
+"""Batches, and runs of each, that show whether runs of one batch share draws, and the level of that test: where it
+errs, runs are made again one at a time.
+"""
 _APART = 2**24
 """Number of the first run that is made alone, or of a batch of its own."""
 _ALONE = 128
@@ -76,22 +78,24 @@ class CanaryMethod(ReplicaMethod):
             [_evidence(job, canary, arm, size, number) for number, size in job.batches(job.audit.batch)]
             for arm in (0, 1)
         ]
-        if job.audit.batch > 1 and self._dependent(job, canary, arms[0]):
-            return self.alone(job), {}
+        if repeated(arms[0], partial(runs_alone, job, canary)):
+            return self.alone(job), {ALONE: np.ones(1)}
         return arms, {}
 
     def alone(self, job: BlockJob) -> Arms:
         """Make all runs one at a time."""
-        return [_one_at_a_time(job, canary_for(job), arm, job.replicas) for arm in (0, 1)]
+        canary = canary_for(job)
+        return [[_evidence(job, canary, arm, 1, number) for number, _ in job.batches(1)] for arm in (0, 1)]
 
-    def _dependent(self, job: BlockJob, canary: Canary | DataCanary, batches: list[Projections]) -> bool:
-        """Whether runs of one batch share draws, as where a hook draws noise or a coin once for all of them."""
+    def dependent(self, audit: PlannedAudit) -> bool:
+        job = audit.blocks[0]
+        canary, size = canary_for(job), min(_ROWS, job.audit.batch)
 
         def calls(series: int) -> FloatArray:
-            first = 2 * _APART + series * _CALLS
-            return dependent_columns([_evidence(job, canary, 0, _ROWS, first + call) for call in range(_CALLS)])
+            numbers = range(2 * _APART + series * _CALLS, 2 * _APART + (series + 1) * _CALLS)
+            return dependent_columns([_evidence(job, canary, 0, size, number) for number in numbers])
 
-        return repeated(batches, partial(runs_alone, job, canary)) or dependence(calls, _LEVEL) is not None
+        return size > 1 and dependence(calls, _LEVEL) is not None
 
     def witness(self, audit: PlannedAudit) -> str:
         spec = audit.blocks[0].audit
@@ -168,25 +172,18 @@ def _repeat(batches: list[Projections]) -> bool:
 
 
 def dependent_columns(calls: list[Projections]) -> FloatArray:
-    """Return numbers ``(calls, rows, columns)`` whose distribution differs between calls where the rows of a call share
-    a draw: projections of each round, their sum, and how far each of these lies from its median.
+    """Return numbers ``(calls, rows, 3)`` whose distribution differs between calls where rows of one share a draw: the
+    sum of the projections of all rounds, and the sum and the largest of their distances from each round's median.
     """
     values = np.stack([np.where(one.seen, one.values, 0.0) for one in calls])
-    values = np.concatenate([values, values.sum(axis=2, keepdims=True)], axis=2)
     # A public coin that skips a release moves no mean.
-    return np.concatenate([values, np.abs(values - np.median(values, axis=(0, 1)))], axis=2)
-
-
-def _one_at_a_time(job: BlockJob, canary: Canary | DataCanary, arm: int, runs: int) -> list[Projections]:
-    """Runs that were made one at a time, so that no two of them can share a draw."""
-    # The runs of other jobs of the claim have other numbers.
-    first = _APART + job.first_batch * job.audit.batch
-    return [_evidence(job, canary, arm, 1, first + number) for number in range(runs)]
+    away = np.abs(values - np.median(values, axis=(0, 1)))
+    return np.stack([values.sum(axis=2), away.sum(axis=2), away.max(axis=2)], axis=2)
 
 
 def runs_alone(job: BlockJob, canary: Canary | DataCanary) -> Projections:
-    """Run federations without the canary one at a time."""
-    each = _one_at_a_time(job, canary, 0, _ALONE)
+    """Run federations without the canary one at a time, so that no two of them can share a draw."""
+    each = [_evidence(job, canary, 0, 1, _APART + number) for number in range(_ALONE)]
     return replace(
         each[0],
         values=np.concatenate([one.values for one in each]),

@@ -37,7 +37,7 @@ from ..config.tables.suite import AuditSpec
 from ..results.store import Store
 from .audit_method import BlockJob, PlannedAudit
 from .case import Case
-from .replicas import ARMS, Arms, ReplicaMethod, kept_arrays
+from .replicas import ALONE, ARMS, Arms, ReplicaMethod, kept_arrays
 
 _CHANCE = 1e-9
 """Chance below which independent rows that repeat each other so often are refused."""
@@ -297,7 +297,9 @@ class CraftedReports(ReplicaMethod):
 
     def trials(self, job: BlockJob) -> tuple[Arms, Mapping[str, NDArray[Any]]]:
         more: dict[str, NDArray[Any]] = {}
-        batches = crafted_evidence(job, _law(job))
+        batches, alone = crafted_evidence(job, _law(job))
+        if alone:
+            more[ALONE] = np.ones(1)
         for name, side in zip(ARMS, batches, strict=True):
             more[f"{name}_place"] = np.concatenate([batch.place for batch in side])
             more[f"{name}_odd"] = np.concatenate([batch.odd for batch in side])
@@ -372,8 +374,9 @@ def rate_of(claim: Claim) -> float:
     return float(rate)
 
 
-def crafted_evidence(job: BlockJob, law: ReportLaw) -> tuple[list[CraftedBatch], list[CraftedBatch]]:
-    """Run ``job.replicas`` trials without the canary and as many with it; return both sets of scores.
+def crafted_evidence(job: BlockJob, law: ReportLaw) -> tuple[tuple[list[CraftedBatch], list[CraftedBatch]], bool]:
+    """Run ``job.replicas`` trials without the canary and as many with it; return both sets of scores, and whether the
+    trials were made one at a time.
 
     Raises:
         ValueError: for a law or hooks that give no numbers of the right shape, and for noise that the streams do not
@@ -389,7 +392,7 @@ def crafted_evidence(job: BlockJob, law: ReportLaw) -> tuple[list[CraftedBatch],
     out, within = (
         [batch_of_trials(job, trial, task, plan, arm, n, number) for number, n in job.batches(size)] for arm in (0, 1)
     )
-    return out, within
+    return (out, within), alone
 
 
 def _law(job: BlockJob) -> ReportLaw:

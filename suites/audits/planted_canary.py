@@ -39,7 +39,7 @@ from ..results.store import Store
 from .audit_method import BlockJob, PlannedAudit, Reading, final_look, pooled_replicas, unknown_power
 from .canary_replicas import DIRAC, CanaryMethod, canary_for, runs_alone
 from .power import designed_tests, detectable_epsilon, replicas_needed
-from .replicas import Arms, pooled, replicas_words
+from .replicas import ALONE, Arms, pooled, replicas_words
 
 _REPLACED_SAMPLE = (Unit.SAMPLE, Adjacency.REPLACE_ONE)
 
@@ -80,7 +80,7 @@ class PlantedCanary(CanaryMethod):
         centred = isinstance(law, GaussianLaw) and not law.then
         centred = centred and (job.claim.unit, job.claim.adjacency) != _REPLACED_SAMPLE
         if centred and off_centre(arms[0], partial(runs_alone, job, canary)):
-            arms = scaled(self.alone(job))
+            return scaled(self.alone(job)), {ALONE: np.ones(1)}
         return arms, more
 
     def measure(self, audit: PlannedAudit, store: Store) -> Reading:

@@ -29,6 +29,8 @@ SETTING = "setting.json"
 """File in a block's folder: what its scores are evidence of."""
 Arms = list[list[Projections]]
 """Batches without the canary, and batches with it."""
+ALONE = "alone"
+"""Name of a stored array that says that the runs were made one at a time."""
 ONE_AT_A_TIME = "made one at a time, because runs of one batch share draws of the defense"
 
 
@@ -65,9 +67,7 @@ class ReplicaMethod(BlockMethod):
         arms, more = self.trials(job)
         artifact, count = save_projections(job, arms, store, more), job.replicas
         row = {"metric": "replicas", "value": count, "n": count, "unit": "replicas per arm", "artifact": artifact}
-        # Runs that share draws cannot be counted as independent ones.
-        alone = len(arms[0]) == count > len(job.batches(job.audit.batch))
-        return row | ({"reason": ONE_AT_A_TIME} if alone else {})
+        return row | ({"reason": ONE_AT_A_TIME} if ALONE in more else {})
 
     def measure(self, audit: PlannedAudit, store: Store) -> Reading:
         return self.measure_by_split(audit, *pooled(audit, store))

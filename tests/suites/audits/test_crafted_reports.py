@@ -145,7 +145,7 @@ def scores_of(suite_of):
     def build(fields):
         spec, source = load_suite(suite_of(fields))
         (block,) = plan_run(resolve(spec, source, seed=0)).blocks
-        evidence = crafted_evidence(block, report_law(block))
+        evidence, _ = crafted_evidence(block, report_law(block))
         return [np.concatenate([part.ratios.values for part in side]) for side in evidence]
 
     return build
