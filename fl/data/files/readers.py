@@ -70,9 +70,9 @@ def arrays_of(path: Path, wanted: Callable[[str], bool], *, more: int = PER_NUMB
                         place = f"{path.name}: array {name}"
                         found[name] = _array(content, member.file_size, place, more, found.values())
         return found
-    except ValueError:
-        raise
     except Exception as error:  # For damaged files, numpy and zipfile raise errors of many kinds.
+        if isinstance(error, ValueError) and path.name in str(error):
+            raise
         raise ValueError(f"{path.name} cannot be read as a numpy file: {error or type(error).__name__}") from None
 
 

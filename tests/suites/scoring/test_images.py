@@ -391,6 +391,13 @@ def test_weights_that_are_others_or_cannot_be_had_are_an_error_and_leave_no_file
     assert list(checkpoints.iterdir()) == []
 
 
+def test_the_password_of_an_index_is_not_printed(checkpoints, served, monkeypatch):
+    monkeypatch.setenv("PIP_INDEX_URL", "https://someone:secret@index.example/simple")
+    served({})
+    with pytest.raises(OSError, match="index failed: URLError$"):
+        fetch()
+
+
 class Harmful:
     def __reduce__(self):
         return print, ("harm",)
