@@ -394,7 +394,7 @@ def test_weights_that_are_others_or_cannot_be_had_are_an_error_and_leave_no_file
 def test_the_password_of_an_index_is_not_printed(checkpoints, served, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "https://someone:secret@index.example/simple")
     served({})
-    with pytest.raises(OSError, match="index failed: URLError$"):
+    with pytest.raises(OSError, match=r"index failed: URLError$"):
         fetch()
 
 
