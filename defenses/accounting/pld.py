@@ -179,10 +179,15 @@ class MixtureAccountant:
             apart = ((2 if one.replaced else 1) * one.moved[0] / one.sigma for one in self.mixtures)
             mu = math.hypot(*(math.sqrt(one.releases) * far for one, far in zip(self.mixtures, apart, strict=True)))
             return epsilon_from_mu(mu, delta)
+        weighted = self._losses(delta, tilted=True)
         try:
-            return max(losses.epsilon(delta) for losses in self._losses(delta, tilted=True))
+            found = max(losses.epsilon(delta) for losses in weighted)
         except ValueError:
             return math.inf
+        if found > max(losses.losses[0] for losses in weighted):
+            return found
+        # At the lower end of what the weighted losses cover, the others may prove less.
+        return min(found, max(losses.epsilon(delta) for losses in self._untilted))
 
     def get_delta(self, epsilon: float) -> float:
         """Return delta at ``epsilon`` >= 0."""
@@ -221,6 +226,7 @@ def _added(step: float, dots: Sequence[_Dots], releases: Sequence[int], delta: f
     infinite -= math.expm1(sum(times * math.log1p(-one.infinite) for one, times in zip(dots, releases, strict=True)))
     losses = step * (np.dot([one.first for one in dots], releases) + places)
     kept = losses >= 0
+    kept[-1] = True
     losses, chances = losses[kept], chances[kept]
     above = np.append(np.cumsum(chances[::-1])[::-1], 0.0) + infinite
     with np.errstate(divide="ignore"):

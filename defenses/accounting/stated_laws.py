@@ -154,10 +154,6 @@ def claim_from_rho(rho: float, *, delta: float, epsilon: float | None = None, **
 
 
 def _claimed(epsilon: float | None, implied: float, delta: float, law: str) -> float:
-    if epsilon is None and implied == 0:
-        raise ValueError(
-            f"{law} implies epsilon 0 at delta {delta:g}, which is no claim to test: state a smaller delta"
-        )
     if epsilon is None:
         return implied
     check_positive("epsilon", epsilon)

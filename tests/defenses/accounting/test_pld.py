@@ -104,10 +104,11 @@ def test_calibration_returns_the_noise_of_the_epsilon():
     law = {"delta": 1e-6, "rate": 1e-3, "steps": 10**5}
     found = calibrate_sampled_gaussian(epsilon=0.3, **law)
     assert 0.999 * 0.3 < found.epsilon(1e-6) <= 0.3
+    assert found.epsilon(0.9) == 0
 
 
 @pytest.mark.parametrize(
-    ("sigma", "rate", "delta"), [(4.0, 0.00033, 1e-12), (4.0, 0.00033, 1e-30), (1.0, 0.1, 1e-18), (0.05, 0.5, 1e-5)]
+    ("sigma", "rate", "delta"), [(4.0, 0.00033, 1e-12), (4.0, 0.00033, 1e-30), (1.0, 0.1, 1e-18), (0.028, 0.5, 1e-5)]
 )
 def test_tiny_deltas_and_huge_losses_are_met_from_above(sigma, rate, delta):
     """One sampled release with numbers of 50 digits."""
