@@ -34,7 +34,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import log_ndtr, ndtri
 
 from ...audit.arrays import FloatArray
-from ...audit.curve import ProfileCurve, epsilon_from_mu
+from ...audit.curve import ProfileCurve, delta_from_mu, epsilon_from_mu
 from ...fl.fields import check_positive
 from ..defense import check_delta, check_whole
 
@@ -171,26 +171,27 @@ class MixtureAccountant:
         spread = math.sqrt(sum(one.releases * one.square for one in self.mixtures))
         return spread * max(_LONGEST, min(self.interval / spread, _DOTS_APART / math.sqrt(releases)))
 
+    @property
+    def _mu(self) -> float | None:
+        if any(one.chances != (1.0,) for one in self.mixtures):
+            return None
+        apart = ((2 if one.replaced else 1) * one.moved[0] / one.sigma for one in self.mixtures)
+        return math.hypot(*(math.sqrt(one.releases) * far for one, far in zip(self.mixtures, apart, strict=True)))
+
     def get_epsilon(self, delta: float) -> float:
         """Return epsilon at ``delta`` in (0, 1), infinity for one that is too small; closed form where nothing is
         sampled (Dong, Roth, Su 2022, Corollary 3.3).
         """
-        if all(one.chances == (1.0,) for one in self.mixtures):
-            apart = ((2 if one.replaced else 1) * one.moved[0] / one.sigma for one in self.mixtures)
-            mu = math.hypot(*(math.sqrt(one.releases) * far for one, far in zip(self.mixtures, apart, strict=True)))
-            return epsilon_from_mu(mu, delta)
-        weighted = self._losses(delta, tilted=True)
-        try:
-            found = max(losses.epsilon(delta) for losses in weighted)
-        except ValueError:
-            return math.inf
-        if found > max(losses.losses[0] for losses in weighted):
-            return found
-        # At the lower end of what the weighted losses cover, the others may prove less.
-        return min(found, max(losses.epsilon(delta) for losses in self._untilted))
+        if self._mu is not None:
+            return epsilon_from_mu(self._mu, delta)
+        # Where one release in many loses much, the weights may lie beyond the quantile, and both are upper bounds.
+        both = zip(self._losses(delta, tilted=True), self._untilted, strict=True)
+        return max(min(_known_epsilon(one, delta), _known_epsilon(other, delta)) for one, other in both)
 
     def get_delta(self, epsilon: float) -> float:
         """Return delta at ``epsilon`` >= 0."""
+        if self._mu is not None:
+            return delta_from_mu(self._mu, epsilon)
         at = np.array([epsilon])
         return max(float(losses.delta(at)[0]) for losses in self._untilted)
 
@@ -203,6 +204,13 @@ class MixtureAccountant:
         step, releases = self._step, [one.releases for one in self.mixtures]
         dots = [one.dots(step, max(_LEAST_TAIL, _TAIL * delta / sum(releases))) for one in self.mixtures]
         return [_added(step, parts, releases, delta if tilted else None) for parts in zip(*dots, strict=True)]
+
+
+def _known_epsilon(losses: "_Losses", delta: float) -> float:
+    try:
+        return losses.epsilon(delta)
+    except ValueError:
+        return math.inf
 
 
 def _added(step: float, dots: Sequence[_Dots], releases: Sequence[int], delta: float | None) -> "_Losses":

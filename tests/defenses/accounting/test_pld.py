@@ -52,6 +52,7 @@ def numbers(accountant):
         (sampled(0.83, 0.013, 200), ADD),
         (sampled(1.5, 0.5, 20), ADD),
         (sampled(6.0, 0.2, 1), ADD),
+        (sampled(0.3, 1e-3, 40), ADD),
         (sampled(4.0, 0.999, 3), Adjacency.ZERO_OUT),
         (sampled(1.0, 1.0, 3), ADD),
         (ComposedDpEvent([sampled(1.5, 0.5, 2), GaussianDpEvent(2.0), sampled(2.0, 0.1, 3)]), ADD),
