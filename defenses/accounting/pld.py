@@ -184,9 +184,12 @@ class MixtureAccountant:
         """
         if self._mu is not None:
             return epsilon_from_mu(self._mu, delta)
+        weighted = self._losses(delta, tilted=True)
+        found = max(_known_epsilon(losses, delta) for losses in weighted)
+        if max(float(losses.losses[0]) for losses in weighted) < found < math.inf:
+            return found
         # Where one release in many loses much, the weights may lie beyond the quantile, and both are upper bounds.
-        both = zip(self._losses(delta, tilted=True), self._untilted, strict=True)
-        return max(min(_known_epsilon(one, delta), _known_epsilon(other, delta)) for one, other in both)
+        return min(found, max(_known_epsilon(losses, delta) for losses in self._losses(delta, tilted=False)))
 
     def get_delta(self, epsilon: float) -> float:
         """Return delta at ``epsilon`` >= 0."""
@@ -203,7 +206,9 @@ class MixtureAccountant:
         """The losses of all releases, with the unit against without and reversed."""
         step, releases = self._step, [one.releases for one in self.mixtures]
         dots = [one.dots(step, max(_LEAST_TAIL, _TAIL * delta / sum(releases))) for one in self.mixtures]
-        return [_added(step, parts, releases, delta if tilted else None) for parts in zip(*dots, strict=True)]
+        cut_off = _CUT_OFF if tilted else max(_CUT_OFF, _TAIL * delta)
+        target = delta if tilted else None
+        return [_added(step, parts, releases, target, cut_off) for parts in zip(*dots, strict=True)]
 
 
 def _known_epsilon(losses: "_Losses", delta: float) -> float:
@@ -213,7 +218,9 @@ def _known_epsilon(losses: "_Losses", delta: float) -> float:
         return math.inf
 
 
-def _added(step: float, dots: Sequence[_Dots], releases: Sequence[int], delta: float | None) -> "_Losses":
+def _added(
+    step: float, dots: Sequence[_Dots], releases: Sequence[int], delta: float | None, cut_off: float
+) -> "_Losses":
     """The sum of all losses, accurate around its quantile ``delta``; None: to the same absolute error everywhere."""
     order, powers = 0.0, [(one.masses, times) for one, times in zip(dots, releases, strict=True)]
     if delta is not None:
@@ -225,12 +232,12 @@ def _added(step: float, dots: Sequence[_Dots], releases: Sequence[int], delta: f
             (np.exp(np.log(masses) + order * np.arange(len(masses)) - scale), times)
             for (masses, times), scale in zip(powers, scales, strict=True)
         ]
-    begun, sums = convolved(weighted, _CUT_OFF)
+    begun, sums = convolved(weighted, cut_off)
     places = begun + np.arange(len(sums))
     back, error = np.dot(scales, releases) - order * places, sum(releases) * _TRANSFORM
     chances = np.maximum(sums, 0.0) * np.exp(np.minimum(back, 700.0)) * (1 + error)
     # Mass that the convolution cut off counts as an infinite loss, so that it can only raise delta.
-    infinite = (_CUT_OFF + (0.0 if order else error)) * math.exp(min(700.0, back[-1]))
+    infinite = (cut_off + (0.0 if order else error)) * math.exp(min(700.0, back[-1]))
     infinite -= math.expm1(sum(times * math.log1p(-one.infinite) for one, times in zip(dots, releases, strict=True)))
     losses = step * (np.dot([one.first for one in dots], releases) + places)
     kept = losses >= 0
@@ -357,7 +364,7 @@ class _Losses:
 def _composed(profile: Profile, releases: int) -> _Losses:
     check_whole("releases", releases)
     step, dots = _dotted(profile, releases)
-    return _added(step, [dots], [releases], None)
+    return _added(step, [dots], [releases], None, _CUT_OFF)
 
 
 def _dotted(profile: Profile, releases: int) -> tuple[float, _Dots]:
@@ -416,7 +423,7 @@ def _orders(powers: Sequence[_Power]) -> FloatArray:
         places = np.arange(len(masses))
         mean = masses @ places / max(masses.sum(), 1e-300)
         variance += times * float(masses @ (places - mean) ** 2)
-    return np.geomspace(0.1 / math.sqrt(variance), max(60 / math.sqrt(variance), 3000 / longest), 40)
+    return np.geomspace(min(0.1 / math.sqrt(variance), 5 / longest), max(60 / math.sqrt(variance), 3000 / longest), 40)
 
 
 def _log_moments(powers: Sequence[_Power], orders: FloatArray) -> FloatArray:
