@@ -131,8 +131,13 @@ class Claim:
     def __post_init__(self) -> None:
         for name in ("delta", "rounds"):
             check_number(name, getattr(self, name))
-        check_positive("epsilon", self.epsilon)
         check_delta(self.delta)
+        if self.epsilon == 0 < self.delta:
+            raise ValueError(
+                f"epsilon must be > 0 and finite, got {self.epsilon} at delta {self.delta:g}: claims of a total "
+                "variation alone are not tested; state a smaller delta"
+            )
+        check_positive("epsilon", self.epsilon)
         if self.rounds < 1 or int(self.rounds) != self.rounds:
             raise ValueError(f"rounds must be a whole number >= 1, got {self.rounds}")
         if self.dp_model not in DP_MODELS:

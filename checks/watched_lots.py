@@ -25,7 +25,6 @@ from ..defenses.accounting.stated_laws import event_of
 from .training_record import TrainingRecord
 
 _SLACK = 1e-6
-_INTERVALS = (1e-3, 2.5e-4, 6.25e-5)
 _EPSILON_ROUNDING = 0.02
 """Relative difference between two accountants that is no fault: both round their losses, in either direction."""
 
@@ -283,17 +282,11 @@ def _epsilon(recording: TrainingRecord) -> CheckResult:
     if recording.accounted is None or recording.delta is None or not recording.ledger:
         return ACCOUNTED.skipped("the accountant printed no epsilon")
     event, delta = event_of(recording.ledger), recording.delta
-    again, before = math.inf, math.inf
-    # Discretised losses are rounded up, so that a coarse grid gives too much, which may explain a difference.
-    for interval in _INTERVALS:
-        before, again = again, epsilon_of(event, delta=delta, adjacency=Adjacency.ADD_REMOVE, interval=interval)
-        if recording.accounted >= again * (1 - _EPSILON_ROUNDING):
-            break
+    again = epsilon_of(event, delta=delta, adjacency=Adjacency.ADD_REMOVE)
     if not math.isfinite(again):
         return ACCOUNTED.skipped("the history computed again gives no finite epsilon")
     witness = f"printed at delta {delta:g}; the history computed again gives {again:.4g}"
-    # A step to a finer grid gains less than the one before it, so that the last gain bounds what is left.
-    required = (again - min(before - again, again)) * (1 - _EPSILON_ROUNDING)
+    required = again * (1 - _EPSILON_ROUNDING)
     return ACCOUNTED.at_least(recording.accounted, required, unit="epsilon", witness=witness)
 
 

@@ -12,6 +12,7 @@ Convert Renyi and zero-concentrated DP guarantees into (epsilon, delta) guarante
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import version
@@ -26,6 +27,7 @@ from dp_accounting.dp_event import (
     PoissonSampledDpEvent,
     SelfComposedDpEvent,
 )
+from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation, PrivacyAccountant, UnsupportedEventError
 from dp_accounting.rdp import RdpAccountant
 from scipy.optimize import minimize_scalar
@@ -35,7 +37,7 @@ from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency
 from ...fl.fields import check_positive
 from ..defense import check_budget, check_delta
-from .pld import ArrayPLDAccountant
+from .pld import MixtureAccountant, gaussian_mixtures
 
 RELATIONS = {
     Adjacency.ADD_REMOVE: NeighboringRelation.ADD_OR_REMOVE_ONE,
@@ -85,30 +87,42 @@ def epsilon_of(
 ) -> float:
     """Compute epsilon at ``delta`` in (0, 1) for ``event``, a mechanism as described by the library dp-accounting.
 
+    By PLD, Renyi divergences give epsilon where ``delta`` is too small for privacy-loss distributions, and for other
+    mechanisms than Gaussian ones wherever they prove less.
+
     Args:
         event: an event of dp-accounting; noise over the sensitivity of ``adjacency``.
-        interval: step of the discretised privacy losses (PLD only); the error is on the safe side.
+        interval: largest step of the discretised privacy losses (PLD only); the error is on the safe side.
 
     Raises:
         ValueError: for an event that the accountant does not support under this adjacency, such as fixed-size lots by
             PLD or Poisson lots under replace-one by RDP.
     """
     check_delta(delta)
-    return float(compose(event, adjacency=adjacency, method=method, interval=interval).get_epsilon(delta))
+    accountant = compose(event, adjacency=adjacency, method=method, interval=interval)
+    found = float(accountant.get_epsilon(delta))
+    if method is Method.RDP or (isinstance(accountant, MixtureAccountant) and math.isfinite(found)):
+        return found
+    with suppress(ValueError):
+        found = min(found, float(compose(event, adjacency=adjacency, method=Method.RDP).get_epsilon(delta)))
+    return found
 
 
 def compose(
     event: DpEvent, *, adjacency: Adjacency, method: Method = Method.PLD, interval: float = _FINE
-) -> PrivacyAccountant:
-    """Return an accountant of the library dp-accounting that has composed the mechanism ``event``; arguments as for
-    ``epsilon_of``.
-    """
+) -> PrivacyAccountant | MixtureAccountant:
+    """Return an accountant that has composed the mechanism ``event``; arguments as for ``epsilon_of``."""
     relation = RELATIONS[adjacency]
     if method is Method.RDP:
         return _composed(RdpAccountant(None, relation), event, f"RDP under {adjacency.phrase}")
+    replaced = adjacency is Adjacency.REPLACE_ONE
+    # Under replace-one each of the two inputs moves a release by half of the distance between them.
+    mixtures = gaussian_mixtures(_doubled(event) if replaced else event, replaced=replaced)
+    if mixtures:
+        return MixtureAccountant(mixtures, interval)
     # Cancels the doubling of the sensitivity inside the library's PLD accountant.
     doubled = _doubled(event) if adjacency is Adjacency.REPLACE_ONE else event
-    return _composed(ArrayPLDAccountant(relation, interval), doubled, f"PLD under {adjacency.phrase}")
+    return _composed(PLDAccountant(relation, interval), doubled, f"PLD under {adjacency.phrase}")
 
 
 def renyi_divergence(event: DpEvent, *, order: float, adjacency: Adjacency) -> float:
@@ -201,7 +215,7 @@ def epsilon_at_best_order(rdp: Callable[[float], float], delta: float) -> float:
     # Below order 1.01 the library gives no bound.
     best = minimize_scalar(epsilon, bounds=(math.log(0.0101), 20.0), method="bounded", options={"xatol": 1e-10})
     # One step up: the search's value must not round below the true bound.
-    return float(np.nextafter(best.fun, math.inf))
+    return float(np.nextafter(best.fun, math.inf)) if best.fun > 0 else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

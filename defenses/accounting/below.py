@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.signal import fftconvolve
-from scipy.special import log_ndtr
 from scipy.stats import binom
 
 from ...audit.arrays import FloatArray
-from .pld import self_convolved
+from .pld import convolved, gaussian_cells, gaussian_masses
 
 _CUT_OFF = 1e-13
 """Mass of the composed losses that may be left out at each end, and the error of a Fourier transform."""
@@ -93,14 +91,10 @@ def composed(pairs: Sequence[LossPair], *, reach: float) -> Losses:
     step = 2 * _BIAS * max(reach, 1e-3) / releases
     # A grid that is too long is made coarser, which lowers the bound and so stays valid.
     step = max(step, max(_width(pair) for pair in pairs) / _LONGEST)
-    total: FloatArray = np.ones(1)
-    lowest, sure = 0, 1.0
-    for pair in pairs:
-        first, masses, infinite = _rounded(pair, step)
-        begun, many = self_convolved(masses, pair.releases, _CUT_OFF)
-        total = np.asarray(fftconvolve(total, many), dtype=np.float64)
-        lowest += begun + first * pair.releases
-        sure *= (1 - infinite) ** pair.releases
+    rounded = [_rounded(pair, step) for pair in pairs]
+    lowest, total = convolved([(one[1], pair.releases) for one, pair in zip(rounded, pairs, strict=True)], _CUT_OFF)
+    lowest += sum(one[0] * pair.releases for one, pair in zip(rounded, pairs, strict=True))
+    sure = math.prod((1 - one[2]) ** pair.releases for one, pair in zip(rounded, pairs, strict=True))
     losses = step * (lowest + np.arange(len(total), dtype=np.float64))
     return Losses(losses, np.maximum(total, 0.0), 1 - sure)
 
@@ -126,26 +120,9 @@ def gaussian_pair(
     edges = np.linspace(low, centres[-1] + _TAIL, _CELLS)
     # The outermost cells reach to infinity, so that no outcome is left out.
     edges[0], edges[-1] = -np.inf, np.inf
-    one = _mixture(edges, centres, weights)
-    other = _mixture(edges, -centres, weights) if replaced else np.exp(_cells(edges))
+    one = gaussian_masses(edges, centres, weights)
+    other = gaussian_masses(edges, -centres, weights) if replaced else np.exp(gaussian_cells(edges))
     return LossPair(one, other)
-
-
-def _mixture(edges: FloatArray, centres: FloatArray, weights: FloatArray) -> FloatArray:
-    total = np.full(len(edges) - 1, -np.inf)
-    for centre, weight in zip(centres, weights, strict=True):
-        total = np.logaddexp(total, weight + _cells(edges - centre))
-    return np.asarray(np.exp(total), dtype=np.float64)
-
-
-def _cells(edges: FloatArray) -> FloatArray:
-    """Log of the standard Gaussian's mass between neighbouring edges, computed in the nearer tail."""
-    low, high = edges[:-1], edges[1:]
-    mirrored = low + high > 0
-    near = log_ndtr(np.where(mirrored, -low, high))
-    far = log_ndtr(np.where(mirrored, -high, low))
-    with np.errstate(invalid="ignore"):
-        return np.asarray(near + np.log1p(-np.exp(np.minimum(far - near, 0.0))), dtype=np.float64)
 
 
 def _width(pair: LossPair) -> float:

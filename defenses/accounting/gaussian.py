@@ -17,23 +17,20 @@ from functools import lru_cache
 
 import dp_accounting
 import numpy as np
-from dp_accounting.mechanism_calibration import NoBracketIntervalFoundError
+from scipy.optimize import brentq
 
 from ...audit.claim import Adjacency
-from ...audit.curve import GaussianCurve, ProfileCurve, epsilon_from_mu
+from ...audit.curve import GaussianCurve, ProfileCurve, epsilon_from_mu, mu_from_epsilon
 from ...fl.fields import check_positive
 from ...fl.sampling import Full, Poisson, Sampling
 from ..defense import check_budget, check_delta, check_whole
 from .accountant import Method, compose, epsilon_of, gaussian_steps, sensitivity
-from .pld import ArrayPLDAccountant
 
-_INTERVAL = 1e-3  # Calibrates in .5 s with an error of 3e-4 in sigma, always on the pessimistic side.
-_ROUGH = 2e-2
+_INTERVAL = 1e-3
+_TOLERANCE = 1e-4
 _ROUNDING = 1e-12  # FFT leaves errors of about 1e-14 in delta, and a stated curve must not promise more than holds.
 LEAST_NOISE = 0.3
 """Noise over the sensitivity of one release below which no claim is stated."""
-
-_LEAST_DELTA = 1e-14
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +60,7 @@ class SampledGaussian:
     def epsilon(self, delta: float, method: Method = Method.PLD) -> float:
         """Compute epsilon at ``delta`` in (0, 1), by default with privacy-loss distributions; most papers publish the
         larger epsilon of Renyi accounting.
-
-        Raises:
-            ValueError: by PLD for ``delta`` below 1e-14.
         """
-        if method is Method.PLD:
-            _check_tails(delta)
         return _epsilon(self, delta, method)
 
     @property
@@ -114,46 +106,33 @@ def calibrate_sampled_gaussian(
     satisfy (epsilon, delta); ``parts`` as in ``SampledGaussian``.
 
     Raises:
-        ValueError: for an invalid budget, one so large that it needs less noise than .3 clip norms, or a delta below
-            1e-14.
+        ValueError: for an invalid budget, or one so large that it needs less noise than .3 clip norms.
     """
     check_budget(epsilon, delta)
-    _check_tails(delta)
 
-    def least(low: float, guess: float, interval: float) -> float:
-        found = dp_accounting.calibrate_dp_mechanism(
-            lambda: ArrayPLDAccountant(value_discretization_interval=interval),
-            lambda noise: gaussian_steps(sigma=noise, rate=rate, steps=steps, parts=parts),
-            epsilon,
-            delta,
-            bracket_interval=dp_accounting.LowerEndpointAndGuess(low, guess),
-            tol=1e-4,
-        )
-        return float(found)
+    def of(noise: float) -> SampledGaussian:
+        return SampledGaussian(sigma=noise, rate=rate, steps=steps, parts=parts)
 
-    low, guess = LEAST_NOISE, 1.5
-    try:
-        if parts > 1 and rate < 1:
-            # A mixture with little noise takes seconds: the search starts close to the result.
-            guess = least(low, guess, _ROUGH)
-            low = max(low, 0.97 * guess)
-        sigma = least(low, guess, _INTERVAL)
-    except NoBracketIntervalFoundError:
-        raise ValueError(
-            f"epsilon is too large: its noise must be at least {LEAST_NOISE} clip norms at rate {rate:g} over "
-            f"{steps} steps, "
-            f"got epsilon {epsilon}"
-        ) from None
-    return SampledGaussian(sigma=sigma, rate=rate, steps=steps, parts=parts)
+    def excess(noise: float) -> float:
+        return math.log(max(of(noise).epsilon(delta), 1e-9) / epsilon)
 
-
-def _check_tails(delta: float) -> None:
-    # At delta 1e-16 three unsampled steps at epsilon 4 would get 2436 norms of noise, where 3.515 are enough.
-    if delta < _LEAST_DELTA:
-        raise ValueError(
-            f"delta must be >= {_LEAST_DELTA:g}: composition by privacy-loss distributions drops tails of about "
-            f"that probability, got {delta}"
-        )
+    # The central limit of many releases, mu = rate sqrt(steps (e^(1 / sigma^2) - 1)) (Dong, Roth, Su 2022, Corollary
+    # 5.4), is close where there are many, and only there is each trial slow.
+    guess = 1 / math.sqrt(math.log1p((mu_from_epsilon(epsilon, delta) / rate) ** 2 / steps))
+    low = high = max(guess, LEAST_NOISE)
+    while excess(high) > 0:
+        high *= 1.25
+    while excess(low) <= 0:
+        if low == LEAST_NOISE:
+            raise ValueError(
+                f"epsilon is too large: its noise must be at least {LEAST_NOISE} clip norms at rate {rate:g} over "
+                f"{steps} steps, got epsilon {epsilon}"
+            )
+        high, low = low, max(0.8 * low, LEAST_NOISE)
+    sigma = float(brentq(excess, low, high, xtol=_TOLERANCE / 4))
+    while excess(sigma) > 0:
+        sigma += _TOLERANCE / 4
+    return of(sigma)
 
 
 def gaussian_noise(*, epsilon: float, delta: float, releases: int) -> float:

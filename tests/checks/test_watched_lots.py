@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fedassay.audit.check import ACCOUNTED, BLOCKS, LOTS, MULTIPLIER, OVERLAP, RATE, SIZES, STEPS, UPDATES
-from fedassay.audit.claim import Adjacency
+from fedassay.audit.curve import epsilon_from_mu
 from fedassay.checks.watched_lots import _pair_tails, ledger_checks, lot_checks
-from fedassay.defenses.accounting.accountant import epsilon_of
-from fedassay.defenses.accounting.stated_laws import claim_from_noise, event_of
+from fedassay.defenses.accounting.stated_laws import claim_from_noise
 from foreign_runs import NOISE, RECORDS, poisson, recording, shuffled
 from foreign_runs import RATE as Q
 
@@ -215,15 +214,11 @@ def test_without_an_accountant_nothing_is_compared():
 
 
 @pytest.mark.parametrize(("noise", "rate", "steps"), [(10.0, 0.005, 800), (4.0, 0.0005, 50_000), (2.0, 0.001, 20_000)])
-def test_a_small_epsilon_is_not_held_against_a_coarse_grid_of_losses(noise, rate, steps):
-    event = event_of(((noise, rate, steps),))
-    coarse, fine = (
-        epsilon_of(event, delta=1e-5, adjacency=Adjacency.ADD_REMOVE, interval=interval) for interval in (1e-3, 5e-5)
-    )
-    assert fine < coarse
+def test_a_small_epsilon_is_compared_with_its_central_limit(noise, rate, steps):
+    limit = epsilon_from_mu(rate * math.sqrt(steps * math.expm1(noise**-2)), 1e-5)
     run = replace(recording(ledger=((noise, rate, steps),)), delta=1e-5)
-    assert ACCOUNTED not in history_failed(replace(run, accounted=fine))
-    assert ACCOUNTED in history_failed(replace(run, accounted=fine / 3))
+    assert ACCOUNTED not in history_failed(replace(run, accounted=limit))
+    assert ACCOUNTED in history_failed(replace(run, accounted=0.9 * limit))
 
 
 @pytest.mark.parametrize(
