@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from ..audit.output_file import check_inside, write_atomically
 from ..audit.parts import import_last_from_here
 from .target import find_function, read_input
 
@@ -126,18 +127,19 @@ class KeptRuns:
         The levels of all verdicts add up to alpha, so that runs may be added after a verdict was seen.
         """
         path, text = self.folder / "verdicts.json", json.dumps(look, sort_keys=True)
+        check_inside(path, self.folder)
         # Levels that were spent and are not known would be spent again.
         looks: list[str] = _content(path, list) if path.exists() else []
         if text not in looks:
             looks.append(text)
-            write_at_once(path, json.dumps(looks, indent=1).encode())
+            write_atomically(path, json.dumps(looks, indent=1).encode())
         return alpha / 2.0 ** (looks.index(text) + 1)
 
     def _check(self, facts: Mapping[str, Any]) -> None:
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"{self.folder} is a file, and runs are kept in a folder")
         if not self._facts.exists():
-            if self.folder.is_dir() and any(path.suffix != ".tmp" for path in self.folder.iterdir()):
+            if self.folder.is_dir() and any(path.suffix != ".part" for path in self.folder.iterdir()):
                 raise ValueError(
                     f"{self.folder} is not empty and holds no runs of a training loop: name another folder"
                 )
@@ -151,18 +153,22 @@ class KeptRuns:
             )
 
     def _kept(self, arm: int, number: int, show: Callable[[str], None]) -> bool:
-        """Whether a run is kept as it was written; a file that was changed is removed."""
+        """Whether a run of this training loop is kept as it was written; another file is moved out of the way."""
         path = self._path(arm, number)
+        check_inside(path, self.folder)
         content = path.read_bytes() if path.exists() else b""
-        whole = content[-32:] == hashlib.sha256(content[:-32]).digest()
+        whole = content[-32:] == _seal(self.training, path, content[:-32])
         if path.exists() and not whole:
-            show(f"run    {path} was changed or damaged, and its run is made again")
-            path.unlink()
+            aside = path.with_suffix(".changed")
+            words = "was changed or damaged, or is another run's; it is made again"
+            show(f"run    {path} {words}, and the file is now {aside.name}")
+            path.replace(aside)
         return whole
 
     def _start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_at_once(self._facts, json.dumps(self.training.facts(), sort_keys=True).encode())
+        check_inside(self._facts, self.folder)
+        write_atomically(self._facts, json.dumps(self.training.facts(), sort_keys=True).encode())
 
     def _check_seed(self, trials: int) -> None:
         """Refuse a function whose first runs do not depend on the generator alone."""
@@ -295,8 +301,14 @@ def _made(training: KeptTraining, path: Path, arm: int, number: int) -> Failure 
     content = io.BytesIO()
     np.save(content, output, allow_pickle=False)
     # Readers of arrays leave out what follows the array.
-    write_at_once(path, content.getvalue() + hashlib.sha256(content.getvalue()).digest())
+    write_atomically(path, content.getvalue() + _seal(training, path, content.getvalue()))
     return None
+
+
+def _seal(training: KeptTraining, path: Path, content: bytes) -> bytes:
+    """The checksum of a kept run, which a run of another input, number or training loop does not have."""
+    place = json.dumps([training.facts(), path.parent.name, path.name], sort_keys=True)
+    return hashlib.sha256(place.encode() + content).digest()
 
 
 def _mixed(value: Any, array: NDArray[Any]) -> bool:
@@ -370,10 +382,3 @@ def _content(path: Path, kind: type) -> Any:
     if not isinstance(found, kind):
         raise ValueError(f"{path} was changed or damaged: name another folder, because its runs cannot be assigned")
     return found
-
-
-def write_at_once(path: Path, content: bytes) -> None:
-    """Write a file that a killed process leaves as it was before, or complete."""
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)

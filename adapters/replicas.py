@@ -7,9 +7,11 @@ share of alpha, so that an audit of a gross fault ends early. The projections of
 that an interrupted audit goes on from there.
 """
 
+import errno
 import hashlib
 import json
 import math
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -32,13 +34,13 @@ from ..audit.evidence import Projections, Setting
 from ..audit.finding import WEAK_TEST, Finding, Verdict, judge
 from ..audit.measurement import Measurement
 from ..audit.mechanism.trials import at_looks
+from ..audit.output_file import write_atomically
 from ..audit.power import trials_needed
 from ..audit.supplied.given import check_alpha, check_whole
 from ..audit.supplied.power import with_power
 from ..audit.wording import shortened
 from ..checks.training_record import Plant, TrainingRecord
 from ..fl.layout import Layout
-from .kept_runs import write_at_once
 from .runner import Runner, check_stated, run_once
 
 LOOKS = 3
@@ -82,7 +84,7 @@ class KeptProjections:
         self.cut = not lines or bool(lines[-1])
         skipped = []
         for place, line in enumerate(lines, start=2):
-            content, _, digest = line.rpartition(b" ")
+            content, _, digest = line.rstrip(b"\r").rpartition(b" ")
             if digest == _digest(content):
                 member, number, values = json.loads(content)
                 self.runs.setdefault((member, number), np.array(values, dtype=np.float64))
@@ -99,11 +101,14 @@ class KeptProjections:
             return
         if not self.path.exists():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_at_once(self.path, json.dumps(dict(self.facts)).encode() + b"\n")
+            write_atomically(self.path, json.dumps(dict(self.facts)).encode() + b"\n")
         content = json.dumps([member, number, values.tolist()]).encode()
+        line, self.cut = b"\n" * self.cut + content + b" " + _digest(content) + b"\n", True
         # In one call, so that no line of another process stands inside this one.
         with self.path.open("ab", buffering=0) as file:
-            file.write(b"\n" * self.cut + content + b" " + _digest(content) + b"\n")
+            written = file.write(line)
+        if written < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         self.cut = False
 
     def arm(self, member: bool, count: int) -> FloatArray:

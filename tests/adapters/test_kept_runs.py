@@ -169,15 +169,31 @@ def test_a_run_whose_file_was_changed_is_named_and_made_again(say, loops):
     for content in (damaged.read_bytes().replace(b"\x3f", b"\x3e"), damaged.read_bytes()[:-40], b""):
         damaged.write_bytes(content)
         result = say("audit", "loops.py:honest", *ONE, "--trials", 30, "--keep", "here")
-        assert "run000003.npy was changed or damaged, and its run is made again" in result.stdout
+        assert "run000003.npy was changed or damaged" in result.stdout
         assert kept(loops / "here") == before
+        # Nothing that was kept is lost.
+        assert damaged.with_suffix(".changed").read_bytes() == content
+
+
+def test_a_run_of_another_input_and_one_behind_a_link_are_not_used(say, loops):
+    say("audit", "loops.py:honest", *ONE, "--trials", 30, "--keep", "here")
+    before, one, other = kept(loops / "here"), *(loops / f"here/input{arm}/run000003.npy" for arm in (0, 1))
+    one.write_bytes(other.read_bytes())
+    assert "run000003.npy was changed" in say("audit", "loops.py:honest", *ONE, "--trials", 30, "--keep", "here").stdout
+    assert kept(loops / "here") == before
+    (loops / "here/input1").rename(loops / "outside")
+    (loops / "here/input1").symlink_to(loops / "outside")
+    other.write_bytes(b"precious")
+    result = say("audit", "loops.py:honest", *ONE, "--trials", 30, "--keep", "here")
+    assert (result.exit_code, "leads out of the folder" in result.stderr) == (2, True)
+    assert other.read_bytes() == b"precious"
 
 
 @pytest.mark.parametrize("name", ["training.json", "verdicts.json"])
 @pytest.mark.parametrize("content", [b"", b"1", b"\xff", b"[" * 10**5])
 def test_a_damaged_list_of_facts_or_verdicts_is_refused_with_its_name(say, loops, name, content):
     (loops / "here").mkdir()
-    (loops / "here/training.77.tmp").write_text("left by a killed audit")
+    (loops / "here/.training.json.77.part").write_text("left by a killed audit")
     say("audit", "loops.py:honest", *ONE, "--trials", 30, "--keep", "here")
     (loops / "here" / name).write_bytes(content)
     result = say("audit", "loops.py:honest", *ONE, "--trials", 30, "--keep", "here")

@@ -6,6 +6,7 @@ One run with many planted units: scores, a gross fault, a correct system, and wr
 """
 
 from dataclasses import dataclass, replace
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,26 @@ def test_no_change_of_a_byte_gives_a_run_other_values(tmp_path, monkeypatch):
             found = KeptProjections(path=path, facts={"seed": 0}).runs
         assert len(found) >= 1
         assert all(np.array_equal(one, values + number) for (_, number), one in found.items())
+
+
+def test_half_a_line_on_a_full_disk_is_an_error_and_loses_one_run(tmp_path, monkeypatch):
+    path = tmp_path / "runs.jsonl"
+    kept = KeptProjections(path=path, facts={})
+    kept.keep(True, 0, np.zeros(2))
+
+    class Full(FileIO):
+        def write(self, content):
+            return super().write(content[:5])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", lambda place, mode, buffering: Full(place, mode))
+        with pytest.raises(OSError, match=r"runs\.jsonl"):
+            kept.keep(True, 1, np.zeros(2))
+    kept.keep(True, 2, np.zeros(2))
+    # Line ends of an editor are no damage.
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    with pytest.warns(RuntimeWarning, match="made again: 3"):
+        assert set(KeptProjections(path=path, facts={}).runs) == {(True, 0), (True, 2)}
 
 
 def test_an_exception_names_the_run(plan):
