@@ -177,8 +177,11 @@ def _json(path: Path) -> tuple[Table, Sequence[str]]:
     import pandas
 
     check_size(path.name, path.stat().st_size // 2)  # Each number takes at least two characters.
+    content = path.read_bytes()
+    # An object or a list takes about a hundred bytes, however few it has in the file.
+    check_size(path.name, len(content) // 2 + 8 * (content.count(b"{") + content.count(b"[")))
     try:
-        data = json.loads(path.read_text(encoding="utf-8-sig"), parse_constant=_no_number, object_pairs_hook=_pairs)
+        data = json.loads(content.decode("utf-8-sig"), parse_constant=_no_number, object_pairs_hook=_pairs)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read as JSON: {error}") from None
     if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):

@@ -161,6 +161,7 @@ def test_clusters_name_the_runs_of_the_scores(say, tmp_path):
         ("a.json", '{"member": ["one"], "nonmember": [0]}', "member must hold numbers"),
         ("a.json", '{"member": 1, "nonmember": [0]}', "member must be a list, got int"),
         ("a.json", '{"member": [true, false], "nonmember": [0]}', "member must be real numbers, got bool"),
+        ("a.csv", "c," * 70_000 + "c\n", "must have at most 65536 columns, got 70001"),
         ("a.csv", "m" * 9000 + ",n\n1,2\n", "must have one column score and one column is_member"),
         ("a.json", '{"member": [1], "member": [2]}', "an object has one name twice"),
         ("a.json", '{"member": [9007199254740992, 9007199254740993], "nonmember": [0]}', "too large to tell apart"),
@@ -174,6 +175,13 @@ def test_what_is_wrong_in_a_file_is_one_paragraph(say, tmp_path, name, text, wor
     result = say("audit", name, *CLAIM, *RUNS)
     assert (result.exit_code, words in result.stderr, result.stderr.count("\n")) == (2, True, 1), result.output
     assert len(result.stderr) < 2100
+
+
+def test_the_limit_counts_the_objects_of_a_json_file(say, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDASSAY_DATA_LIMIT_GB", "0.001")
+    (tmp_path / "a.json").write_text('{"member": [%s1], "nonmember": [0]}' % ("{}," * 20_000))
+    result = say("audit", "a.json", *CLAIM, *RUNS)
+    assert (result.exit_code, "more than the limit of 0.001 GB" in result.stderr) == (2, True), result.output
 
 
 class Trap:

@@ -26,6 +26,8 @@ _EXACT = 2**53
 """Below this size every whole number is a float of 64 bits of its own."""
 _HEADER = 1 << 16
 """Bytes among which the header of an array must end."""
+_COLUMNS = 2**16
+"""Columns of a text file, at most: each takes time, however few lines there are."""
 _ROWS = 1 << 16
 """Rows of a text file that are read at once."""
 
@@ -193,6 +195,8 @@ def _array(content: IO[bytes], size: int, place: str, more: int, others: Iterabl
             f"{place} holds Python objects, which are never read, because reading them could run code: save it as "
             "numbers or texts"
         )
+    if min(shape, default=0) < 0:
+        raise ValueError(f"{place} must have no negative length, got the shape {shape}")
     if (claimed := prod(shape) * dtype.itemsize) != (there := size - start.tell()):
         raise ValueError(f"{place} must hold {claimed} bytes, as its header states, got {there}")
     held = sum(one.size * (more + one.itemsize) for one in others if one is not None)
@@ -250,6 +254,10 @@ def _checked_header(path: Path, separator: str) -> list[str]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = csv.reader(file, delimiter=separator, skipinitialspace=True)
         columns = [name.strip() for name in next(rows, [])]
+        if len(columns) > _COLUMNS:
+            raise ValueError(
+                f"{path.name} must have at most {_COLUMNS} columns, got {len(columns)}: save arrays as .npz"
+            )
         if not columns:
             raise ValueError(f"{path.name} must have the names of its columns in the first line, got an empty line")
         if len(columns) == 1 and (other := [mark for mark in _SEPARATORS if mark in columns[0]]):

@@ -216,6 +216,8 @@ BROKEN = {
     "a header that cannot be parsed": header((5,)).replace(b"'descr'", b"(\xf8desc"),
     "a header that is too long": b"\x93NUMPY\x02\x00" + (1 << 20).to_bytes(4, "little") + b" " * (1 << 20),
     "a negative length": header((5,)).replace(b"(5,)", b"(-5,)"),
+    "two negative lengths": header((-2, -2)) + bytes(32),
+    "a version of numpy's format that there is not": b"\x93NUMPY\x09\x00" + header((5,))[8:] + bytes(40),
 }
 
 
