@@ -248,13 +248,14 @@ def found(attack, model="lenet"):
 
 @pytest.mark.simulations
 @pytest.mark.parametrize("attack", [GradientInversion, MapInversion, GradInversion, FedAvgInversion, DLG])
-def test_finds_are_the_same_bit_for_bit_however_few_uploads_are_in_a_part(attack, monkeypatch):
+def test_finds_are_the_same_up_to_rounding_however_few_uploads_are_in_a_part(attack, monkeypatch):
     """All four uploads at once, two and two, one by one; GradInversion's restarts still pull each other."""
     whole = found(attack(iterations=8, restarts=2))
     for held, parts in ((2 * 2 * 3 * 6500, 2), (1, 4)):
         monkeypatch.setattr(search, "_HELD", held)
         assert len(upload_parts(8, 2, 3 * (5854 + 64))) == parts
-        np.testing.assert_array_equal(found(attack(iterations=8, restarts=2)), whole)
+        # Some processors sum rows of a smaller matrix in another order.
+        np.testing.assert_allclose(found(attack(iterations=8, restarts=2)), whole, rtol=0, atol=1e-3)
 
 
 def test_parts_are_whole_uploads_and_as_large_as_they_may(monkeypatch):
