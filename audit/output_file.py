@@ -6,8 +6,9 @@ from pathlib import Path
 
 
 def check_inside(place: Path, folder: Path) -> None:
-    """Raise ValueError if a link leads from ``place``, a path in ``folder``, out of this folder: whoever made the
-    folder would choose which file of the user is replaced. A device such as ``/dev/stdout`` may be a link.
+    """Raise ValueError if a link leads from ``place``, a path in ``folder``, out of this folder, where it would replace
+    another file of the user. A link that stays within the folder is allowed, and the folder itself may
+    be a link, as may a device such as ``/dev/stdout``.
     """
     # Not Path.resolve, which raises an error for links in a circle.
     within = Path(os.path.realpath(place)).is_relative_to(os.path.realpath(folder))
