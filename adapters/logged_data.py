@@ -3,11 +3,16 @@
 Where the workers of a loader read the records, a batch sampler remembers the batches that it handed out.
 """
 
-from collections import deque
-from collections.abc import Collection, Iterator
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from torch import Tensor
 from torch.utils.data import Dataset
+
+_FACTOR = 8
+"""By which the numbers of a stretched record are multiplied."""
 
 
 class LoggedData(Dataset[Any]):
@@ -18,14 +23,18 @@ class LoggedData(Dataset[Any]):
         planted: number of the last indices that stand for planted units. Their record is that of index 0, and only
             their vectors are the audit's. The number of records stays, because rates and numbers of steps are computed
             from it.
-        other: indices that have other records, of which some come twice, for a run on other records.
+        places: index of the record of ``data`` that stands at each index, for a run on other records, or on fewer; None
+            for all of them in their order. Attributes that hold one value for each record follow it.
+        stretched: index of a record whose floating-point numbers are multiplied by 8, so that its gradient is long.
 
     Raises:
         TypeError: for a data set without a length or without indices.
         ValueError: for as many units as records, or more.
     """
 
-    def __init__(self, data: Any, *, planted: int = 0, other: Collection[int] = ()) -> None:
+    def __init__(
+        self, data: Any, *, planted: int = 0, places: Sequence[int] | None = None, stretched: int | None = None
+    ) -> None:
         if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
             raise TypeError(
                 "data must have a length and indices, as lots are compared by the indices of their records, "
@@ -33,12 +42,14 @@ class LoggedData(Dataset[Any]):
             )
         if planted and planted >= len(data):
             raise ValueError(f"planted units must be fewer than the {len(data)} records, got {planted}")
-        self.data, self.planted, self._other = data, planted, other
+        self.data, self.planted, self._places = data, planted, None if places is None else list(places)
+        self._stretched = stretched
+        self.reads = Counter[int]()
         self._read: list[int] = []
         self._batches: LoggedBatches | None = None
 
     def __len__(self) -> int:
-        return len(self.data)
+        return len(self.data) if self._places is None else len(self._places)
 
     def __getitem__(self, index: Any) -> Any:
         number = int(index)
@@ -46,10 +57,11 @@ class LoggedData(Dataset[Any]):
             raise IndexError(f"index {number} is out of range for {len(self)} records")
         number %= len(self)
         self._read.append(number)
+        self.reads[number] += 1
         if number in self.units:
             return self.data[0]
-        # Not a permutation, under which statistics of all records would stay as they are.
-        return self.data[(len(self) + number) // 2 % len(self) if number in self._other else number]
+        found = self.data[number if self._places is None else self._places[number]]
+        return _stretched(found) if number == self._stretched else found
 
     @property
     def units(self) -> range:
@@ -60,7 +72,28 @@ class LoggedData(Dataset[Any]):
         # Special methods such as __getitems__ would read records past this log.
         if name.startswith("_") or "data" not in vars(self):
             raise AttributeError(name)
-        return getattr(self.data, name)
+        found = getattr(self.data, name)
+        return found if self._places is None else self._placed(found)
+
+    def _placed(self, value: Any) -> Any:
+        """What holds one entry for each record, with the entries of these records; all else as it is."""
+        places, records = self._places or [], len(self.data)
+        if isinstance(value, Tensor | np.ndarray):
+            if not value.ndim or len(value) != records:
+                return value
+            found = value[places]
+            if self._stretched is not None:
+                found[self._stretched] = _stretched(found[self._stretched])
+            return found
+        if isinstance(value, Mapping):
+            return {name: self._placed(one) for name, one in value.items()}
+        if type(value) not in (list, tuple):
+            return value
+        arrays = [one for one in value if isinstance(one, Tensor | np.ndarray) and one.ndim]
+        if len(value) == records and not any(len(one) == records for one in arrays):
+            numbered = ((number, value[place]) for number, place in enumerate(places))
+            return type(value)(_stretched(one) if number == self._stretched else one for number, one in numbered)
+        return type(value)(self._placed(one) for one in value)
 
     def follow(self, loader: Any) -> None:
         """Take the indices from the batch sampler of a loader whose worker processes read these records."""
@@ -95,6 +128,17 @@ class LoggedData(Dataset[Any]):
     def unread(self) -> int:
         """The number of records that were read and not yet returned by ``last``; 0 where workers read ahead."""
         return 0 if self.ahead else len(self._read)
+
+
+def _stretched(value: Any) -> Any:
+    """A record whose floating-point numbers are larger by one factor."""
+    if isinstance(value, Tensor):
+        return value * _FACTOR if value.is_floating_point() else value
+    if isinstance(value, float | np.floating) or (isinstance(value, np.ndarray) and value.dtype.kind == "f"):
+        return value * _FACTOR
+    if isinstance(value, Mapping):
+        return {name: _stretched(one) for name, one in value.items()}
+    return type(value)(_stretched(one) for one in value) if type(value) in (list, tuple) else value
 
 
 class LoggedBatches:

@@ -97,6 +97,9 @@ class LoopWatch:
         self._stepped: dict[str, nn.Parameter] = {}
         self._loose: list[Movement] = []
         self._weights: list[FloatArray] = []
+        self._means: Tensor | None = None
+        self._plain: tuple[Tensor, ...] = ()
+        self._before: dict[str, Tensor] = {}
         if module is not None:
             stepped = frozenset(id(one) for one in module.parameters() if one.requires_grad)
             self._state = StateWatch(model=module, stepped=stepped)
@@ -118,6 +121,10 @@ class LoopWatch:
         if names is not None and came is not None and len(names) != len(came):
             raise ValueError(f"ids and rows must be equally many, got {len(names)} and {len(came)}")
         self._begin()
+        self._compare_by_hand()
+        if came is not None and len(came):
+            mean = came.double().mean(0)
+            self._means = mean if self._means is None else self._means + mean
         if self._lot is not None:
             before, kept = self._lot
             names = None if before is None or names is None else before + names
@@ -161,7 +168,12 @@ class LoopWatch:
                 ids=ids,
             )
         )
-        self._lot = None
+        summed = [] if rows is None else [rows.double().sum(0)]
+        self._plain = tuple(one for one in (received, *summed, self._means) if one is not None)
+        self._lot, self._means = None, None
+        if self._state is not None and self._updates is None:
+            held = self._state.model.named_parameters()
+            self._before = {name: one.detach().clone() for name, one in held if name in self.layout.slices}
 
     def attach(self, optimizer: Optimizer) -> None:
         """Compare the parameters before and after every ``optimizer.step()``: between two steps nothing may move them.
@@ -203,28 +215,44 @@ class LoopWatch:
         """Compare the gradients that move the model with the last release, of the tensors that have gradients."""
         if self._loose or not self._releases:
             return
-        release = self._releases[-1]
         found = [
-            _Tensor(
-                gradient=_numbers(one.grad),
-                noised=release.released[place].double(),
-                received=None if release.received is None else release.received[place].double(),
-                weights=_numbers(one),
-                same=max(_SAME, 8 * torch.finfo(one.dtype).eps),
-            )
+            self._tensor(name, _numbers(one.grad), one, max(_SAME, 8 * torch.finfo(one.dtype).eps))
             for name, one in self._stepped.items()
             if one.grad is not None
-            for place in (self.layout.slices[name],)
         ]
         update = f"of update {self._updates}"
         if _multiple(found):
             return
-        plainly = certain and any(one.holds_plain_sum() for one in found)
+        judged = [one.holds_plain_sum() for one in found]
+        if all(one is False for one in judged):
+            return
+        plainly = certain and any(judged)
         how = "holds the sum with less than its noise" if plainly else "is not a multiple of the noised sum"
         self._loose.append(Movement(name="the gradient", how=f"{update} {how}", by_data=plainly))
 
+    def _compare_by_hand(self) -> None:
+        """Compare what moved since the last release with it, where no optimizer is attached."""
+        before, self._before = self._before, {}
+        if self._loose or not before or self._state is None:
+            return
+        held = dict(self._state.model.named_parameters())
+        for name, old in before.items():
+            moved, new = _numbers(old) - _numbers(held[name]), held[name]
+            same = 8 * torch.finfo(new.dtype).eps * float(_numbers(new).norm()) / max(float(moved.norm()), 1e-300)
+            if self._tensor(name, moved, old, max(_SAME, same)).holds_plain_sum():
+                how = f"of {name} after release {len(self._releases) - 1} holds the sum with less than its noise"
+                self._loose.append(Movement(name="the change", how=how, by_data=True))
+                return
+
+    def _tensor(self, name: str, gradient: Tensor, held: Tensor, same: float) -> "_Tensor":
+        place = self.layout.slices[name]
+        plain = tuple(one[place].double() for one in self._plain)
+        noised = self._releases[-1].released[place].double()
+        return _Tensor(gradient=gradient, noised=noised, plain=plain, weights=_numbers(held), same=same)
+
     def recording(self) -> TrainingRecord:
         """Return all that was recorded so far."""
+        self._compare_by_hand()
         ledger: AccountantHistory | None = None
         if self._rate is not None:
             accounted = len(self._releases) if self._accounted is None else self._accounted
@@ -289,32 +317,45 @@ class LoopWatch:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Tensor:
-    """One tensor of an update, flat and in double precision; ``same``: relative rounding of its gradient."""
+    """One tensor of an update, flat and in double precision.
+
+    ``plain``: what data give without noise: the sum of clipped rows, that of rows as they came in, and the sum of the
+    means of their parts; ``same``: relative rounding of its gradient.
+    """
 
     gradient: Tensor
     noised: Tensor
-    received: Tensor | None
+    plain: tuple[Tensor, ...]
     weights: Tensor
     same: float
 
-    def holds_plain_sum(self) -> bool:
-        """Whether the gradient is certainly a sum with less noise than was released.
+    def holds_plain_sum(self) -> bool | None:
+        """Whether the gradient is a sum with less noise than was released, or holds one without noise; None where no
+        sum explains it.
 
-        With ``a * noised + c * received + b * weights`` it is ``a + c`` of the sum and ``a`` of the noise. Nothing
-        noised explains such a gradient by chance, and noise that is scaled up has ``|a + c| <= |a|``.
+        With ``a * noised + c * sum + b * weights`` it is ``a + c`` of the sum and ``a`` of the noise. Nothing noised
+        explains such a gradient by chance, and noise that is scaled up has ``|a + c| <= |a|``; of rows that were not
+        clipped, any part is without its noise.
         """
-        if self.received is None or len(self.gradient) < _FITTED or self.same > _SAME:
-            return False
+        if not self.plain or len(self.gradient) < _FITTED or self.same > _SAME:
+            return None
         length = float(self.gradient.norm())
         known = torch.stack([self.noised, self.weights], dim=1)
-        if not all(bool(one.isfinite().all()) for one in (known, self.received, self.gradient)):
-            return False
-        _, without = _fitted(known, self.gradient)
-        factors, rest = _fitted(torch.cat([known, self.received[:, None]], dim=1), self.gradient)
-        if not without > _PLAIN * length or not rest <= self.same * length:
-            return False
-        noise, total = float(factors[0]), float(factors[0] + factors[2])
-        return abs(total) > (1 + _PLAIN) * abs(noise)
+        if not all(bool(one.isfinite().all()) for one in (known, self.gradient, *self.plain)):
+            return None
+        if not _fitted(known, self.gradient)[1] > _PLAIN * length:
+            return None
+        for one in self.plain:
+            factors, rest = _fitted(torch.cat([known, one[:, None]], dim=1), self.gradient)
+            if rest <= self.same * length:
+                noise, total = float(factors[0]), float(factors[0] + factors[2])
+                return abs(total) > (1 + _PLAIN) * abs(noise) or not self._clipped(one)
+        return None
+
+    def _clipped(self, one: Tensor) -> bool:
+        """Whether a sum is that of clipped rows, or a multiple of it."""
+        clipped = self.plain[0]
+        return _fitted(clipped[:, None], one)[1] <= _SAME * float(one.norm())
 
 
 def _multiple(tensors: Sequence[_Tensor]) -> bool:

@@ -1,15 +1,19 @@
 """Runs an Opacus training as it is, with hooks on its instances, so that it can be watched, played back and audited."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.claim import ONE_TRAINER, Claim, Unit
+from ..audit.check import NEIGHBOUR, SIZE, CheckResult
+from ..audit.claim import ONE_TRAINER, Adjacency, Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
+from ..checks.neighbour_runs import ReplacedRun, size_check, sums_on_neighbours
 from ..checks.training_record import AccountantHistory, Movement, Plant, TrainingRecord, equal_noise
 from ..checks.watched_run import Watched, watched
 from ..checks.watched_state import differing
@@ -21,7 +25,8 @@ from ..fl.layout import Layout
 from ..fl.streams import seeded
 from .logged_data import LoggedData
 from .many_units import ManyUnits
-from .opacus_hooks import OpacusHooks, OpacusParts, parts_of
+from .opacus_hooks import OpacusParts, modules_of, parts_of
+from .opacus_run import OpacusRun
 from .play_back import PlayBack, Step
 from .runner import is_replayable
 
@@ -49,9 +54,11 @@ class Training:
         train: ``train(*built)``, or ``train(**built)`` for a mapping, trains the model; what it returns is ignored.
         data: the training set, with a length and indices; ``build`` must read from the one that it is given.
         delta: in (0, 1), at which the accountant states its epsilon.
-        epsilon: the epsilon that is claimed, where it is larger than the history implies.
-        setting: ``unit``, ``observer`` and ``rounds`` of ``Claim.stated``; by default the adversary sees the model of
-            every step.
+        epsilon: the epsilon that is reported; by default the one that the accountant prints. It may be larger than the
+            history implies.
+        setting: ``unit``, ``adjacency``, ``observer`` and ``rounds`` of ``Claim.stated``; by default the adversary sees
+            the model of every step, and neighbours are zero-out: the number of records is public, as Opacus divides by
+            it. With ``add_remove`` a run with one record less must show nothing of their number.
 
     Raises:
         TypeError: for data without indices, and where ``build`` does not return the parts of an Opacus training.
@@ -66,10 +73,12 @@ class Training:
         delta: float,
         epsilon: float | None = None,
         unit: Unit | str = Unit.SAMPLE,
+        adjacency: Adjacency | str = Adjacency.ZERO_OUT,
         **setting: Any,
     ) -> None:
         check_delta(delta)
         LoggedData(data)
+        self._adjacency = Adjacency(adjacency)
         self._build, self._train, self._data = build, train, data
         self._delta, self._epsilon, self._unit, self._setting = (
             delta,
@@ -80,6 +89,7 @@ class Training:
         self.interrupted: TrainingRecord | None = None
         self._ends: dict[str, Tensor] = {}
         self._begins: dict[str, Tensor] = {}
+        self._reads: Mapping[int, int] = {}
 
     def run(self, member: bool = False, seed: int = 0, *, plant: Plant | None = None) -> TrainingRecord:
         """Train once, under the seed of all global generators, and return what was seen.
@@ -120,90 +130,130 @@ class Training:
         own_vectors: bool = False,
         units: Callable[[Layout, range], dict[int, Tensor]] = lambda layout, index: {},
         account: bool = False,
-        other: Collection[int] = (),
+        places: Sequence[int] | None = None,
+        stretched: int | None = None,
         forced: Sequence[Tensor] = (),
     ) -> TrainingRecord:
         """``own_vectors``: whether the units' directions matter; ``account``: whether the accountant is asked for its
-        epsilon, which takes it long; ``other``: indices that have other records; ``forced``: noised sums of another
-            run.
+        epsilon, which takes it long; ``places``, ``stretched``: as in ``LoggedData``; ``forced``: noised sums of
+            another run.
         """
         with seeded(seed):
-            data = LoggedData(self._data, planted=planted, other=other)
+            data = LoggedData(self._data, planted=planted, places=places, stretched=stretched)
             built = self._build(data)
             parts = parts_of(built)
-            earlier = sum(int(steps) for _, _, steps in parts.accountant.history) if parts.accountant else 0
             if planted:
                 _check_plant(parts, own_vectors=own_vectors)
-            for loader in parts.loaders:
-                data.follow(loader)
             vectors = units(parts.layout, data.units)
-            hooks = OpacusHooks(parts=parts, data=data, planted=vectors, forced=forced)
-            hooks.attach()
-            try:
-                self._call(built)
-            except Exception as error:
-                self.interrupted = self._recording(hooks, earlier, ended=False)
-                error.add_note(f"raised by train after {len(hooks.releases)} releases, kept as Training.interrupted")
-                raise
-            finally:
-                hooks.detach()
-            recording = self._recording(hooks, earlier, ended=True)
-            self._ends, self._drawn, self._begins = hooks.state.ends, hooks.drawn_until, hooks.state.start
+            run = OpacusRun(parts=parts, data=data, modules=modules_of(built, parts), planted=vectors, forced=forced)
+            with run.watching():
+                try:
+                    self._call(built)
+                except Exception as error:
+                    self.interrupted = self._recording(run, ended=False)
+                    error.add_note(f"raised by train after {len(run.releases)} releases, kept as Training.interrupted")
+                    raise
+            recording = self._recording(run, ended=True)
+            self._ends, self._begins, self._reads = run.ends, run.begins, data.reads
             # Without history some accountants fail, and with hardly any noise they need all memory.
             if account and recording.ledger and min(noise for noise, _, _ in recording.ledger) >= LEAST_NOISE:
-                epsilon = float(parts.accountant.get_epsilon(delta=self._delta))
+                epsilon = self._epsilon or float(parts.accountant.get_epsilon(delta=self._delta))
                 recording = replace(recording, accounted=epsilon)
             return recording
 
     def watch(self, seed: int = 0, *, again: bool = True) -> Watched:
         """Run the training once, unchanged, and check all that was seen.
 
-        ``again``: run it a second time, on other records and with the noised sums of the first run in place of its own.
-        All that is a function of noised sums then ends as it did: what ends otherwise, such as a step size that follows
-        the loss, is moved by the data, if a third run on the first records ends as the first one. Without it, only what
-        moved outside of updates is seen. Files that ``train`` writes are written by each run.
+        ``again``: run it several times more, with the noised sums of the first run in place of its own. On other
+        records all that is a function of noised sums ends as it did: what ends otherwise, such as a step size that
+        follows the loss, is moved by the data, if a further run on the first records ends as the first one. With
+        another record in the place of one, a sum moves by two clip norms at most; with one record less, steps, rates
+        and divisors are compared. Without it, only what moved outside of updates is seen. Files that ``train`` writes
+        are written by each run.
         """
         recording = self._run(seed, account=True)
-        if again and recording.releases:
-            moved = self._explained(recording, seed)
-            explained = {"moved": "what moved without noise ended as it did on other records, in lots of equal sizes"}
-            remarks = {**recording.remarks, **(explained if recording.moved and not moved else {})}
-            recording = replace(recording, moved=moved, remarks=remarks)
-        return watched(recording)
+        reads = self._reads
+        if not again or not recording.releases:
+            return watched(recording)
+        moved = self._explained(recording, seed)
+        explained = {"moved": "what moved without noise ended as it did on other records, in lots of equal sizes"}
+        remarks = {**recording.remarks, **(explained if recording.moved and not moved else {})}
+        found = watched(replace(recording, moved=moved, remarks=remarks))
+        return replace(found, results=(*found.results, *self._on_neighbours(recording, reads, seed)))
+
+    def _on_neighbours(
+        self, recording: TrainingRecord, reads: Mapping[int, int], seed: int
+    ) -> tuple[CheckResult, CheckResult]:
+        """Compare the first run, which read each record so often, with runs on neighbouring data."""
+        forced, records = [one.released for one in recording.releases], len(self._data)
+        runs = list[ReplacedRun]()
+        try:
+            for replaced in _replaced(recording, reads, seed):
+                places = list(range(records))
+                places[replaced] = (replaced + records // 2) % records
+                again = self._run(seed, places=places, stretched=replaced, forced=forced)
+                runs.append(ReplacedRun(replaced=replaced, record=again))
+            sums = sums_on_neighbours(recording, runs)
+        except Exception as error:  # Such as a training that checks its data.
+            sums = NEIGHBOUR.skipped(f"a run with another record ended with {type(error).__name__}: {error}")
+        try:
+            smaller = self._run(seed, places=range(records - 1), forced=forced)
+        except Exception as error:
+            return sums, SIZE.skipped(f"a run with one record less ended with {type(error).__name__}: {error}")
+        return sums, size_check(recording, smaller, self._adjacency)
 
     def _explained(self, recording: TrainingRecord, seed: int) -> tuple[Movement, ...]:
-        """What data move, by a second run on other records; as it was where the second run does not show it."""
-        moved, ends, drawn = recording.moved or (), self._ends, self._drawn
+        """What data move, by runs on other records; as it was where these do not show it."""
+        moved, first = recording.moved or (), (self._begins, self._ends)
         forced = [one.released for one in recording.releases]
         lots = [one.ids for one in recording.releases]
+        size = len(self._data)
         # Records in no lot may be public, such as those that a training holds out.
-        used = range(len(self._data)) if None in lots else {index for lot in lots for index in lot or ()}
-        try:
-            other = self._run(seed, other=used, forced=forced)
-        except Exception as error:  # Such as a training that checks its data.
-            how = f"ended with {type(error).__name__}, so that it does not show what data move"
-            return (*moved, Movement(name="a run on other records", how=how, by_data=False))
-        if not _comparable(recording, other, drawn, self._drawn):
+        used = range(size) if None in lots else {index for lot in lots for index in lot or ()}
+        names, looked = set[str](), False
+        # No permutation, under which statistics of all records would stay as they are; and one record alone, for which
+        # any statistic is extreme.
+        for number, others in enumerate(([(size + index) // 2 % size for index in range(size)], [size // 2] * size)):
+            places = [others[index] if index in used else index for index in range(size)]
+            try:
+                again = self._run(seed, places=places, forced=forced)
+            except Exception as error:
+                if number:
+                    continue
+                how = f"ended with {type(error).__name__}, so that it does not show what data move"
+                return (*moved, Movement(name="a run on other records", how=how, by_data=False))
+            if not _comparable(recording, again):
+                continue
+            looked = True
+            if len(again.releases) != len(recording.releases):
+                how = f"is {len(again.releases)} in place of {len(recording.releases)} on other records"
+                # A limit of time, for one, ends each run at another step.
+                certain = self._ends_at(seed, places, forced, len(again.releases))
+                certain = certain and self._ends_at(seed, None, forced, len(recording.releases))
+                return (*moved, Movement(name="the number of steps", how=how, by_data=certain))
+            names |= differing(first[1], self._ends)
+        if not looked:
             return moved
-        if len(other.releases) != len(recording.releases):
-            # Certain for no training: a limit of time, for one, ends each run at another step.
-            how = f"is {len(other.releases)} in place of {len(recording.releases)} on other records"
-            return (*moved, Movement(name="the number of steps", how=how, by_data=False))
         known = [one for one in moved if one.by_data]
-        names = sorted(differing(ends, self._ends) - {one.name for one in known})
+        names -= {one.name for one in known}
         if not names:
             return tuple(known)
         words = "ends with other values on other records, after equal noised sums"
         # A claim that is stated may pay for more numbers than the accountant knows.
-        certain = self._epsilon is None and self._repeats(seed, forced, ends)
-        return (*known, *(Movement(name=name, how=words, by_data=certain) for name in names))
+        certain = self._epsilon is None and self._repeats(seed, forced, *first)
+        return (*known, *(Movement(name=name, how=words, by_data=certain) for name in sorted(names)))
 
-    def _repeats(self, seed: int, forced: Sequence[Tensor], ends: Mapping[str, Tensor]) -> bool:
+    def _ends_at(self, seed: int, places: Sequence[int] | None, forced: Sequence[Tensor], steps: int) -> bool:
+        """Whether two further runs have so many steps."""
+        return all(len(self._run(seed, places=places, forced=forced).releases) == steps for _ in range(2))
+
+    def _repeats(
+        self, seed: int, forced: Sequence[Tensor], begins: Mapping[str, Tensor], ends: Mapping[str, Tensor]
+    ) -> bool:
         """Whether a run on the same records ends as the first one: neither time nor what ``train`` keeps moves it."""
-        first = self._begins
         again = self._run(seed, forced=forced)
         return len(again.releases) == len(forced) and not (
-            differing(ends, self._ends) or differing(first, self._begins)
+            differing(ends, self._ends) or differing(begins, self._begins)
         )
 
     def step(self) -> Step:
@@ -235,6 +285,7 @@ class Training:
             delta=self._delta,
             epsilon=self._epsilon,
             unit=self._unit,
+            adjacency=self._adjacency,
             **self._setting,
         )
         return replace(claim, trust=ONE_TRAINER)
@@ -265,26 +316,39 @@ class Training:
         else:
             self._train(*built)
 
-    def _recording(self, hooks: OpacusHooks, earlier: int, *, ended: bool) -> TrainingRecord:
-        accountant = hooks.parts.accountant
-        ledger: AccountantHistory | None = None
-        if accountant is not None:
-            ledger = tuple((float(noise), float(rate), int(steps)) for noise, rate, steps in accountant.history)
-        moved = (*hooks.loose, *hooks.by_size(), *hooks.state.end()) if ended else tuple(hooks.loose)
+    def _recording(self, run: OpacusRun, *, ended: bool) -> TrainingRecord:
+        if len(run.accountants) > 1 and not run.shared:
+            raise ValueError(
+                "several accountants count steps on different records, such as those of several clients: watch one "
+                "client as a training of its own"
+            )
+        moved = run.end() if ended else tuple(one for hooks in run.hooks for one in hooks.loose)
         return TrainingRecord(
-            layout=hooks.parts.layout,
-            releases=tuple(hooks.releases),
-            ledger=ledger,
-            earlier=earlier,
+            layout=run.parts.layout,
+            releases=tuple(run.releases),
+            ledger=run.ledger,
+            earlier=run.accountants[0].earlier if run.accountants else 0,
             delta=self._delta,
-            population=len(hooks.data),
+            population=len(run.data),
             moved=moved,
-            steps=hooks.steps,
-            remarks=_remarks(hooks),
+            steps=run.steps,
+            factors=tuple(run.factors.get(number) for number in range(len(run.releases))),
+            drawn=tuple(run.drawn),
+            held=tuple(run.models),
+            remarks=_remarks(run),
         )
 
 
-def _comparable(one: TrainingRecord, other: TrainingRecord, drawn: Sequence[int], again: Sequence[int]) -> bool:
+def _replaced(recording: TrainingRecord, reads: Mapping[int, int], seed: int) -> list[int]:
+    """The records that are replaced, of those in some lot, or of those that were read where lots are not known: the one
+    in most lots, and one by the seed.
+    """
+    drawn = Counter(index for one in recording.releases for index in one.ids or ()) or Counter(reads)
+    chosen = np.random.default_rng(seed).choice(sorted(drawn)) if drawn else 0
+    return list(dict.fromkeys([*(index for index, _ in drawn.most_common(1)), int(chosen)]))
+
+
+def _comparable(one: TrainingRecord, other: TrainingRecord) -> bool:
     """Whether a run on other records differs from the first in its records alone.
 
     Not where the data were not read from what ``build`` received, where other records took other numbers of random
@@ -299,7 +363,7 @@ def _comparable(one: TrainingRecord, other: TrainingRecord, drawn: Sequence[int]
     read = any(a is not None and b is not None and not torch.equal(a, b) for a, b in sums)
     # Steps that were accounted without a sum may pay for other numbers, which are those of each run too.
     more = any(sum(n for _, _, n in run.ledger or ()) - run.earlier > len(run.releases) for run in (one, other))
-    return settings and read and not more and all(a == b for a, b in zip(drawn, again, strict=False))
+    return settings and read and not more and all(a == b for a, b in zip(one.drawn, other.drawn, strict=False))
 
 
 class _History:
@@ -317,15 +381,15 @@ def _check_plant(parts: OpacusParts, *, own_vectors: bool) -> None:
         )
 
 
-def _remarks(hooks: OpacusHooks) -> dict[str, str]:
+def _remarks(run: OpacusRun) -> dict[str, str]:
     """What cannot be seen of this training, and why."""
-    parts, found = hooks.parts, {}
+    parts, found = run.parts, {}
     if parts.accountant is None:
         found["ledger"] = "build returns neither a PrivacyEngine nor an accountant"
-    if any(one.ids is None for one in hooks.releases):
+    if any(one.ids is None for one in run.releases):
         late = "batches of a loader with workers were left out"
-        found["lots"] = late if hooks.data.ahead else "records were not read from the data that build received"
-    if parts.ghost and any(one.expected is None for one in hooks.releases):
+        found["lots"] = late if run.data.ahead else "records were not read from the data that build received"
+    if parts.ghost and any(one.expected is None for one in run.releases):
         found["rows"] = "ghost clipping holds no rows, and no loss of make_private was differentiated"
     if parts.half:
         kinds = sorted({str(one.dtype).removeprefix("torch.") for one in parts.optimizer.params})

@@ -120,6 +120,18 @@ class OpacusParts:
         return torch.cat(kept, dim=1)
 
 
+def modules_of(built: object, parts: OpacusParts) -> dict[str, nn.Module]:
+    """Return the modules that ``build`` returned beside the one that the optimizer holds, also in lists and mappings.
+    Modules that share tensors with it are left out.
+    """
+    own = {id(one) for one in parts.model.parameters()}
+    held: list[Any] = []
+    for one in _values(built):
+        held += one.values() if isinstance(one, Mapping) else one if isinstance(one, list | tuple) else [one]
+    others = [one for one in _of(held, nn.Module) if not own & {id(tensor) for tensor in one.parameters()}]
+    return {f"{type(one).__name__} {number}": one for number, one in enumerate(others, start=1)}
+
+
 def parts_of(built: object) -> OpacusParts:
     """Find the parts among what ``build`` returned: a tuple, a list, a mapping, or an object with attributes.
 
@@ -180,18 +192,23 @@ class OpacusHooks:
             Ghost clipping holds no vectors: there the unit has the direction of its record's own gradient, which moves
             with the model, and these vectors' lengths.
         forced: noised sums ``(d,)`` in place of this run's own, so that its updates are those of another run.
-        drawn_until: a hash of the states of the global generators at each release.
+        held: returns a hash of all that is trained.
+        releases, drawn, models, factors: of all optimizers of a run, which share these.
+        mine: the numbers of the releases of this one.
     """
 
     parts: OpacusParts
     data: LoggedData
     planted: Mapping[int, Tensor] = field(default_factory=dict)
     forced: Sequence[Tensor] = ()
+    held: Callable[[], int]
     releases: list[Release] = field(default_factory=list)
-    drawn_until: list[int] = field(default_factory=list)
+    drawn: list[int] = field(default_factory=list)
+    models: list[int] = field(default_factory=list)
+    factors: dict[int, float] = field(default_factory=dict)
     steps: int = 0
     loose: list[Movement] = field(default_factory=list)
-    factors: dict[int, float] = field(default_factory=dict)
+    mine: list[int] = field(default_factory=list)
     _ids: list[int] | None = field(default_factory=list)
     _rows: int | None = 0
     _expected: Tensor | None = None
@@ -204,6 +221,7 @@ class OpacusHooks:
     _rounding: float = 2.0**-23
     _backward: Callable[[Any], Any] | None = None
     _handle: Any = None
+    _closed: tuple[Movement, ...] | None = None
 
     def attach(self) -> None:
         """Wrap the methods of the optimizer, the losses and the model."""
@@ -221,6 +239,19 @@ class OpacusHooks:
         self.state.begin()
         self.data.begin()
         self._forget()
+        self.earlier = sum(steps for _, _, steps in self.history)
+
+    def close(self) -> tuple[Movement, ...]:
+        """End the watch of the model's state, at the first call, and return what moved."""
+        if self._closed is None:
+            self._closed = (*self.by_size(), *self.state.end())
+        return (*self.loose, *self._closed)
+
+    @property
+    def history(self) -> list[tuple[float, float, int]]:
+        """The accountant's history: (noise multiplier, sampling rate, steps)."""
+        found = self.parts.accountant.history if self.parts.accountant is not None else ()
+        return [(float(noise), float(rate), int(steps)) for noise, rate, steps in found]
 
     def _last_hook(self) -> None:
         """Compare the gradient after all other hooks of the optimizer, also those that came later."""
@@ -390,8 +421,10 @@ class OpacusHooks:
                 rounding=self._rounding,
             )
         )
+        self.mine.append(len(self.releases) - 1)
         self._last_hook()
-        self.drawn_until.append(hash(tuple(sorted(global_states().items()))))
+        self.models.append(self.held())
+        self.drawn.append(hash(tuple(sorted(global_states().items()))))
         self._forget()
         return result
 
@@ -399,11 +432,11 @@ class OpacusHooks:
         """Compare the gradient that moves the model with the noised sum: one factor may lie between them."""
         self.steps += 1
         self.state.before_update()
-        if not self.releases or any(one.grad is None for one in self.parts.optimizer.params):
+        if not self.mine or any(one.grad is None for one in self.parts.optimizer.params):
             return
-        used, sent = self.parts.flat("grad").double(), self.releases[-1].released.double()
+        used, sent = self.parts.flat("grad").double(), self.releases[self.mine[-1]].released.double()
         factor = float(used @ sent) / max(float(sent @ sent), 1e-300)
-        self.factors[len(self.releases) - 1] = factor
+        self.factors[self.mine[-1]] = factor
         # Numbers of half precision are rounded once more when they are averaged.
         same = max(_SAME, *(8 * torch.finfo(one.dtype).eps for one in self.parts.optimizer.params))
         if float((used - factor * sent).norm()) > same * max(float(used.norm()), 1e-300) and not self.loose:
@@ -412,8 +445,8 @@ class OpacusHooks:
 
     def by_size(self) -> list[Movement]:
         """Whether updates are divided by the true sizes of their lots, which are no public numbers."""
-        sized = {n: self.releases[n].rows for n in self.factors}
-        known = [(factor, rows) for n, factor in self.factors.items() if (rows := sized[n]) and factor]
+        own = {n: self.factors[n] for n in self.mine if n in self.factors}
+        known = [(factor, rows) for n, factor in own.items() if (rows := self.releases[n].rows) and factor]
         sizes = {rows for _, rows in known}
         products = np.array([factor * rows for factor, rows in known])
         if len(sizes) < _SIZES or np.ptp(products) > _SAME * np.abs(products).max():
@@ -443,4 +476,4 @@ def _row(gradients: Sequence[Tensor | None], held: Sequence[Tensor]) -> Tensor:
     return torch.cat([torch.zeros(one.numel()) if part is None else part.reshape(-1).cpu() for part, one in parts])
 
 
-__all__ = ["HALF", "DPTensorFastGradientClipping", "OpacusParts", "parts_of"]
+__all__ = ["HALF", "DPTensorFastGradientClipping", "OpacusParts", "PrivacyEngine", "parts_of"]

@@ -31,7 +31,7 @@ from ..audit.estimators.release_tests import (
     simulated_release_points,
 )
 from ..audit.evidence import Projections, Setting
-from ..audit.finding import WEAK_TEST, Finding, Verdict, judge
+from ..audit.finding import WEAK_TEST, Finding, Verdict, judge, with_failed_checks
 from ..audit.measurement import Measurement
 from ..audit.mechanism.trials import at_looks
 from ..audit.output_file import write_atomically
@@ -41,7 +41,7 @@ from ..audit.supplied.power import with_power
 from ..audit.wording import shortened
 from ..checks.training_record import Plant, TrainingRecord
 from ..fl.layout import Layout
-from .runner import Runner, check_stated, run_once
+from .runner import Runner, check_stated, run_once, watch
 
 LOOKS = 3
 """Times that the runs are judged, each at an equal share of alpha."""
@@ -204,9 +204,11 @@ def audit_replicas(
         checkpoint: file of finished runs; an audit of the same system with equal arguments goes on from it.
         progress: called with the numbers of finished and of all runs after each run.
 
-    The finding is UNDERPOWERED where the unit arrived in no release. Exceptions of the system pass through, with a note
-    that names the run; finished runs stay in the checkpoint. Raises ValueError for a checkpoint of another audit, and
-    for runs that return other things than a ``TrainingRecord`` or other numbers of releases.
+    One run is watched first: a check that fails refutes the claim, whatever the runs show. The finding is UNDERPOWERED
+    where the unit arrived in no release, and where something moved without noise that no run explains. Exceptions of
+    the system pass through, with a note that names the run; finished runs stay in the checkpoint. Raises ValueError for
+    a checkpoint of another audit, and for runs that return other things than a ``TrainingRecord`` or other numbers of
+    releases.
     """
     check_whole("jobs", jobs, least=1)
     check_whole("seed", seed, least=0)
@@ -214,7 +216,8 @@ def audit_replicas(
     found = plan or plan_replicas(runner, plant=unit, seed=seed)
     path = None if checkpoint is None else Path(checkpoint)
     kept = KeptProjections(path=path, facts={} if path is None else _facts(runner, found, unit, seed))
-    missing_unit = _unseen(runner, found.release, unit, seed)
+    seen = watch(runner, seed=seed)
+    missing_unit = _unseen(runner, found.release, unit, seed) or seen.unexplained
     layouts: set[Layout] = set()
 
     def judged(look: int, share: float) -> Finding:
@@ -230,7 +233,8 @@ def audit_replicas(
                 progress(len(kept.runs), 2 * found.runs)
         return _judged(runner.claim, found, kept, look, share, unit, missing_unit)
 
-    return at_looks(found.looks, found.alpha, judged, lambda finding: finding.verdict is Verdict.REFUTED)
+    finding = at_looks(found.looks, found.alpha, judged, lambda finding: finding.verdict is Verdict.REFUTED)
+    return with_failed_checks(finding, [one.words for one in seen.failed])
 
 
 def _release(runner: Runner, plant: Plant) -> GaussianRelease:

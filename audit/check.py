@@ -833,6 +833,22 @@ MOVED = Check(
     cause="a parameter or buffer is moved by data without noise, such as batch statistics",
     mend="replace batch normalisation, and exclude or freeze parameters outside the optimizer",
 )
+NEIGHBOUR = Check(
+    "sums on neighbouring data",
+    MOVE,
+    plain="how far another record in the place of one moves the sums of a training",
+    hook=("training loop",),
+    cause="a record enters more than its own row, as by copies, statistics of a batch or prepared data",
+    mend="make each row from one record alone, and clip each record once",
+    seen="another record moves a sum by {}",
+)
+SIZE = Check(
+    "number of records",
+    plain="what follows the number of records, which is not public under add/remove",
+    hook=("data loader",),
+    cause="divisors, rates or steps are computed from the length of the data",
+    mend="set them as constants, or claim zero-out neighbours, for which the number of records is public",
+)
 FINITE = Check("finite for all rows")
 REPLAYED = Check("step replayed")
 EFFECTIVE = Check(

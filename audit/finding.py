@@ -270,14 +270,15 @@ def with_failed_checks(finding: Finding, failed_checks: Sequence[str]) -> Findin
     return replace(finding, verdict=Verdict.REFUTED, route=route, reason=reason)
 
 
-def checked_alone(claim: Claim, failed_checks: Sequence[str], *, not_looked_at: str = "") -> Finding:
+def checked_alone(claim: Claim, failed_checks: Sequence[str], *, not_looked_at: str = "", aside: str = "") -> Finding:
     """Return the finding on a claim of which only the implementation was checked, without trials.
 
-    ``not_looked_at``: which parts of the claim no check looked at; empty if all were looked at.
+    ``not_looked_at``: which parts of the claim no check looked at; empty if all were looked at. ``aside``: what was not
+    looked at and leaves the verdict as it is.
     """
     verdict = Verdict.UNDERPOWERED if not_looked_at else Verdict.NOT_REFUTED
     words = "no implementation check failed, and no trials were run"
-    passed = _found(verdict, "; ".join(filter(None, (not_looked_at, words))), claim, None)
+    passed = _found(verdict, "; ".join(filter(None, (not_looked_at, words, aside))), claim, None)
     return with_failed_checks(passed, failed_checks)
 
 

@@ -184,10 +184,13 @@ class TrainingRecord:
         releases: in the order of the run.
         ledger: the accountant's history at the end of the run; None where there is no accountant.
         earlier: steps that the history held at the start of the run, such as those of a training that goes on.
-        accounted: epsilon that the accountant prints at ``delta``; None where it was not asked.
+        accounted: epsilon that is reported at ``delta``, as the accountant prints it; None where it was not asked.
         population: number of records that lots are drawn from; None where it is not known.
         moved: parameters and buffers that changed without noise; None where they were not looked at.
         steps: updates of the model that were seen, noised or not.
+        factors: what lies between each noised sum and the gradient of its update; None where it was not seen.
+        drawn, held: hashes of the states of the global generators, and of the model's numbers, at each release; empty
+            where they were not seen.
         remarks: what could not be seen, and why, by the name of the check.
     """
 
@@ -204,6 +207,9 @@ class TrainingRecord:
         tuple[Movement, ...] | None, _must_be("a tuple of Movement", lambda value: _are(value, Movement))
     ] = None
     steps: _Whole = None
+    factors: tuple[float | None, ...] = ()
+    drawn: tuple[int, ...] = ()
+    held: tuple[int, ...] = ()
     remarks: Annotated[
         Mapping[str, str], _must_be("a mapping", lambda value: isinstance(value, Mapping), none=False)
     ] = field(default_factory=dict)

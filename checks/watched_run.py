@@ -7,9 +7,10 @@ The training runs unchanged. Of a system that follows its claim, any check fails
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..audit.check import PRESENT, SCALE, CheckResult
+from ..audit.check import MOVED, PRESENT, SCALE, CheckResult
 from ..audit.claim import Claim
 from ..audit.finding import Finding, blind_words, checked_alone
+from ..audit.wording import counted
 from .training_record import TrainingRecord
 from .watched_lots import ledger_checks, lot_checks
 from .watched_noise import noise_checks
@@ -24,10 +25,12 @@ class Watched:
     Args:
         results: one per check; ``passed`` is None where something was not seen, for the reason in ``witness``.
         sampled: whether units take part at a rate below 1.
+        unexplained: what moved without noise, and may or may not follow the data.
     """
 
     results: tuple[CheckResult, ...]
     sampled: bool = False
+    unexplained: str = ""
 
     @property
     def failed(self) -> tuple[CheckResult, ...]:
@@ -41,8 +44,16 @@ class Watched:
 
     @property
     def blind(self) -> str:
-        """Which of lots, clip, noise and accounting no check looked at, with the reasons; empty if all were."""
-        return blind_words(self.results, sampled=self.sampled)
+        """Which of lots, clip, noise and accounting no check looked at, with the reasons, and what moved without an
+        explanation; empty where nothing is open.
+        """
+        return "; ".join(filter(None, (blind_words(self.results, sampled=self.sampled), self.unexplained)))
+
+    @property
+    def aside(self) -> str:
+        """How many checks could not look, and the first reason; empty where all did."""
+        unseen = self.unseen
+        return f"not looked at: {counted(len(unseen), 'item')}, first {unseen[0].words}" if unseen else ""
 
     def lines(self) -> list[str]:
         """Return one line per check, failed ones first."""
@@ -54,7 +65,8 @@ class Watched:
         """Return the finding on a claim: REFUTED where a check failed, UNDERPOWERED where lots, clip, noise or
         accounting were not looked at. Checks alone never show that a claim holds.
         """
-        return checked_alone(claim, [one.words for one in self.failed], not_looked_at=self.blind)
+        failed = [one.words for one in self.failed]
+        return checked_alone(claim, failed, not_looked_at=self.blind, aside="" if self.blind else self.aside)
 
 
 def watched(recording: TrainingRecord) -> Watched:
@@ -77,4 +89,5 @@ def watched(recording: TrainingRecord) -> Watched:
     # These checks are of defenses too, whose hooks a foreign training does not have.
     found = [replace(one, hook=("noised step",)) if one.check in (PRESENT, SCALE) else one for one in found]
     rates = [rate for _, rate in recording.accounted_steps]
-    return Watched(results=tuple(found), sampled=min(rates, default=1.0) < 1)
+    unexplained = [one.words for one in found if one.name == MOVED and one.passed is None and recording.moved]
+    return Watched(results=tuple(found), sampled=min(rates, default=1.0) < 1, unexplained=next(iter(unexplained), ""))

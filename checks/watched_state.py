@@ -30,11 +30,21 @@ class StateWatch:
     ends: dict[str, Tensor] = field(default_factory=dict)
     updates: int = 0
 
-    def begin(self) -> None:
-        """Remember the numbers at the start of the run, and from now on the inputs of the first call."""
-        self.model.register_forward_pre_hook(self._keep)
+    def begin(self, *, aside: bool = False) -> None:
+        """Remember the numbers at the start of the run, and from now on the inputs of the first call.
+
+        ``aside``: the model is not the one that noised updates move: it may be trained in between, and on other inputs.
+        """
+        if not aside:
+            self.model.register_forward_pre_hook(self._keep)
         self.start = {name: one.detach().clone() for name, one in _numbers(self.model)}
-        self.after = self._parameters()
+        self.after, self.updates = ({}, 1) if aside else (self._parameters(), 0)
+
+    def digest(self) -> int:
+        """Return a hash of the model's parameters and buffers as they are."""
+        held = (*self.model.parameters(), *self.model.buffers())
+        flat = [one.detach().cpu().contiguous().reshape(-1) for one in held]
+        return hash(tuple(one.view(torch.uint8).numpy().tobytes() for one in flat))
 
     def before_update(self) -> None:
         """Compare the parameters with those after the last update: between updates nothing may move them."""

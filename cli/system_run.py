@@ -67,9 +67,8 @@ def judge_watched(results: Watched) -> Outcome:
         return Outcome(verdict_line="INCONCLUSIVE: no check could look at anything", exit_code=INCONCLUSIVE)
     if results.blind:
         return Outcome(verdict_line=f"INCONCLUSIVE: {results.blind}", exit_code=INCONCLUSIVE)
-    unseen = results.unseen
-    aside = f"; not looked at: {counted(len(unseen), 'item')}, first {unseen[0].words}" if unseen else ""
-    return Outcome(verdict_line=f"OK: {counted(passed, 'check')} passed{aside}", exit_code=OK)
+    line = "; ".join(filter(None, (f"OK: {counted(passed, 'check')} passed", results.aside)))
+    return Outcome(verdict_line=line, exit_code=OK)
 
 
 def carry_out_replicas(target: str, system: Runner, given: Mapping[str, Any]) -> int:

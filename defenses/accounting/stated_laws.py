@@ -61,7 +61,7 @@ def claim_from_noise(
     curve: Curve | None = None
     if sampling_rate == 1:
         curve = gaussian_curve(noise=share * noise_multiplier, releases=steps)
-    elif neighbours is Adjacency.ADD_REMOVE:
+    elif neighbours is not Adjacency.REPLACE_ONE:
         curve = mechanism.curve(claimed)
     return replace(
         claim,
@@ -74,9 +74,18 @@ def claim_from_noise(
 
 
 def claim_from_accountant(
-    accountant: Any, *, delta: float, epsilon: float | None = None, unit: Unit | str = Unit.SAMPLE, **setting: Any
+    accountant: Any,
+    *,
+    delta: float,
+    epsilon: float | None = None,
+    unit: Unit | str = Unit.SAMPLE,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    **setting: Any,
 ) -> Claim:
-    """Build the claim that an accountant's history implies, with its trade-off curve, under add/remove.
+    """Build the claim that an accountant's history implies, with its trade-off curve.
+
+    ``adjacency``: ``add_remove``, or ``zero_out``, under which a sum of clipped rows has the same guarantee;
+    ``replace_one`` for a history of one noise multiplier and rate.
 
     ``accountant``: an object with ``history``, a list of (noise multiplier, sampling rate, steps) as Opacus keeps it;
     an accountant of dp-accounting (its ``ledger``); or an event of dp-accounting. The accountant's own epsilon is not
@@ -93,13 +102,15 @@ def claim_from_accountant(
         if len(history) == 1:
             noise, rate, steps = history[0]
             law: dict[str, Any] = {"sampling_rate": float(rate), "steps": int(steps), "epsilon": epsilon}
-            return claim_from_noise(float(noise), delta=delta, unit=unit, **law, **setting)
+            return claim_from_noise(float(noise), delta=delta, unit=unit, adjacency=adjacency, **law, **setting)
     else:
         event = _ledger_of(accountant)
+    if Adjacency(adjacency) is Adjacency.REPLACE_ONE:
+        raise ValueError("replace_one needs a history of one noise multiplier and sampling rate")
     implied = epsilon_of(event, delta=delta, adjacency=Adjacency.ADD_REMOVE, interval=1e-3)
     claimed = _claimed(epsilon, implied, delta, "the accountant's history")
     return replace(
-        Claim.stated(claimed, delta, unit=unit, adjacency=Adjacency.ADD_REMOVE, **setting),
+        Claim.stated(claimed, delta, unit=unit, adjacency=adjacency, **setting),
         curve=profile_of(event, claimed),
         mechanism="composition of an accountant's history",
         parameters={"steps": sum(int(steps) for _, _, steps in history)} if history else {},

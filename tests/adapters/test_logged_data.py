@@ -48,3 +48,15 @@ def test_batches_that_workers_read_ahead_are_taken_in_order_and_in_parts():
     next(batches)
     assert logged.last(2) is None
     assert logged.last(1) is None, "the order is lost"
+
+
+def test_records_of_other_places_stand_in_attributes_too():
+    logged = LoggedData(DATA, places=[4, 4, 0])
+    assert (len(logged), logged[0][0], logged[2][0]) == (3, 4, 0)
+    assert logged.tensors[0].tolist() == [4, 4, 0]
+    held = type("Held", (list,), {})([10, 11, 12, 13, 14])
+    held.targets, held.classes, held.samples = [0, 1, 0, 1, 2], ["a", "b"], [("f", n) for n in range(5)]
+    named = LoggedData(held, places=[4, 1])
+    assert (named.targets, named.classes, named.samples) == ([2, 1], ["a", "b"], [("f", 4), ("f", 1)])
+    far = LoggedData(DATA, places=[4, 1], stretched=0)
+    assert (far[0][0], far[1][0], far.tensors[0].tolist(), DATA.tensors[0][4]) == (32, 1, [32, 1], 4)

@@ -145,7 +145,7 @@ def test_half_a_line_on_a_full_disk_is_an_error_and_loses_one_run(tmp_path, monk
 
 def test_an_exception_names_the_run(plan):
     with pytest.raises(RuntimeError, match="out of memory") as raised:
-        audit_replicas(GaussianRunner(fails=0, replayable=False), plan=plan)
+        audit_replicas(GaussianRunner(fails=3, replayable=False), plan=plan)
     assert "the planted unit" in raised.value.__notes__[0]
 
 

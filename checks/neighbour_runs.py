@@ -1,0 +1,157 @@
+"""Compares two runs of one training on neighbouring data, the second with the noised sums of the first.
+
+Equal seeds and equal noised sums leave the data as the only difference: a replaced record moves each sum that holds it
+by two clip norms at most, and no other sum. This is a comparison of equal draws on equal models: from the step on where
+either differs, as by records that draw until they are content, nothing is compared.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.stats import chi2
+
+from ..audit.arrays import FloatArray
+from ..audit.check import NEIGHBOUR, SIZE, CheckResult
+from ..audit.claim import Adjacency
+from .training_record import Release, TrainingRecord
+
+_SLACK, _SAME = 1e-3, 1e-6
+"""Clip norms that a sum moves by rounding, for each clip norm of its length too; relative difference of factors."""
+_REPLACED = 2.0
+"""Clip norms by which a sum moves, at most, where one record is replaced by another."""
+_SPREAD = 1e-4
+"""Relative difference of factors of one run that counts as rounding."""
+_EVENTS = 4001
+"""Thresholds at which sums of squares are compared."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReplacedRun:
+    """A run in which record ``replaced`` of the first run is another one, after equal noised sums."""
+
+    replaced: int
+    record: TrainingRecord
+
+
+def sums_on_neighbours(first: TrainingRecord, others: Sequence[ReplacedRun]) -> CheckResult:
+    """Check that a replaced record moves each sum that holds it by two clip norms at most, and no other sum."""
+    worst, compared, moved = 0.0, 0, False
+    witness = ""
+    for other in others:
+        for one, again in _alike(first, other.record):
+            assert one.received is not None
+            assert again.received is not None
+            difference = again.received.double() - one.received.double()
+            distance = float(torch.linalg.vector_norm(difference)) / one.clip_norm
+            length = float(torch.linalg.vector_norm(one.received.double())) / one.clip_norm
+            slack = (_SLACK + 4 * one.rounding) * max(1.0, length)
+            holds = one.ids is None or other.replaced in one.ids
+            compared, moved = compared + 1, moved or distance > slack
+            if not holds and distance > slack:
+                words = f"record {other.replaced} is replaced, and the lot of step {one.step} does not hold it"
+                return NEIGHBOUR.failed(words, distance, 0.0, unit="clip norms")
+            if not distance <= _REPLACED + slack:
+                words = f"record {other.replaced} is replaced, in the sum of step {one.step}"
+                return NEIGHBOUR.failed(words, distance, _REPLACED, unit="clip norms")
+            if distance >= worst:
+                worst, witness = distance, f"record {other.replaced} is replaced, in the sum of step {one.step}"
+    if not compared:
+        return NEIGHBOUR.skipped(
+            "runs on neighbouring data made other random draws, or on other models, or their sums were not seen"
+        )
+    if not moved:
+        return NEIGHBOUR.skipped("no replaced record moved a sum: data were not read from what was given")
+    words = f"{witness}; {compared} sums of {len(others)} runs were compared"
+    return NEIGHBOUR.passes(words, worst, _REPLACED, unit="clip norms")
+
+
+def _alike(first: TrainingRecord, other: TrainingRecord) -> list[tuple[Release, Release]]:
+    """The steps that both runs made from equal draws on equal models, until one of them differs."""
+    found = []
+    for step, (one, again) in enumerate(zip(first.releases, other.releases, strict=False)):
+        same = all(
+            a[step : step + 1] == b[step : step + 1] for a, b in ((first.drawn, other.drawn), (first.held, other.held))
+        )
+        if not same or (one.clip_norm, one.ids) != (again.clip_norm, again.ids):
+            break
+        if one.received is not None and again.received is not None:
+            found.append((one, again))
+    return found
+
+
+def size_check(first: TrainingRecord, smaller: TrainingRecord, adjacency: Adjacency) -> CheckResult:
+    """Check that nothing follows the number of records, which neighbours under add/remove do not share.
+
+    ``smaller``: a run without the last record. Under zero-out and replace-one the number is public: there the result
+    says what follows it, and what that would cost under add/remove.
+    """
+    found = _following(first, smaller)
+    count = f"with {smaller.population} in place of {first.population} records"
+    if not found:
+        return SIZE.passes(f"steps, rates, noise and divisors stay as they are {count}")
+    words = f"{count} {'; '.join(found)}"
+    if (low := shown_by_size(first, smaller)) > 0:
+        words += f"; under add/remove the sizes of the updates alone show eps >= {low:.3g}"
+    if adjacency is Adjacency.ADD_REMOVE:
+        return SIZE.failed(words)
+    return SIZE.passes(f"n public ({adjacency.phrase}): {words}")
+
+
+def _following(first: TrainingRecord, smaller: TrainingRecord) -> list[str]:
+    """What differs between the runs, apart from lots and sums."""
+    found = []
+    if len(first.releases) != len(smaller.releases):
+        found.append(f"a run has {len(smaller.releases)} in place of {len(first.releases)} steps")
+    facts = [
+        ("clip norm", [one.clip_norm for one in first.releases], [one.clip_norm for one in smaller.releases]),
+        (
+            "noise multiplier",
+            [one.noise_multiplier for one in first.releases],
+            [one.noise_multiplier for one in smaller.releases],
+        ),
+        ("sampling rate", [rate for _, rate in first.accounted_steps], [rate for _, rate in smaller.accounted_steps]),
+        ("factor of the noised sum", first.factors, smaller.factors),
+    ]
+    for name, values, others in facts:
+        for one, other in zip(values, others, strict=False):
+            if one is not None and other is not None and not math.isclose(one, other, rel_tol=_SAME):
+                found.append(f"the {name} is {other:.6g} in place of {one:.6g}")
+                break
+    return found
+
+
+def shown_by_size(first: TrainingRecord, smaller: TrainingRecord) -> float:
+    """Return the epsilon that the lengths of the updates alone show of the number of records; 0 where they show none.
+
+    Each update is its noised sum times a factor. Who knows the sum without noise compares the noise: its sum of squares
+    is a chi-square number times the squared factors, so that one event bounds epsilon from below, at the delta of the
+    record.
+    """
+    pairs = [
+        (one, other) for one, other in zip(first.factors, smaller.factors, strict=False) if one and other is not None
+    ]
+    ratios = np.array([(other / one) ** 2 for one, other in pairs])
+    ratio = float(np.median(ratios)) if len(ratios) else 1.0
+    if first.delta is None or ratio <= 0 or math.isclose(ratio, 1, rel_tol=_SAME) or np.ptp(ratios) > _SPREAD * ratio:
+        return 0.0
+    numbers = len(pairs) * first.layout.dim
+    spread = np.linspace(-12, 12, _EVENTS) * math.sqrt(2 * numbers)
+    cuts = np.concatenate([numbers + spread, ratio * (numbers + spread)])
+    cuts = cuts[cuts > 0]
+    bounds = []
+    for tail in (chi2.logsf, chi2.logcdf):
+        one, other = tail(cuts, numbers), tail(cuts / ratio, numbers)
+        bounds += [_epsilon(one, other, first.delta), _epsilon(other, one, first.delta)]
+    return max(0.0, *bounds)
+
+
+def _epsilon(likely: FloatArray, rare: FloatArray, delta: float) -> float:
+    """The largest log of ``(P - delta) / Q`` over events with logs of probabilities P and Q."""
+    known = (likely > math.log(delta)) & np.isfinite(rare)
+    if not known.any():
+        return 0.0
+    less = likely[known] + np.log1p(-np.exp(math.log(delta) - likely[known]))
+    return float(np.max(less - rare[known]))

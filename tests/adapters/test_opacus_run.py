@@ -1,0 +1,249 @@
+"""Whole Opacus trainings on neighbouring data: what records enter beside their rows, and what else is trained."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+pytest.importorskip("opacus")
+from fedassay.adapters.opacus import Training
+from fedassay.adapters.opacus_run import PrivacyEngine
+from fedassay.adapters.replicas import audit_replicas, plan_replicas
+from fedassay.cli.system_run import judge_watched
+from opacus_runs import LOSS, build, records, steps, train
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Secure RNG"),
+    pytest.mark.filterwarnings("ignore:Full backward hook"),
+    pytest.mark.filterwarnings("ignore:Optimal order"),
+    pytest.mark.simulations,
+]
+
+
+def training(build=build, train=train, data=None, **options):
+    return Training(build, train, records() if data is None else data, delta=1e-5, **options)
+
+
+def result(found, name):
+    (one,) = [one for one in found.results if one.name == name]
+    return one
+
+
+def train_on_copies(model, optimizer, loader, _):
+    for x, y in loader:
+        list(steps(model, optimizer, [(torch.cat([x + 0.1 * n for n in range(4)]), y.repeat(4))]))
+
+
+def train_on_centred_batches(model, optimizer, loader, _):
+    for x, y in loader:
+        list(steps(model, optimizer, [(x - x.mean(0) if len(x) else x, y)]))
+
+
+def build_standardised(data):
+    x = torch.stack([data[index][0] for index in range(len(data))])
+    y = torch.stack([data[index][1] for index in range(len(data))])
+
+    class Standardised(TensorDataset):
+        def __getitem__(self, index):
+            data[index]  # So that lots are known.
+            return super().__getitem__(index)
+
+    return build(Standardised((x - x.mean(0)) / x.std(0), y))
+
+
+@pytest.mark.parametrize(
+    ("build", "train", "words"),
+    [
+        (build, train_on_copies, "another record moves a sum by"),
+        (build, train_on_centred_batches, "another record moves a sum by"),
+        (build_standardised, train, "does not hold it"),
+    ],
+)
+def test_a_record_that_enters_more_than_its_own_row_is_found(build, train, words):
+    found = training(build, train).watch()
+    assert "sums on neighbouring data" in {one.name for one in found.failed}
+    assert words in result(found, "sums on neighbouring data").words
+
+
+def train_for_some_time(model, optimizer, loader, _, calls=[]):  # noqa: B006
+    calls.append(1)
+    for number, *_ in steps(model, optimizer, loader):
+        if number == 4 + len(calls) % 3:
+            return
+
+
+def test_a_number_of_steps_that_changes_with_every_run_accuses_nobody_and_is_no_ok():
+    found = training(train=train_for_some_time).watch()
+    assert [one.words for one in found.failed] == []
+    assert judge_watched(found).exit_code == 11
+
+
+def build_with_dropout(data):
+    return build(data, model=nn.Sequential(nn.Linear(20, 16), nn.Dropout(0.5), nn.ReLU(), nn.Linear(16, 4)))
+
+
+def train_on_jittered_rows(model, optimizer, loader, _):
+    for x, y in loader:
+        list(steps(model, optimizer, [(x + 0.1 * torch.randn_like(x), y)]))
+
+
+@pytest.mark.parametrize(("build", "train"), [(build_with_dropout, train), (build, train_on_jittered_rows)])
+def test_draws_for_each_record_are_not_taken_for_its_neighbours(build, train):
+    found = training(build, train).watch()
+    assert [one.words for one in found.failed] == []
+    assert result(found, "sums on neighbouring data").passed
+
+
+def test_under_add_remove_a_divisor_that_follows_the_records_fails_and_a_constant_one_passes():
+    # 240 records in lots of 24: int(239 * 0.1) is 23.
+    found = training(adjacency="add_remove").watch()
+    assert [one.name for one in found.failed] == ["number of records"]
+    assert "the factor of the noised sum is 0.0434783 in place of 0.0416667" in found.failed[0].witness
+
+    def build_constant(data):
+        made = build(data)
+        made[1].expected_batch_size = 24
+        return made
+
+    assert [one.words for one in training(build_constant, adjacency="add_remove").watch().failed] == []
+    assert "n public (zero-out)" in result(training().watch(), "number of records").witness
+
+
+def train_and_keep_the_best(model, optimizer, loader, _):
+    best, kept = -1.0, None
+    for _ in range(4):
+        list(steps(model, optimizer, loader))
+        x, y = loader.dataset.tensors
+        with torch.no_grad():
+            right = float((model(x).argmax(1) == y).float().mean())
+        if right > best:
+            best, kept = right, {name: one.clone() for name, one in model.state_dict().items()}
+    model.load_state_dict(kept)
+
+
+def train_until_the_loss_is_small(model, optimizer, loader, _):
+    for number, _, _, loss in steps(model, optimizer, loader):
+        if number >= 3 and int(1e4 * float(loss.detach())) % 2:
+            return
+
+
+@pytest.mark.parametrize("train", [train_and_keep_the_best, train_until_the_loss_is_small])
+def test_what_is_chosen_by_private_data_is_found(train):
+    assert [one.name for one in training(train=train).watch().failed] == ["state without noise"]
+
+
+def build_with_a_head(data):
+    body = nn.Sequential(nn.Linear(20, 16), nn.ReLU())
+    head = nn.Linear(16, 4)
+    model, optimizer, loader, engine = build(data, model=body)
+    return {"model": model, "optimizer": optimizer, "loader": loader, "engine": engine, "head": head}
+
+
+def train_a_head(model, optimizer, loader, engine, head):
+    other = torch.optim.SGD(head.parameters(), lr=0.5)
+    for x, y in loader:
+        optimizer.zero_grad()
+        found = model(x)
+        LOSS(head(found), y).backward()
+        optimizer.step()
+        other.zero_grad()
+        LOSS(head(found.detach()), y).backward()
+        other.step()
+
+
+def test_a_head_that_another_optimizer_trains_on_the_data_is_found_and_one_on_public_data_is_not():
+    found = training(build_with_a_head, train_a_head).watch()
+    assert "state without noise" in {one.name for one in found.failed}
+    assert "Linear 1.weight ends with other values" in result(found, "state without noise").witness
+
+    def train_public(model, optimizer, loader, engine, head):
+        list(steps(model, optimizer, loader))
+        other = torch.optim.SGD(head.parameters(), lr=0.5)
+        LOSS(head(torch.ones(3, 16)), torch.tensor([0, 1, 2])).backward()
+        other.step()
+
+    assert [one.words for one in training(build_with_a_head, train_public).watch().failed] == []
+
+
+def train_another_model(model, optimizer, loader, _):
+    hidden = nn.Linear(20, 4)
+    other = torch.optim.SGD(hidden.parameters(), lr=0.5)
+    for _, x, y, _ in steps(model, optimizer, loader):
+        other.zero_grad()
+        LOSS(hidden(x), y).backward()
+        other.step()
+
+
+def test_tensors_of_an_optimizer_that_build_did_not_return_are_watched():
+    found = training(train=train_another_model).watch()
+    assert "SGD 1.tensor 0" in result(found, "state without noise").witness
+
+
+def in_rounds(*, again):
+    """Two rounds of training, the second with ``make_private`` called anew."""
+
+    def train_in_rounds(model, optimizer, loader, engine):
+        list(steps(model, optimizer, loader))
+        plain = model.to_standard_module()
+        used = PrivacyEngine() if again else engine
+        fresh = torch.optim.SGD(plain.parameters(), lr=0.1)
+        batches = torch.utils.data.DataLoader(loader.dataset, batch_size=24)
+        setting = {"noise_multiplier": 1.0, "max_grad_norm": 1.0}
+        model, optimizer, loader = used.make_private(module=plain, optimizer=fresh, data_loader=batches, **setting)
+        list(steps(model, optimizer, loader))
+
+    return train_in_rounds
+
+
+def test_engines_of_several_rounds_are_composed():
+    found = training(train=in_rounds(again=False)).watch()
+    assert [one.words for one in found.failed] == []
+    assert result(found, "steps accounted").measured == 20
+    two = training(train=in_rounds(again=True))
+    assert [one.name for one in two.watch().failed] == ["epsilon accounted"]
+    assert two.claim.epsilon == pytest.approx(training(train=in_rounds(again=False)).claim.epsilon, rel=1e-3)
+    assert [one.words for one in training(train=in_rounds(again=True), epsilon=two.claim.epsilon).watch().failed] == []
+
+
+def test_models_of_several_engines_are_refused_by_name():
+    def train_two(model, optimizer, loader, engine):
+        other = nn.Linear(20, 2)
+        engine.make_private(
+            module=other,
+            optimizer=torch.optim.SGD(other.parameters(), lr=0.1),
+            data_loader=torch.utils.data.DataLoader(loader.dataset, batch_size=24),
+            noise_multiplier=1.0,
+            max_grad_norm=1.0,
+        )
+
+    original = PrivacyEngine.make_private
+    with pytest.raises(ValueError, match="make_private was called again for other tensors"):
+        training(train=train_two).watch()
+    assert PrivacyEngine.make_private is original
+
+
+def test_a_stated_epsilon_below_the_history_fails():
+    assert not training(epsilon=50.0).watch().failed
+    found = training(epsilon=0.5).watch()
+    assert [one.name for one in found.failed] == ["epsilon accounted"]
+
+
+def test_an_audit_by_replicas_is_refuted_by_a_failed_check():
+    run = training(train=train_another_model)
+    found = audit_replicas(run, plan=plan_replicas(run, noise_share=0.1))
+    assert (found.verdict.value, found.route) == ("REFUTED", "check")
+    assert "state without noise" in found.reason
+
+
+def test_what_moves_without_an_explanation_is_no_ok():
+    def jitter(model, optimizer, loader, _):
+        for _ in steps(model, optimizer, loader):
+            with torch.no_grad():
+                for one in model.parameters():
+                    one.add_(1e-3 * torch.randn_like(one))
+
+    fixed = records()
+    found = training(lambda _: build(fixed), jitter).watch()
+    gate = judge_watched(found)
+    assert gate.exit_code == 11
+    assert "state without noise" in gate.verdict_line

@@ -1,0 +1,87 @@
+"""Two runs on neighbouring data: what a replaced record moves, and what follows the number of records."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from fedassay.audit.claim import Adjacency
+from fedassay.checks.neighbour_runs import ReplacedRun, shown_by_size, size_check, sums_on_neighbours
+from foreign_runs import CLIP, LAYOUT, RECORDS, recording
+from scipy.stats import chi2
+
+REPLACED = 7
+
+
+def pair(*, move=0.0, elsewhere=0.0, **changes):
+    """A run, and one whose sums move by so many clip norms where the lot holds the record, and where it does not."""
+    first = replace(recording(), drawn=tuple(range(12)))
+    direction = torch.zeros(LAYOUT.dim)
+    direction[3] = CLIP
+    releases = []
+    for one in first.releases:
+        by = move if REPLACED in one.ids else elsewhere
+        releases.append(replace(one, received=one.received + by * direction))
+    return first, [ReplacedRun(replaced=REPLACED, record=replace(first, releases=tuple(releases), **changes))]
+
+
+def test_a_replaced_record_moves_a_sum_by_two_clip_norms_and_no_more():
+    assert sums_on_neighbours(*pair(move=1.99)).passed
+    found = sums_on_neighbours(*pair(move=2.02))
+    assert (found.passed, found.allowed) == (False, 2.0)
+    assert found.measured == pytest.approx(2.02, rel=1e-3)
+
+
+def test_a_sum_without_the_record_must_not_move():
+    found = sums_on_neighbours(*pair(move=1.0, elsewhere=0.02))
+    assert (found.passed, found.allowed) == (False, 0.0)
+    assert "does not hold it" in found.witness
+
+
+def test_what_cannot_be_compared_is_not_passed():
+    assert sums_on_neighbours(*pair()).passed is None, "no sum moved"
+    assert sums_on_neighbours(*pair(move=5.0, drawn=tuple(range(100, 112)))).passed is None, "other draws"
+    first, others = pair(move=5.0)
+    unseen = tuple(replace(one, received=None) for one in others[0].record.releases)
+    assert (
+        sums_on_neighbours(first, [replace(others[0], record=replace(others[0].record, releases=unseen))]).passed
+        is None
+    )
+
+
+def sized(factor, **changes):
+    return replace(recording(), factors=(factor,) * 12, delta=1e-5, **changes)
+
+
+def test_a_divisor_that_follows_the_number_of_records_fails_under_add_remove_alone():
+    first, smaller = sized(1 / 20, population=RECORDS + 1), sized(1 / 19)
+    found = size_check(first, smaller, Adjacency.ADD_REMOVE)
+    assert found.passed is False
+    assert "the factor of the noised sum is 0.0526316 in place of 0.05" in found.witness
+    public = size_check(first, smaller, Adjacency.ZERO_OUT)
+    assert public.passed
+    assert public.witness.startswith("n public (zero-out): with 100 in place of 101 records")
+    assert size_check(first, sized(1 / 20), Adjacency.ADD_REMOVE).passed
+
+
+def test_steps_and_rates_that_follow_the_number_of_records_are_named():
+    shorter = replace(recording(steps=10), ledger=((1.1, 0.21, 10),))
+    words = size_check(recording(), shorter, Adjacency.ADD_REMOVE).witness
+    assert "a run has 10 in place of 12 steps" in words
+    assert "the sampling rate is 0.21 in place of 0.2" in words
+
+
+def test_the_epsilon_of_sizes_is_that_of_the_best_event_of_a_naive_search():
+    first, smaller = sized(1.0), sized(1.02)
+    numbers, ratio = 12 * LAYOUT.dim, 1.02**2
+    cuts = np.linspace(0.5, 1.8, 200_001) * numbers
+    above, below = chi2.sf(cuts / ratio, numbers), chi2.cdf(cuts, numbers)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        naive = [
+            np.log((above - 1e-5) / chi2.sf(cuts, numbers)),
+            np.log((below - 1e-5) / chi2.cdf(cuts / ratio, numbers)),
+        ]
+    expected = max(float(np.nanmax(np.where(np.isfinite(one), one, -np.inf))) for one in naive)
+    assert shown_by_size(first, smaller) == pytest.approx(expected, rel=2e-3)
+    assert shown_by_size(smaller, first) == pytest.approx(shown_by_size(first, smaller), rel=2e-3)
+    assert shown_by_size(first, sized(1.0)) == 0
