@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from ...audit.output_file import SUM, is_changed
 from ...defenses.defense import Defense
 from ..attacking.finished_cells import Job, check_device
 from ..audits.audit_method import omitted_row, out_of_time, stop_reason
@@ -22,7 +23,7 @@ from ..planning.run_plan import RunPlan, plan_run
 from ..results.environment import PACKAGES, Cost, git, hardware, versions
 from ..results.outcome import Outcome, accepting_weak, judge_run
 from ..results.rows import skipped_counts
-from ..results.store import GATE, MANIFEST, Store, digests, is_changed
+from ..results.store import GATE, MANIFEST, Store, digests
 from .backend import Backend, run_job
 
 
@@ -126,9 +127,10 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
         )
     # Before anything that it names is imported.
     if is_changed(manifest):
+        what = "differs from its checksum" if SUM in manifest else "has no checksum, as in an earlier version"
         raise ConfigError(
-            f"{folder / MANIFEST} differs from its checksum, and resuming would run the code that it names: restore "
-            "the file, or start a new run"
+            f"{folder / MANIFEST} {what}, and resuming would run the code that it names: restore the file, or start a "
+            "new run"
         )
     kinds = {"suite": dict, "seed": int, "run_id": str, "versions": dict}
     if lacking := [key for key, kind in kinds.items() if type(manifest.get(key)) is not kind]:
