@@ -4,7 +4,7 @@ import math
 import platform
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -112,9 +112,10 @@ def claims_of(plan: RunPlan) -> list[dict[str, Any]]:
     return [claim.to_dict() for claim in plan.claims]
 
 
-def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
+def relaunch(folder: Path, *, retry_failed: bool = False, show: Callable[[str], object] = lambda line: None) -> Launch:
     """Reopen an unfinished run from its folder to continue it; with ``retry_failed``, failed work is repeated too, and
-    so is all work that depends on a part whose code has changed.
+    so is all work that depends on a part whose code has changed. ``show`` gets a line, before anything is imported,
+    that names the modules and files that are run, if the run names any.
 
     Raises:
         ConfigError: if the folder holds no run, a part cannot be imported any more, or code or data have changed since.
@@ -139,6 +140,8 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
     source = Source(str(folder / MANIFEST), folder=folder_from_manifest(manifest.get("suite_folder"), folder))
     spec = check_suite(manifest["suite"], source)
     check_device(spec.device)
+    if named := sorted({name for _, name in paths_of(spec)}):
+        show(f"code   {folder} names, and this runs: {', '.join(named)} (searched in {source.folder or '.'} first)")
     suite = resolve(spec, source, seed=manifest["seed"])
     _same_data(folder, manifest.get("data"), suite.digests)
     plan = plan_run(suite)
