@@ -75,7 +75,8 @@ def arrays_of(path: Path, wanted: Callable[[str], bool], *, more: int = PER_NUMB
     except Exception as error:  # For damaged files, numpy and zipfile raise errors of many kinds.
         if isinstance(error, ValueError) and path.name in str(error):
             raise
-        raise ValueError(f"{path.name} cannot be read as a numpy file: {error or type(error).__name__}") from None
+        words = getattr(error, "strerror", None) or error or type(error).__name__
+        raise ValueError(f"{path.name} cannot be read as a numpy file: {words}") from None
 
 
 def numbers_of(column: "Series", place: str, decimal: str = ".", remedy: str = _REMEDY) -> np.ndarray | None:
