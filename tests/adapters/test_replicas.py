@@ -86,8 +86,7 @@ def test_an_interrupted_audit_goes_on_where_it_ended(plan, tmp_path):
     for first in (21, None):
         calls.clear()
         with pytest.warns(
-            RuntimeWarning,
-            match=r"runs\.jsonl: lines cut off, changed or without a run, whose runs are made again: 22$",
+            RuntimeWarning, match=r"runs\.jsonl: lines cut off, changed or without a run, whose runs .*: 22$"
         ):
             again = audit_replicas(
                 GaussianRunner(), plan=plan, checkpoint=path, progress=lambda done, total: calls.append(done)
@@ -127,18 +126,9 @@ def test_no_change_of_a_byte_gives_a_run_other_values(tmp_path, monkeypatch):
 def test_lines_with_a_right_checksum_that_hold_no_run_are_skipped_and_named(tmp_path):
     path, facts = tmp_path / "runs.jsonl", {"steps": 2}
     KeptProjections(path=path, facts=facts).keep(True, 0, np.zeros(2))
-    odd = (
-        "[]",
-        "7",
-        "null",
-        "[true, 1]",
-        '[true, 1, ["a", 2]]',
-        "[1, 1, [0, 0]]",
-        "[true, 1, [0]]",
-        f"[true, 1, [{10**400}, 0]]",
-    )
+    odd = '[];7;null;[true, 1];[true, 1, ["a", 2]];[1, 1, [0, 0]];[true, 1, [0]];[true, 1, [1%s, 0]]' % ("0" * 400)
     with path.open("ab") as file:
-        file.writelines(b"%s %s\n" % (line.encode(), replicas._digest(line.encode())) for line in odd)
+        file.writelines(b"%s %s\n" % (line.encode(), replicas._digest(line.encode())) for line in odd.split(";"))
     with pytest.warns(RuntimeWarning, match=r"runs\.jsonl: lines .*: 3, 4, 5, 6, 7, 8, 9, 10$"):
         assert set(KeptProjections(path=path, facts=facts).runs) == {(True, 0)}
 
