@@ -130,7 +130,8 @@ def _run_in(content: bytes, steps: object) -> tuple[tuple[bool, int], FloatArray
     with suppress(ValueError, TypeError, OverflowError, RecursionError):
         member, number, values = json.loads(content)
         found = np.array(values, dtype=np.float64)
-        if type(member) is bool and type(number) is int and found.ndim == 1 and steps in (None, len(found)):
+        right = found.ndim == 1 and steps in (None, len(found)) and np.isfinite(found).all()
+        if right and type(member) is bool and type(number) is int:
             return (member, number), found
     return None
 

@@ -126,10 +126,13 @@ def test_no_change_of_a_byte_gives_a_run_other_values(tmp_path, monkeypatch):
 def test_lines_with_a_right_checksum_that_hold_no_run_are_skipped_and_named(tmp_path):
     path, facts = tmp_path / "runs.jsonl", {"steps": 2}
     KeptProjections(path=path, facts=facts).keep(True, 0, np.zeros(2))
-    odd = '[];7;null;[true, 1];[true, 1, ["a", 2]];[1, 1, [0, 0]];[true, 1, [0]];[true, 1, [1%s, 0]]' % ("0" * 400)
+    odd = (
+        '[];7;null;[true, 1];[true, 1, ["a", 2]];[1, 1, [0, 0]];[true, 1, [0]];[true, 1, [1%s, 0]];[true, 1, [null, 0]]'
+        % ("0" * 400)
+    )
     with path.open("ab") as file:
         file.writelines(b"%s %s\n" % (line.encode(), replicas._digest(line.encode())) for line in odd.split(";"))
-    with pytest.warns(RuntimeWarning, match=r"runs\.jsonl: lines .*: 3, 4, 5, 6, 7, 8, 9, 10$"):
+    with pytest.warns(RuntimeWarning, match=r"runs\.jsonl: lines .*: 3, 4, 5, 6, 7, 8, 9, 10, 11$"):
         assert set(KeptProjections(path=path, facts=facts).runs) == {(True, 0)}
 
 
