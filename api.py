@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -257,12 +257,14 @@ def resume(
     report: bool = True,
     progress: "Progress | None" = None,
     budget: str | None = None,
+    show: Callable[[str], object] = lambda line: None,
 ) -> Run:
     """Resume an interrupted run. Finished work is not repeated; with ``retry_failed``, failed work is, and so is all
     work that depends on a part whose code has changed. The backend may be another one than the run began with.
 
     A run that began with a budget keeps its numbers of runs, and has no limit of time unless ``budget`` sets a new one:
-    wall time from now, after which no further stage of an audit is begun.
+    wall time from now, after which no further stage of an audit is begun. ``show`` gets a line, before they are
+    imported, about the modules and files that the run names.
 
     Raises:
         ConfigError: the folder holds no run, or code, data or suite changed since it began; a budget for a run whose
@@ -275,7 +277,7 @@ def resume(
 
     check_folder(folder)
     with chosen_backend(backend, address=address, jobs=jobs) as workers:
-        begun = relaunch(Path(folder), retry_failed=retry_failed)
+        begun = relaunch(Path(folder), retry_failed=retry_failed, show=show)
         if budget is not None:
             begun = replace(begun, until=_until_spent(begun, budget, workers.at_once))
         gate = carry_out(begun, progress or _display(), workers)

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ..audit.output_file import check_inside, write_atomically
+from ..audit.output_file import check_inside, is_changed, with_checksum, write_atomically
 from ..audit.parts import import_last_from_here
 from .target import find_function, read_input
 
@@ -33,6 +33,8 @@ _FIRST = 3
 _FIRST_IF_NAN = 8
 """Runs on each input that must all be NaN before the function is refused."""
 _USABLE = "an audit needs numbers, or texts that occur several times"
+_USED = "biufUS"
+"""Kinds of NumPy's types of numbers and texts."""
 _NEARLY = 1e-3
 """Relative difference that repeated runs may have: kernels of an accelerator add in another order."""
 
@@ -45,16 +47,19 @@ class KeptTraining:
     inputs: tuple[str, str]
     seed: int
 
-    def facts(self) -> dict[str, Any]:
-        """What determines the outputs: a folder of other facts holds the runs of something else."""
-        function = _function(self.target)
+    def facts(self, folder: Path) -> dict[str, Any]:
+        """What determines the outputs: a ``folder`` of other facts holds the runs of something else."""
+        function, (place, _, name) = _function(self.target), self.target.rpartition(":")
+        if place.endswith(".py"):
+            # One text for all spellings, which stays as it is where file and folder are moved together.
+            place = Path(os.path.relpath(os.path.realpath(place), os.path.realpath(folder))).as_posix()
         try:
             source = Path(inspect.getsourcefile(function) or "").read_bytes()
         except (OSError, TypeError):
             source = b""
         digest = hashlib.sha256(source).hexdigest()
         inputs = [json.loads(text) for text in self.inputs]
-        return {"target": self.target, "inputs": inputs, "seed": self.seed, "source_sha256": digest}
+        return {"target": f"{place}:{name}", "inputs": inputs, "seed": self.seed, "source_sha256": digest}
 
     def output(self, arm: int, number: int) -> NDArray[Any]:
         """Return the output of one run; the global generators are seeded too, and restored afterwards.
@@ -74,7 +79,7 @@ class KeptTraining:
             array = np.asarray(value)
         except (ValueError, TypeError, RuntimeError) as error:
             raise WrongOutput(f"{self._where(arm, number)} returned no array: {error}") from None
-        if array.dtype.kind not in "biufUS" or array.size == 0 or _mixed(value, array):
+        if array.dtype.kind not in _USED or array.size == 0 or _mixed(value, array):
             raise WrongOutput(f"{self._where(arm, number)} must return numbers or strings, got {_kind(value, array)}")
         return array
 
@@ -89,26 +94,35 @@ def _function(target: str) -> Callable[..., Any]:
 
 
 class KeptRuns:
-    """The outputs of a training loop's runs, in a folder with one file per run."""
+    """The outputs of a training loop's runs, in a folder with one file per run.
+
+    Args:
+        folder: of the runs; None is a folder in ``runs/`` named after the function and what determines its outputs.
+        training: the function, its inputs and its seed.
+
+    Raises:
+        ValueError: for a folder that holds anything else, runs of another loop, or damaged facts about its runs.
+    """
 
     def __init__(self, folder: Path | None, training: KeptTraining) -> None:
-        facts = training.facts()
+        facts = training.facts(folder or Path("runs", "new"))
         text = json.dumps(facts, sort_keys=True)
         name = training.target.rpartition(":")[2]
         default = Path("runs") / f"audit-{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
         self.folder, self.training = folder or default, training
         self._facts = self.folder / "training.json"
-        self._check(facts)
+        self._check(training.facts(self.folder))
 
     def outputs(
         self, trials: int, *, jobs: int = 1, show: Callable[[str], None] = print
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Make the runs that are missing, in ``jobs`` processes, and return the outputs of the first ``trials`` runs on
-        each input; ``show`` prints a line about the progress.
+        the first and on the second input, each ``(trials, ...)`` with the shape of one output; ``show`` prints a line
+        about the progress.
 
         Raises:
-            ValueError: a function that ignores its generator or draws noise elsewhere, or outputs that cannot be
-                audited.
+            ValueError: a function that ignores its generator or draws noise elsewhere, outputs that cannot be audited
+                or differ in type or shape, or a link out of the folder.
             RunFailed: an exception of the function, or a process that died.
         """
         missing = [(arm, number) for number in range(trials) for arm in (0, 1) if not self._kept(arm, number, show)]
@@ -122,17 +136,19 @@ class KeptRuns:
         return self._read(0, trials), self._read(1, trials)
 
     def share(self, look: Mapping[str, Any], alpha: float) -> float:
-        """Return the level of this verdict: half of alpha for the first one on these runs, a quarter for the second.
+        """Return the level of this verdict, in (0, alpha): half of alpha for the first one on these runs, a quarter for
+        the second; ``look``: what makes it another verdict.
 
-        The levels of all verdicts add up to alpha, so that runs may be added after a verdict was seen.
+        The levels of all verdicts add up to alpha, so that runs may be added after a verdict was seen. Raises
+        ValueError for a damaged file of verdicts, and for one without a checksum.
         """
         path, text = self.folder / "verdicts.json", json.dumps(look, sort_keys=True)
         check_inside(path, self.folder)
         # Levels that were spent and are not known would be spent again.
-        looks: list[str] = _content(path, list) if path.exists() else []
+        looks: list[str] = _content(path, checked=True)["verdicts"] if path.exists() else []
         if text not in looks:
             looks.append(text)
-            write_atomically(path, json.dumps(looks, indent=1).encode())
+            write_atomically(path, json.dumps(with_checksum({"verdicts": looks}), indent=1).encode())
         return alpha / 2.0 ** (looks.index(text) + 1)
 
     def _check(self, facts: Mapping[str, Any]) -> None:
@@ -144,7 +160,7 @@ class KeptRuns:
                     f"{self.folder} is not empty and holds no runs of a training loop: name another folder"
                 )
             return
-        kept = _content(self._facts, dict)
+        kept = _content(self._facts)
         changed = [name for name in facts if kept.get(name) != facts[name]]
         if changed:
             was, now = (", ".join(f"{name} {one.get(name)}" for name in changed) for one in (kept, facts))
@@ -157,7 +173,7 @@ class KeptRuns:
         path = self._path(arm, number)
         check_inside(path, self.folder)
         content = path.read_bytes() if path.exists() else b""
-        whole = content[-32:] == _seal(self.training, path, content[:-32])
+        whole = content[-32:] == _seal(self.training, path, content[:-32]) and _array_of(content) is not None
         if path.exists() and not whole:
             aside = path.with_suffix(".changed")
             words = "was changed or damaged, or is another run's; it is made again"
@@ -168,7 +184,7 @@ class KeptRuns:
     def _start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         check_inside(self._facts, self.folder)
-        write_atomically(self._facts, json.dumps(self.training.facts(), sort_keys=True).encode())
+        write_atomically(self._facts, json.dumps(self.training.facts(self.folder), sort_keys=True).encode())
 
     def _check_seed(self, trials: int) -> None:
         """Refuse a function whose first runs do not depend on the generator alone."""
@@ -241,7 +257,11 @@ class KeptRuns:
         return self.folder / f"input{arm}" / f"run{number:06d}.npy"
 
     def _read(self, arm: int, trials: int) -> NDArray[Any]:
-        return np.stack([np.load(self._path(arm, number), allow_pickle=False) for number in range(trials)])
+        first, found = self._kept_or_made(0, 0), [self._kept_or_made(arm, number) for number in range(trials)]
+        for number, one in enumerate(found):
+            if wrong := _unlike(first, one, f"in run {number} on input {arm}"):
+                raise ValueError(f"{self._path(arm, number)}: {wrong}; remove it, and the run is made again")
+        return np.stack(found)
 
 
 class WrongOutput(ValueError):
@@ -307,8 +327,16 @@ def _made(training: KeptTraining, path: Path, arm: int, number: int) -> Failure 
 
 def _seal(training: KeptTraining, path: Path, content: bytes) -> bytes:
     """The checksum of a kept run, which a run of another input, number or training loop does not have."""
-    place = json.dumps([training.facts(), path.parent.name, path.name], sort_keys=True)
+    place = json.dumps([training.facts(path.parent.parent), path.parent.name, path.name], sort_keys=True)
     return hashlib.sha256(place.encode() + content).digest()
+
+
+def _array_of(content: bytes) -> NDArray[Any] | None:
+    """The array of a kept run; None where it holds none of numbers or texts, although its checksum is right."""
+    with suppress(Exception):  # For damaged headers, numpy raises errors of many kinds.
+        found = np.asarray(np.load(io.BytesIO(content), allow_pickle=False))
+        return found if found.dtype.kind in _USED and found.size else None
+    return None
 
 
 def _mixed(value: Any, array: NDArray[Any]) -> bool:
@@ -375,10 +403,10 @@ def _close(one: NDArray[Any], other: NDArray[Any]) -> bool:
     return bool(np.allclose(one, other, rtol=_NEARLY, atol=_NEARLY * scale, equal_nan=True))
 
 
-def _content(path: Path, kind: type) -> Any:
+def _content(path: Path, *, checked: bool = False) -> dict[str, Any]:
     found = None
     with suppress(ValueError, RecursionError):
         found = json.loads(path.read_bytes())
-    if not isinstance(found, kind):
+    if not isinstance(found, dict) or (checked and is_changed(found)):
         raise ValueError(f"{path} was changed or damaged: name another folder, because its runs cannot be assigned")
     return found

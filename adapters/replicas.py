@@ -14,6 +14,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -54,12 +55,13 @@ that it is in none of them by chance.
 
 @dataclass(kw_only=True)
 class KeptProjections:
-    """The projections of finished runs, by (with the unit, number of the run).
+    """The projections of finished runs, ``(steps,)`` in clip norms, by (with the unit, number of the run); see
+    ``TrainingRecord.projections``.
 
     Args:
-        path: of the file, one line per run with its checksum; None keeps them in memory only. Lines that are cut off or
-            changed are skipped with a warning that names them.
-        facts: what determines the runs; a file of other facts holds the runs of something else.
+        path: of the file, one line per run with its checksum; None keeps them in memory only. Lines that are cut off,
+            changed or hold no run are skipped with a warning that names them.
+        facts: what determines the runs; a file of other facts holds the runs of something else. ``steps``: of a run.
 
     Raises:
         ValueError: for a file of other facts, and for one that holds no runs.
@@ -85,17 +87,19 @@ class KeptProjections:
         skipped = []
         for place, line in enumerate(lines, start=2):
             content, _, digest = line.rstrip(b"\r").rpartition(b" ")
-            if digest == _digest(content):
-                member, number, values = json.loads(content)
-                self.runs.setdefault((member, number), np.array(values, dtype=np.float64))
+            if digest == _digest(content) and (run := _run_in(content, self.facts.get("steps"))):
+                self.runs.setdefault(run[0], run[1])
             elif line:
                 skipped.append(str(place))
         if skipped:
-            words = f"{self.path}: lines cut off or changed, whose runs are made again: {', '.join(skipped[:20])}"
-            warnings.warn(words, RuntimeWarning, stacklevel=3)
+            words = "lines cut off, changed or without a run, whose runs are made again"
+            warnings.warn(f"{self.path}: {words}: {', '.join(skipped[:20])}", RuntimeWarning, stacklevel=3)
 
     def keep(self, member: bool, number: int, values: FloatArray) -> None:
-        """Keep one finished run, in the file at once."""
+        """Keep the projections ``values`` (steps,) of one finished run, in the file at once.
+
+        Raises OSError, with the file's name, where it cannot be written; the other runs stay in it.
+        """
         self.runs[member, number] = values
         if self.path is None:
             return
@@ -119,6 +123,17 @@ class KeptProjections:
         """Return the runs among the first ``count`` of both arms that are not finished, both arms in turn."""
         wanted = [(member, number) for number in range(count) for member in (True, False)]
         return [one for one in wanted if one not in self.runs]
+
+
+def _run_in(content: bytes, steps: object) -> tuple[tuple[bool, int], FloatArray] | None:
+    """The run of a line with a right checksum, which may hold anything that somebody wrote."""
+    with suppress(ValueError, TypeError, OverflowError, RecursionError):
+        member, number, values = json.loads(content)
+        found = np.array(values, dtype=np.float64)
+        right = found.ndim == 1 and steps in (None, len(found)) and np.isfinite(found).all()
+        if right and type(member) is bool and type(number) is int:
+            return (member, number), found
+    return None
 
 
 def _digest(content: bytes) -> bytes:

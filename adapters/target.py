@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..audit.parts import import_first_from, import_last_from_here
+from ..audit.parts import check_not_shadowed, import_first_from, import_last_from_here
 from ..audit.wording import nearest
 
 
@@ -45,6 +45,8 @@ def find_object(target: str) -> Any:
         module = _module_of(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except (Exception, SystemExit) as error:  # A user's module may raise anything on import.
         raise ValueError(f"cannot import {place}: {type(error).__name__}: {error}") from error
+    if not place.endswith(".py"):
+        check_not_shadowed(place, target)
     if not hasattr(module, name):
         # Functions and systems, which have a method run, and not modules or numbers.
         usable = [key for key, value in vars(module).items() if callable(value) or hasattr(value, "run")]

@@ -1,8 +1,17 @@
-"""Write a file completely or not at all, and never through a link out of the folder that was named for it."""
+"""Write a file completely or not at all, and never through a link out of the folder that was named for it; the checksum
+in a JSON file.
+"""
 
+import hashlib
+import json
 import os
 import secrets
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
+
+SUM = "sha256"
+"""Key of the checksum of everything else in a JSON object."""
 
 
 def check_inside(place: Path, folder: Path) -> None:
@@ -32,3 +41,21 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON object with the checksum of everything else in it."""
+    return {**content, SUM: digest_of(content, without=(SUM,))}
+
+
+def is_changed(content: Mapping[str, Any]) -> bool:
+    """Return whether a JSON object differs from its checksum, or has none."""
+    return with_checksum(content) != content
+
+
+def digest_of(content: Mapping[str, Any], without: Collection[str] = ()) -> str:
+    """Return the SHA-256 digest of a JSON object in canonical form: only the content counts, not the layout of a
+    file.
+    """
+    kept = {key: value for key, value in content.items() if key not in without}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -11,6 +11,7 @@ import inspect
 import json
 import pkgutil
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
@@ -291,6 +292,26 @@ def import_last_from_here() -> None:
         sys.path.append(here)
 
 
+def two_files(name: str, folder: Path) -> tuple[str, Path] | None:
+    """Return whence Python loaded the module ``name``, and the file of another one of this name in ``folder``; None
+    where there is none. Files with equal content are one, such as a checkout and its installed copy.
+    """
+    place, loaded = Path(folder, *name.split(".")), getattr(sys.modules[name], "__file__", None)
+    own = next((file for file in (place.with_name(f"{place.name}.py"), place / "__init__.py") if file.is_file()), None)
+    same = own is None or (loaded is not None and own.read_bytes() == Path(loaded).read_bytes())
+    return None if own is None or same else (loaded or "Python itself", own)
+
+
+def check_not_shadowed(name: str, what: str) -> None:
+    """Raise ValueError if a module of the working directory, which is searched last, has the ``name`` of one of Python
+    or of an installed package, which was loaded; ``what``: the text that names it.
+    """
+    loaded, own = two_files(name, Path.cwd()) or ("", None)
+    libraries = [sysconfig.get_path(one) for one in ("stdlib", "purelib", "platlib")]
+    if own and (loaded == "Python itself" or any(Path(loaded).is_relative_to(folder) for folder in libraries)):
+        raise ValueError(f"{what}: Python finds the module {name} in {loaded}, and not in {own}: rename the latter")
+
+
 def _named(name: str, what: str, *, installed: bool) -> Any:
     place, _, attribute = name.rpartition(":")
     if not installed and not place.endswith(".py"):
@@ -304,6 +325,8 @@ def _named(name: str, what: str, *, installed: bool) -> Any:
         if isinstance(error, ModuleNotFoundError) and error.name == place.partition(".")[0] and not installed:
             reason += f"; {_SEARCHED}"
         raise ValueError(f"{what}: {reason}") from error
+    if not installed and not place.endswith(".py"):
+        check_not_shadowed(place, what)
     if not hasattr(module, attribute):
         own = [key for key, one in vars(module).items() if callable(one) and not key.startswith("_")]
         own = [key for key in own if getattr(vars(module)[key], "__module__", "") == module.__name__] or own

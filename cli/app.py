@@ -188,6 +188,7 @@ def resume(
             address=address,
             progress=progress(),
             budget=budget,
+            show=print_lines,
         )
         _close(run)
 

@@ -30,6 +30,7 @@ SUFFIXES = (".csv", ".tsv", ".npz", ".npy", ".parquet", ".json")
 _TRUE, _FALSE = ("1", "true", "yes", "t", "y", "1.0"), ("0", "false", "no", "f", "n", "0.0")
 _BYTES = 64
 """Bytes of memory that an audit takes per score, as measured."""
+_NOT_FINITE = ": a score must be finite, got NaN or infinity"
 _OTHER_NAMES = " (--score, --is-member, --member and --nonmember name other columns)"
 
 
@@ -181,7 +182,7 @@ def _json(path: Path) -> tuple[Table, Sequence[str]]:
     # An object or a list takes about a hundred bytes, however few it has in the file.
     check_size(path.name, len(content) // 2 + 8 * (content.count(b"{") + content.count(b"[")))
     try:
-        data = json.loads(content.decode("utf-8-sig"), parse_constant=_no_number, object_pairs_hook=_pairs)
+        data = json.loads(content.decode().lstrip("\ufeff"), parse_constant=_no_number, object_pairs_hook=_pairs)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read as JSON: {error}") from None
     if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
@@ -227,6 +228,9 @@ def _scores(given: "Series | Values | None", place: str, *, ragged: bool = False
         refuse_rows(missing, f"{place} must have a score in every row up to its last one, got none", first=1)
         if (column := column.infer_objects()).dtype.kind == "b":
             raise ConfigError(f"{place} must be real numbers, got bool")
+        if column.dtype.kind not in "fiu":
+            words = column.astype(str).str.strip().str.lower().str.lstrip("+-")
+            refuse_rows(words.isin(("nan", "inf", "infinity")).to_numpy(), f"{place}{_NOT_FINITE}", first=1)
         found = numbers_of(column, place, remedy=": correct the row")
         if found is None:
             raise ConfigError(f"{place} must hold numbers, got texts in at least half of its rows")
@@ -234,7 +238,7 @@ def _scores(given: "Series | Values | None", place: str, *, ragged: bool = False
     if not numbers.size:
         raise ConfigError(f"{place} must not be empty, got shape {numbers.shape}")
     check_size(place, numbers.size, each=_BYTES)
-    refuse_rows(~np.isfinite(numbers), f"{place}: a score must be finite, got NaN or infinity", first=1)
+    refuse_rows(~np.isfinite(numbers), f"{place}{_NOT_FINITE}", first=1)
     return numbers
 
 
@@ -242,6 +246,7 @@ def _truth(given: "Series | Values | None", place: str) -> BoolArray:
     values = one_column(np.asarray(given))
     # A damaged file may hold other bytes than 0 and 1, which all are true to NumPy.
     values = values.view(np.uint8) if values.dtype == np.bool_ else values
+    values = np.char.decode(values, "latin-1") if values.dtype.kind == "S" else values
     if values.ndim != 1:
         raise ConfigError(f"{place} must hold one value per score, got shape {values.shape}")
     words = np.array([str(value).strip().lower() for value in values.tolist()], dtype=str)

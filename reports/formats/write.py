@@ -42,11 +42,15 @@ def check_targets(
     targets: Collection[Path], runs: Iterable[Path], read: Iterable[Path] = (), within: Path | None = None
 ) -> None:
     """Raise ValueError if an output path is a folder, occurs twice, belongs to the data of ``runs``, is one of the
-    input files ``read``, or leads by a link out of the folder ``within``, by default its own.
+    input files ``read``, or leads by a link out of a run or of the folder ``within``, by default its own.
     """
+    folders = [run.resolve() for run in runs]
     for path in targets:
-        check_inside(path, within or path.parent)
-    places, folders = [path.resolve() for path in targets], [run.resolve() for run in runs]
+        # A run may be another person's: a folder in it that is named may not be a link out of it.
+        above = [one for one in path.absolute().parents if Path(os.path.realpath(one)) in folders]
+        for folder in (within or path.parent, *above):
+            check_inside(path, folder)
+    places = [path.resolve() for path in targets]
     data = {folder / name for folder in folders for name in _DATA} | {path.resolve() for path in read}
     cells = {folder / "cells" for folder in folders}
     overwrites = any(place in data or place.is_dir() or cells & {place, *place.parents} for place in places)

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...audit.curve import Curve, GaussianCurve
+from ...audit.output_file import digest_of
 from ...suites.config.source import ConfigError
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record
@@ -290,9 +291,7 @@ class Baseline(_Stored):
     @property
     def digest(self) -> str:
         """The SHA-256 digest of the whole baseline in canonical JSON."""
-        # Sorted and without blanks, so that the layout of the file does not change the digest.
-        text = json.dumps(self._content(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest_of(self._content())
 
     def _content(self) -> dict[str, Any]:
         """The content as JSON, without empty optional fields: a new one then changes no existing digest."""

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from ...audit.parts import KINDS, Spec, find_outside, is_path, label, name_and_options, points, version_of
+from ...audit.parts import KINDS, Spec, find_outside, is_path, label, name_and_options, points, two_files, version_of
 from ...audit.wording import nearest
 from ...checks.canaries import CANARIES
 from ...fl.algorithms import KNOWN_ALGORITHMS
@@ -242,17 +242,12 @@ def check_loaded_from(part: str, folder: str) -> None:
     # A file is found by its path, and `audit.parts` compares it with the loaded module.
     if not (folder and colon) or name.endswith(".py") or name not in sys.modules:
         return
-    place = Path(folder, *name.split("."))
     # A folder without the module is no conflict: the part was then meant to come from an installed package.
-    own = next((file for file in (place.with_name(f"{place.name}.py"), place / "__init__.py") if file.is_file()), None)
-    # Files with equal content are the same part, such as a checkout and its installed copy.
-    loaded = sys.modules[name].__file__
-    if own is None or loaded is None or own.samefile(loaded) or own.read_bytes() == Path(loaded).read_bytes():
-        return
-    raise ConfigError(
-        f"{name} is already loaded from {loaded}, but the suite needs {own}: a process loads one module per name; "
-        "rename one of them, or run them in separate processes"
-    )
+    if found := two_files(name, Path(folder)):
+        raise ConfigError(
+            f"{name} is already loaded from {found[0]}, but the suite needs {found[1]}: a process loads one module per "
+            "name; rename one of them, or run them in separate processes"
+        )
 
 
 def path_from_run(folder: str, run: Path) -> str:

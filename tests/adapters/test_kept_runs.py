@@ -1,5 +1,6 @@
 """A training loop as target: judged before it runs, kept run by run, resumed and extended with the same streams."""
 
+import io
 import json
 import os
 import signal
@@ -189,8 +190,30 @@ def test_a_run_of_another_input_and_one_behind_a_link_are_not_used(say, loops):
     assert other.read_bytes() == b"precious"
 
 
+def test_a_kept_run_with_a_right_checksum_and_other_content_is_not_used(say, loops):
+    training = kept_runs.KeptTraining(target="loops.py:honest", inputs=("0", "1"), seed=0)
+    path, again = Path("here/input0/run000003.npy"), ("audit", training.target, *ONE, "--trials", 30, "--keep", "here")
+    say(*again)
+    for array, words in ((np.array([None]), "is made again, and"), (np.zeros(2), "000003.npy: float64 of shape (2,)")):
+        content = io.BytesIO()
+        np.save(content, array)
+        path.write_bytes(content.getvalue() + kept_runs._seal(training, path, content.getvalue()))
+        said = say(*again).output
+        assert (words in said, "pickle" in said) == (True, False), said
+
+
+def test_another_spelling_of_the_file_is_the_same_loop(say, loops):
+    for target in ("loops.py:honest", "./loops.py:honest", loops / "loops.py:honest"):
+        result = say("audit", target, *ONE, "--trials", 30, "--keep", "here")
+        assert ("runs   60" in result.stdout, result.stderr) == (target == "loops.py:honest", "")
+    (loops / "other").mkdir()
+    (loops / "other/loops.py").write_text(LOOPS, encoding="utf-8")
+    other = say("audit", "other/loops.py:honest", *ONE, "--trials", 30, "--keep", "here")
+    assert "another training loop" in other.stderr
+
+
 @pytest.mark.parametrize("name", ["training.json", "verdicts.json"])
-@pytest.mark.parametrize("content", [b"", b"1", b"\xff", b"[" * 10**5])
+@pytest.mark.parametrize("content", [b"", b"1", b"\xff", b"[" * 10**5, b'["forgotten"]', b'{"verdicts": []}'])
 def test_a_damaged_list_of_facts_or_verdicts_is_refused_with_its_name(say, loops, name, content):
     (loops / "here").mkdir()
     (loops / "here/.training.json.77.part").write_text("left by a killed audit")
@@ -198,7 +221,8 @@ def test_a_damaged_list_of_facts_or_verdicts_is_refused_with_its_name(say, loops
     (loops / "here" / name).write_bytes(content)
     result = say("audit", "loops.py:honest", *ONE, "--trials", 30, "--keep", "here")
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert f"{name} was changed or damaged: name another folder" in result.stderr
+    said = f"{name} was changed or damaged: name another folder"
+    assert said in result.stderr or (name, content[:1]) == ("training.json", b"{")
 
 
 def test_more_runs_extend_the_first_with_the_same_streams_and_share_alpha(say, loops):
@@ -206,7 +230,7 @@ def test_more_runs_extend_the_first_with_the_same_streams_and_share_alpha(say, l
         say("audit", "loops.py:honest", *ONE, "--trials", trials, "--keep", folder)
     assert kept(loops / "a") == kept(loops / "b")
     looks = json.loads((loops / "a" / "verdicts.json").read_text())
-    assert [json.loads(look)["trials"] for look in looks] == [40, 60]
+    assert [json.loads(look)["trials"] for look in looks["verdicts"]] == [40, 60]
     again = say("audit", "loops.py:honest", *ONE, "--trials", 60, "--keep", "a", "--json")
     assert json.loads(again.stdout)["finding"]["measurement"]["alpha"] == 0.0125
 

@@ -86,7 +86,7 @@ def test_an_interrupted_audit_goes_on_where_it_ended(plan, tmp_path):
     for first in (21, None):
         calls.clear()
         with pytest.warns(
-            RuntimeWarning, match=r"runs\.jsonl: lines cut off or changed, whose runs are made again: 22$"
+            RuntimeWarning, match=r"runs\.jsonl: lines cut off, changed or without a run, whose runs .*: 22$"
         ):
             again = audit_replicas(
                 GaussianRunner(), plan=plan, checkpoint=path, progress=lambda done, total: calls.append(done)
@@ -117,10 +117,23 @@ def test_no_change_of_a_byte_gives_a_run_other_values(tmp_path, monkeypatch):
     content = path.read_bytes()
     for at in range(content.index(b"\n") + 1, len(content)):
         path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-        with pytest.warns(RuntimeWarning, match="lines cut off or changed"):
+        with pytest.warns(RuntimeWarning, match="lines cut off, changed"):
             found = KeptProjections(path=path, facts={"seed": 0}).runs
         assert len(found) >= 1
         assert all(np.array_equal(one, values + number) for (_, number), one in found.items())
+
+
+def test_lines_with_a_right_checksum_that_hold_no_run_are_skipped_and_named(tmp_path):
+    path, facts = tmp_path / "runs.jsonl", {"steps": 2}
+    KeptProjections(path=path, facts=facts).keep(True, 0, np.zeros(2))
+    odd = (
+        '[];7;null;[true, 1];[true, 1, ["a", 2]];[1, 1, [0, 0]];[true, 1, [0]];[true, 1, [1%s, 0]];[true, 1, [null, 0]]'
+        % ("0" * 400)
+    )
+    with path.open("ab") as file:
+        file.writelines(b"%s %s\n" % (line.encode(), replicas._digest(line.encode())) for line in odd.split(";"))
+    with pytest.warns(RuntimeWarning, match=r"runs\.jsonl: lines .*: 3, 4, 5, 6, 7, 8, 9, 10, 11$"):
+        assert set(KeptProjections(path=path, facts=facts).runs) == {(True, 0)}
 
 
 def test_half_a_line_on_a_full_disk_is_an_error_and_loses_one_run(tmp_path, monkeypatch):

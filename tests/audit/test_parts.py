@@ -5,6 +5,7 @@ import sys
 from importlib.metadata import EntryPoint
 
 import pytest
+from fedassay.adapters.target import find_object
 from fedassay.audit import parts as outside
 from fedassay.audit.parts import build, call, find_outside, is_path, label, name_and_options, path_of, version_of
 
@@ -27,6 +28,16 @@ def test_a_named_module_is_searched_in_the_working_directory_last(tmp_path, monk
     (tmp_path / "lies_where_we_are.py").write_text(SOURCE)
     assert find_outside("model", "lies_where_we_are:small")(1, 2) == (1, 2, 8)
     assert sys.path[-1] == str(tmp_path)
+
+
+@pytest.mark.parametrize("find", [lambda name: find_outside("model", name), find_object])
+def test_a_module_of_the_working_directory_that_a_library_hides_is_named_with_both_files(find, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    for name in ("queue", "time"):
+        (tmp_path / f"{name}.py").write_text(SOURCE)
+        with pytest.raises(ValueError, match=rf"finds the module {name} in .*(lib|itself).*, and not in .*{name}\.py"):
+            find(f"{name}:small")
 
 
 def test_a_function_is_found_in_a_file_below_any_folder_where_modules_are_searched(own_module, tmp_path):

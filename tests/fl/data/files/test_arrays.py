@@ -173,6 +173,7 @@ def rows(values):
         (rows(np.where(np.arange(40) == 7, 1e308, 0)), "column 1 holds a number that is too large in row 7"),
         ({"x_test": images(4, shape=(6, 6)), "y_test": np.arange(4)}, r"one shape and kind, got \(6, 5\)"),
         ({"x_test": images(4), "y_test": np.array(["a", "b"] * 2)}, "y_train and y_test must .* of one shape and kind"),
+        ({"x_test": images(4).astype("M8[s]"), "y_test": np.arange(4)}, r"one shape and kind, got .* of datetime64\[s"),
         ({"y_train": wrong(np.arange(40) % 4, 5, 0.5)}, "one class per sample.*float64"),
         ({"y_train": (np.arange(40) % 4).astype(np.uint64) + 2**63}, r"class numbers .* in row 0 \(40"),
         ({"y_train": np.arange(40) % 4 - 1}, r"class numbers from 0 to 2, got another in row 0 \("),
@@ -239,7 +240,7 @@ def test_a_damaged_archive_is_refused_with_its_name(tmp_path):
     at = whole.index(b"PK\x01\x02") + 42
     for content in (b"PK\x03\x04 nothing", whole[:-9], whole[:at] + b"\xff\xff\xff\x7f" + whole[at + 4 :]):
         (tmp_path / "own.npz").write_bytes(content)
-        with pytest.raises(ValueError, match=r"own.npz"):
+        with pytest.raises(ValueError, match=r"own.npz cannot be read as a numpy file: [^\[]"):
             arrays_of(tmp_path / "own.npz", lambda one: True)
 
 
