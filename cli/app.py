@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from .. import __version__
-from . import audit_command, gate_command, init_command
+from . import audit_command, epsilon_command, gate_command, init_command
 from .console import print_lines
 from .errors import reported_errors, resumable
 
@@ -29,6 +29,7 @@ app = typer.Typer(
 app.command()(init_command.init)
 app.command()(audit_command.audit)
 app.command()(audit_command.watch)
+app.command()(epsilon_command.epsilon)
 app.command()(gate_command.compare)
 app.command()(gate_command.gate)
 

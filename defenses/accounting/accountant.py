@@ -10,6 +10,7 @@ epsilon 2.166 by one and 4.377 by the other. Here noise is always over the sensi
 Convert Renyi and zero-concentrated DP guarantees into (epsilon, delta) guarantees.
 """
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -142,10 +143,14 @@ def renyi_divergences(event: DpEvent, *, orders: Sequence[float], adjacency: Adj
 
 
 def _composed(accountant: PrivacyAccountant, event: DpEvent, name: str) -> PrivacyAccountant:
+    log = logging.getLogger("absl")
+    before, log.disabled = log.disabled, True  # A Renyi order that does not converge is left out, which is valid.
     try:
         return accountant.compose(event)
     except UnsupportedEventError as error:
         raise ValueError(f"accounting by {name} does not support the mechanism {event}: {error}") from None
+    finally:
+        log.disabled = before
 
 
 def gaussian_steps(*, sigma: float, rate: float, steps: int, parts: int = 1) -> DpEvent:
