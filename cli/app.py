@@ -380,6 +380,7 @@ def doctor(
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the calibration, by default 0.")] = None,
+    accountants: Annotated[bool, typer.Option("--accountants", help="Compare installed accountants instead.")] = False,
     digests: Annotated[
         bool, typer.Option("--digests", help="Print the SHA-256 of every data set on this machine.")
     ] = False,
@@ -394,8 +395,14 @@ def doctor(
     with reported_errors():
         from ..suites.config.source import ConfigError
 
-        if calibrate and fetch_lpips:
-            raise ConfigError("--fetch-lpips cannot be given with --calibrate")
+        if calibrate + accountants + fetch_lpips > 1:
+            raise ConfigError("only one of --calibrate, --accountants and --fetch-lpips can be given")
+        if accountants:
+            from ..adapters.accountants import compared
+
+            lines, sound = compared()
+            print_lines(*lines)
+            raise typer.Exit(0 if sound else 10)
         if calibrate:
             from .printing import print_calibration
 

@@ -1,8 +1,10 @@
 """Define the command ``epsilon``, which computes the epsilons of a federation or of an accountant's saved history."""
 
 import json as writer
+import logging
 import pickle
 import zipfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +20,6 @@ _ADJACENCY = "add_remove, replace_one or zero_out; by default add_remove, or rep
 _TRUST = "Who adds noise: central (the server), local (each client) or distributed (each client, to a secure sum)."
 _HISTORY = "Instead of the numbers: a saved accountant, or a checkpoint of Opacus (JSON or torch.save)."
 Number = float | None
-Whole = int | None
 
 
 def epsilon(
@@ -28,27 +29,26 @@ def epsilon(
     clients: Annotated[int, _option(help="All clients.")] = 1,
     cohort: Annotated[Number, _option(help="Clients that a round draws; by default all.")] = None,
     local_steps: Annotated[int, _option(help="Steps of a client in a round.")] = 1,
-    records: Annotated[Whole, _option(help="Records of a client that clips each record (DP-SGD).")] = None,
+    records: Annotated[int | None, _option(help="Records of a client that clips each record (DP-SGD).")] = None,
     lot: Annotated[Number, _option(help="Records that a step draws; by default all.")] = None,
-    noise_std: Annotated[Number, _option(help="With --clip: the noise's standard deviation.")] = None,
-    clip: Annotated[Number, _option(help="The clip norm, with --noise-std.")] = None,
     unit: Annotated[str | None, _option(help="Print this unit alone: sample or client.")] = None,
     adjacency: Annotated[str | None, _option(help=_ADJACENCY)] = None,
     trust: Annotated[str, _option(help=_TRUST)] = "central",
     drawing: Annotated[str, _option(help="Draws of cohorts and lots: poisson, fixed_size or epoch.")] = "poisson",
-    participations: Annotated[Whole, _option(help="Most rounds of one client; by default all.")] = None,
+    participations: Annotated[int | None, _option(help="Most rounds of one client; by default all.")] = None,
     history: Annotated[Path | None, _option(metavar="FILE", help=_HISTORY)] = None,
     json: Annotated[bool, _option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compute epsilon of a federation by unit and adversary, beside other ways of counting and what each gets wrong."""
     given: dict[str, Any] = {name: value for name, value in locals().items() if name not in ("json", "history")}
+    logging.getLogger("absl").disabled = True  # A Renyi order that does not converge is left out, which is valid.
     with reported_errors():
         from ..defenses.accounting.calculator import epsilon as accounted
         from ..suites.config.source import config_errors
 
         with config_errors():
             found = accounted(**given, history=None if history is None else read_history(history))
-        print_lines(*([writer.dumps(found.to_dict())] if json else found.lines()))
+        print_lines(*([writer.dumps(asdict(found))] if json else found.lines()))
 
 
 def read_history(path: Path) -> list[Any]:
@@ -56,27 +56,18 @@ def read_history(path: Path) -> list[Any]:
 
     Nothing in the file is run. Raises ValueError for a file that is neither, or holds no history.
     """
-    found = _saved(path) if zipfile.is_zipfile(path) else _json(path)
+    try:
+        if zipfile.is_zipfile(path):
+            import torch
+
+            found = torch.load(path, map_location="cpu", weights_only=True)
+        else:
+            found = writer.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError, RuntimeError, pickle.UnpicklingError):
+        # The libraries' own messages are long, and one of them advises to run what is in the file.
+        raise ValueError(f"{path} must be JSON, or a file of torch.save that holds data alone") from None
     for key in _STATES:
-        if isinstance(found, dict) and key in found:
-            found = found[key]
+        found = found[key] if isinstance(found, dict) and key in found else found
     if not isinstance(found, list):
         raise ValueError(f"{path} must hold a history, a list of (noise multiplier, sampling rate, steps)")
     return found
-
-
-def _json(path: Path) -> Any:
-    try:
-        return writer.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is neither JSON nor a file of torch.save: {error}") from None
-
-
-def _saved(path: Path) -> Any:
-    import torch
-
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError):
-        # The library's own message advises to run what is in the file.
-        raise ValueError(f"{path} is damaged or holds more than data, and is not read") from None

@@ -25,12 +25,11 @@ from ...audit.supplied.given import check_whole
 from ...audit.wording import NamedEnum, counted, plain
 from ...fl.fields import check_positive
 from ..defense import check_delta
-from .accountant import ORDERS, Method, epsilon_of, gaussian_steps, renyi_divergences, sensitivity
+from .accountant import ORDERS, Method, epsilon_of, renyi_divergences, sensitivity
 from .stated_laws import event_of
 
-_INTERVAL = 1e-3
-_SAME = 1e-3
-_ROUNDING = 1e-9
+_INTERVAL = _SAME = 1e-3
+_ROUNDING = _LEAST = 1e-9
 _SERVER, _SUM, _OTHERS = Observer("uploads"), Observer("aggregate"), Observer("global_models")
 
 
@@ -56,23 +55,20 @@ class Drawing(NamedEnum):
 
 @dataclass(frozen=True)
 class Count:
-    """An epsilon of one ``unit`` at ``delta`` against one ``observer``; ``adversary`` describes it in words, and
-    ``law`` what is released.
-    """
+    """An epsilon of one ``unit`` at ``delta`` against one ``observer``; ``law`` states in words what is released."""
 
     epsilon: float
     delta: float
     unit: Unit
     adjacency: Adjacency
     observer: Observer
-    adversary: str
     law: str
 
     def line(self) -> str:
         """Return the guarantee with all that belongs to it, on one line."""
         return (
             f"eps {plain(self.epsilon)}, delta {plain(self.delta)}, one {self.unit} ({self.adjacency.phrase}), "
-            f"adversary: {self.adversary}: {self.law}"
+            f"adversary: {self.observer.phrase}: {self.law}"
         )
 
 
@@ -110,16 +106,6 @@ class Accounted:
         head = [f"other ways to count the first line's {plain(self.epsilon)}:"] if self.ways else []
         return [*(one.line() for one in self.counts), *notes, *head, *(way.line() for way in self.ways)]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as a dictionary of JSON values; an infinite number is None."""
-        counts = [vars(one) | {"observer": str(one.observer)} for one in self.counts]
-        tables = {"counts": counts, "ways": [vars(way) for way in self.ways]}
-        finite = {
-            name: [{key: None if value == math.inf else value for key, value in row.items()} for row in rows]
-            for name, rows in tables.items()
-        }
-        return {**finite, "notes": list(self.notes)}
-
 
 @dataclass(frozen=True)
 class _Law:
@@ -141,13 +127,9 @@ class _Law:
     def sigma(self) -> float:
         return self.noise / sensitivity(1.0, self.adjacency)
 
-    @property
-    def event(self) -> DpEvent:
-        return gaussian_steps(sigma=self.sigma, rate=self.rate, steps=self.steps * self.rounds)
-
     def epsilon(self) -> float:
         if not (self.fixed and self.rate < 1):
-            return epsilon_of(self.event, delta=self.delta, adjacency=self.adjacency, interval=_INTERVAL)
+            return epsilon_of(_composed([self]), delta=self.delta, adjacency=self.adjacency, interval=_INTERVAL)
         lots = SampledWithoutReplacementDpEvent(self.size, int(self.taken), GaussianDpEvent(self.sigma))
         event = SelfComposedDpEvent(lots, self.steps * self.rounds)
         drawn = epsilon_of(event, delta=self.delta, adjacency=Adjacency.REPLACE_ONE, method=Method.RDP)
@@ -168,7 +150,7 @@ _Unnamed = tuple[str, float, str]
 class Federation:
     """The public numbers of a federation, as the arguments of ``epsilon`` state them."""
 
-    noise: float
+    noise: Any
     delta: float
     rounds: int
     clients: int
@@ -200,20 +182,8 @@ class Federation:
             why = "the server sees which clients report" if seen else f"{self.drawing} draws depend on their number"
             raise ValueError(f"adjacency must be replace_one or zero_out, because {why}, got add_remove")
         if self.lot is not None and self.trust is not Trust.LOCAL and self.local_steps > 1 < self.clients:
-            raise ValueError(
-                f"local_steps must be 1 where clients clip records and trust is {self.trust}, because noise on one sum "
-                f"does not cover several steps of a client, got {self.local_steps}"
-            )
-
-    @property
-    def share(self) -> float:
-        """Return the rate at which a client is drawn into a cohort."""
-        return self.cohort / self.clients
-
-    @property
-    def joint(self) -> float:
-        """Return the noise of a whole cohort over one clip norm, where each client adds its own."""
-        return self.noise * math.sqrt(self.cohort)
+            why = f"clients clip records and trust is {self.trust}"
+            raise ValueError(f"local_steps must be 1 where {why}, got {self.local_steps}: noise is in one sum alone")
 
     def _drawn(self, law: _Law, taken: float, size: int, **times: Any) -> _Law:
         """The law of an item where ``taken`` of ``size`` are drawn, in so many rounds or steps."""
@@ -227,7 +197,7 @@ class Federation:
     def laws(self) -> Iterator[tuple[Unit, Observer, _Law]]:
         """Yield the releases of each unit to each adversary; the first are those of the unit that is clipped."""
         own = _Law(self.noise, self.participations, self.delta, self.adjacency)
-        joint = replace(own, noise=self.joint)
+        joint, share = replace(own, noise=self.noise * math.sqrt(self.cohort)), self.cohort / self.clients
         seen = {Trust.LOCAL: [(_SERVER, own)], Trust.DISTRIBUTED: [(_SUM, joint)]}.get(self.trust, [])
         if self.lot is None:
             summed = own if self.trust is Trust.CENTRAL else joint
@@ -239,8 +209,8 @@ class Federation:
         for observer, law in seen or [(_OTHERS, replace(own, rounds=self.rounds))]:
             lots = self._drawn(law, self.lot, self.records, steps=self.local_steps)
             # Several steps of one round take place together or not at all, which no rate of single steps describes.
-            hidden = self.local_steps == 1 and self.drawing is Drawing.POISSON and self.share < 1
-            others = replace(lots, rounds=self.rounds, rate=lots.rate * self.share)
+            hidden = self.local_steps == 1 and self.drawing is Drawing.POISSON and share < 1
+            others = replace(lots, rounds=self.rounds, rate=lots.rate * share)
             if seen or not hidden:
                 yield Unit.SAMPLE, observer, lots
             if hidden:
@@ -250,8 +220,7 @@ class Federation:
         """Yield an epsilon for each unit and adversary."""
         laws = list(self.laws())
         for unit, observer, law in laws:
-            words = observer.central_phrase if self.clients == 1 else observer.phrase
-            yield Count(law.epsilon(), self.delta, unit, law.adjacency, observer, words, str(law))
+            yield Count(law.epsilon(), self.delta, unit, law.adjacency, observer, str(law))
         _, observer, law = laws[0]
         if self.lot is not None and self.clients > 1:
             # A client's records move every lot together (see this module's docstring).
@@ -260,17 +229,14 @@ class Federation:
             most = law.taken if law.fixed else float(likely)
             epsilon = epsilon_from_mu(most * math.sqrt(steps) / law.noise, self.delta - rare) - math.log1p(-rare)
             words = f"{law}; up to {most:.0f} of its {self.records} records in one step"
-            yield Count(epsilon, self.delta, Unit.CLIENT, Adjacency.ZERO_OUT, observer, observer.phrase, words)
+            yield Count(epsilon, self.delta, Unit.CLIENT, Adjacency.ZERO_OUT, observer, words)
 
     def notes(self) -> Iterator[str]:
         """Yield what the numbers assume, and against whom nothing holds."""
         if self.trust is Trust.CENTRAL:
-            yield f"no epsilon against {'the server' if self.clients > 1 else 'the trainer'}, who has all without noise"
-            return
-        if self.lot is None or self.trust is Trust.DISTRIBUTED:
+            yield "no epsilon against who adds the noise: it has everything without"
+        elif self.lot is None or self.trust is Trust.DISTRIBUTED:
             yield f"noise above {plain(self.noise)}: if each of {plain(self.cohort)} clients of a round adds its own"
-        if self.participations == self.rounds and self.share < 1:
-            yield "the server may draw a client in every round; --participations states a smaller number that holds"
 
     def ways(self) -> Iterator[_Unnamed]:
         """Yield other ways of counting the first unit's epsilon: name, epsilon, and what the way gets wrong."""
@@ -286,29 +252,24 @@ class Federation:
 
     def _changes(self, law: _Law) -> Iterator[tuple[bool, str, str, int, dict[str, Any]]]:
         """Whether a way applies, its name, what it gets wrong, and what it changes of the law."""
-        records, coins, one = self.lot is not None, self.drawing is Drawing.POISSON, law.rounds
-        once, all_items = {"rounds": 1}, {"rate": 1.0, "fixed": False}
-        part, known = {"rate": law.rate / self.clients}, {"rate": law.rate * self.share, "rounds": self.rounds}
+        records, coins, rounds = self.lot is not None, self.drawing is Drawing.POISSON, law.rounds
+        once, delta, replaced = {"rounds": 1}, self.delta / rounds, law.adjacency is Adjacency.REPLACE_ONE
         yield True, "one round", "a new accountant in every round forgets the rounds before", 1, once
-        yield (
-            True,
-            "rounds added",
-            "valid; rounds compose to less than their sum",
-            one,
-            once | {"delta": self.delta / one},
-        )
+        yield True, "rounds added", "valid; rounds compose to less than their sum", rounds, once | {"delta": delta}
         yield records, "rounds for steps", "each local step is a release of its own", 1, {"steps": 1}
-        counted_too = {"steps": self.local_steps}
-        yield not records, "steps counted", "valid; noise comes once per round, not in local steps", 1, counted_too
-        replaced = law.adjacency is Adjacency.REPLACE_ONE
+        steps = {"steps": self.local_steps}
+        yield not records, "steps counted", "valid; noise comes once per round, not in local steps", 1, steps
         half = {"adjacency": Adjacency.ZERO_OUT}
         yield replaced, "one clip norm", "replacing one moves a sum by two clip norms", 1, half
-        yield True, "all in all", "valid; ignores that few are drawn", 1, all_items
+        yield True, "all in all", "valid; ignores that few are drawn", 1, {"rate": 1.0, "fixed": False}
+        part, known = (
+            {"rate": law.rate / self.clients},
+            {"rate": law.rate * self.cohort / self.clients, "rounds": self.rounds},
+        )
         yield records and coins, "rate of all data", "a lot is drawn from one client's records, not from all", 1, part
-        shared = self.trust is not Trust.CENTRAL
+        shared, joint = self.trust is not Trust.CENTRAL, {"noise": self.noise * math.sqrt(self.cohort)}
         yield shared and coins, "rate of clients", "the server knows whom it drew", 1, known
-        local, joint = self.trust is Trust.LOCAL, {"noise": self.joint}
-        yield local, "noise of all", "the server sees a report with its own noise alone", 1, joint
+        yield shared, "noise of all", "the server sees a report with its own noise alone", 1, joint
         yield shared, "own noise", "valid, also where the server sees single reports", 1, {"noise": self.noise}
         yield records, "clients added", "valid; a record is at one client alone", self.clients, {}
 
@@ -342,8 +303,6 @@ def epsilon(
     local_steps: int = 1,
     records: int | None = None,
     lot: float | None = None,
-    noise_std: float | None = None,
-    clip: float | None = None,
     unit: Unit | str | None = None,
     adjacency: Adjacency | str | None = None,
     trust: Trust | str = Trust.CENTRAL,
@@ -354,7 +313,7 @@ def epsilon(
     """Compute the epsilon of each unit against each adversary, beside other ways of counting it.
 
     Args:
-        noise_multiplier: standard deviation of the noise over the clip norm, or ``noise_std`` and ``clip``: of the
+        noise_multiplier: standard deviation of the noise over the clip norm: of the
             noise on the sum of a cohort under trust ``central``, and of the noise of each client otherwise.
         clients, cohort: all clients, and how many a round draws on average; by default all.
         local_steps: steps of a client in a round.
@@ -369,18 +328,11 @@ def epsilon(
         ValueError: for numbers that are out of range or contradict each other.
     """
     if history is not None:
-        others = (noise_multiplier, cohort, records, lot, noise_std, clip, participations)
+        others = (noise_multiplier, cohort, records, lot, participations)
         stated = (rounds, clients, local_steps, trust, drawing) != (1, 1, 1, Trust.CENTRAL, Drawing.POISSON)
         if stated or any(one is not None for one in others):
             raise ValueError("history states noise, rates and steps: give only delta, unit and adjacency with it")
-        check_delta(delta)
         return _of_history(list(history), delta, Unit(unit or "sample"), Adjacency(adjacency or "add_remove"))
-    if noise_std is not None and clip is not None and noise_multiplier is None:
-        check_positive("noise_std", noise_std)
-        check_positive("clip", clip)
-        noise_multiplier, noise_std, clip = noise_std / clip, None, None
-    if noise_multiplier is None or noise_std is not None or clip is not None:
-        raise ValueError("give the noise as noise_multiplier, or as noise_std and clip")
     if lot is not None and records is None:
         raise ValueError("lot needs records, the number of records of one client")
     who, draws = Trust(trust), Drawing(drawing)
@@ -394,8 +346,7 @@ def epsilon(
     counts = list(all_of_it.counts())
     kept = tuple(one for one in counts if unit is None or one.unit is Unit(unit))
     if not kept:
-        known = " or ".join(dict.fromkeys(one.unit for one in counts))
-        raise ValueError(f"unit must be {known} in this federation, got {unit}")
+        raise ValueError(f"unit must be sample, or client where there are several, got {unit}")
     # The ways count the unit that is clipped.
     ways = _compared(counts[0].epsilon, all_of_it.ways()) if kept[0] is counts[0] else ()
     return Accounted(kept, ways, tuple(all_of_it.notes()))
@@ -411,14 +362,14 @@ def _of_history(history: list[Any], delta: float, unit: Unit, adjacency: Adjacen
         added = sum(replace(law, delta=delta / len(laws)).epsilon() for law in laws)
         ways.append(("stages added", added, "valid; stages compose to less than their sum"))
     words = f"{counted(sum(law.rounds for law in laws), 'step')} in {counted(len(laws), 'stage')}"
-    count = Count(right, delta, unit, adjacency, _OTHERS, _OTHERS.central_phrase, words)
+    count = Count(right, delta, unit, adjacency, _OTHERS, words)
     return Accounted((count,), _compared(right, ways))
 
 
 def _compared(right: float, ways: Iterable[_Unnamed]) -> tuple[Way, ...]:
     """The ways that give another number than the right one."""
     return tuple(
-        Way(name, found, found / right if right else math.inf, words)
+        Way(name, found, found / max(right, _LEAST), words)
         for name, found, words in ways
-        if not math.isclose(found, right, rel_tol=_SAME, abs_tol=1e-9)
+        if not math.isclose(found, right, rel_tol=_SAME, abs_tol=_LEAST)
     )

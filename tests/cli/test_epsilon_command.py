@@ -53,8 +53,8 @@ def test_a_file_that_is_no_history_is_refused_and_code_in_it_never_runs(say, tmp
     (tmp_path / "empty").write_text("[]")
     (tmp_path / "rate").write_text("[[1, 2, 3]]")
     reasons = {
-        "code.pt": "holds more than data",
-        "text": "neither JSON",
+        "code.pt": "holds data alone",
+        "text": "must be JSON",
         "empty": "is empty",
         "rate": r"in (0, 1], got 2",
     }
