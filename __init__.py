@@ -20,6 +20,7 @@ states how far the claim holds.
     claim_from_noise the claim of DP-SGD with a noise multiplier, sampling rate and number of steps
     claim_from_accountant  the claim that the history of an accountant implies
     claim_from_rho  the claim of a rho-zCDP mechanism
+    epsilon         the epsilons of a federation by unit and adversary, beside other ways of counting
     ball_neighbours pairs of neighbouring inputs for audit_mechanism
 
     watch           all deterministic checks of a foreign system
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from .checks.training_record import Release as Release
     from .checks.training_record import TrainingRecord as TrainingRecord
     from .checks.watched_run import watched as watched
+    from .defenses.accounting.calculator import epsilon as epsilon
     from .defenses.accounting.stated_laws import claim_from_accountant as claim_from_accountant
     from .defenses.accounting.stated_laws import claim_from_noise as claim_from_noise
     from .defenses.accounting.stated_laws import claim_from_rho as claim_from_rho
@@ -131,6 +133,7 @@ __all__ = [
     "claim_from_accountant",
     "claim_from_noise",
     "claim_from_rho",
+    "epsilon",
     "judge",
     "open",
     "plan_replicas",
@@ -157,6 +160,7 @@ _HOMES = {
     "audit_scores": "audit.supplied.scores",
     "claim_from_accountant": "defenses.accounting.stated_laws",
     "claim_from_noise": "defenses.accounting.stated_laws",
+    "epsilon": "defenses.accounting.calculator",
     "claim_from_rho": "defenses.accounting.stated_laws",
     "ball_neighbours": "audit.mechanism.mechanism",
     "Defense": "defenses.defense",

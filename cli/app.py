@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from .. import __version__
-from . import audit_command, gate_command, init_command
+from . import audit_command, epsilon_command, gate_command, init_command
 from .console import print_lines
 from .errors import reported_errors, resumable
 
@@ -29,6 +29,7 @@ app = typer.Typer(
 app.command()(init_command.init)
 app.command()(audit_command.audit)
 app.command()(audit_command.watch)
+app.command()(epsilon_command.epsilon)
 app.command()(gate_command.compare)
 app.command()(gate_command.gate)
 
@@ -380,6 +381,7 @@ def doctor(
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the calibration, by default 0.")] = None,
+    accountants: Annotated[bool, typer.Option("--accountants", help="Compare installed accountants instead.")] = False,
     digests: Annotated[
         bool, typer.Option("--digests", help="Print the SHA-256 of every data set on this machine.")
     ] = False,
@@ -394,8 +396,14 @@ def doctor(
     with reported_errors():
         from ..suites.config.source import ConfigError
 
-        if calibrate and fetch_lpips:
-            raise ConfigError("--fetch-lpips cannot be given with --calibrate")
+        if calibrate + accountants + fetch_lpips > 1:
+            raise ConfigError("only one of --calibrate, --accountants and --fetch-lpips can be given")
+        if accountants:
+            from ..adapters.accountants import compared
+
+            lines, sound = compared()
+            print_lines(*lines)
+            raise typer.Exit(0 if sound else 10)
         if calibrate:
             from .printing import print_calibration
 

@@ -25,6 +25,7 @@ from dp_accounting.dp_event import (
     GaussianDpEvent,
     MixtureOfGaussiansDpEvent,
     PoissonSampledDpEvent,
+    RandomizedResponseDpEvent,
     SelfComposedDpEvent,
 )
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
@@ -122,7 +123,7 @@ def compose(
         return MixtureAccountant(mixtures, interval)
     # Cancels the doubling of the sensitivity inside the library's PLD accountant.
     doubled = _doubled(event) if adjacency is Adjacency.REPLACE_ONE else event
-    return _composed(PLDAccountant(relation, interval), doubled, f"PLD under {adjacency.phrase}")
+    return _composed(PLDAccountant(relation, interval), _unrolled(doubled), f"PLD under {adjacency.phrase}")
 
 
 def renyi_divergence(event: DpEvent, *, order: float, adjacency: Adjacency) -> float:
@@ -168,6 +169,13 @@ def gaussian_steps(*, sigma: float, rate: float, steps: int, parts: int = 1) -> 
     return SelfComposedDpEvent(event, steps)
 
 
+def _unrolled(event: DpEvent) -> DpEvent:
+    """The event with each randomised response by itself, because dp-accounting 0.6 counts a repeated one once."""
+    if isinstance(event, SelfComposedDpEvent) and RandomizedResponseDpEvent.__name__ in repr(event):
+        return ComposedDpEvent([_unrolled(event.event)] * event.count)
+    return ComposedDpEvent([*map(_unrolled, event.events)]) if isinstance(event, ComposedDpEvent) else event
+
+
 def _doubled(event: DpEvent) -> DpEvent:
     """The event with the noise of every Gaussian doubled; ValueError for a kind of event that might contain one."""
     if isinstance(event, GaussianDpEvent):
@@ -179,7 +187,7 @@ def _doubled(event: DpEvent) -> DpEvent:
     if isinstance(event, ComposedDpEvent):
         return ComposedDpEvent([_doubled(part) for part in event.events])
     # These have no noise multiplier, so there is nothing to double.
-    if isinstance(event, dp_accounting.RandomizedResponseDpEvent | dp_accounting.NoOpDpEvent):
+    if isinstance(event, RandomizedResponseDpEvent | dp_accounting.NoOpDpEvent):
         return event
     raise ValueError(
         f"accounting by PLD under replace-one does not support mechanisms (events) of type {type(event).__name__}"

@@ -1,0 +1,375 @@
+"""Compute the epsilons of a federation from its public numbers, by unit and adversary, beside other ways of counting.
+
+A client's noise hides its update from the server only if the server sees no other form of it, and a random choice of
+clients helps only against those who do not know the choice. So each number is for one adversary (``Trust``).
+
+Where clients add noise for single records (DP-SGD), a client of many records may move every sum by as many clip norms
+as records were drawn. Their number exceeds a bound k in any step with probability at most delta / 2;
+given that it does not, the steps are Gaussian releases that move by at most k clip norms.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from dp_accounting.dp_event import DpEvent, GaussianDpEvent, SampledWithoutReplacementDpEvent, SelfComposedDpEvent
+from scipy.stats import binom
+
+from ...audit.claim import Adjacency, Unit
+from ...audit.curve import epsilon_from_mu
+from ...audit.observer import Observer
+from ...audit.supplied.given import check_whole
+from ...audit.wording import NamedEnum, counted, plain
+from ...fl.fields import check_positive
+from ..defense import check_delta
+from .accountant import ORDERS, Method, epsilon_of, renyi_divergences, sensitivity
+from .stated_laws import event_of
+
+_INTERVAL = _SAME = 1e-3
+_ROUNDING = _LEAST = 1e-9
+_SERVER, _SUM, _OTHERS = Observer("uploads"), Observer("aggregate"), Observer("global_models")
+
+
+class Trust(NamedEnum):
+    """Who adds the noise: the server to the sum (``central``), each client to its own report (``local``), or each
+    client to a report that the server sees only as part of a sum (``distributed``).
+    """
+
+    CENTRAL = "central"
+    LOCAL = "local"
+    DISTRIBUTED = "distributed"
+
+
+class Drawing(NamedEnum):
+    """How lots, or cohorts of clients, are drawn: each item by its own coin (``poisson``), a uniform subset of fixed
+    size (``fixed_size``), or each item once per pass over all items (``epoch``).
+    """
+
+    POISSON = "poisson"
+    FIXED_SIZE = "fixed_size"
+    EPOCH = "epoch"
+
+
+@dataclass(frozen=True)
+class Count:
+    """An epsilon of one ``unit`` at ``delta`` against one ``observer``; ``law`` states in words what is released."""
+
+    epsilon: float
+    delta: float
+    unit: Unit
+    adjacency: Adjacency
+    observer: Observer
+    law: str
+
+    def line(self) -> str:
+        """Return the guarantee with all that belongs to it, on one line."""
+        return (
+            f"eps {plain(self.epsilon)}, delta {plain(self.delta)}, one {self.unit} ({self.adjacency.phrase}), "
+            f"adversary: {self.observer.phrase}: {self.law}"
+        )
+
+
+@dataclass(frozen=True)
+class Way:
+    """Another way of counting, with what it gets wrong in ``words``; ``factor``: its epsilon over the right one."""
+
+    name: str
+    epsilon: float
+    factor: float
+    words: str
+
+    def line(self) -> str:
+        """Return the way's number, whether it is below or above the right one, and why."""
+        wrong = "too small" if self.factor < 1 else "above it"
+        return f"eps {plain(self.epsilon)} ({wrong}, times {self.factor:.3g}) {self.name}: {self.words}"
+
+
+@dataclass(frozen=True)
+class Accounted:
+    """The epsilons of a federation, the first of them compared with other ways of counting it."""
+
+    counts: tuple[Count, ...]
+    ways: tuple[Way, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def epsilon(self) -> float:
+        """Return the epsilon of the first count."""
+        return self.counts[0].epsilon
+
+    def lines(self) -> list[str]:
+        """Return everything as lines of text: counts, then notes, then the ways that give another number."""
+        notes = [f"note   {note}" for note in self.notes]
+        head = [f"other ways to count the first line's {plain(self.epsilon)}:"] if self.ways else []
+        return [*(one.line() for one in self.counts), *notes, *head, *(way.line() for way in self.ways)]
+
+
+@dataclass(frozen=True)
+class _Law:
+    """Releases that one unit moves by at most a clip norm (two where it is replaced): ``steps`` in each of ``rounds``
+    rounds, each on ``taken`` of ``size`` items at ``rate``; ``fixed``: so many exactly.
+    """
+
+    noise: float
+    rounds: int
+    delta: float
+    adjacency: Adjacency
+    steps: int = 1
+    rate: float = 1.0
+    size: int = 1
+    taken: float = 1
+    fixed: bool = False
+
+    @property
+    def sigma(self) -> float:
+        return self.noise / sensitivity(1.0, self.adjacency)
+
+    def epsilon(self) -> float:
+        if not (self.fixed and self.rate < 1):
+            return epsilon_of(_composed([self]), delta=self.delta, adjacency=self.adjacency, interval=_INTERVAL)
+        lots = SampledWithoutReplacementDpEvent(self.size, int(self.taken), GaussianDpEvent(self.sigma))
+        event = SelfComposedDpEvent(lots, self.steps * self.rounds)
+        drawn = epsilon_of(event, delta=self.delta, adjacency=Adjacency.REPLACE_ONE, method=Method.RDP)
+        # The bound for lots of fixed size may exceed that for all items in all lots.
+        return min(drawn, replace(self, rate=1.0).epsilon())
+
+    def __str__(self) -> str:
+        times = counted(self.rounds, "round") + (f" of {counted(self.steps, 'step')}" if self.steps > 1 else "")
+        drawn = f", drawn at rate {plain(self.rate)}{' (fixed size)' if self.fixed else ''}" if self.rate < 1 else ""
+        return f"{times}, noise {plain(self.noise)} clip norms{drawn}"
+
+
+_Unnamed = tuple[str, float, str]
+"""A way of counting: its name, its epsilon and what it gets wrong."""
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The public numbers of a federation, as the arguments of ``epsilon`` state them."""
+
+    noise: Any
+    delta: float
+    rounds: int
+    clients: int
+    cohort: float
+    local_steps: int
+    records: int
+    lot: float | None
+    adjacency: Adjacency
+    trust: Trust
+    drawing: Drawing
+    participations: int
+
+    def __post_init__(self) -> None:
+        check_delta(self.delta)
+        check_positive("noise_multiplier", self.noise)
+        for name in ("rounds", "clients", "local_steps", "records", "participations"):
+            check_whole(name, getattr(self, name), least=1)
+        lot = self.records if self.lot is None else self.lot
+        for name, value, whole in (("cohort", self.cohort, "clients"), ("lot", lot, "records")):
+            check_positive(name, value)
+            if value > getattr(self, whole):
+                raise ValueError(f"{name} must be <= {whole} ({getattr(self, whole)}), got {value}")
+            if self.drawing is Drawing.FIXED_SIZE and value != int(value):
+                raise ValueError(f"{name} must be a whole number for draws of fixed size, got {value}")
+        if self.participations > self.rounds:
+            raise ValueError(f"participations must be <= rounds ({self.rounds}), got {self.participations}")
+        seen = self.lot is None and self.trust is not Trust.CENTRAL
+        if self.adjacency is Adjacency.ADD_REMOVE and (seen or self.drawing is not Drawing.POISSON):
+            why = "the server sees which clients report" if seen else f"{self.drawing} draws depend on their number"
+            raise ValueError(f"adjacency must be replace_one or zero_out, because {why}, got add_remove")
+        if self.lot is not None and self.trust is not Trust.LOCAL and self.local_steps > 1 < self.clients:
+            why = f"clients clip records and trust is {self.trust}"
+            raise ValueError(f"local_steps must be 1 where {why}, got {self.local_steps}: noise is in one sum alone")
+
+    def _drawn(self, law: _Law, taken: float, size: int, **times: Any) -> _Law:
+        """The law of an item where ``taken`` of ``size`` are drawn, in so many rounds or steps."""
+        ((name, number),) = times.items()
+        if self.drawing is Drawing.EPOCH:  # In one pass, a single draw depends on an item.
+            times = {name: math.ceil(number * taken / size - _ROUNDING)}
+            return replace(law, **times)
+        fixed = self.drawing is Drawing.FIXED_SIZE
+        return replace(law, **times, rate=taken / size, size=size, taken=taken, fixed=fixed)
+
+    def laws(self) -> Iterator[tuple[Unit, Observer, _Law]]:
+        """Yield the releases of each unit to each adversary; the first are those of the unit that is clipped."""
+        own = _Law(self.noise, self.participations, self.delta, self.adjacency)
+        joint, share = replace(own, noise=self.noise * math.sqrt(self.cohort)), self.cohort / self.clients
+        seen = {Trust.LOCAL: [(_SERVER, own)], Trust.DISTRIBUTED: [(_SUM, joint)]}.get(self.trust, [])
+        if self.lot is None:
+            summed = own if self.trust is Trust.CENTRAL else joint
+            for observer, law in [*seen, (_OTHERS, self._drawn(summed, self.cohort, self.clients, rounds=self.rounds))]:
+                yield Unit.CLIENT, observer, law
+                # Another record may turn its client's update into any other one: that is a client replaced.
+                yield Unit.SAMPLE, observer, replace(law, adjacency=Adjacency.REPLACE_ONE)
+            return
+        for observer, law in seen or [(_OTHERS, replace(own, rounds=self.rounds))]:
+            lots = self._drawn(law, self.lot, self.records, steps=self.local_steps)
+            # Several steps of one round take place together or not at all, which no rate of single steps describes.
+            hidden = self.local_steps == 1 and self.drawing is Drawing.POISSON and share < 1
+            others = replace(lots, rounds=self.rounds, rate=lots.rate * share)
+            if seen or not hidden:
+                yield Unit.SAMPLE, observer, lots
+            if hidden:
+                yield Unit.SAMPLE, _OTHERS, others
+
+    def counts(self) -> Iterator[Count]:
+        """Yield an epsilon for each unit and adversary."""
+        laws = list(self.laws())
+        for unit, observer, law in laws:
+            yield Count(law.epsilon(), self.delta, unit, law.adjacency, observer, str(law))
+        _, observer, law = laws[0]
+        if self.lot is not None and self.clients > 1:
+            # A client's records move every lot together (see this module's docstring).
+            rare, steps = self.delta / 2, law.rounds * law.steps
+            likely = binom.isf(rare / steps, self.records, law.rate) if law.rate < 1 else self.records
+            most = law.taken if law.fixed else float(likely)
+            epsilon = epsilon_from_mu(most * math.sqrt(steps) / law.noise, self.delta - rare) - math.log1p(-rare)
+            words = f"{law}; up to {most:.0f} of its {self.records} records in one step"
+            yield Count(epsilon, self.delta, Unit.CLIENT, Adjacency.ZERO_OUT, observer, words)
+
+    def notes(self) -> Iterator[str]:
+        """Yield what the numbers assume, and against whom nothing holds."""
+        if self.trust is Trust.CENTRAL:
+            yield "no epsilon against who adds the noise: it has everything without"
+        elif self.lot is None or self.trust is Trust.DISTRIBUTED:
+            yield f"noise above {plain(self.noise)}: if each of {plain(self.cohort)} clients of a round adds its own"
+
+    def ways(self) -> Iterator[_Unnamed]:
+        """Yield other ways of counting the first unit's epsilon: name, epsilon, and what the way gets wrong."""
+        _, _, law = next(self.laws())
+        if not law.fixed:
+            yield from _by_other_accountants([law])
+        if self.drawing is not Drawing.POISSON:
+            poisson = next(replace(self, drawing=Drawing.POISSON).laws())[2]
+            yield "Poisson", poisson.epsilon(), f"{self.drawing} draws are not independent coins"
+        for applies, name, words, times, changes in self._changes(law):
+            if applies and (times != 1 or replace(law, **changes) != law):
+                yield name, times * replace(law, **changes).epsilon(), words
+
+    def _changes(self, law: _Law) -> Iterator[tuple[bool, str, str, int, dict[str, Any]]]:
+        """Whether a way applies, its name, what it gets wrong, and what it changes of the law."""
+        records, coins, rounds = self.lot is not None, self.drawing is Drawing.POISSON, law.rounds
+        once, delta, replaced = {"rounds": 1}, self.delta / rounds, law.adjacency is Adjacency.REPLACE_ONE
+        yield True, "one round", "a new accountant in every round forgets the rounds before", 1, once
+        yield True, "rounds added", "valid; rounds compose to less than their sum", rounds, once | {"delta": delta}
+        yield records, "rounds for steps", "each local step is a release of its own", 1, {"steps": 1}
+        steps = {"steps": self.local_steps}
+        yield not records, "steps counted", "valid; noise comes once per round, not in local steps", 1, steps
+        half = {"adjacency": Adjacency.ZERO_OUT}
+        yield replaced, "one clip norm", "replacing one moves a sum by two clip norms", 1, half
+        yield True, "all in all", "valid; ignores that few are drawn", 1, {"rate": 1.0, "fixed": False}
+        part, known = (
+            {"rate": law.rate / self.clients},
+            {"rate": law.rate * self.cohort / self.clients, "rounds": self.rounds},
+        )
+        yield records and coins, "rate of all data", "a lot is drawn from one client's records, not from all", 1, part
+        shared, joint = self.trust is not Trust.CENTRAL, {"noise": self.noise * math.sqrt(self.cohort)}
+        yield shared and coins, "rate of clients", "the server knows whom it drew", 1, known
+        yield shared, "noise of all", "the server sees a report with its own noise alone", 1, joint
+        yield shared, "own noise", "valid, also where the server sees single reports", 1, {"noise": self.noise}
+        yield records, "clients added", "valid; a record is at one client alone", self.clients, {}
+
+
+def _by_other_accountants(laws: Sequence[_Law]) -> Iterator[_Unnamed]:
+    delta, adjacency = laws[0].delta, laws[0].adjacency
+    event = _composed(laws)
+    with suppress(ValueError):
+        renyi = epsilon_of(event, delta=delta, adjacency=adjacency, method=Method.RDP)
+        yield "Renyi", renyi, "valid; Renyi accountants"
+        orders = np.concatenate([1 + np.arange(1, 100) / 10, ORDERS])
+        older = renyi_divergences(event, orders=orders.tolist(), adjacency=adjacency) - math.log(delta) / (orders - 1)
+        yield "Renyi 2017", float(older.min()), "valid; Renyi accountants before 2021, by Mironov's proposition 3"
+    if adjacency is not Adjacency.REPLACE_ONE:
+        squares = (law.rate**2 * law.rounds * law.steps * math.expm1(min(law.sigma**-2, 700.0)) for law in laws)
+        limit = epsilon_from_mu(math.sqrt(sum(squares)), delta)
+        yield "central limit", limit, "no bound; the Gaussian limit of infinitely many steps"
+
+
+def _composed(laws: Sequence[_Law]) -> DpEvent:
+    return event_of([(law.sigma, law.rate, law.rounds * law.steps) for law in laws])
+
+
+def epsilon(
+    noise_multiplier: float | None = None,
+    *,
+    delta: float,
+    rounds: int = 1,
+    clients: int = 1,
+    cohort: float | None = None,
+    local_steps: int = 1,
+    records: int | None = None,
+    lot: float | None = None,
+    unit: Unit | str | None = None,
+    adjacency: Adjacency | str | None = None,
+    trust: Trust | str = Trust.CENTRAL,
+    drawing: Drawing | str = Drawing.POISSON,
+    participations: int | None = None,
+    history: Iterable[Any] | None = None,
+) -> Accounted:
+    """Compute the epsilon of each unit against each adversary, beside other ways of counting it.
+
+    Args:
+        noise_multiplier: standard deviation of the noise over the clip norm: of the
+            noise on the sum of a cohort under trust ``central``, and of the noise of each client otherwise.
+        clients, cohort: all clients, and how many a round draws on average; by default all.
+        local_steps: steps of a client in a round.
+        records, lot: of a client, where it clips each record (DP-SGD), and how many a step draws; by default all
+            records. Without them a client clips its update.
+        unit: gives the epsilons of this unit alone.
+        adjacency: by default ``add_remove``, or ``replace_one`` where that cannot hold.
+        participations: most rounds that one client takes part in; by default all.
+        history: (noise multiplier, sampling rate, steps) of an accountant, instead of all numbers but ``delta``.
+
+    Raises:
+        ValueError: for numbers that are out of range or contradict each other.
+    """
+    if history is not None:
+        others = (noise_multiplier, cohort, records, lot, participations)
+        stated = (rounds, clients, local_steps, trust, drawing) != (1, 1, 1, Trust.CENTRAL, Drawing.POISSON)
+        if stated or any(one is not None for one in others):
+            raise ValueError("history states noise, rates and steps: give only delta, unit and adjacency with it")
+        return _of_history(list(history), delta, Unit(unit or "sample"), Adjacency(adjacency or "add_remove"))
+    if lot is not None and records is None:
+        raise ValueError("lot needs records, the number of records of one client")
+    who, draws = Trust(trust), Drawing(drawing)
+    hides = draws is Drawing.POISSON and (who is Trust.CENTRAL or records is not None)
+    neighbours = Adjacency(adjacency or ("add_remove" if hides else "replace_one"))
+    size, most = 1 if records is None else records, rounds if participations is None else participations
+    taken, lot = clients if cohort is None else cohort, records if lot is None else lot
+    all_of_it = Federation(
+        noise_multiplier, delta, rounds, clients, taken, local_steps, size, lot, neighbours, who, draws, most
+    )
+    counts = list(all_of_it.counts())
+    kept = tuple(one for one in counts if unit is None or one.unit is Unit(unit))
+    if not kept:
+        raise ValueError(f"unit must be sample, or client where there are several, got {unit}")
+    # The ways count the unit that is clipped.
+    ways = _compared(counts[0].epsilon, all_of_it.ways()) if kept[0] is counts[0] else ()
+    return Accounted(kept, ways, tuple(all_of_it.notes()))
+
+
+def _of_history(history: list[Any], delta: float, unit: Unit, adjacency: Adjacency) -> Accounted:
+    event_of(history)  # Refuses an impossible history.
+    laws = [_Law(noise, steps, delta, adjacency, rate=rate) for noise, rate, steps in history]
+    right = epsilon_of(_composed(laws), delta=delta, adjacency=adjacency, interval=_INTERVAL)
+    ways = list(_by_other_accountants(laws))
+    if len(laws) > 1:
+        ways.append(("last stage", laws[-1].epsilon(), "forgets the stages before"))
+        added = sum(replace(law, delta=delta / len(laws)).epsilon() for law in laws)
+        ways.append(("stages added", added, "valid; stages compose to less than their sum"))
+    words = f"{counted(sum(law.rounds for law in laws), 'step')} in {counted(len(laws), 'stage')}"
+    count = Count(right, delta, unit, adjacency, _OTHERS, words)
+    return Accounted((count,), _compared(right, ways))
+
+
+def _compared(right: float, ways: Iterable[_Unnamed]) -> tuple[Way, ...]:
+    """The ways that give another number than the right one."""
+    return tuple(
+        Way(name, found, found / max(right, _LEAST), words)
+        for name, found, words in ways
+        if not math.isclose(found, right, rel_tol=_SAME, abs_tol=_LEAST)
+    )
