@@ -41,6 +41,7 @@ from ..audit.supplied.given import check_alpha, check_whole
 from ..audit.supplied.power import with_power
 from ..audit.wording import shortened
 from ..checks.training_record import Plant, TrainingRecord
+from ..checks.watched_run import Watched
 from ..fl.layout import Layout
 from .runner import Runner, check_stated, run_once, watch
 
@@ -208,6 +209,7 @@ def audit_replicas(
     jobs: int = 1,
     checkpoint: Path | str | None = None,
     progress: Callable[[int, int], None] | None = None,
+    seen: Watched | None = None,
 ) -> Finding:
     """Judge the claim of a system by independent runs with and without a planted unit.
 
@@ -218,8 +220,9 @@ def audit_replicas(
         jobs: processes; the system must then be picklable by joblib.
         checkpoint: file of finished runs; an audit of the same system with equal arguments goes on from it.
         progress: called with the numbers of finished and of all runs after each run.
+        seen: what ``watch`` found; None watches one run first.
 
-    One run is watched first: a check that fails refutes the claim, whatever the runs show. The finding is UNDERPOWERED
+    Of the watched run, a check that fails refutes the claim, whatever the runs show. The finding is UNDERPOWERED
     where the unit arrived in no release, and where something moved without noise that no run explains. Exceptions of
     the system pass through, with a note that names the run; finished runs stay in the checkpoint. Raises ValueError for
     a checkpoint of another audit, and for runs that return other things than a ``TrainingRecord`` or other numbers of
@@ -231,7 +234,7 @@ def audit_replicas(
     found = plan or plan_replicas(runner, plant=unit, seed=seed)
     path = None if checkpoint is None else Path(checkpoint)
     kept = KeptProjections(path=path, facts={} if path is None else _facts(runner, found, unit, seed))
-    seen = watch(runner, seed=seed)
+    seen = seen or watch(runner, seed=seed)
     missing_unit = _unseen(runner, found.release, unit, seed) or seen.unexplained
     layouts: set[Layout] = set()
 

@@ -7,7 +7,7 @@ The training runs unchanged. Of a system that follows its claim, any check fails
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..audit.check import MOVED, PRESENT, SCALE, CheckResult
+from ..audit.check import ACCOUNTED, MOVED, PRESENT, SCALE, CheckResult
 from ..audit.claim import Claim
 from ..audit.finding import Finding, blind_words, checked_alone
 from ..audit.wording import counted
@@ -48,6 +48,15 @@ class Watched:
         explanation; empty where nothing is open.
         """
         return "; ".join(filter(None, (blind_words(self.results, sampled=self.sampled), self.unexplained)))
+
+    @property
+    def reported(self) -> str:
+        """The epsilon that the system reports, and whether it is right, in one line; empty where it reports none."""
+        for one in self.results:
+            if one.name == ACCOUNTED and one.measured is not None:
+                right = "right" if one.passed else "too small"
+                return f"reported epsilon {one.measured:.4g}: {right} ({one.witness})"
+        return ""
 
     @property
     def aside(self) -> str:

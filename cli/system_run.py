@@ -53,7 +53,7 @@ def carry_out_watch(target: str, *, seed: int, as_json: bool) -> int:
         text = json.dumps({"target": target, "checks": checks, "exit_code": gate.exit_code}, indent=1)
         print_lines(*text.split("\n"))
     else:
-        print_lines(*results.lines(), f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
+        print_lines(*_reported(results), *results.lines(), f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
     return gate.exit_code
 
 
@@ -74,10 +74,11 @@ def judge_watched(results: Watched) -> Outcome:
 def carry_out_replicas(target: str, system: Runner, given: Mapping[str, Any]) -> int:
     """Judge the claim of a system by replicas, print the finding, and return the exit code."""
     plan = with_config_errors(target, lambda: plan_replicas(system, alpha=given["alpha"], seed=given["seed"]))
+    seen = with_config_errors(target, lambda: watch(system, seed=given["seed"]))
     if not given["json"]:
-        print_lines(f"plan   {plan.line()}")
+        print_lines(*_reported(seen), f"plan   {plan.line()}")
     path = None if given["keep"] is None else given["keep"] / "replicas.jsonl"
-    options: dict[str, Any] = {"seed": given["seed"], "jobs": given["jobs"] or 1, "checkpoint": path}
+    options: dict[str, Any] = {"seed": given["seed"], "jobs": given["jobs"] or 1, "checkpoint": path, "seen": seen}
     finding = with_config_errors(target, lambda: audit_replicas(system, plan=plan, **options))
     finding = accept_weak(finding) if given["accept_weak"] else finding
     gate = judge_finding(target, finding)
@@ -90,6 +91,10 @@ def carry_out_replicas(target: str, system: Runner, given: Mapping[str, Any]) ->
         print_lines(f"seen   {measured.estimator}, {measured.trials}; {measured.witness}")
     print_lines(f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
     return gate.exit_code
+
+
+def _reported(seen: Watched) -> list[str]:
+    return [f"report {seen.reported}"] if seen.reported else []
 
 
 def _takes_nothing(found: Any) -> bool:
