@@ -42,16 +42,18 @@ class LoggedData(Dataset[Any]):
             )
         if planted and planted >= len(data):
             raise ValueError(f"planted units must be fewer than the {len(data)} records, got {planted}")
-        self.data, self.planted, self._places = data, planted, None if places is None else list(places)
+        self._data, self._planted, self._places = data, planted, None if places is None else list(places)
         self._stretched = stretched
         self.reads = Counter[int]()
         self._read: list[int] = []
         self._batches: LoggedBatches | None = None
 
     def __len__(self) -> int:
-        return len(self.data) if self._places is None else len(self._places)
+        return len(self._data) if self._places is None else len(self._places)
 
     def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self._several(index)
         number = int(index)
         if not -len(self) <= number < len(self):
             raise IndexError(f"index {number} is out of range for {len(self)} records")
@@ -59,25 +61,41 @@ class LoggedData(Dataset[Any]):
         self._read.append(number)
         self.reads[number] += 1
         if number in self.units:
-            return self.data[0]
-        found = self.data[number if self._places is None else self._places[number]]
+            return self._data[0]
+        found = self._data[number if self._places is None else self._places[number]]
         return _stretched(found) if number == self._stretched else found
+
+    def _several(self, index: slice) -> Any:
+        numbers = range(len(self))[index]
+        self._read += numbers
+        self.reads.update(numbers)
+        if self._places is None and not self._planted:
+            return self._data[index]
+        held = [0 if one in self.units else one if self._places is None else self._places[one] for one in numbers]
+        return [self._data[one] for one in held] if isinstance(self._data, list | tuple) else self._data[held]
 
     @property
     def units(self) -> range:
         """The indices that stand for planted units."""
-        return range(len(self) - self.planted, len(self))
+        return range(len(self) - self._planted, len(self))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # What a training sets, such as a transform, is of its data.
+        if name.startswith("_") or name == "reads":
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._data, name, value)
 
     def __getattr__(self, name: str) -> Any:
         # Special methods such as __getitems__ would read records past this log.
-        if name.startswith("_") or "data" not in vars(self):
+        if name.startswith("_") or "_data" not in vars(self):
             raise AttributeError(name)
-        found = getattr(self.data, name)
+        found = getattr(self._data, name)
         return found if self._places is None else self._placed(found)
 
     def _placed(self, value: Any) -> Any:
         """What holds one entry for each record, with the entries of these records; all else as it is."""
-        places, records = self._places or [], len(self.data)
+        places, records = self._places or [], len(self._data)
         if isinstance(value, Tensor | np.ndarray):
             if not value.ndim or len(value) != records:
                 return value

@@ -1,7 +1,7 @@
 """Runs an Opacus training as it is, with hooks on its instances, so that it can be watched, played back and audited."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor
 from ..audit.check import NEIGHBOUR, SIZE, CheckResult
 from ..audit.claim import ONE_TRAINER, Adjacency, Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
-from ..checks.neighbour_runs import ReplacedRun, size_check, sums_on_neighbours
+from ..checks.neighbour_runs import ReplacedRun, moved_setting, size_check, sums_on_neighbours
 from ..checks.training_record import AccountantHistory, Movement, Plant, TrainingRecord, equal_noise
 from ..checks.watched_run import Watched, watched
 from ..checks.watched_state import differing
@@ -90,6 +90,7 @@ class Training:
         self._ends: dict[str, Tensor] = {}
         self._begins: dict[str, Tensor] = {}
         self._reads: Mapping[int, int] = {}
+        self._adaptive = False
 
     def run(self, member: bool = False, seed: int = 0, *, plant: Plant | None = None) -> TrainingRecord:
         """Train once, under the seed of all global generators, and return what was seen.
@@ -133,10 +134,11 @@ class Training:
         places: Sequence[int] | None = None,
         stretched: int | None = None,
         forced: Sequence[Tensor] = (),
+        apart: Collection[int] = (),
     ) -> TrainingRecord:
         """``own_vectors``: whether the units' directions matter; ``account``: whether the accountant is asked for its
         epsilon, which takes it long; ``places``, ``stretched``: as in ``LoggedData``; ``forced``: noised sums of
-            another run.
+            another run; ``apart``: records that the rest of a sum is without.
         """
         with seeded(seed):
             data = LoggedData(self._data, planted=planted, places=places, stretched=stretched)
@@ -145,7 +147,14 @@ class Training:
             if planted:
                 _check_plant(parts, own_vectors=own_vectors)
             vectors = units(parts.layout, data.units)
-            run = OpacusRun(parts=parts, data=data, modules=modules_of(built, parts), planted=vectors, forced=forced)
+            run = OpacusRun(
+                parts=parts,
+                data=data,
+                modules=modules_of(built, parts),
+                planted=vectors,
+                forced=forced,
+                apart=apart,
+            )
             with run.watching():
                 try:
                     self._call(built)
@@ -155,6 +164,7 @@ class Training:
                     raise
             recording = self._recording(run, ended=True)
             self._ends, self._begins, self._reads = run.ends, run.begins, data.reads
+            self._adaptive = parts.adaptive
             # Without history some accountants fail, and with hardly any noise they need all memory.
             if account and recording.ledger and min(noise for noise, _, _ in recording.ledger) >= LEAST_NOISE:
                 epsilon = self._epsilon or float(parts.accountant.get_epsilon(delta=self._delta))
@@ -186,14 +196,16 @@ class Training:
     ) -> tuple[CheckResult, CheckResult]:
         """Compare the first run, which read each record so often, with runs on neighbouring data."""
         forced, records = [one.released for one in recording.releases], len(self._data)
-        runs = list[ReplacedRun]()
+        chosen = _replaced(recording, reads, seed)
         try:
-            for replaced in _replaced(recording, reads, seed):
+            control = self._run(seed, forced=forced, apart=chosen)
+            runs = []
+            for replaced in chosen:
                 places = list(range(records))
                 places[replaced] = (replaced + records // 2) % records
-                again = self._run(seed, places=places, stretched=replaced, forced=forced)
+                again = self._with_another(seed, places, replaced, forced=forced, apart=chosen)
                 runs.append(ReplacedRun(replaced=replaced, record=again))
-            sums = sums_on_neighbours(recording, runs)
+            sums = sums_on_neighbours(control, runs, first=recording)
         except Exception as error:  # Such as a training that checks its data.
             sums = NEIGHBOUR.skipped(f"a run with another record ended with {type(error).__name__}: {error}")
         try:
@@ -201,6 +213,16 @@ class Training:
         except Exception as error:
             return sums, SIZE.skipped(f"a run with one record less ended with {type(error).__name__}: {error}")
         return sums, size_check(recording, smaller, self._adjacency)
+
+    def _with_another(self, seed: int, places: Sequence[int], replaced: int, **given: Any) -> TrainingRecord:
+        """Run with another record in the place of one, stretched where the training takes such numbers."""
+        try:
+            found = self._run(seed, places=places, stretched=replaced, **given)
+            if all(one.received is None or bool(one.received.isfinite().all()) for one in found.releases):
+                return found
+        except Exception:
+            pass
+        return self._run(seed, places=places, **given)
 
     def _explained(self, recording: TrainingRecord, seed: int) -> tuple[Movement, ...]:
         """What data move, by runs on other records; as it was where these do not show it."""
@@ -223,6 +245,9 @@ class Training:
                 how = f"ended with {type(error).__name__}, so that it does not show what data move"
                 return (*moved, Movement(name="a run on other records", how=how, by_data=False))
             if not _comparable(recording, again):
+                how = moved_setting(recording, again)
+                if how and not self._adaptive:
+                    return (*moved, Movement(name="the training", how=how, by_data=False))
                 continue
             looked = True
             if len(again.releases) != len(recording.releases):

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..checks.training_record import Movement, Release
-from ..checks.watched_state import StateWatch
+from ..checks.watched_state import StateWatch, Unseen
 from ..checks.watched_sums import contributions
 from ..fl.layout import Layout
 from ..fl.streams import global_states, seeded
@@ -21,7 +21,12 @@ from .logged_data import LoggedData
 try:
     from opacus import PrivacyEngine
     from opacus.accountants.accountant import IAccountant
-    from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping, DPPerLayerOptimizer
+    from opacus.optimizers import (
+        AdaClipDPOptimizer,
+        DPOptimizer,
+        DPOptimizerFastGradientClipping,
+        DPPerLayerOptimizer,
+    )
     from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
     from opacus.utils.uniform_sampler import DistributedUniformWithReplacementSampler, UniformWithReplacementSampler
 except ImportError as error:
@@ -51,6 +56,11 @@ class OpacusParts:
         held = list(self.optimizer.params)
         found = [names.get(id(one), f"tensor {number}") for number, one in enumerate(held)]
         return Layout(names=tuple(found), shapes=tuple(tuple(one.shape) for one in held))
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether Opacus moves the clip norm by a noised count."""
+        return isinstance(self.optimizer, AdaClipDPOptimizer)
 
     @property
     def ghost(self) -> bool:
@@ -192,6 +202,7 @@ class OpacusHooks:
             Ghost clipping holds no vectors: there the unit has the direction of its record's own gradient, which moves
             with the model, and these vectors' lengths.
         forced: noised sums ``(d,)`` in place of this run's own, so that its updates are those of another run.
+        apart: indices of records whose rows are left out of the rest of a sum, as planted ones are.
         held: returns a hash of all that is trained.
         releases, drawn, models, factors: of all optimizers of a run, which share these.
         mine: the numbers of the releases of this one.
@@ -201,6 +212,7 @@ class OpacusHooks:
     data: LoggedData
     planted: Mapping[int, Tensor] = field(default_factory=dict)
     forced: Sequence[Tensor] = ()
+    apart: Collection[int] = ()
     held: Callable[[], int]
     releases: list[Release] = field(default_factory=list)
     drawn: list[int] = field(default_factory=list)
@@ -234,8 +246,8 @@ class OpacusHooks:
             self._wrap(optimizer, "clip_and_accumulate", self._clip)
         self._wrap(optimizer, "add_noise", self._add_noise)
         self._last_hook()
-        optimizer.original_optimizer.register_step_post_hook(lambda *_: self.state.after_update())
-        self.parts.model.register_forward_pre_hook(self._before_call, with_kwargs=True)
+        optimizer.original_optimizer.register_step_post_hook(Unseen(lambda *_: self.state.after_update()))
+        self.parts.model.register_forward_pre_hook(Unseen(self._before_call), with_kwargs=True)
         self.state.begin()
         self.data.begin()
         self._forget()
@@ -258,7 +270,7 @@ class OpacusHooks:
         if self._handle is not None:
             self._handle.remove()
         original = self.parts.optimizer.original_optimizer
-        self._handle = original.register_step_pre_hook(lambda *_: self._before_update())
+        self._handle = original.register_step_pre_hook(Unseen(lambda *_: self._before_update()))
 
     def _wrap(self, owner: Any, name: str, around: Any) -> None:
         original = getattr(owner, name)
@@ -336,7 +348,8 @@ class OpacusHooks:
         self._longest = max(self._longest or 0.0, found.longest or 0.0) if known else None
         if self._expected is not None:
             self._expected = self._expected + found.expected
-        others = [place for place in range(len(rows)) if place not in set(places)]
+        left = {*places, *(place for place, index in enumerate(ids or ()) if index in self.apart)}
+        others = [place for place in range(len(rows)) if place not in left]
         kept = None if clipped is None else clipped[others]
         if self._rest is not None:
             self._rest = self._rest + contributions(rows[others], None, norm, clipped=kept).expected
@@ -411,7 +424,7 @@ class OpacusHooks:
                 released=self.parts.flat("grad").clone(),
                 received=None if half else received,
                 expected=None if half or (self._longest is None and not self._rows) else self._expected,
-                rest=self._rest if self.planted else None,
+                rest=self._rest if self.planted or (self.apart and self._ids is not None) else None,
                 direction=self._direction,
                 clip_norm=clip_norm,
                 noise_multiplier=multiplier,

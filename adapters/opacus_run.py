@@ -23,7 +23,7 @@ class OpacusRun:
 
     Args:
         modules: further modules that ``build`` returned.
-        planted, forced: as in ``OpacusHooks``.
+        planted, forced, apart: as in ``OpacusHooks``.
     """
 
     parts: OpacusParts
@@ -31,6 +31,7 @@ class OpacusRun:
     modules: Mapping[str, nn.Module]
     planted: Mapping[int, Tensor] = field(default_factory=dict)
     forced: Sequence[Tensor] = ()
+    apart: Collection[int] = ()
     hooks: list[OpacusHooks] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
     drawn: list[int] = field(default_factory=list)
@@ -80,6 +81,7 @@ class OpacusRun:
             data=self.data,
             planted=self.planted,
             forced=self.forced,
+            apart=self.apart,
             held=self._held,
             releases=self.releases,
             drawn=self.drawn,

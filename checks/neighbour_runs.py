@@ -36,50 +36,91 @@ class ReplacedRun:
     record: TrainingRecord
 
 
-def sums_on_neighbours(first: TrainingRecord, others: Sequence[ReplacedRun]) -> CheckResult:
-    """Check that a replaced record moves each sum that holds it by two clip norms at most, and no other sum."""
+def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *, first: TrainingRecord) -> CheckResult:
+    """Check that a replaced record moves each sum that holds it by two clip norms at most, and no other row or sum.
+
+    ``control``: a run on the data of the ``first`` one, with its noised sums. From the step on where its sums differ,
+    something else than the data moves them, and nothing is compared. The ``rest`` of its sums, and of those of the
+    others, is without the replaced records.
+    """
     worst, compared, moved = 0.0, 0, False
     witness = ""
+    steps = _equal_steps(first, control)
     for other in others:
-        for one, again in _alike(first, other.record):
-            assert one.received is not None
-            assert again.received is not None
-            difference = again.received.double() - one.received.double()
-            distance = float(torch.linalg.vector_norm(difference)) / one.clip_norm
-            length = float(torch.linalg.vector_norm(one.received.double())) / one.clip_norm
-            slack = (_SLACK + 4 * one.rounding) * max(1.0, length)
+        for one, again in _alike(control, other.record)[:steps]:
+            distance, slack = _distance(one, again, "received"), _slack(one)
+            if not math.isfinite(distance):
+                continue
             holds = one.ids is None or other.replaced in one.ids
             compared, moved = compared + 1, moved or distance > slack
             if not holds and distance > slack:
                 words = f"record {other.replaced} is replaced, and the lot of step {one.step} does not hold it"
                 return NEIGHBOUR.failed(words, distance, 0.0, unit="clip norms")
-            if not distance <= _REPLACED + slack:
+            if distance > _REPLACED + slack:
                 words = f"record {other.replaced} is replaced, in the sum of step {one.step}"
                 return NEIGHBOUR.failed(words, distance, _REPLACED, unit="clip norms")
+            if one.rest is not None and again.rest is not None and _distance(one, again, "rest") > slack:
+                words = f"record {other.replaced} is replaced, in the rows of all other records of step {one.step}"
+                return NEIGHBOUR.failed(words, _distance(one, again, "rest"), 0.0, unit="clip norms")
             if distance >= worst:
                 worst, witness = distance, f"record {other.replaced} is replaced, in the sum of step {one.step}"
     if not compared:
-        return NEIGHBOUR.skipped(
-            "runs on neighbouring data made other random draws, or on other models, or their sums were not seen"
-        )
+        return NEIGHBOUR.skipped("runs on neighbouring data made other random draws, or on other models, or other sums")
     if not moved:
         return NEIGHBOUR.skipped("no replaced record moved a sum: data were not read from what was given")
     words = f"{witness}; {compared} sums of {len(others)} runs were compared"
     return NEIGHBOUR.passes(words, worst, _REPLACED, unit="clip norms")
 
 
+def _distance(one: Release, other: Release, name: str) -> float:
+    """The distance of two sums in clip norms; NaN where a number of theirs is not finite."""
+    a, b = getattr(one, name).double(), getattr(other, name).double()
+    return float(torch.linalg.vector_norm(b - a)) / one.clip_norm
+
+
+def _slack(one: Release) -> float:
+    """Clip norms that rounding moves a sum by."""
+    assert one.received is not None
+    length = float(torch.linalg.vector_norm(one.received.double())) / one.clip_norm
+    return (_SLACK + 4 * one.rounding) * max(1.0, length)
+
+
+def _equal_steps(first: TrainingRecord, control: TrainingRecord) -> int:
+    """The number of steps until which two runs on equal data made equal sums."""
+    alike = _alike(first, control)
+    differ = [
+        number for number, (one, other) in enumerate(alike) if not _distance(one, other, "received") <= _slack(one)
+    ]
+    return min([*differ, len(alike)])
+
+
 def _alike(first: TrainingRecord, other: TrainingRecord) -> list[tuple[Release, Release]]:
     """The steps that both runs made from equal draws on equal models, until one of them differs."""
     found = []
     for step, (one, again) in enumerate(zip(first.releases, other.releases, strict=False)):
-        same = all(
-            a[step : step + 1] == b[step : step + 1] for a, b in ((first.drawn, other.drawn), (first.held, other.held))
-        )
+        pairs = ((first.drawn, other.drawn), (first.held, other.held))
+        same = all(a[step : step + 1] == b[step : step + 1] for a, b in pairs)
         if not same or (one.clip_norm, one.ids) != (again.clip_norm, again.ids):
             break
-        if one.received is not None and again.received is not None:
-            found.append((one, again))
+        if one.received is None or again.received is None:
+            break
+        found.append((one, again))
     return found
+
+
+def moved_setting(first: TrainingRecord, other: TrainingRecord) -> str:
+    """Return what of clip norm and noise multiplier differs between two runs, at the first step where one does, if
+    draws and models are equal until there; empty where neither does.
+    """
+    for step, (one, again) in enumerate(zip(first.releases, other.releases, strict=False)):
+        for name in ("clip_norm", "noise_multiplier"):
+            a, b = getattr(one, name), getattr(again, name)
+            if a != b:
+                return f"of step {step} is {b:.6g} in place of {a:.6g}, the {name.replace('_', ' ')}"
+        pairs = ((first.drawn, other.drawn), (first.held, other.held))
+        if any(a[step : step + 1] != b[step : step + 1] for a, b in pairs):
+            break
+    return ""
 
 
 def size_check(first: TrainingRecord, smaller: TrainingRecord, adjacency: Adjacency) -> CheckResult:

@@ -1,6 +1,6 @@
 """Finds parameters and buffers of a model that change outside the noised releases."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,28 @@ from torch import Tensor, nn
 from ..audit.check import MOVED, CheckResult
 from ..fl.streams import seeded
 from .training_record import Movement, TrainingRecord
+
+
+class Unseen:
+    """A hook of a model, of which copies and saved files of this model hold none."""
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any) -> None:
+        """Call the hook."""
+        self._call(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_no_hook, ())
+
+
+def _no_hook() -> Callable[..., None]:
+    return _nothing
+
+
+def _nothing(*_: Any) -> None:
+    pass
 
 
 @dataclass(kw_only=True)
@@ -36,7 +58,7 @@ class StateWatch:
         ``aside``: the model is not the one that noised updates move: it may be trained in between, and on other inputs.
         """
         if not aside:
-            self.model.register_forward_pre_hook(self._keep)
+            self.model.register_forward_pre_hook(Unseen(self._keep))
         self.start = {name: one.detach().clone() for name, one in _numbers(self.model)}
         self.after, self.updates = ({}, 1) if aside else (self._parameters(), 0)
 

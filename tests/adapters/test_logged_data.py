@@ -60,3 +60,16 @@ def test_records_of_other_places_stand_in_attributes_too():
     assert (named.targets, named.classes, named.samples) == ([2, 1], ["a", "b"], [("f", 4), ("f", 1)])
     far = LoggedData(DATA, places=[4, 1], stretched=0)
     assert (far[0][0], far[1][0], far.tensors[0].tolist(), DATA.tensors[0][4]) == (32, 1, [32, 1], 4)
+
+
+def test_what_a_training_reads_and_sets_is_of_its_data():
+    class Images(TensorDataset):
+        data, transform = torch.arange(5.0) + 10, None
+
+    own = Images(torch.arange(5.0))
+    logged = LoggedData(own)
+    logged.transform = abs
+    assert (own.transform, logged.data[1]) == (abs, 11)
+    assert logged[1:3][0].tolist() == [1, 2]
+    assert logged.last(2) == (1, 2)
+    assert LoggedData(own, places=[4, 3, 0])[1:][0].tolist() == [3, 0]

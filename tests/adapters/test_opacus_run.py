@@ -1,5 +1,9 @@
 """Whole Opacus trainings on neighbouring data: what records enter beside their rows, and what else is trained."""
 
+import copy
+import io
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -56,13 +60,105 @@ def build_standardised(data):
     [
         (build, train_on_copies, "another record moves a sum by"),
         (build, train_on_centred_batches, "another record moves a sum by"),
-        (build_standardised, train, "does not hold it"),
+        (build_standardised, train, "in the rows of all other records"),
     ],
 )
 def test_a_record_that_enters_more_than_its_own_row_is_found(build, train, words):
     found = training(build, train).watch()
     assert "sums on neighbouring data" in {one.name for one in found.failed}
     assert words in result(found, "sums on neighbouring data").words
+
+
+class OwnDraws(torch.utils.data.Dataset):
+    """Draws from a generator that no seed of the audit reaches."""
+
+    def __init__(self):
+        self.own, self.held = np.random.default_rng(0), records()
+
+    def __len__(self):
+        return len(self.held)
+
+    def __getitem__(self, index):
+        x, y = self.held[index]
+        return x + 0.1 * torch.from_numpy(self.own.normal(size=20)).float(), y
+
+
+def build_of_logarithms(data):
+    class Log(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = nn.Linear(20, 4)
+
+        def forward(self, x):
+            return self.last(torch.log(6 - x))
+
+    return build(data, model=Log())
+
+
+def train_in_range(model, optimizer, loader, engine):
+    for batch in loader:
+        assert not (batch[0].abs() > 6).any()
+        list(steps(model, optimizer, [batch]))
+
+
+def train_and_copy(model, optimizer, loader, engine):
+    train(model, optimizer, loader, engine)
+    torch.save(copy.deepcopy(model)._module, io.BytesIO())
+    torch.save(model._module, io.BytesIO())
+
+
+@pytest.mark.parametrize(
+    ("build", "train", "data"),
+    [
+        (build, train, OwnDraws()),
+        (build_of_logarithms, train, None),
+        (build, train_in_range, None),
+        (build, train_and_copy, None),
+    ],
+)
+def test_trainings_with_draws_ranges_and_copies_of_their_own_are_not_accused(build, train, data):
+    assert [one.words for one in training(build, train, data).watch().failed] == []
+
+
+def clip_at_the_median(model, optimizer, loader, _):
+    def change(optimizer, loss, x):
+        rows = torch.stack([one.grad_sample.flatten(1).norm(dim=1) for one in optimizer.params]).norm(dim=0)
+        if len(rows):
+            optimizer.max_grad_norm = float(rows.median())
+
+    list(steps(model, optimizer, loader, before=change))
+
+
+def noise_by_the_loss(model, optimizer, loader, _):
+    def change(optimizer, loss, x):
+        optimizer.noise_multiplier = 1 + float(loss.detach())
+
+    list(steps(model, optimizer, loader, before=change))
+
+
+@pytest.mark.parametrize("train", [clip_at_the_median, noise_by_the_loss])
+def test_a_clip_norm_or_noise_that_follows_the_data_is_no_ok(train):
+    gate = judge_watched(training(train=train).watch())
+    assert gate.exit_code == 11
+    assert "the clip norm" in gate.verdict_line or "the noise multiplier" in gate.verdict_line
+
+
+def train_on_the_hardest(model, optimizer, loader, _):
+    for x, y in loader:
+        with torch.no_grad():
+            hardest = nn.functional.cross_entropy(model._module(x), y, reduction="none").topk(len(y) // 2).indices
+        list(steps(model, optimizer, [(x[hardest], y[hardest])]))
+
+
+def train_on_scaled_batches(model, optimizer, loader, _):
+    for x, y in loader:
+        list(steps(model, optimizer, [(3 * x / x.std() if len(x) else x, y)]))
+
+
+def test_rows_that_follow_other_rows_of_their_lot_are_found():
+    found = training(train=train_on_scaled_batches).watch()
+    assert "sums on neighbouring data" in {one.name for one in found.failed}
+    assert judge_watched(training(train=train_on_the_hardest).watch()).exit_code != 0
 
 
 def train_for_some_time(model, optimizer, loader, _, calls=[]):  # noqa: B006

@@ -25,28 +25,44 @@ def pair(*, move=0.0, elsewhere=0.0, **changes):
     return first, [ReplacedRun(replaced=REPLACED, record=replace(first, releases=tuple(releases), **changes))]
 
 
+def compared(first, others, control=None):
+    return sums_on_neighbours(control or first, others, first=first)
+
+
 def test_a_replaced_record_moves_a_sum_by_two_clip_norms_and_no_more():
-    assert sums_on_neighbours(*pair(move=1.99)).passed
-    found = sums_on_neighbours(*pair(move=2.02))
+    assert compared(*pair(move=1.99)).passed
+    found = compared(*pair(move=2.02))
     assert (found.passed, found.allowed) == (False, 2.0)
     assert found.measured == pytest.approx(2.02, rel=1e-3)
 
 
 def test_a_sum_without_the_record_must_not_move():
-    found = sums_on_neighbours(*pair(move=1.0, elsewhere=0.02))
+    found = compared(*pair(move=1.0, elsewhere=0.02))
     assert (found.passed, found.allowed) == (False, 0.0)
     assert "does not hold it" in found.witness
 
 
 def test_what_cannot_be_compared_is_not_passed():
-    assert sums_on_neighbours(*pair()).passed is None, "no sum moved"
-    assert sums_on_neighbours(*pair(move=5.0, drawn=tuple(range(100, 112)))).passed is None, "other draws"
+    assert compared(*pair()).passed is None, "no sum moved"
+    assert compared(*pair(move=5.0, drawn=tuple(range(100, 112)))).passed is None, "other draws"
     first, others = pair(move=5.0)
     unseen = tuple(replace(one, received=None) for one in others[0].record.releases)
-    assert (
-        sums_on_neighbours(first, [replace(others[0], record=replace(others[0].record, releases=unseen))]).passed
-        is None
-    )
+    assert compared(first, [replace(others[0], record=replace(others[0].record, releases=unseen))]).passed is None
+
+
+def test_runs_that_differ_on_equal_data_accuse_nobody():
+    first, others = pair(move=5.0)
+    _, moved = pair(move=0.1, elsewhere=0.1)
+    assert compared(first, others, control=moved[0].record).passed is None
+
+
+def test_rows_of_other_records_must_not_move():
+    first, others = pair(move=1.0)
+    first = replace(first, releases=tuple(replace(one, rest=one.received) for one in first.releases))
+    releases = tuple(replace(one, rest=one.received) for one in others[0].record.releases)
+    found = compared(first, [replace(others[0], record=replace(others[0].record, releases=releases))])
+    assert (found.passed, found.allowed) == (False, 0.0)
+    assert "in the rows of all other records" in found.witness
 
 
 def sized(factor, **changes):
