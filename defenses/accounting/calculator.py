@@ -2,6 +2,11 @@
 
 A client's noise hides its update from the server only if the server sees no other form of it, and a random choice of
 clients helps only against those who do not know the choice. So each number is for one adversary (``Trust``).
+Other clients know their own noise and whether they were drawn. Where each client adds noise, a random choice helps only
+if the number of noises does not depend on it.
+
+A drawn client brings all its records at once, and the others of them show whether it was drawn. So the choice of
+clients does not lower the rate of a single record.
 
 Where clients add noise for single records (DP-SGD), a client of many records may move every sum by as many clip norms
 as records were drawn. Their number exceeds a bound k in any step with probability at most delta / 2;
@@ -12,6 +17,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -21,15 +27,14 @@ from scipy.stats import binom
 from ...audit.claim import Adjacency, Unit
 from ...audit.curve import epsilon_from_mu
 from ...audit.observer import Observer
-from ...audit.supplied.given import check_whole
 from ...audit.wording import NamedEnum, counted, plain
-from ...fl.fields import check_positive
 from ..defense import check_delta
 from .accountant import ORDERS, Method, epsilon_of, renyi_divergences, sensitivity
 from .stated_laws import event_of
 
-_INTERVAL = _SAME = 1e-3
-_ROUNDING = _LEAST = 1e-9
+_INTERVAL, _SAME, _LEAST, _TIGHT_DELTA = 1e-3, 1e-3, 1e-9, 1e-12
+_MOST_STEPS, _MOST_SQUARE, _LEAST_SIGMA = 10**7, 2e6, 0.05
+_DELTAS, _NOISES, _RATES, _COUNTS, _PARTS = (1e-300, 1.0), (1e-6, 1e6), (1e-9, 1.0), (1, 10**12), (1e-6, 1e12)
 _SERVER, _SUM, _OTHERS = Observer("uploads"), Observer("aggregate"), Observer("global_models")
 
 
@@ -74,16 +79,19 @@ class Count:
 
 @dataclass(frozen=True)
 class Way:
-    """Another way of counting, with what it gets wrong in ``words``; ``factor``: its epsilon over the right one."""
+    """Another way of counting, with what it gets wrong in ``words``; ``factor``: its epsilon over ours, which is far
+    above the smallest one where it is ``loose``.
+    """
 
     name: str
     epsilon: float
     factor: float
     words: str
+    loose: bool = False
 
     def line(self) -> str:
-        """Return the way's number, whether it is below or above the right one, and why."""
-        wrong = "too small" if self.factor < 1 else "above it"
+        """Return the way's number, whether it is below or above ours, and why."""
+        wrong = "above it" if self.factor >= 1 else "below our bound" if self.loose else "too small"
         return f"eps {plain(self.epsilon)} ({wrong}, times {self.factor:.3g}) {self.name}: {self.words}"
 
 
@@ -128,13 +136,7 @@ class _Law:
         return self.noise / sensitivity(1.0, self.adjacency)
 
     def epsilon(self) -> float:
-        if not (self.fixed and self.rate < 1):
-            return epsilon_of(_composed([self]), delta=self.delta, adjacency=self.adjacency, interval=_INTERVAL)
-        lots = SampledWithoutReplacementDpEvent(self.size, int(self.taken), GaussianDpEvent(self.sigma))
-        event = SelfComposedDpEvent(lots, self.steps * self.rounds)
-        drawn = epsilon_of(event, delta=self.delta, adjacency=Adjacency.REPLACE_ONE, method=Method.RDP)
-        # The bound for lots of fixed size may exceed that for all items in all lots.
-        return min(drawn, replace(self, rate=1.0).epsilon())
+        return _together([self], fixed=self.fixed and self.rate < 1)
 
     def __str__(self) -> str:
         times = counted(self.rounds, "round") + (f" of {counted(self.steps, 'step')}" if self.steps > 1 else "")
@@ -164,19 +166,22 @@ class Federation:
     participations: int
 
     def __post_init__(self) -> None:
-        check_delta(self.delta)
-        check_positive("noise_multiplier", self.noise)
+        _check("noise_multiplier", self.noise, _NOISES)
         for name in ("rounds", "clients", "local_steps", "records", "participations"):
-            check_whole(name, getattr(self, name), least=1)
+            _check(name, getattr(self, name), _COUNTS, whole=True)
         lot = self.records if self.lot is None else self.lot
         for name, value, whole in (("cohort", self.cohort, "clients"), ("lot", lot, "records")):
-            check_positive(name, value)
+            _check(name, value, _PARTS)
             if value > getattr(self, whole):
                 raise ValueError(f"{name} must be <= {whole} ({getattr(self, whole)}), got {value}")
-            if self.drawing is Drawing.FIXED_SIZE and value != int(value):
-                raise ValueError(f"{name} must be a whole number for draws of fixed size, got {value}")
-        if self.participations > self.rounds:
-            raise ValueError(f"participations must be <= rounds ({self.rounds}), got {self.participations}")
+            if self.drawing is not Drawing.POISSON and value != int(value):
+                raise ValueError(f"{name} must be a whole number for {self.drawing} draws, got {value}")
+            _check(f"{name} / {whole}", value / getattr(self, whole), _RATES)
+        if not self.rounds * self.cohort / self.clients <= self.participations <= self.rounds:
+            rule = f"<= rounds ({self.rounds}) and >= rounds * cohort / clients"
+            raise ValueError(f"participations must be {rule}, got {self.participations}")
+        if self.trust is Trust.DISTRIBUTED and not self._known_cohort:
+            raise ValueError(f"drawing must be fixed_size where a sum of cohort noises is stated, got {self.drawing}")
         seen = self.lot is None and self.trust is not Trust.CENTRAL
         if self.adjacency is Adjacency.ADD_REMOVE and (seen or self.drawing is not Drawing.POISSON):
             why = "the server sees which clients report" if seen else f"{self.drawing} draws depend on their number"
@@ -185,36 +190,51 @@ class Federation:
             why = f"clients clip records and trust is {self.trust}"
             raise ValueError(f"local_steps must be 1 where {why}, got {self.local_steps}: noise is in one sum alone")
 
+    @property
+    def _known_cohort(self) -> bool:
+        return self.drawing is Drawing.FIXED_SIZE or self.cohort == self.clients
+
+    @property
+    def loose(self) -> bool:
+        """Whether the first number may be far above the smallest one that holds."""
+        law, few = next(self.laws())[2], self.cohort < self.clients and self.trust is Trust.CENTRAL
+        capped, epoch = self.lot is not None or self.participations < self.rounds, self.drawing is Drawing.EPOCH
+        far = self.delta < _TIGHT_DELTA or not _countable([law]) or (law.fixed and law.rate < 1) or (few and capped)
+        return far or (epoch and (few or (self.lot is not None and self.lot < self.records)))
+
     def _drawn(self, law: _Law, taken: float, size: int, **times: Any) -> _Law:
         """The law of an item where ``taken`` of ``size`` are drawn, in so many rounds or steps."""
         ((name, number),) = times.items()
-        if self.drawing is Drawing.EPOCH:  # In one pass, a single draw depends on an item.
-            times = {name: math.ceil(number * taken / size - _ROUNDING)}
-            return replace(law, **times)
+        if self.drawing is Drawing.EPOCH:  # In one pass, a single draw depends on an item; it may leave a rest out.
+            return replace(law, **{name: -(-number // (size // int(taken)))})
         fixed = self.drawing is Drawing.FIXED_SIZE
         return replace(law, **times, rate=taken / size, size=size, taken=taken, fixed=fixed)
+
+    def _shown(self, law: _Law) -> Iterator[_Law]:
+        """The law of a client against other clients, where there is one that is not the server's."""
+        if self.trust is not Trust.CENTRAL and self._known_cohort:
+            law = replace(law, noise=self.noise * math.sqrt(max(self.cohort - 1, 1)))
+        elif self.trust is not Trust.CENTRAL and self.drawing is Drawing.POISSON:
+            return  # The number of noises may show who was drawn.
+        most, fixed = self.participations, self.drawing is Drawing.FIXED_SIZE
+        # Clients that are not drawn know that the cohort is one of the others.
+        drawn = self._drawn(law, self.cohort, max(self.clients - fixed, math.ceil(self.cohort)), rounds=self.rounds)
+        # With a cap, the draws of one round depend on those of the rounds before.
+        yield replace(law, rounds=min(most, drawn.rounds)) if most < self.rounds else drawn
 
     def laws(self) -> Iterator[tuple[Unit, Observer, _Law]]:
         """Yield the releases of each unit to each adversary; the first are those of the unit that is clipped."""
         own = _Law(self.noise, self.participations, self.delta, self.adjacency)
-        joint, share = replace(own, noise=self.noise * math.sqrt(self.cohort)), self.cohort / self.clients
+        joint = replace(own, noise=self.noise * math.sqrt(self.cohort))
         seen = {Trust.LOCAL: [(_SERVER, own)], Trust.DISTRIBUTED: [(_SUM, joint)]}.get(self.trust, [])
         if self.lot is None:
-            summed = own if self.trust is Trust.CENTRAL else joint
-            for observer, law in [*seen, (_OTHERS, self._drawn(summed, self.cohort, self.clients, rounds=self.rounds))]:
+            for observer, law in [*seen, *((_OTHERS, law) for law in self._shown(own))]:
                 yield Unit.CLIENT, observer, law
                 # Another record may turn its client's update into any other one: that is a client replaced.
                 yield Unit.SAMPLE, observer, replace(law, adjacency=Adjacency.REPLACE_ONE)
             return
-        for observer, law in seen or [(_OTHERS, replace(own, rounds=self.rounds))]:
-            lots = self._drawn(law, self.lot, self.records, steps=self.local_steps)
-            # Several steps of one round take place together or not at all, which no rate of single steps describes.
-            hidden = self.local_steps == 1 and self.drawing is Drawing.POISSON and share < 1
-            others = replace(lots, rounds=self.rounds, rate=lots.rate * share)
-            if seen or not hidden:
-                yield Unit.SAMPLE, observer, lots
-            if hidden:
-                yield Unit.SAMPLE, _OTHERS, others
+        for observer, law in seen or [(_OTHERS, own)]:
+            yield Unit.SAMPLE, observer, self._drawn(law, self.lot, self.records, steps=self.local_steps)
 
     def counts(self) -> Iterator[Count]:
         """Yield an epsilon for each unit and adversary."""
@@ -225,8 +245,9 @@ class Federation:
         if self.lot is not None and self.clients > 1:
             # A client's records move every lot together (see this module's docstring).
             rare, steps = self.delta / 2, law.rounds * law.steps
-            likely = binom.isf(rare / steps, self.records, law.rate) if law.rate < 1 else self.records
-            most = law.taken if law.fixed else float(likely)
+            likely = float(binom.isf(rare / steps, self.records, law.rate))
+            sure = law.rate < 1 and binom.sf(likely, self.records, law.rate) <= rare / steps
+            most = law.taken if law.fixed else likely if sure else self.records
             epsilon = epsilon_from_mu(most * math.sqrt(steps) / law.noise, self.delta - rare) - math.log1p(-rare)
             words = f"{law}; up to {most:.0f} of its {self.records} records in one step"
             yield Count(epsilon, self.delta, Unit.CLIENT, Adjacency.ZERO_OUT, observer, words)
@@ -235,17 +256,16 @@ class Federation:
         """Yield what the numbers assume, and against whom nothing holds."""
         if self.trust is Trust.CENTRAL:
             yield "no epsilon against who adds the noise: it has everything without"
-        elif self.lot is None or self.trust is Trust.DISTRIBUTED:
-            yield f"noise above {plain(self.noise)}: if each of {plain(self.cohort)} clients of a round adds its own"
+        elif self._known_cohort and (self.lot is None or self.trust is Trust.DISTRIBUTED):
+            yield f"noise above {plain(self.noise)}: if all of a cohort add theirs and none colludes (k do: k fewer)"
 
     def ways(self) -> Iterator[_Unnamed]:
         """Yield other ways of counting the first unit's epsilon: name, epsilon, and what the way gets wrong."""
         _, _, law = next(self.laws())
-        if not law.fixed:
+        if not law.fixed and _countable([law]):
             yield from _by_other_accountants([law])
-        if self.drawing is not Drawing.POISSON:
-            poisson = next(replace(self, drawing=Drawing.POISSON).laws())[2]
-            yield "Poisson", poisson.epsilon(), f"{self.drawing} draws are not independent coins"
+        if law.fixed:
+            yield "Poisson", replace(law, fixed=False).epsilon(), "draws of fixed size are not independent coins"
         for applies, name, words, times, changes in self._changes(law):
             if applies and (times != 1 or replace(law, **changes) != law):
                 yield name, times * replace(law, **changes).epsilon(), words
@@ -257,15 +277,12 @@ class Federation:
         yield True, "one round", "a new accountant in every round forgets the rounds before", 1, once
         yield True, "rounds added", "valid; rounds compose to less than their sum", rounds, once | {"delta": delta}
         yield records, "rounds for steps", "each local step is a release of its own", 1, {"steps": 1}
-        steps = {"steps": self.local_steps}
+        half, steps = {"adjacency": Adjacency.ZERO_OUT}, {"steps": self.local_steps}
         yield not records, "steps counted", "valid; noise comes once per round, not in local steps", 1, steps
-        half = {"adjacency": Adjacency.ZERO_OUT}
-        yield replaced, "one clip norm", "replacing one moves a sum by two clip norms", 1, half
+        yield replaced and not law.fixed, "one clip norm", "replacing one moves a sum by two clip norms", 1, half
         yield True, "all in all", "valid; ignores that few are drawn", 1, {"rate": 1.0, "fixed": False}
-        part, known = (
-            {"rate": law.rate / self.clients},
-            {"rate": law.rate * self.cohort / self.clients, "rounds": self.rounds},
-        )
+        part = {"rate": law.rate / self.clients}
+        known = {"rate": law.rate * self.cohort / self.clients, "rounds": self.rounds}
         yield records and coins, "rate of all data", "a lot is drawn from one client's records, not from all", 1, part
         shared, joint = self.trust is not Trust.CENTRAL, {"noise": self.noise * math.sqrt(self.cohort)}
         yield shared and coins, "rate of clients", "the server knows whom it drew", 1, known
@@ -287,6 +304,30 @@ def _by_other_accountants(laws: Sequence[_Law]) -> Iterator[_Unnamed]:
         squares = (law.rate**2 * law.rounds * law.steps * math.expm1(min(law.sigma**-2, 700.0)) for law in laws)
         limit = epsilon_from_mu(math.sqrt(sum(squares)), delta)
         yield "central limit", limit, "no bound; the Gaussian limit of infinitely many steps"
+
+
+def _together(laws: Sequence[_Law], *, fixed: bool = False) -> float:
+    """The least proved epsilon: by all items in all lots, or by their draws."""
+    first, most = laws[0], epsilon_from_mu(math.sqrt(_square(laws)), laws[0].delta)
+    if not _countable(laws) or all(law.rate == 1 for law in laws):
+        return most
+    event, adjacency, method = _composed(laws), first.adjacency, Method.PLD
+    if fixed:
+        # A lot without an item holds another one in its place, so that the sum moves by two clip norms (Wang et al.).
+        adjacency, method = Adjacency.REPLACE_ONE, Method.RDP
+        lots = SampledWithoutReplacementDpEvent(first.size, int(first.taken), GaussianDpEvent(first.noise / 2))
+        event = SelfComposedDpEvent(lots, first.steps * first.rounds)
+    return min(most, epsilon_of(event, delta=first.delta, adjacency=adjacency, method=method, interval=_INTERVAL))
+
+
+def _countable(laws: Sequence[_Law]) -> bool:
+    """Whether arrays of privacy losses, and the rounding of Renyi divergences, stay small enough."""
+    steps, sigma = sum(law.rounds * law.steps for law in laws), min(law.sigma for law in laws)
+    return steps <= _MOST_STEPS and _square(laws) <= _MOST_SQUARE and sigma >= _LEAST_SIGMA
+
+
+def _square(laws: Sequence[_Law]) -> float:
+    return sum(law.rounds * law.steps / law.sigma**2 for law in laws)
 
 
 def _composed(laws: Sequence[_Law]) -> DpEvent:
@@ -327,6 +368,8 @@ def epsilon(
     Raises:
         ValueError: for numbers that are out of range or contradict each other.
     """
+    check_delta(delta)
+    _check("delta", delta, _DELTAS)
     if history is not None:
         others = (noise_multiplier, cohort, records, lot, participations)
         stated = (rounds, clients, local_steps, trust, drawing) != (1, 1, 1, Trust.CENTRAL, Drawing.POISSON)
@@ -337,39 +380,50 @@ def epsilon(
         raise ValueError("lot needs records, the number of records of one client")
     who, draws = Trust(trust), Drawing(drawing)
     hides = draws is Drawing.POISSON and (who is Trust.CENTRAL or records is not None)
-    neighbours = Adjacency(adjacency or ("add_remove" if hides else "replace_one"))
+    near = Adjacency(adjacency or ("add_remove" if hides else "replace_one"))
     size, most = 1 if records is None else records, rounds if participations is None else participations
     taken, lot = clients if cohort is None else cohort, records if lot is None else lot
-    all_of_it = Federation(
-        noise_multiplier, delta, rounds, clients, taken, local_steps, size, lot, neighbours, who, draws, most
-    )
-    counts = list(all_of_it.counts())
+    it = Federation(noise_multiplier, delta, rounds, clients, taken, local_steps, size, lot, near, who, draws, most)
+    counts = list(it.counts())
     kept = tuple(one for one in counts if unit is None or one.unit is Unit(unit))
     if not kept:
         raise ValueError(f"unit must be sample, or client where there are several, got {unit}")
     # The ways count the unit that is clipped.
-    ways = _compared(counts[0].epsilon, all_of_it.ways()) if kept[0] is counts[0] else ()
-    return Accounted(kept, ways, tuple(all_of_it.notes()))
+    ways = _compared(kept[0].epsilon, it.ways(), it.loose) if kept[0] is counts[0] else ()
+    return Accounted(kept, ways, tuple(it.notes()))
 
 
 def _of_history(history: list[Any], delta: float, unit: Unit, adjacency: Adjacency) -> Accounted:
-    event_of(history)  # Refuses an impossible history.
-    laws = [_Law(noise, steps, delta, adjacency, rate=rate) for noise, rate, steps in history]
-    right = epsilon_of(_composed(laws), delta=delta, adjacency=adjacency, interval=_INTERVAL)
-    ways = list(_by_other_accountants(laws))
+    stages: dict[tuple[float, float], int] = {}
+    if not history or any(not isinstance(entry, list | tuple) or len(entry) != 3 for entry in history):
+        event_of(history)  # Raises the error.
+    for noise, rate, steps in history:
+        _check("noise multiplier of the history", noise, _NOISES)
+        _check("sampling rate of the history", rate, _RATES)
+        _check("steps of the history", steps, _COUNTS, whole=True)
+        stages[noise, rate] = stages.get((noise, rate), 0) + int(steps)
+    laws = [_Law(noise, steps, delta, adjacency, rate=rate) for (noise, rate), steps in stages.items()]
+    right = _together(laws)
+    ways = list(_by_other_accountants(laws) if _countable(laws) else ())
     if len(laws) > 1:
-        ways.append(("last stage", laws[-1].epsilon(), "forgets the stages before"))
-        added = sum(replace(law, delta=delta / len(laws)).epsilon() for law in laws)
-        ways.append(("stages added", added, "valid; stages compose to less than their sum"))
+        # The loop ended with the last stage.
+        ways.append(("last stage", _Law(noise, steps, delta, adjacency, rate=rate).epsilon(), "forgets those before"))
     words = f"{counted(sum(law.rounds for law in laws), 'step')} in {counted(len(laws), 'stage')}"
     count = Count(right, delta, unit, adjacency, _OTHERS, words)
-    return Accounted((count,), _compared(right, ways))
+    return Accounted((count,), _compared(right, ways, loose=delta < _TIGHT_DELTA or not _countable(laws)))
 
 
-def _compared(right: float, ways: Iterable[_Unnamed]) -> tuple[Way, ...]:
-    """The ways that give another number than the right one."""
+def _compared(right: float, ways: Iterable[_Unnamed], loose: bool) -> tuple[Way, ...]:
+    """The ways that give another finite number than the right one."""
     return tuple(
-        Way(name, found, found / max(right, _LEAST), words)
+        Way(name, found, found / max(right, _LEAST), words, loose)
         for name, found, words in ways
-        if not math.isclose(found, right, rel_tol=_SAME, abs_tol=_LEAST)
+        if math.isfinite(found) and not math.isclose(found, right, rel_tol=_SAME, abs_tol=_LEAST)
     )
+
+
+def _check(name: str, value: Any, limits: tuple[Any, Any], *, whole: bool = False) -> None:
+    """Raise ValueError unless ``value`` is a number, or a whole number, within ``limits``; no boolean is one."""
+    kind, number = (Integral, "whole number") if whole else (Real, "number")
+    if isinstance(value, bool) or not isinstance(value, kind) or not limits[0] <= value <= limits[1]:
+        raise ValueError(f"{name} must be a {number} from {limits[0]:.4g} to {limits[1]:.4g}, got {value!r:.40}")

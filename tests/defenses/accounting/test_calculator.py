@@ -25,7 +25,7 @@ def ways(found):
     [
         # mu: the root of the rounds, over the noise in clip norms; two clip norms where a client is replaced.
         ("central", {("client", "global_models"): 3 / 4, ("sample", "global_models"): 6 / 4}),
-        ("local", {("client", "uploads"): 6 / 4, ("client", "global_models"): 6 / 16}),
+        ("local", {("client", "uploads"): 6 / 4, ("client", "global_models"): 6 / (4 * 15**0.5)}),
         ("distributed", {("client", "aggregate"): 6 / 16, ("sample", "aggregate"): 6 / 16}),
     ],
 )
@@ -98,6 +98,57 @@ def test_a_record_that_is_drawn_once_per_pass_is_released_once_per_pass(rounds, 
     assert found.epsilon == pytest.approx(epsilon_from_mu(math.sqrt(passes) / 2, DELTA), rel=1e-6)
 
 
+@pytest.mark.parametrize(("rounds", "truth"), [(1, 2.399), (100, 5.058), (1000, 10.35)])
+def test_lots_of_fixed_size_are_above_the_losses_of_an_item_that_another_stands_in_for(rounds, truth):
+    lots = {"records": 1000, "lot": 10, "drawing": "fixed_size", "adjacency": "zero_out"}
+    found = epsilon(1.0, delta=DELTA, rounds=rounds, **lots)
+    assert found.epsilon > truth
+    assert "below our bound" in "".join(found.lines())
+    assert "too small" not in "".join(found.lines())
+
+
+def test_a_drawn_client_brings_all_its_records_and_they_show_that_it_was_drawn():
+    found = epsilon(20.0, delta=DELTA, clients=100, cohort=1, records=600)
+    assert by(found)["client", "global_models"] >= 537
+    # Beside 599 known records the choice hides nothing: delta is its chance times that of one release.
+    assert found.epsilon >= epsilon_from_mu(1 / 20, 100 * DELTA)
+
+
+def test_other_clients_know_their_own_noise_and_that_the_cohort_was_drawn_from_the_others():
+    draws = {"delta": DELTA, "rounds": 3, "clients": 11, "trust": "local", "drawing": "fixed_size"}
+    ten = by(epsilon(4.0, cohort=10, **draws))["client", "global_models"]
+    assert ten == pytest.approx(epsilon_from_mu(2 * 3**0.5 / 12, DELTA), rel=1e-6)
+    assert ("client", "global_models") not in by(epsilon(4.0, cohort=5, **draws | {"drawing": "poisson"}))
+
+
+def test_a_cap_on_participations_has_no_amplification():
+    found = epsilon(4.0, delta=DELTA, rounds=100, clients=100, cohort=1, participations=4)
+    assert found.epsilon == pytest.approx(epsilon_from_mu(2 / 4, DELTA), rel=1e-6)
+
+
+def test_a_pass_that_leaves_a_rest_out_is_shorter():
+    found = epsilon(2.0, delta=DELTA, local_steps=5, records=10, lot=4, drawing="epoch", adjacency="zero_out")
+    assert found.epsilon == pytest.approx(epsilon_from_mu(math.sqrt(3) / 2, DELTA), rel=1e-6)
+
+
+@pytest.mark.parametrize("stage", [(1, 0.1, 10**30), (1, 1e-300, 1), (int("9" * 400), 0.1, 1), (1, True, 1)])
+def test_a_history_of_impossible_numbers_is_refused(stage):
+    with pytest.raises(ValueError, match="of the history must be a"):
+        epsilon(history=[stage], delta=DELTA)
+
+
+def test_equal_stages_count_as_one_of_all_their_steps():
+    one, many = epsilon(history=[(1, 0.01, 300)], delta=DELTA), epsilon(history=[(1, 0.01, 1)] * 300, delta=DELTA)
+    assert one.epsilon == many.epsilon
+
+
+@pytest.mark.parametrize(("noise", "rounds"), [(1e-6, 1), (1.0, 10**12), (0.01, 10**6)])
+def test_every_number_is_finite_and_a_bound_where_losses_are_too_large_for_arrays(noise, rounds):
+    found = epsilon(noise, delta=DELTA, rounds=rounds, clients=1000, cohort=1)
+    assert found.epsilon == pytest.approx(epsilon_from_mu(math.sqrt(rounds) / noise, DELTA))
+    assert all(math.isfinite(way.epsilon) and "too small" not in way.line() for way in found.ways)
+
+
 @pytest.mark.parametrize("delta", [1e-300, 1e-15, 0.5, 1 - 1e-15])
 def test_extreme_deltas_have_finite_numbers_and_an_epsilon_that_is_0_is_0(delta):
     found = epsilon(1.0, delta=delta, rounds=100, clients=100, cohort=1)
@@ -118,17 +169,24 @@ def test_the_lines_of_one_unit_name_it_with_unit_adjacency_adversary_and_delta()
     ("changes", "words"),
     [
         ({"delta": 0.0}, r"delta must be in \(0, 1\), got 0.0"),
-        ({"noise_multiplier": -1.0}, "noise_multiplier must be a number > 0, got -1.0"),
-        ({"noise_multiplier": None}, "noise_multiplier must be a number > 0, got None"),
+        ({"noise_multiplier": -1.0}, "noise_multiplier must be a number from 1e-06 to 1e.06, got -1.0"),
+        ({"noise_multiplier": None}, "noise_multiplier must be a number .*, got None"),
         ({"cohort": 17}, r"cohort must be <= clients \(16\), got 17"),
         ({"lot": 3}, "lot needs records"),
-        ({"rounds": 2.5}, "rounds must be a whole number, got 2.5"),
-        ({"participations": 10}, r"participations must be <= rounds \(9\), got 10"),
+        ({"rounds": 2.5}, "rounds must be a whole number from 1 to 1e.12, got 2.5"),
+        ({"participations": 10}, r"participations must be <= rounds \(9\) and >= .*, got 10"),
         ({"trust": "nobody"}, "trust must be .*central.*, got 'nobody'"),
         ({"trust": "local", "adjacency": "add_remove"}, "the server sees which clients report, got add_remove"),
         ({"drawing": "epoch", "adjacency": "add_remove"}, "epoch draws depend on their number"),
-        ({"drawing": "fixed_size", "cohort": 1.5}, "cohort must be a whole number for draws of fixed size, got 1.5"),
+        ({"drawing": "fixed_size", "cohort": 1.5}, "cohort must be a whole number for fixed_size draws, got 1.5"),
         ({"records": 10, "local_steps": 2}, "local_steps must be 1 where clients clip records and trust is central"),
+        ({"noise_multiplier": True}, "noise_multiplier must be a number .*, got True"),
+        ({"noise_multiplier": int("9" * 400)}, "noise_multiplier must be a number .*, got 9{40}$"),
+        ({"noise_multiplier": 1e300}, "noise_multiplier must be a number .*, got 1e.300"),
+        ({"cohort": 1e-300}, "cohort must be a number .*, got 1e-300"),
+        ({"records": 10**20}, "records must be a whole number .*, got 1"),
+        ({"cohort": 8, "trust": "distributed"}, "drawing must be fixed_size .*, got poisson"),
+        ({"cohort": 8, "participations": 4}, "participations must be <= rounds .* and >= .*, got 4"),
         ({"unit": "report"}, "unit must be sample, or client where there are several, got report"),
         ({"history": [(1, 0.1, 5)]}, "history states noise, rates and steps"),
     ],
