@@ -837,7 +837,7 @@ NEIGHBOUR = Check(
     "sums on neighbouring data",
     MOVE,
     plain="how far another record in the place of one moves the sums of a training",
-    hook=("training loop",),
+    hook=("clipped sum",),
     cause="a record enters more than its own row, as by copies, statistics of a batch or prepared data",
     mend="make each row from one record alone, and clip each record once",
     seen="another record moves a sum by {}",
