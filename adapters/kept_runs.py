@@ -172,7 +172,7 @@ class KeptRuns:
         """Whether a run of this training loop is kept as it was written; another file is moved out of the way."""
         path = self._path(arm, number)
         check_inside(path, self.folder)
-        content = path.read_bytes() if path.exists() else b""
+        content = path.read_bytes() if path.is_file() else b""
         whole = content[-32:] == _seal(self.training, path, content[:-32]) and _array_of(content) is not None
         if path.exists() and not whole:
             aside = path.with_suffix(".changed")

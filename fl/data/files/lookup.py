@@ -185,8 +185,10 @@ def _read(data: DataFile, stamp: str) -> Dataset:
 def _path(data: DataFile) -> Path:
     kept = data.name.startswith(_FROM_PYTHON)
     path = cache_folder() / data.name if kept else Path(data.folder, Path(data.name).expanduser())
-    if path.exists():
+    if path.is_file() or path.is_dir():
         return path
+    if path.exists():  # Such as a pipe, of which a reader would wait for ever.
+        raise ValueError(f"data set {data.name!r} must be a file or a folder, and {path} is neither")
     if kept:
         raise ValueError(
             f"data set {data.name} was given to fedassay.run as a Python object, and its copy is not in the folder "

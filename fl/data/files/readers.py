@@ -75,7 +75,7 @@ def arrays_of(path: Path, wanted: Callable[[str], bool], *, more: int = PER_NUMB
     except Exception as error:  # For damaged files, numpy and zipfile raise errors of many kinds.
         if isinstance(error, ValueError) and path.name in str(error):
             raise
-        words = getattr(error, "strerror", None) or error or type(error).__name__
+        words = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise ValueError(f"{path.name} cannot be read as a numpy file: {words}") from None
 
 

@@ -1,5 +1,6 @@
 """Which texts name a file, what is said where there is none, that it is read once, and what a function may return."""
 
+import os
 import pickle
 
 import numpy as np
@@ -55,6 +56,13 @@ def test_what_is_not_there_or_unknown_is_refused_with_the_nearest(tmp_path, name
     (tmp_path / "table.xlsx").write_bytes(b"")
     with pytest.raises(ValueError, match=says):
         DataFile(name, folder=str(tmp_path)).load()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_refused_and_not_read(tmp_path):
+    os.mkfifo(tmp_path / "own.csv")
+    with pytest.raises(ValueError, match=r"must be a file or a folder, and .* is neither"):
+        DataFile("own.csv", folder=str(tmp_path)).load()
 
 
 def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
