@@ -33,7 +33,7 @@ ESTIMATES = ("opacus GDP", "pfl PRV")
 """A limit of infinitely many steps, and the middle of an interval: no bounds."""
 
 
-class Law(NamedTuple):
+class AccountedLaw(NamedTuple):
     """``steps`` Gaussian releases, Poisson-sampled at ``rate``; noise 0: randomised bits of epsilon ``rate`` each."""
 
     noise: float
@@ -67,40 +67,40 @@ class Law(NamedTuple):
         return f"{kind}, {counted(self.steps, 'step')}, delta {plain(self.delta)}"
 
 
-def _adjacency(law: Law) -> Adjacency:
+def _adjacency(law: AccountedLaw) -> Adjacency:
     return Adjacency.ADD_REMOVE if law.noise else Adjacency.REPLACE_ONE  # One randomised bit is another.
 
 
-def _ours(law: Law) -> float:
+def _ours(law: AccountedLaw) -> float:
     return epsilon_of(law.event, delta=law.delta, adjacency=_adjacency(law))
 
 
-def _dp_accounting(kind: Callable[..., Any], law: Law) -> Any:
+def _dp_accounting(kind: Callable[..., Any], law: AccountedLaw) -> Any:
     return kind(neighboring_relation=RELATIONS[_adjacency(law)]).compose(law.event).get_epsilon(law.delta)
 
 
-def _opacus(kind: str, law: Law) -> Any:
+def _opacus(kind: str, law: AccountedLaw) -> Any:
     accountant = import_module("opacus.accountants").create_accountant(kind)
     accountant.history = [_gaussian(law)]
     return accountant.get_epsilon(law.delta)
 
 
-def _prv(law: Law) -> Any:
+def _prv(law: AccountedLaw) -> Any:
     accountant = import_module("prv_accountant.dpsgd").DPSGDAccountant(*_gaussian(law), delta_error=law.delta / 1000)
     return accountant.compute_epsilon(law.delta, law.steps)[2]
 
 
-def _pfl(kind: str, law: Law) -> Any:
+def _pfl(kind: str, law: AccountedLaw) -> Any:
     noise, rate, steps = _gaussian(law)
     of_kind = getattr(import_module("pfl.privacy"), f"{kind}PrivacyAccountant")
     return of_kind(steps, rate, "gaussian", delta=law.delta, noise_parameter=noise).epsilon
 
 
-def _gaussian(law: Law) -> tuple[float, float, int]:
+def _gaussian(law: AccountedLaw) -> tuple[float, float, int]:
     return law.noise / bool(law.noise), law.rate, law.steps  # Randomised bits are refused by a division by 0.
 
 
-Accountants = Mapping[str, Callable[[Law], Any]]
+Accountants = Mapping[str, Callable[[AccountedLaw], Any]]
 ACCOUNTANTS: Accountants = {
     OURS: _ours,
     "dp-accounting PLD": partial(_dp_accounting, dp_accounting.pld.PLDAccountant),
@@ -114,10 +114,10 @@ ACCOUNTANTS: Accountants = {
 }
 _NUMBERS = """1 1 1 1e-5, 10 1 100 1e-9, 1 1 1 1e-15, 50 1 1 .05, 1 .01 1 .9, 1.1 .01 1000 1e-5, .5 .001 10000 1e-6,
 .7 .1 50 1e-5, 3 .2 50 2e-5, 0 .1 100 1e-5, 0 1 20 1e-5, 4 .01 100000 1e-6, 10 .001 10000000 1e-7"""
-GRID = tuple(Law(float(z), float(q), int(n), float(d)) for z, q, n, d in map(str.split, _NUMBERS.split(",")))
+GRID = tuple(AccountedLaw(float(z), float(q), int(n), float(d)) for z, q, n, d in map(str.split, _NUMBERS.split(",")))
 
 
-def compared(grid: Sequence[Law] = GRID, accountants: Accountants = ACCOUNTANTS) -> tuple[list[str], bool]:
+def compared(grid: Sequence[AccountedLaw] = GRID, accountants: Accountants = ACCOUNTANTS) -> tuple[list[str], bool]:
     """Return a line for each law and one for each accountant, and whether ours is sound, tight and fast.
 
     A library that is not installed is named. A number that an accountant refuses counts as none.
@@ -149,7 +149,7 @@ def compared(grid: Sequence[Law] = GRID, accountants: Accountants = ACCOUNTANTS)
     return lines, sound
 
 
-def _timed(accountant: Callable[[Law], Any], law: Law) -> tuple[float, float]:
+def _timed(accountant: Callable[[AccountedLaw], Any], law: AccountedLaw) -> tuple[float, float]:
     """Epsilon, not a number where it is refused, and CPU seconds. What a library prints is dropped."""
     begun, nothing = time.process_time(), io.StringIO()
     with warnings.catch_warnings(), contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):

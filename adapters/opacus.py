@@ -167,7 +167,8 @@ class Training:
             self._adaptive = parts.adaptive
             # Without history some accountants fail, and with hardly any noise they need all memory.
             if account and recording.ledger and min(noise for noise, _, _ in recording.ledger) >= LEAST_NOISE:
-                epsilon = self._epsilon or float(parts.accountant.get_epsilon(delta=self._delta))
+                stated = self._epsilon
+                epsilon = float(parts.accountant.get_epsilon(delta=self._delta)) if stated is None else stated
                 recording = replace(recording, accounted=epsilon)
             return recording
 
@@ -221,6 +222,7 @@ class Training:
             if all(one.received is None or bool(one.received.isfinite().all()) for one in found.releases):
                 return found
         except Exception:
+            # A training may refuse such numbers; one that fails on others too raises below.
             pass
         return self._run(seed, places=places, **given)
 

@@ -131,7 +131,7 @@ class OpacusParts:
 
 
 def modules_of(built: object, parts: OpacusParts) -> dict[str, nn.Module]:
-    """Return the modules that ``build`` returned beside the one that the optimizer holds, also in lists and mappings.
+    """Return the modules that ``build`` returned, without the one that the optimizer holds, also in lists and mappings.
     Modules that share tensors with it are left out.
     """
     own = {id(one) for one in parts.model.parameters()}

@@ -127,7 +127,7 @@ class KeptProjections:
 
 
 def _run_in(content: bytes, steps: object) -> tuple[tuple[bool, int], FloatArray] | None:
-    """The run of a line with a right checksum, which may hold anything that somebody wrote."""
+    """The run of a line with a right checksum, which may hold anything."""
     with suppress(ValueError, TypeError, OverflowError, RecursionError):
         member, number, values = json.loads(content)
         found = np.array(values, dtype=np.float64)

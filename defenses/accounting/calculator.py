@@ -59,7 +59,7 @@ class Drawing(NamedEnum):
 
 
 @dataclass(frozen=True)
-class Count:
+class Guarantee:
     """An epsilon of one ``unit`` at ``delta`` against one ``observer``; ``law`` states in words what is released."""
 
     epsilon: float
@@ -99,7 +99,7 @@ class Way:
 class Accounted:
     """The epsilons of a federation, the first of them compared with other ways of counting it."""
 
-    counts: tuple[Count, ...]
+    counts: tuple[Guarantee, ...]
     ways: tuple[Way, ...]
     notes: tuple[str, ...] = ()
 
@@ -236,11 +236,11 @@ class Federation:
         for observer, law in seen or [(_OTHERS, own)]:
             yield Unit.SAMPLE, observer, self._drawn(law, self.lot, self.records, steps=self.local_steps)
 
-    def counts(self) -> Iterator[Count]:
+    def counts(self) -> Iterator[Guarantee]:
         """Yield an epsilon for each unit and adversary."""
         laws = list(self.laws())
         for unit, observer, law in laws:
-            yield Count(law.epsilon(), self.delta, unit, law.adjacency, observer, str(law))
+            yield Guarantee(law.epsilon(), self.delta, unit, law.adjacency, observer, str(law))
         _, observer, law = laws[0]
         if self.lot is not None and self.clients > 1:
             # A client's records move every lot together (see this module's docstring).
@@ -250,7 +250,7 @@ class Federation:
             most = law.taken if law.fixed else likely if sure else self.records
             epsilon = epsilon_from_mu(most * math.sqrt(steps) / law.noise, self.delta - rare) - math.log1p(-rare)
             words = f"{law}; up to {most:.0f} of its {self.records} records in one step"
-            yield Count(epsilon, self.delta, Unit.CLIENT, Adjacency.ZERO_OUT, observer, words)
+            yield Guarantee(epsilon, self.delta, Unit.CLIENT, Adjacency.ZERO_OUT, observer, words)
 
     def notes(self) -> Iterator[str]:
         """Yield what the numbers assume, and against whom nothing holds."""
@@ -409,7 +409,7 @@ def _of_history(history: list[Any], delta: float, unit: Unit, adjacency: Adjacen
         # The loop ended with the last stage.
         ways.append(("last stage", _Law(noise, steps, delta, adjacency, rate=rate).epsilon(), "forgets those before"))
     words = f"{counted(sum(law.rounds for law in laws), 'step')} in {counted(len(laws), 'stage')}"
-    count = Count(right, delta, unit, adjacency, _OTHERS, words)
+    count = Guarantee(right, delta, unit, adjacency, _OTHERS, words)
     return Accounted((count,), _compared(right, ways, loose=delta < _TIGHT_DELTA or not _countable(laws)))
 
 

@@ -3,10 +3,15 @@
 import math
 
 import pytest
-from fedassay.adapters.accountants import ACCOUNTANTS, GRID, OURS, Law, compared
+from fedassay.adapters.accountants import ACCOUNTANTS, GRID, OURS, AccountedLaw, compared
 from fedassay.defenses.accounting.accountant import Adjacency, epsilon_of
 
-FEW = (Law(1, 1, 1, 1e-5), Law(3, 0.2, 50, 1e-5), Law(0, 0.1, 100, 1e-5), Law(50, 1, 1, 0.05))
+FEW = (
+    AccountedLaw(1, 1, 1, 1e-5),
+    AccountedLaw(3, 0.2, 50, 1e-5),
+    AccountedLaw(0, 0.1, 100, 1e-5),
+    AccountedLaw(50, 1, 1, 0.05),
+)
 
 
 def test_ours_is_sound_and_the_library_counts_repeated_randomised_response_once():

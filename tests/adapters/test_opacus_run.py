@@ -1,4 +1,4 @@
-"""Whole Opacus trainings on neighbouring data: what records enter beside their rows, and what else is trained."""
+"""Whole Opacus trainings on neighbouring data: what records enter apart from their rows, and what else is trained."""
 
 import copy
 import io
@@ -320,8 +320,9 @@ def test_models_of_several_engines_are_refused_by_name():
 
 def test_a_stated_epsilon_below_the_history_fails():
     assert not training(epsilon=50.0).watch().failed
-    found = training(epsilon=0.5).watch()
-    assert [one.name for one in found.failed] == ["epsilon accounted"]
+    for stated in (0.5, 0.0):
+        found = training(epsilon=stated).watch()
+        assert [one.name for one in found.failed] == ["epsilon accounted"]
 
 
 def test_an_audit_by_replicas_is_refuted_by_a_failed_check():
