@@ -258,7 +258,8 @@ def _named(vectors: Tensor) -> FloatArray:
     """One number for each vector ``(R, rows, d)``, which equal vectors share; NaN where few numbers are different."""
     rows = vectors.double()
     weights = torch.arange(1, rows.shape[-1] + 1, dtype=torch.float64).cos()
-    names = rows @ weights
+    # Row by row: a product of matrices rounds its last rows in another way.
+    names = (rows * weights).sum(-1)
     # Of the first run: whether a vector has many different numbers does not depend on the run.
     few = [len(np.unique(row[row != 0].numpy())) < _DISTINCT for row in rows[0]]
     names[:, few] = math.nan
@@ -302,6 +303,8 @@ _CONSTANT = 0.6
 """Share of the runs of a round that hold one vector, from which it is a public constant and no noise."""
 _FEWEST_VECTORS = 3
 """Different vectors that repeat, from which noise is seeded with few bits."""
+_ROUNDING = 1e-5
+"""Relative difference up to which numbers of single precision may come from one."""
 _POOL = 2**17
 """Numbers that are compared at most."""
 _DISCRETE, _ATOM = 512, 0.002
@@ -398,6 +401,9 @@ class RepeatedNoise:
 
 
 def _padded_names(names: FloatArray, width: int) -> FloatArray:
-    """The names of a batch; of a vector that all its runs share, as where a hook draws it once, that of one run."""
-    shared = (names == names[:1]).all(0) & (np.arange(len(names)) > 0)[:, None]
+    """The names of a batch; of a vector that all its runs share, as where a hook draws it once, that of one run.
+
+    Equal up to rounding: what the noise is added to may be a product whose last rows are rounded in another way.
+    """
+    shared = np.isclose(names, names[:1], rtol=_ROUNDING, atol=0.0).all(0) & (np.arange(len(names)) > 0)[:, None]
     return np.pad(np.where(shared, np.nan, names), ((0, 0), (0, width - names.shape[1])), constant_values=np.nan)

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 from fedassay.audit.check import NUMBERS, VECTORS
-from fedassay.checks.received import RepeatedNoise
+from fedassay.checks.received import RepeatedNoise, _named
 
 RUNS, ROUNDS = 600, 10
 
@@ -27,10 +28,13 @@ def test_vectors_of_a_seed_of_sixteen_bits_repeat_among_six_thousand(rng):
     assert 200 < result.measured < 350
 
 
-def test_vectors_that_all_runs_of_a_batch_share_are_one_vector(rng):
+@pytest.mark.parametrize("rounding", [0.0, 1e-7])
+def test_vectors_that_all_runs_of_a_batch_share_are_one_vector(rng, rounding):
+    """Also where the last run's sum is rounded in another way, as by a product of matrices."""
     repeats = RepeatedNoise()
     for _ in range(100):
         batch = np.concatenate([np.repeat(rng.random((1, 2)), 50, axis=0), rng.random((50, 1))], axis=1)
+        batch[-1] *= 1 + rounding
         repeats.add([{"holder": batch[:, turn : turn + 1]} for turn in range(3)], None)
     (result,) = repeats.results()
     assert result.passed
@@ -51,6 +55,11 @@ def test_a_public_constant_of_each_round_is_no_noise(rng):
     names = rng.random((RUNS, 2 * ROUNDS))
     names[:, ::2] = np.arange(ROUNDS)
     assert found(names)[VECTORS].passed
+
+
+def test_equal_vectors_have_one_name_in_whatever_row_they_stand(rng):
+    vectors = torch.from_numpy(rng.standard_normal(1731)).expand(1073, 2, -1)
+    assert len(np.unique(_named(vectors.clone()))) == 1
 
 
 def test_vectors_of_few_numbers_are_left_out():
