@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -96,7 +97,9 @@ def test_a_release_is_built_and_checked_before_it_is_published():
     (check,) = [command for command in commands if "GITHUB_REF_NAME" in command]
     for tag, code in ((f"v{PROJECT['version']}", 0), ("v9.9.9", 1)):
         environment = os.environ | {"GITHUB_REF_NAME": tag}
-        done = subprocess.run(["bash", "-c", check], cwd=ROOT, env=environment, check=False, capture_output=True)
+        # Some systems have python3 alone; an environment has both.
+        found = f'PATH="{Path(sys.executable).parent}:$PATH"; {check}'
+        done = subprocess.run(["bash", "-c", found], cwd=ROOT, env=environment, check=False, capture_output=True)
         assert done.returncode == code
 
 

@@ -58,8 +58,7 @@ def test_a_public_constant_of_each_round_is_no_noise(rng):
 
 
 def test_equal_vectors_have_one_name_in_whatever_row_they_stand(rng):
-    vectors = torch.from_numpy(rng.standard_normal(1731)).expand(1073, 2, -1)
-    assert len(np.unique(_named(vectors.clone()))) == 1
+    assert len(np.unique(_named(torch.from_numpy(rng.standard_normal(1731)).repeat(1073, 2, 1)))) == 1
 
 
 def test_vectors_of_few_numbers_are_left_out():
