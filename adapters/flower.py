@@ -5,22 +5,25 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from ..audit.check import ACCOUNTED, PRESENT, CheckResult
 from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
 from ..audit.supplied.given import check_whole
-from ..checks.training_record import AccountantHistory, Plant, TrainingRecord, equal_releases
+from ..checks.training_record import AccountantHistory, Plant, Release, TrainingRecord, equal_releases
 from ..checks.watched_run import Watched, watched
+from ..defenses.accounting.gaussian import SampledGaussian
 from ..defenses.accounting.stated_laws import claim_from_noise
 from ..defenses.defense import check_delta
+from ..fl.fields import check_positive
 from ..fl.laws import GaussianLaw
 from ..fl.layout import Layout
 from ..fl.streams import seeded
-from .flower_grid import Clients, LocalClients, ProcessGrid, RayClients, context, in_process, innermost
-from .flower_hooks import FlowerHooks, noise_of_updates_and_count, quiet_vector, stated_by_mod
+from .flower_grid import Clients, LocalClients, ProcessGrid, RayClients, context, derived_seed, in_process, innermost
+from .flower_hooks import FirstRoundEnded, FlowerHooks, noise_of_updates_and_count, quiet_vector, stated_by_mod
+from .flower_noise import SEEN_ABOVE, FirstRound, NoisePlace, noise_place
 from .flower_play_back import CASES, FlowerPlay, FlowerPlayBack, Replies
 from .flower_rounds import NOT_STARTED, starting
 from .many_units import ManyUnits
@@ -30,6 +33,8 @@ PROCESS, RAY = "process", "ray"
 """Where clients are called."""
 _CLIENT = 1
 """Purpose of the seeds that are derived from the seed of a run."""
+_ROUNDING = 1e-3
+"""Relative difference of two epsilons that is rounding."""
 
 
 class App:
@@ -59,6 +64,8 @@ class App:
         law: of one aggregate, for a strategy that states none: ``scale * (sum of clipped updates) + noise``.
         delta: of the claim, in (0, 1), where strategy or law state noise alone; the delta of an accountant or of a mod
             for local differential privacy takes its place.
+        epsilon: that is reported for all rounds, > 0; by default that of an accountant or mod. Where there is none,
+            the claim is what the noise implies, and no reported number is compared.
         run_config: of the run, for server and clients.
         missing: number of nodes whose replies never arrive.
         cases: of replies for which play-back checks the claim; fewer where the deployment rules the others out.
@@ -80,6 +87,7 @@ class App:
         nodes: int = 10,
         law: GaussianLaw | None = None,
         delta: float = 1e-5,
+        epsilon: float | None = None,
         run_config: Mapping[str, Any] | None = None,
         missing: int = 0,
         cases: Sequence[Replies] = CASES,
@@ -88,12 +96,14 @@ class App:
         check_whole("nodes", nodes, least=1)
         check_whole("missing", missing, least=0)
         check_delta(delta)
+        if epsilon is not None:
+            check_positive("epsilon", epsilon)
         if missing >= nodes:
             raise ValueError(f"missing must be fewer than the {nodes} nodes, got {missing}")
         if law is not None and law.noise_std == 0:
             raise ValueError("law must have noise, got noise_std 0")
         self._make_server_app, self._make_client_app = make_server_app, make_client_app
-        self._nodes, self._law, self._delta, self._missing = nodes, law, delta, missing
+        self._nodes, self._law, self._missing, self._delta, self._epsilon = nodes, law, missing, delta, epsilon
         if backend not in (PROCESS, RAY):
             raise ValueError(f"backend must be {PROCESS!r} or {RAY!r}, got {backend!r}")
         self._run_config, self._cases, self._backend = dict(run_config or {}), tuple(cases), backend
@@ -122,8 +132,11 @@ class App:
     def run_many_units(self, many: ManyUnits, seed: int = 0) -> TrainingRecord:
         """Run both apps once with many planted units, each of which takes part by its coin; they are the last nodes.
 
-        Raises ValueError as ``run``, for more units than nodes or coordinates, and for a mod that noises each report.
+        Raises ValueError as ``run``, for more units than nodes or coordinates, for a mod that noises each report, and
+        where no unit can be planted.
         """
+        if self.unplantable:
+            raise ValueError(self.unplantable)
         if many.units > self._nodes:
             raise ValueError(f"units must be at most the {self._nodes} nodes, got {many.units}")
 
@@ -141,9 +154,11 @@ class App:
         return recording
 
     def _run(
-        self, seed: int, planted: Callable[[Layout], dict[int, Tensor]] = lambda _: {}
+        self, seed: int, planted: Callable[[Layout], dict[int, Tensor]] = lambda _: {}, inner: int | None = None
     ) -> tuple[TrainingRecord, FlowerHooks]:
-        hooks = FlowerHooks(law=self._law, planted=planted, missing=self._missing)
+        """``inner``: seed of all training functions, in a run of one round."""
+        hooks = FlowerHooks(law=self._law, planted=planted, missing=self._missing, first_alone=inner is not None)
+        hooks.inner.seed = inner
         with seeded(seed), in_process(), starting(hooks.start):
             with innermost(hooks.inner, hooks.see_mod):
                 client = self._make_client_app()
@@ -157,6 +172,8 @@ class App:
             try:
                 self._make_server_app()(grid, context(self._run_config))
                 hooks.raise_failure()
+            except FirstRoundEnded:
+                pass
             except Exception as error:
                 self.interrupted = None if hooks.layout is None else self._recording(hooks)
                 error.add_note(f"raised after {len(hooks.releases)} releases, kept as App.interrupted")
@@ -180,15 +197,41 @@ class App:
         calls = iter(range(2**31))
 
         def seed_of(node: int) -> int:
-            return int(np.random.SeedSequence(seed, spawn_key=(_CLIENT, next(calls), node)).generate_state(1)[0])
+            return derived_seed(seed, _CLIENT, next(calls), node)
 
         if self._backend == RAY:
             return RayClients(client, hooks.inner, seed_of=seed_of)
         return LocalClients(client, called=lambda node: seeded(seed_of(node)))
 
     def watch(self, seed: int = 0) -> Watched:
-        """Run both apps once and check all that was seen."""
-        return watched(self.run(seed=seed))
+        """Run both apps once and check all that was seen.
+
+        Where a ``law`` is noised inside of the clients' training function, what a client made is noised already: then
+        no sum without noise is seen, and the checks that compare with it are left out.
+        """
+        recording, hooks = self._run(seed)
+        found, place = watched(recording), self._place
+        results = {one.name: one for one in found.results}
+        if place.inside:
+            results |= {check: check.skipped(place.inside) for check in SEEN_ABOVE}
+        if place.row is not None:
+            results[place.row.name] = place.row
+        if place.nowhere:
+            results[PRESENT] = replace(PRESENT.failed(place.nowhere), hook=("noised step",))
+        if hooks.mod is not None and self._law is None:
+            results[ACCOUNTED] = self._reported(hooks.mod)
+        return replace(found, results=tuple(results.values()))
+
+    def _reported(self, mod: Any) -> CheckResult:
+        """Compare the epsilon that a mod for local differential privacy states with that of its noise."""
+        claim, multiplier = _local_claim(mod), stated_by_mod(mod).noise_multiplier
+        share = 0.5 if claim.adjacency is Adjacency.REPLACE_ONE else 1.0
+        implied, delta = SampledGaussian(sigma=share * multiplier, rate=1.0, steps=1).epsilon(claim.delta), claim.delta
+        stated = claim.epsilon if self._epsilon is None else self._epsilon
+        witness = f"stated at delta {delta:g} for one report; its noise gives {implied:.4g}"
+        if implied > 1:
+            witness += ", as the formula of the mod's noise is proved up to epsilon 1"
+        return ACCOUNTED.at_least(stated, implied * (1 - _ROUNDING), unit="epsilon", witness=witness)
 
     def play(self) -> FlowerPlay:
         """Return one round of the strategy, with the mods of the clients, for updates of one's own."""
@@ -202,7 +245,20 @@ class App:
 
     def play_back(self, seed: int = 0) -> FlowerPlayBack:
         """Play frozen replies through the strategy, a new one for each play. No client trains."""
-        return FlowerPlayBack(self.play(), seed, cases=self._cases)
+        return FlowerPlayBack(self.play(), seed, cases=self._cases, unplantable=self.unplantable)
+
+    @property
+    def unplantable(self) -> str:
+        """Why no unit can be planted, and no audit by runs is possible; empty where one can."""
+        return self._place.inside
+
+    @cached_property
+    def _place(self) -> NoisePlace:
+        def first_round(inner: int) -> FirstRound:
+            _, hooks = self._run(0, inner=inner)
+            return FirstRound(movement=hooks.movement, updates=dict(hooks.inner.made))
+
+        return noise_place(self.play(), first_round)
 
     @cached_property
     def claim(self) -> Claim:
@@ -220,15 +276,18 @@ class App:
         stated: dict[str, Any] = {"unit": Unit.CLIENT, "observer": GLOBAL_MODELS, "rounds": steps, "steps": steps}
         if accountant is not None:
             delta = float(accountant.config.target_delta)
-            epsilon = float(accountant.get_epsilon(delta))
+            epsilon = float(accountant.get_epsilon(delta)) if self._epsilon is None else self._epsilon
             neighbours = Adjacency.ADD_REMOVE
             multiplier = recording.releases[0].noise_multiplier
             return claim_from_noise(multiplier, delta=delta, epsilon=epsilon, adjacency=neighbours, **stated)
-        multiplier = recording.releases[0].noise_multiplier
-        if self._law is None:
-            multiplier = noise_of_updates_and_count(strategy)
+        multiplier = self._multiplier(recording.releases, strategy)
         # Wrappers divide by a fixed number of clients, and state no neighbouring relation.
-        return claim_from_noise(multiplier, delta=self._delta, adjacency=Adjacency.ZERO_OUT, **stated)
+        stated |= {"adjacency": Adjacency.ZERO_OUT, "epsilon": self._epsilon}
+        return claim_from_noise(multiplier, delta=self._delta, **stated)
+
+    def _multiplier(self, releases: Sequence[Release], strategy: Any) -> float:
+        """The noise multiplier of one round of a strategy without an accountant."""
+        return releases[0].noise_multiplier if self._law is not None else noise_of_updates_and_count(strategy)
 
     @property
     def law(self) -> GaussianLaw | None:
@@ -253,14 +312,16 @@ class App:
         remarks = {"lots": "a round takes all replies that arrive, and no sampling is accounted for"}
         accountant = getattr(hooks.strategy, "accountant", None)
         ledger: AccountantHistory | None = None
-        accounted = delta = None
-        if accountant is None:
-            remarks["ledger"] = "the strategy has no accountant"
+        accounted, delta = self._epsilon, self._delta
+        if accountant is None and (self._epsilon is None or not hooks.releases or hooks.mod is not None):
+            remarks["ledger"] = "the strategy has no accountant: state the reported epsilon of all rounds as epsilon="
+        elif accountant is None:
+            ledger = ((self._multiplier(hooks.releases, hooks.strategy), 1.0, len(hooks.releases)),)
         else:
             multiplier, steps = float(hooks.strategy.noise_multiplier), int(accountant.num_releases)
             ledger = ((multiplier, 1.0, steps),) if steps else ()
             delta = float(accountant.config.target_delta)
-            accounted = float(accountant.get_epsilon(delta)) if steps else None
+            accounted = accounted or (float(accountant.get_epsilon(delta)) if steps else None)
         if not hooks.releases:
             remarks["noise"] = remarks["rows"] = _unreleased(hooks)
         return TrainingRecord(

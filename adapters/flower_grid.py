@@ -125,20 +125,24 @@ class InnerMod:
         units: updates of the audit by node, ``(d,)`` in clip norms.
         clip_norm: of the present round; None where no noise is stated, and units stay out.
         made: updates that clients made in the present round by node, ``(d,)``.
+        seed: of the generators inside of the training function alone; None leaves them as they are.
     """
 
     units: dict[int, Tensor] = field(default_factory=dict)
+    seed: int | None = None
     clip_norm: float | None = None
     made: dict[int, Tensor] = field(default_factory=dict)
 
     def __call__(self, message: Any, context: Any, call_next: Any) -> Any:
         """Call the client's function; the reply holds the planted update where the node has one."""
-        reply = call_next(message, context)
+        node = int(context.node_id)
+        own = nullcontext() if self.seed is None else seeded(derived_seed(self.seed, node))
+        with own:
+            reply = call_next(message, context)
         if not is_training(message) or not reply.has_content():
             return reply
         name, made = only_arrays(reply.content)
         _, received = only_arrays(message.content)
-        node = int(context.node_id)
         if node in self.units and self.clip_norm is not None:
             made = added(received, self.units[node] * self.clip_norm)
             reply.content[name] = made
@@ -342,6 +346,11 @@ def _refuse_mixed(app: Any, message: Any) -> None:
 def context(run_config: Mapping[str, Any], node: int = _SERVER, node_config: Mapping[str, Any] | None = None) -> Any:
     """Return a new context of one node, or of the server."""
     return Context(_RUN, node, dict(node_config or {}), RecordDict(), dict(run_config))
+
+
+def derived_seed(seed: int, *numbers: int) -> int:
+    """Return the seed that belongs to these numbers, independent of others."""
+    return int(np.random.SeedSequence(seed, spawn_key=numbers).generate_state(1)[0])
 
 
 def is_masked(reply: Any) -> bool:

@@ -114,6 +114,10 @@ def quiet_vector(direction: Tensor) -> Tensor:
     return quiet
 
 
+class FirstRoundEnded(BaseException):
+    """Leaves a run after its first release."""
+
+
 @dataclass(kw_only=True)
 class FlowerHooks:
     """What is kept of one run.
@@ -122,11 +126,13 @@ class FlowerHooks:
         law: that the user stated; None where wrapper or mod state the noise.
         planted: updates of the audit's units by node, ``(d,)`` in clip norms, none of them zero.
         missing: replies of the nodes 1 to ``missing`` never arrive.
+        first_alone: whether a run ends with its first release.
     """
 
     law: GaussianLaw | None
     planted: Callable[[Layout], Mapping[int, Tensor]]
     missing: int = 0
+    first_alone: bool = False
     strategy: Any = None
     mod: Any = None
     layout: Layout | None = None
@@ -149,6 +155,12 @@ class FlowerHooks:
     def has_units(self) -> bool:
         """Whether updates of the audit are planted."""
         return bool(self.inner.units)
+
+    @property
+    def movement(self) -> Tensor:
+        """``(d,)``, of the model in the last round; zero where there was none."""
+        assert self._before is not None
+        return torch.zeros_like(self._before) if self._after is None else self._after - self._before
 
     def see_mod(self, mod: Any) -> None:
         """Remember a mod that noises each report."""
@@ -219,6 +231,8 @@ class FlowerHooks:
         if arrays is None:
             self.skipped += 1
             return
+        if self.first_alone:
+            raise FirstRoundEnded
         if stated is None or self.mod is not None:
             return
         updates = (

@@ -115,15 +115,18 @@ class FlowerPlay:
     @cached_property
     def stated(self) -> StatedNoise:
         """Noise, clip norm and number of clients that are stated. Raises ValueError where nothing states any."""
-        with seeded(0), in_process():
-            rounds = self._started()
-            local = _Clients(self, rounds).local
-        if self.law is None and local is not None:
-            return stated_by_mod(local)
-        found = stated_noise(rounds.strategy, self.law)
+        found = self.own if self.law is None else stated_noise(None, self.law)
         if found is None:
             raise ValueError("the strategy states no noise: hand the law of one aggregate over as law=")
         return found
+
+    @cached_property
+    def own(self) -> StatedNoise | None:
+        """What a mod or wrapper of Flower states; None where none does."""
+        with seeded(0), in_process():
+            rounds = self._started()
+            local = _Clients(self, rounds).local
+        return stated_noise(rounds.strategy, None) if local is None else stated_by_mod(local)
 
     @cached_property
     def asked(self) -> int:
@@ -252,6 +255,7 @@ class FlowerPlayBack:
         lengths: of the unit's update, in clip norms.
         draws: of the noise, >= 2.
         cases: of replies for which the claim must hold.
+        unplantable: why frozen replies show nothing of the noise; empty where they do.
     """
 
     play: FlowerPlay
@@ -259,6 +263,7 @@ class FlowerPlayBack:
     lengths: tuple[float, ...] = LENGTHS
     draws: int = _DRAWS
     cases: tuple[Replies, ...] = CASES
+    unplantable: str = ""
 
     def shifts(self, case: Replies) -> tuple[Shift, ...]:
         """Return how far each unit moves the released models, the furthest first; none where nothing is released.
@@ -315,6 +320,8 @@ class FlowerPlayBack:
 
     def _multiplier(self, case: Replies) -> CheckResult:
         name, claimed = EFFECTIVE.of(case.words), self.play.stated.noise_multiplier
+        if self.unplantable:
+            return name.skipped(self.unplantable)
         try:
             shifts = self.shifts(case)
             at = WATCHED.level("watched run", len(shifts) + 1)

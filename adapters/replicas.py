@@ -32,7 +32,7 @@ from ..audit.estimators.release_tests import (
     simulated_release_points,
 )
 from ..audit.evidence import Projections, Setting
-from ..audit.finding import WEAK_TEST, Finding, Verdict, judge, with_failed_checks
+from ..audit.finding import WEAK_TEST, Finding, Verdict, checked_alone, judge
 from ..audit.measurement import Measurement
 from ..audit.mechanism.trials import at_looks
 from ..audit.output_file import write_atomically
@@ -43,7 +43,7 @@ from ..audit.wording import shortened
 from ..checks.training_record import Plant, TrainingRecord
 from ..checks.watched_run import Watched
 from ..fl.layout import Layout
-from .runner import Runner, check_stated, run_once, watch
+from .runner import Runner, check_stated, run_once, watch, why_not_planted
 
 LOOKS = 3
 """Times that the runs are judged, each at an equal share of alpha."""
@@ -179,13 +179,15 @@ def plan_replicas(
 
     ``noise_share`` in (0, 1). The system runs once, to count its releases; where its steps do not follow one law, their
     noise is that of this run, and their sampling rates are those of its ledger. Raises ValueError for a system without
-    noise or with a ledger of other steps, for one that is no ``Runner``, and where more than a million runs would be
-    needed.
+    noise or with a ledger of other steps, for one that is no ``Runner``, where no unit can be planted, and where more
+    than a million runs would be needed.
     """
     check_alpha(alpha)
     if not 0 < noise_share < 1:
         raise ValueError(f"noise_share must be in (0, 1), got {noise_share}")
     check_stated(runner)
+    if reason := why_not_planted(runner):
+        raise ValueError(reason)
     unit = plant or Plant()
     claim, release = runner.claim, _release(runner, unit)
     faults = (BrokenRelease(noise=noise_share), BrokenRelease(row=unit.weight))
@@ -222,19 +224,22 @@ def audit_replicas(
         progress: called with the numbers of finished and of all runs after each run.
         seen: what ``watch`` found; None watches one run first.
 
-    Of the watched run, a check that fails refutes the claim, whatever the runs show. The finding is UNDERPOWERED
-    where the unit arrived in no release, and where something moved without noise that no run explains. Exceptions of
-    the system pass through, with a note that names the run; finished runs stay in the checkpoint. Raises ValueError for
-    a checkpoint of another audit, and for runs that return other things than a ``TrainingRecord`` or other numbers of
-    releases.
+    A check that fails in the watched run refutes the claim, and no run is made. The finding is UNDERPOWERED where the
+    unit arrived in no release or cannot be planted, when no run is made either, and where something moved without noise
+    that no run explains. Exceptions of the system pass through, with a note that names the run; finished runs stay in
+    the checkpoint. Raises ValueError for a checkpoint of another audit, and for runs that return other things than a
+    ``TrainingRecord`` or other numbers of releases.
     """
     check_whole("jobs", jobs, least=1)
     check_whole("seed", seed, least=0)
     unit = plant or Plant()
+    seen = seen or watch(runner, seed=seed)
+    reason = why_not_planted(runner)
+    if reason or seen.failed:
+        return checked_alone(runner.claim, [one.words for one in seen.failed], not_looked_at=reason)
     found = plan or plan_replicas(runner, plant=unit, seed=seed)
     path = None if checkpoint is None else Path(checkpoint)
     kept = KeptProjections(path=path, facts={} if path is None else _facts(runner, found, unit, seed))
-    seen = seen or watch(runner, seed=seed)
     missing_unit = _unseen(runner, found.release, unit, seed) or seen.unexplained
     layouts: set[Layout] = set()
 
@@ -251,8 +256,7 @@ def audit_replicas(
                 progress(len(kept.runs), 2 * found.runs)
         return _judged(runner.claim, found, kept, look, share, unit, missing_unit)
 
-    finding = at_looks(found.looks, found.alpha, judged, lambda finding: finding.verdict is Verdict.REFUTED)
-    return with_failed_checks(finding, [one.words for one in seen.failed])
+    return at_looks(found.looks, found.alpha, judged, lambda finding: finding.verdict is Verdict.REFUTED)
 
 
 def _release(runner: Runner, plant: Plant) -> GaussianRelease:

@@ -53,6 +53,11 @@ def missing_parts(found: object) -> list[str]:
     return [name for name in _PARTS if name not in held]
 
 
+def why_not_planted(runner: Runner) -> str:
+    """Return why no unit can be planted in a system, by its optional ``unplantable``; empty where one can."""
+    return str(getattr(runner, "unplantable", ""))
+
+
 def check_stated(runner: Runner) -> None:
     """Raise ValueError unless a system states a claim, and the law of its releases or None."""
     for name, kinds, words in (

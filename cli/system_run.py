@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..adapters.replicas import audit_replicas, plan_replicas
-from ..adapters.runner import Runner, is_runner, missing_parts, watch
+from ..adapters.runner import Runner, is_runner, missing_parts, watch, why_not_planted
 from ..adapters.target import find_object
 from ..audit.finding import accept_weak
 from ..audit.wording import counted
@@ -73,10 +73,14 @@ def judge_watched(results: Watched) -> Outcome:
 
 def carry_out_replicas(target: str, system: Runner, given: Mapping[str, Any]) -> int:
     """Judge the claim of a system by replicas, print the finding, and return the exit code."""
-    plan = with_config_errors(target, lambda: plan_replicas(system, alpha=given["alpha"], seed=given["seed"]))
     seen = with_config_errors(target, lambda: watch(system, seed=given["seed"]))
+    reason = "a check failed" if seen.failed else with_config_errors(target, lambda: why_not_planted(system))
+    plan, planned = None, f"no runs: {reason}"
+    if not reason:
+        plan = with_config_errors(target, lambda: plan_replicas(system, alpha=given["alpha"], seed=given["seed"]))
+        planned = plan.line()
     if not given["json"]:
-        print_lines(*_reported(seen), f"plan   {plan.line()}")
+        print_lines(*_reported(seen), f"plan   {planned}")
     path = None if given["keep"] is None else given["keep"] / "replicas.jsonl"
     options: dict[str, Any] = {"seed": given["seed"], "jobs": given["jobs"] or 1, "checkpoint": path, "seen": seen}
     finding = with_config_errors(target, lambda: audit_replicas(system, plan=plan, **options))
@@ -84,7 +88,7 @@ def carry_out_replicas(target: str, system: Runner, given: Mapping[str, Any]) ->
     gate = judge_finding(target, finding)
     if given["json"]:
         facts = {"target": target, "claim": system.claim.to_dict(), "finding": finding.to_dict()}
-        print_lines(*json.dumps(facts | {"plan": plan.line(), "exit_code": gate.exit_code}, indent=1).split("\n"))
+        print_lines(*json.dumps(facts | {"plan": planned, "exit_code": gate.exit_code}, indent=1).split("\n"))
         return gate.exit_code
     print_lines(f"claim  {target}  {finding.line()}")
     if (measured := finding.measurement) is not None:

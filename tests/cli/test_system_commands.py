@@ -159,7 +159,7 @@ def test_an_exception_of_the_system_names_the_run(say, target):
     refused = say("audit", target("fails"))
     assert refused.exit_code == 1
     assert "RuntimeError: out of memory" in refused.output
-    assert "raised in run" in refused.output
+    assert "raised in the watched run" in refused.output
     watched = say("watch", target("fails"))
     assert watched.exit_code == 1
     assert "RuntimeError: out of memory" in watched.output
