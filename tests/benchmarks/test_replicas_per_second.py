@@ -13,7 +13,7 @@ def numbers(found):
 
 
 @pytest.mark.simulations
-@pytest.mark.parametrize(("model", "hidden"), [("logistic", 0), ("mlp", 5)])
+@pytest.mark.parametrize(("model", "hidden"), [("logistic", 0), pytest.param("mlp", 5, marks=pytest.mark.long)])
 def test_all_ways_train_the_models_of_the_plain_loop(model, hidden):
     found = numbers(differences(model, hidden=hidden))
     assert {"plain loop", "engine, one by one"} < set(found)

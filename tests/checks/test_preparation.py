@@ -247,6 +247,7 @@ def test_a_text_that_noise_chooses_is_tried(scale, broken):
 
 
 @pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_noised_statistic_by_which_data_are_scaled_is_tried_run_by_run(broken):
     def made(records, rng):
@@ -303,6 +304,7 @@ def test_a_threshold_that_is_tuned_on_private_records_is_refuted(observer):
 
 
 @pytest.mark.simulations
+@pytest.mark.long
 def test_a_threshold_that_one_record_rarely_moves_is_refuted_on_few_records():
     def done(models, network, records, rng):
         outputs = torch.softmax(network.logits(models[-1], records.train_images.clamp(-3, 3)), 1)

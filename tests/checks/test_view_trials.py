@@ -76,6 +76,7 @@ class SharedNoise(ReportCase):
 
 
 @pytest.mark.simulations
+@pytest.mark.long
 def test_runs_that_share_their_noise_refute_nothing():
     versions = versions_of(faults()["uniform_noise"].load())
     plan = replace(versions.plan, lot=type(versions.plan.cohort)())

@@ -134,6 +134,7 @@ def share_refuted(refuted, rates, n, alpha, seed):
 
 
 @pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("fpr", [0.5, 0.1, 0.03])
 def test_a_tangent_refutes_true_claims_at_its_level_and_more_false_ones_than_two_bounds(fpr):
     curve, n, alpha = GaussianCurve(1.3), 20_000, 1e-6

@@ -291,6 +291,7 @@ def test_a_segmenter_is_refused_where_nothing_is_to_be_found(assay, suite_file):
 
 
 @pytest.mark.simulations
+@pytest.mark.long
 def test_an_audit_with_an_update_as_canary_ends_and_relabels_pixels(assay, suite_file):
     """One implementation check changes the labels of samples, which are booleans here."""
     tables = "[defenses.ldp_gaussian]\nepsilon = 4.0\ndelta = 1e-5\n"

@@ -110,6 +110,7 @@ def test_a_claim_over_more_rounds_than_are_run_is_refused_before_anything_runs(a
 
 
 @pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("canary", ["dirac", "random"])
 def test_a_claim_at_delta_0_is_judged(canary, audit):
     """Gaussian noise keeps no pure epsilon, but 400 replicas that err as at (4, 1e-5) do not refute a pure 4."""

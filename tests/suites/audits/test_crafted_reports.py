@@ -232,6 +232,7 @@ BROKEN = {
 
 
 @pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("mode", BROKEN)
 def test_a_law_or_a_hook_that_is_broken_lets_no_claim_pass(suite_of, assay, mode):
     result = assay(suite_of(f'mode = "{mode}"\nrounds = 1', trials=1000))

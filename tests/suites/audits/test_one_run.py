@@ -73,6 +73,7 @@ def test_the_coins_are_fair_and_have_a_stream_of_their_own(planned):
 
 
 @pytest.mark.simulations
+@pytest.mark.long
 def test_what_is_kept_is_one_run_of_300_canaries(planned, judged):
     (audit,) = planned().audits
     row, store = judged(audit)

@@ -140,6 +140,7 @@ def audited(suite_file, assay):
 
 
 @pytest.mark.simulations
+@pytest.mark.long
 def test_a_suites_audit_reads_the_query(audited):
     """That the published claim falls is shown on trials alone above."""
     rows = [row for row in audited(2.94, 100, rounds=5) if row.role == "audit"]

@@ -54,7 +54,7 @@ def values_of(finished, defense):
 
 
 @pytest.mark.simulations
-@pytest.mark.parametrize("task", OPTIONS)
+@pytest.mark.parametrize("task", ["regression", pytest.param("multilabel", marks=pytest.mark.long)])
 def test_a_table_ends_in_verdicts_attacks_and_a_report(suite, tmp_path, task):
     finished = run(str(suite(task, DEFENSES + AUDIT + ATTACKS)), jobs=1, folder=tmp_path / "run")
     assert {row.status for row in finished.records} == {"ok"}

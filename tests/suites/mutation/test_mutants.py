@@ -91,6 +91,7 @@ def test_correct_cases_and_mechanisms_can_be_left_out():
 
 
 @pytest.mark.simulations
+@pytest.mark.long
 def test_without_trials_a_broken_version_that_no_check_refutes_is_tried(tmp_path):
     only = ["mutants.trials=false", 'mutants.only=["coin_reused"]']
     run = fedassay.run("mutants", overrides=only, folder=tmp_path / "out", jobs=1)

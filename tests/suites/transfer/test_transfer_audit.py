@@ -65,6 +65,7 @@ def test_a_correct_defense_is_not_refuted(name):
 
 
 @pytest.mark.simulations
+@pytest.mark.long
 def test_claims_that_hold_are_refuted_no_oftener_than_alpha():
     """Of 40 audits at error .05: more than 7 happen with probability .002."""
     spec = SPEC.model_copy(update={"audit": SPEC.audit.model_copy(update={"trials": 1000})})

@@ -194,6 +194,7 @@ def test_one_client_of_a_large_model_at_a_time_gives_the_sequential_models(
 
 
 @pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("case", ["cnn poisson", "dropout"])
 def test_machine_code_of_a_large_model_gives_the_sequential_models(make_task, make_plan, make_tape, large, case):
     model, side, algorithm, lot, cohort = CASES[case]
