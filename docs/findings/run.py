@@ -71,7 +71,7 @@ def run(script: Path) -> Outcome:
 def build(folder: Path) -> None:
     """Make an environment per library that also sees the packages of this one, which has torch and scipy."""
     for name, version in sorted({library(script) or ("", "") for script in scripts()}):
-        if name == "opacus":
+        if name in ("opacus", "dp-accounting"):
             continue
         place = folder / name
         venv.create(place, with_pip=True)
