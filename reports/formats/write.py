@@ -42,7 +42,8 @@ def check_targets(
     targets: Collection[Path], runs: Iterable[Path], read: Iterable[Path] = (), within: Path | None = None
 ) -> None:
     """Raise ValueError if an output path is a folder, occurs twice, belongs to the data of ``runs``, is one of the
-    input files ``read``, or leads by a link out of a run or of the folder ``within``, by default its own.
+    input files ``read``, is a pipe or a device in a run, or leads by a link out of a run or of the folder ``within``,
+    by default its own.
     """
     folders = [run.resolve() for run in runs]
     for path in targets:
@@ -54,6 +55,8 @@ def check_targets(
     data = {folder / name for folder in folders for name in _DATA} | {path.resolve() for path in read}
     cells = {folder / "cells" for folder in folders}
     overwrites = any(place in data or place.is_dir() or cells & {place, *place.parents} for place in places)
+    # A pipe in another person's run would wait for a reader; one of the user's own, as /dev/stdout, is meant.
+    overwrites |= any({*place.parents} & {*folders} and place.exists() and not place.is_file() for place in places)
     if overwrites or len(set(places)) < len(places):
         named = " and ".join(repr(str(path)) for path in targets)
         raise ValueError(f"each output must be a separate file, neither a folder nor part of a run's data, got {named}")

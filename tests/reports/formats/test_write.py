@@ -55,12 +55,14 @@ def test_a_report_that_cannot_be_made_leaves_the_old_page_alone(run_maker):
 
 
 @pytest.mark.parametrize(
-    ("html", "md"), [("results.jsonl", None), ("a.html", "a.html"), (None, "manifest.json"), (".", None)]
+    ("html", "md"),
+    [("results.jsonl", None), ("a.html", "a.html"), (None, "manifest.json"), (".", None), ("pipe.html", None)],
 )
 def test_a_page_never_takes_the_place_of_data_or_of_the_other_page(run_maker, html, md):
     run_maker.row(value=0.6)
     run_maker.write()
     before = (run_maker.path / "results.jsonl").read_bytes()
+    os.mkfifo(run_maker.path / "pipe.html")
     paths = {name: run_maker.path / file for name, file in (("html", html), ("md", md)) if file is not None}
     with pytest.raises(ValueError, match="each output must be a separate file"):
         write_report(run_maker.path, **paths)
