@@ -487,7 +487,11 @@ class OpacusHooks:
     def by_size(self) -> list[Movement]:
         """Whether updates are divided by the true sizes of their lots, which are no public numbers."""
         own = {n: self.factors[n] for n in self.mine if n in self.factors}
-        known = [(factor, rows) for n, factor in own.items() if (rows := self.releases[n].rows) and factor]
+        known = [
+            (factor, rows)
+            for n, factor in own.items()
+            if (rows := self.releases[n].rows) and factor and math.isfinite(factor)
+        ]
         sizes = {rows for _, rows in known}
         products = np.array([factor * rows for factor, rows in known])
         if len(sizes) < _SIZES or np.ptp(products) > _SAME * np.abs(products).max():

@@ -38,7 +38,7 @@ from ..audit.estimators.release_tests import (
     simulated_release_points,
 )
 from ..audit.evidence import Projections, Setting
-from ..audit.finding import WEAK_TEST, Finding, Verdict, checked_alone, judge
+from ..audit.finding import WEAK_TEST, Finding, Verdict, checked_alone, judge, with_limit
 from ..audit.measurement import Measurement
 from ..audit.mechanism.trials import at_looks
 from ..audit.output_file import write_atomically
@@ -314,30 +314,32 @@ def audit_replicas(
     seen = seen or watch(runner, seed=seed)
     reason = why_not_planted(runner)
     if reason or seen.failed:
-        return checked_alone(runner.claim, [one.words for one in seen.failed], not_looked_at=reason)
-    found = plan or plan_replicas(runner, plant=unit, seed=seed)
+        found = checked_alone(runner.claim, [one.words for one in seen.failed], not_looked_at=reason)
+        return with_limit(found, seen.results)
+    planned = plan or plan_replicas(runner, plant=unit, seed=seed)
     kept = checkpoint if isinstance(checkpoint, KeptProjections) else None
     if kept is None:
         path = None if checkpoint is None else Path(checkpoint)  # type: ignore[arg-type]
         facts = {} if path is None else first_run(runner, plant=unit, seed=seed).facts
         kept = KeptProjections(path=path, facts=facts)
-    missing_unit = _unseen(runner, found.release, unit, seed) or seen.unexplained
+    missing_unit = _unseen(runner, planned.release, unit, seed) or seen.unexplained
     layouts: set[Layout] = set()
 
     def judged(look: int, share: float) -> Finding:
         for member, number, values, layout in _made(runner, unit, kept.missing(look), seed, jobs):
             layouts.add(layout)
-            if len(layouts) > 1 or len(values) != found.release.rounds:
+            if len(layouts) > 1 or len(values) != planned.release.rounds:
                 raise ValueError(
                     f"all runs must have equally many releases of one layout, got {len(values)} of {layout} in "
-                    f"{_words(member, number)}, and {found.release.rounds} in the first run"
+                    f"{_words(member, number)}, and {planned.release.rounds} in the first run"
                 )
             kept.keep(member, number, values)
             if progress is not None:
-                progress(len(kept.runs), 2 * found.runs)
-        return _judged(runner.claim, found, kept, look, share, unit, missing_unit)
+                progress(len(kept.runs), 2 * planned.runs)
+        return _judged(runner.claim, planned, kept, look, share, unit, missing_unit)
 
-    return at_looks(found.looks, found.alpha, judged, lambda finding: finding.verdict is Verdict.REFUTED)
+    finding = at_looks(planned.looks, planned.alpha, judged, lambda finding: finding.verdict is Verdict.REFUTED)
+    return with_limit(finding, seen.results)
 
 
 def _release(runner: Runner, plant: Plant) -> GaussianRelease:

@@ -72,7 +72,7 @@ def judge_watched(results: Watched) -> Outcome:
         return Outcome(verdict_line="INCONCLUSIVE: no check could look at anything", exit_code=INCONCLUSIVE)
     if results.blind:
         return Outcome(verdict_line=f"INCONCLUSIVE: {results.blind}", exit_code=INCONCLUSIVE)
-    line = "; ".join(filter(None, (f"OK: {counted(passed, 'check')} passed", results.aside)))
+    line = "; ".join(filter(None, (f"OK: {counted(passed, 'check')} passed", results.limit, results.aside)))
     return Outcome(verdict_line=line, exit_code=OK)
 
 

@@ -308,6 +308,22 @@ def test_a_system_with_play_back_is_also_played(takes_rows, passed):
     assert last.passed is passed
 
 
+def test_a_step_that_lets_nan_through_limits_the_finding_of_replicas_and_refutes_nothing(plan):
+    class Clipped(GaussianRunner):
+        def play_back(self, seed):
+            def call(rows, seed):
+                noise = torch.randn(6, generator=torch.Generator().manual_seed(seed))
+                return (rows * (1 / rows.norm(dim=1, keepdim=True)).clamp(max=1)).sum(0) + noise
+
+            return PlayBack(Step(call=call, layout=LAYOUT, clip_norm=1.0, noise_multiplier=1.0), seed)
+
+    limit = "the claim holds for records that cannot send such values"
+    assert limit in watch(Clipped()).limit
+    found = audit_replicas(Clipped(), plan=plan)
+    assert (found.verdict.value, limit in found.line(), limit in found.reason) == ("NOT_REFUTED", True, True)
+    assert limit not in audit_replicas(GaussianRunner(), plan=plan).line()
+
+
 class ReturnsNothing(GaussianRunner):
     def run(self, member=False, seed=0, *, plant=None):
         super().run(member, seed, plant=plant)

@@ -10,7 +10,9 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 SYSTEMS = """\
 from dataclasses import replace
 
-from foreign_runner import GaussianRunner
+import torch
+from fedassay.adapters.play_back import PlayBack, Step
+from foreign_runner import LAYOUT, GaussianRunner
 
 correct, halved, fails = GaussianRunner(), GaussianRunner(share=0.5), GaussianRunner(fails=0)
 quiet = GaussianRunner(share=0.1)
@@ -59,6 +61,18 @@ class Silent(GaussianRunner):
 silent = Silent()
 
 
+class Passing(GaussianRunner):
+    def play_back(self, seed):
+        def call(rows, seed):
+            noise = torch.randn(6, generator=torch.Generator().manual_seed(seed))
+            return (rows * (1 / rows.norm(dim=1, keepdim=True)).clamp(max=1)).sum(0) + noise
+
+        return PlayBack(Step(call=call, layout=LAYOUT, clip_norm=1.0, noise_multiplier=1.0), seed)
+
+
+passing = Passing()
+
+
 def unread():
     raise OSError("no data")
 
@@ -97,6 +111,15 @@ def test_lots_clip_and_accounting_that_were_not_looked_at_are_never_ok_and_a_ten
     assert "FAILED: noise scale" in failed.output
     assert "gate   FAIL: implementation checks failed: noise scale" in failed.output
     assert say("watch", target("made")).exit_code == 11
+
+
+def test_a_step_that_lets_nan_through_is_named_in_the_line_and_fails_nothing(say, target):
+    watched = say("watch", target("passing"))
+    assert "limited: finite for all rows: a row with an entry NaN makes the release no number" in watched.output
+    assert "FAILED" not in watched.output
+    audited = say("audit", target("passing"))
+    assert audited.exit_code == 0
+    assert "the claim holds for records that cannot send such values: NOT REFUTED" in audited.output
 
 
 @pytest.mark.parametrize("system", ["empty", "accounted"])
