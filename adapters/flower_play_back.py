@@ -340,7 +340,7 @@ class FlowerPlayBack:
             dict(self._surroundings(self._count(EQUAL)))["quiet"],
             {"an update of zero": 0.0, "an update of NaN": math.nan, "an update of infinite": math.inf},
             where="model",
-            otherwise="clients that cannot send such updates",
+            whom="clients",
         )
 
     def _replayed(self) -> bool:

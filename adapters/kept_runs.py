@@ -106,10 +106,7 @@ class KeptRuns:
 
     def __init__(self, folder: Path | None, training: KeptTraining) -> None:
         facts = training.facts(folder or Path("runs", "new"))
-        text = json.dumps(facts, sort_keys=True)
-        name = training.target.rpartition(":")[2]
-        default = Path("runs") / f"audit-{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-        self.folder, self.training = folder or default, training
+        self.folder, self.training = folder or default_folder(training.target, facts), training
         self._facts = self.folder / "training.json"
         self._check(training.facts(self.folder))
 
@@ -136,20 +133,10 @@ class KeptRuns:
         return self._read(0, trials), self._read(1, trials)
 
     def share(self, look: Mapping[str, Any], alpha: float) -> float:
-        """Return the level of this verdict, in (0, alpha): half of alpha for the first one on these runs, a quarter for
-        the second; ``look``: what makes it another verdict.
-
-        The levels of all verdicts add up to alpha, so that runs may be added after a verdict was seen. Raises
-        ValueError for a damaged file of verdicts, and for one without a checksum.
-        """
-        path, text = self.folder / "verdicts.json", json.dumps(look, sort_keys=True)
+        """Return the level of this verdict; see ``share_of``. Raises ValueError for a link out of the folder."""
+        path = self.folder / "verdicts.json"
         check_inside(path, self.folder)
-        # Levels that were spent and are not known would be spent again.
-        looks: list[str] = _content(path, checked=True)["verdicts"] if path.exists() else []
-        if text not in looks:
-            looks.append(text)
-            write_atomically(path, json.dumps(with_checksum({"verdicts": looks}), indent=1).encode())
-        return alpha / 2.0 ** (looks.index(text) + 1)
+        return share_of(path, look, alpha)
 
     def _check(self, facts: Mapping[str, Any]) -> None:
         if self.folder.exists() and not self.folder.is_dir():
@@ -262,6 +249,29 @@ class KeptRuns:
             if wrong := _unlike(first, one, f"in run {number} on input {arm}"):
                 raise ValueError(f"{self._path(arm, number)}: {wrong}; remove it, and the run is made again")
         return np.stack(found)
+
+
+def default_folder(target: str, facts: Mapping[str, Any]) -> Path:
+    """Return the folder of runs that no option names, by the name of the target and what determines its runs."""
+    text = json.dumps(dict(facts), sort_keys=True)
+    return Path("runs") / f"audit-{target.rpartition(':')[2]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def share_of(path: Path, look: Mapping[str, Any], alpha: float) -> float:
+    """Return the level of a verdict on kept runs, in (0, alpha): half of alpha for the first one on these runs, a
+    quarter for the second; ``look``: what makes it another verdict; ``path``: file of those that were given.
+
+    The levels of all verdicts add up to alpha, so that runs may be added after a verdict was seen. Raises ValueError
+    for a damaged file of verdicts, and for one without a checksum.
+    """
+    text = json.dumps(look, sort_keys=True)
+    # Levels that were spent and are not known would be spent again.
+    looks: list[str] = _content(path, checked=True)["verdicts"] if path.exists() else []
+    if text not in looks:
+        looks.append(text)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(with_checksum({"verdicts": looks}), indent=1).encode())
+    return alpha / 2.0 ** (looks.index(text) + 1)
 
 
 class WrongOutput(ValueError):

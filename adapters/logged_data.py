@@ -5,12 +5,16 @@ Where the workers of a loader read the records, a batch sampler remembers the ba
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset
 
+_REMEMBERED = 4
+"""Contents of records that are remembered, in numbers of records."""
 _FACTOR = 8
 """By which the numbers of a stretched record are multiplied."""
 
@@ -45,7 +49,8 @@ class LoggedData(Dataset[Any]):
         self._data, self._planted, self._places = data, planted, None if places is None else list(places)
         self._stretched = stretched
         self.reads = Counter[int]()
-        self._read: list[int] = []
+        self._read: list[_Read] = []
+        self._known: dict[int, int | None] = {}
         self._batches: LoggedBatches | None = None
 
     def __len__(self) -> int:
@@ -58,16 +63,21 @@ class LoggedData(Dataset[Any]):
         if not -len(self) <= number < len(self):
             raise IndexError(f"index {number} is out of range for {len(self)} records")
         number %= len(self)
-        self._read.append(number)
         self.reads[number] += 1
-        if number in self.units:
-            return self._data[0]
-        found = self._data[number if self._places is None else self._places[number]]
-        return _stretched(found) if number == self._stretched else found
+        place = 0 if number in self.units else number if self._places is None else self._places[number]
+        found = self._data[place]
+        found = _stretched(found) if number == self._stretched else found
+        leaves = list(_leaves(found))
+        read = _Read(number=number, key=leaves[0] if leaves else 0, whole=hash(tuple(leaves)))
+        self._read.append(read)
+        if len(self._known) > _REMEMBERED * len(self):  # Records that change with each reading.
+            self._known.clear()
+        self._known[read.key] = number if self._known.get(read.key, number) == number else None
+        return found
 
     def _several(self, index: slice) -> Any:
         numbers = range(len(self))[index]
-        self._read += numbers
+        self._read += [_Read(number=one, key=0, whole=0) for one in numbers]
         self.reads.update(numbers)
         if self._places is None and not self._planted:
             return self._data[index]
@@ -138,14 +148,65 @@ class LoggedData(Dataset[Any]):
             return self._batches.take(count)
         if len(self._read) < count:
             return None
-        found = tuple(self._read[len(self._read) - count :])
+        found = tuple(one.number for one in self._read[len(self._read) - count :])
         del self._read[len(self._read) - count :]
+        return found
+
+    def alike(self, batch: Tensor) -> list[int | None]:
+        """Return the index of the record whose numbers each row ``(n, ...)`` of a batch has, and forget those that were
+        waiting for their use; None for a row of other numbers, or of those of several records.
+
+        Of a batch in the order of reading, the last records that were read. Where workers read the records: only None.
+        """
+        keys = [_numbers(row) for row in batch.detach().cpu()]
+        if keys and [one.key for one in self._read[-len(keys) :]] == keys:
+            return list(self.last(len(keys)) or ())
+        places: dict[int, list[int]] = {}
+        for place, one in enumerate(self._read):
+            places.setdefault(one.key, []).append(place)
+        found: list[int | None] = []
+        used = set()
+        for key in keys:
+            held = places.get(key, [])
+            if len({self._read[place].whole for place in held}) == 1:
+                used.add(held[-1])
+                found.append(self._read[held.pop()].number)
+            else:
+                found.append(None if held else self._known.get(key))
+        if None not in found:
+            self._read = [one for place, one in enumerate(self._read) if place not in used]
         return found
 
     @property
     def unread(self) -> int:
         """The number of records that were read and not yet returned by ``last``; 0 where workers read ahead."""
         return 0 if self.ahead else len(self._read)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Read:
+    """A record that was read: hashes of its first numbers, which a model is mostly called on, and of all of them."""
+
+    number: int
+    key: int
+    whole: int
+
+
+def _leaves(record: Any) -> Iterator[int]:
+    if isinstance(record, Mapping):
+        record = list(record.values())
+    if isinstance(record, list | tuple):
+        for one in record:
+            yield from _leaves(one)
+    else:
+        with suppress(TypeError, ValueError, RuntimeError):
+            yield _numbers(record)
+
+
+def _numbers(value: Any) -> int:
+    """A hash of numbers and their shape, whatever their type."""
+    array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    return hash((array.shape, array.astype(np.float64).tobytes()))
 
 
 def _stretched(value: Any) -> Any:

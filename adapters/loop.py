@@ -19,6 +19,7 @@ from ..checks.watched_state import StateWatch
 from ..checks.watched_sums import contributions, undetermined_rule
 from ..fl.fields import check_positive
 from ..fl.layout import Layout
+from .unwatchable import refuse_scaler, refuse_sharded, refuse_shares, unwrapped
 
 Array = Tensor | np.ndarray[Any, Any]
 Vectors = Array | Mapping[str, Array] | Sequence[Array]
@@ -61,10 +62,12 @@ class LoopWatch:
         rate: sampling rate that the loop's accounting uses, in (0, 1], exact and not rounded; None leaves out checks of
             lots and accounting.
         steps: number of steps that were accounted, >= 0; None where the loop keeps no account.
+        gathered: whether this process of several hands over lots and sums of all of them.
 
     Raises:
         TypeError: for a model that is neither a module nor a mapping of names to shapes.
-        ValueError: for arguments out of range, and for a model without trainable parameters.
+        ValueError: for arguments out of range, and for a model without trainable parameters; Unwatchable for shards of
+            a model, in one of several processes unless ``gathered``, and for steps by a ``GradScaler``.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class LoopWatch:
         records: int | None = None,
         rate: float | None = None,
         steps: int | None = None,
+        gathered: bool = False,
     ) -> None:
         check_positive("noise_multiplier", noise_multiplier)
         check_positive("clip_norm", clip_norm)
@@ -85,7 +89,11 @@ class LoopWatch:
             check_whole("records", records, least=1)
         if steps is not None:
             check_whole("steps", steps, least=0)
+        model = unwrapped(model)
         module = model if isinstance(model, nn.Module) else None
+        if module is not None:
+            refuse_sharded(module)
+        self._gathered = gathered
         shapes = _shapes(model)
         self.layout = Layout(names=tuple(shapes), shapes=tuple(shapes.values()))
         self._noise_multiplier, self._clip_norm = noise_multiplier, clip_norm
@@ -148,6 +156,8 @@ class LoopWatch:
         Raises ValueError for sums of another shape and for a schedule out of range, TypeError for sums that are no
         arrays or tensors.
         """
+        if not self._gathered:
+            refuse_shares(what="hand over lots and sums of all processes in one of them, with gathered=True")
         self._begin()
         norm = self._clip_norm if clip_norm is None else clip_norm
         ids, rows = self._lot or (None, None)
@@ -184,7 +194,7 @@ class LoopWatch:
 
         Raises TypeError for a model that was given as names and shapes only, ValueError for a second call.
         """
-        state = self._state
+        state, optimizer = self._state, unwrapped(optimizer)
         if state is None:
             raise TypeError("attach needs the module: give the model itself and not its names and shapes")
         if self._updates is not None:
@@ -199,6 +209,7 @@ class LoopWatch:
         self._updates = 0
 
         def before(_: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+            refuse_scaler()
             state.before_update()
             # A closure computes the gradients later, inside the step.
             if not any(callable(one) for one in (*args, *named.values())):

@@ -29,6 +29,7 @@ from .opacus_hooks import OpacusParts, modules_of, parts_of
 from .opacus_run import OpacusRun
 from .play_back import PlayBack, Step
 from .runner import is_replayable
+from .unwatchable import Unwatchable
 
 
 class Training:
@@ -158,6 +159,8 @@ class Training:
             with run.watching():
                 try:
                     self._call(built)
+                except Unwatchable:
+                    raise
                 except Exception as error:
                     self.interrupted = self._recording(run, ended=False)
                     error.add_note(f"raised by train after {len(run.releases)} releases, kept as Training.interrupted")

@@ -17,6 +17,7 @@ from ..checks.watched_sums import contributions
 from ..fl.layout import Layout
 from ..fl.streams import global_states, seeded
 from .logged_data import LoggedData
+from .unwatchable import refuse_scaler, refuse_sharded, refuse_shares, unwrapped
 
 try:
     from opacus import PrivacyEngine
@@ -52,7 +53,7 @@ class OpacusParts:
     @property
     def layout(self) -> Layout:
         """Names and shapes of the tensors that the optimizer noises, in its order."""
-        names = {id(one): name.removeprefix("_module.") for name, one in self.model.named_parameters()}
+        names = {id(one): _plain_name(name) for name, one in self.model.named_parameters()}
         held = list(self.optimizer.params)
         found = [names.get(id(one), f"tensor {number}") for number, one in enumerate(held)]
         return Layout(names=tuple(found), shapes=tuple(tuple(one.shape) for one in held))
@@ -145,15 +146,18 @@ def modules_of(built: object, parts: OpacusParts) -> dict[str, nn.Module]:
 def parts_of(built: object) -> OpacusParts:
     """Find the parts among what ``build`` returned: a tuple, a list, a mapping, or an object with attributes.
 
-    Raises TypeError where there is no model of Opacus or not exactly one of its optimizers.
+    Raises TypeError where there is no model of Opacus or not exactly one of its optimizers, Unwatchable for one of
+    several processes, and for shards of a model.
     """
-    found = list(_values(built))
+    found = [unwrapped(one) for one in _values(built)]
     optimizers = _of(found, DPOptimizer)
     if len(optimizers) != 1:
         raise TypeError(
             "build must return what make_private returned (model, optimizer, loader) and the PrivacyEngine, "
             f"got {len(optimizers)} optimizers of Opacus among {', '.join(type(one).__name__ for one in found)}"
         )
+    refuse_sharded(optimizers[0], *optimizers[0].params)
+    refuse_shares(what="watch the same training in one process, without torch.distributed or with a world size of 1")
     models = _of(found, nn.Module)
     held = {id(one) for one in optimizers[0].params}
     owner = next((one for one in models if held <= {id(p) for p in one.parameters()}), None)
@@ -165,6 +169,11 @@ def parts_of(built: object) -> OpacusParts:
         loaders=tuple(_of(found, DataLoader)),
         accountant=_accountant(found, optimizers[0]),
     )
+
+
+def _plain_name(name: str) -> str:
+    """The name of a parameter without those of wrappers, of Opacus and of ``torch.compile``."""
+    return ".".join(part for part in name.split(".") if part not in ("_module", "_orig_mod"))
 
 
 def _of(found: list[Any], kind: type) -> list[Any]:
@@ -287,10 +296,18 @@ class OpacusHooks:
         Calls without gradients, as in an evaluation, take theirs too, and are not part of a lot.
         """
         tensors = [one for one in (*inputs, *named.values()) if isinstance(one, Tensor) and one.ndim]
-        ids = self.data.last(len(tensors[0])) if tensors else None
+        count = len(tensors[0]) if tensors else 0
+        # The numbers show records also where a lot is split or shuffled by hand.
+        alike = self._alike(tensors[0]) if tensors else []
+        matched = bool(alike) and None not in alike
+        ids = tuple(one for one in alike if one is not None) if matched else None
+        if tensors and not matched:
+            ids = self.data.last(count)
+            if any(one is not None for one in alike):
+                ids = None  # Rows of other numbers among those of records, whose order need not be that of reading.
         if not (torch.is_grad_enabled() and model.training):
             return
-        if self.data.unread:
+        if self.data.unread and not matched:
             # Records that were read and not used: the last ones need not be those of this batch.
             ids = None
             self.data.begin()
@@ -303,6 +320,12 @@ class OpacusHooks:
                 # Batches of equal numbers and other records do not show which of them comes again.
                 self._batches[content] = ids if self._batches.get(content, ids) == ids else None
         self._called = None if self._called is None or ids is None else [*self._called, *ids]
+
+    def _alike(self, batch: Tensor) -> list[int | None]:
+        try:
+            return [] if self.data.ahead else self.data.alike(batch)
+        except (RuntimeError, TypeError, ValueError):  # Numbers that cannot be read, such as those of sparse tensors.
+            return []
 
     def _lot(self, rows: int) -> tuple[int, ...] | None:
         """The records of the calls since the last sum; None where they are not as many as the rows."""
@@ -412,6 +435,10 @@ class OpacusHooks:
 
     def _add_noise(self, original: Any) -> Any:
         received = self.parts.flat("summed_grad").clone()
+        if self.data.unread:
+            # Records that were read and are in no lot: others may have been chosen by what all of them hold.
+            self._ids = None
+            self.data.begin()
         optimizer = self.parts.optimizer
         clip_norm, multiplier = float(optimizer.max_grad_norm), float(optimizer.noise_multiplier)
         result = original()
@@ -443,6 +470,7 @@ class OpacusHooks:
 
     def _before_update(self) -> None:
         """Compare the gradient that moves the model with the noised sum: one factor may lie between them."""
+        refuse_scaler()
         self.steps += 1
         self.state.before_update()
         if not self.mine or any(one.grad is None for one in self.parts.optimizer.params):
@@ -459,7 +487,11 @@ class OpacusHooks:
     def by_size(self) -> list[Movement]:
         """Whether updates are divided by the true sizes of their lots, which are no public numbers."""
         own = {n: self.factors[n] for n in self.mine if n in self.factors}
-        known = [(factor, rows) for n, factor in own.items() if (rows := self.releases[n].rows) and factor]
+        known = [
+            (factor, rows)
+            for n, factor in own.items()
+            if (rows := self.releases[n].rows) and factor and math.isfinite(factor)
+        ]
         sizes = {rows for _, rows in known}
         products = np.array([factor * rows for factor, rows in known])
         if len(sizes) < _SIZES or np.ptp(products) > _SAME * np.abs(products).max():

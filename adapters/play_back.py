@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ..audit.arrays import FloatArray
 from ..audit.check import EFFECTIVE, FINITE, REPLAYED, Check, CheckResult
+from ..audit.finite import finite_result
 from ..audit.ledger import WATCHED
 from ..checks.watched_run import Watched
 from ..fl.fields import check_positive
@@ -147,7 +148,7 @@ class PlayBack:
             dict(self._surroundings())["quiet"],
             {"a row with an entry NaN": math.nan, "a row with an entry infinite": math.inf},
             where="release",
-            otherwise="records that cannot give such rows",
+            whom="records",
         )
 
     def _replayed(self) -> bool:
@@ -283,17 +284,16 @@ def _longest(rows: Tensor) -> float:
 
 
 def finite_check(
-    play: Callable[[Tensor], Tensor | None], around: Tensor, units: Mapping[str, float], *, where: str, otherwise: str
+    play: Callable[[Tensor], Tensor | None], around: Tensor, units: Mapping[str, float], *, where: str, whom: str
 ) -> CheckResult:
-    """Report what inputs do that are no numbers. Only the system's user knows whether such inputs can occur, so the
-    check passes or gives no verdict.
+    """Report what inputs do that are no numbers, by the rule of ``audit.finite``.
 
     Args:
         play: of rows ``(n, d)``; returns what is released, or None.
         around: rows of others.
         units: what is sent, as in "a row with an entry NaN", -> its first entry; all others are 0.
         where: what a release is called.
-        otherwise: for whom the claim holds if one of them raises an error or makes the release no number.
+        whom: who sends these inputs, such as "clients".
     """
     broken = []
     for words, value in units.items():
@@ -306,6 +306,4 @@ def finite_check(
             continue
         if released is not None and not bool(released.isfinite().all()):
             broken.append(f"{words} makes the {where} no number")
-    if broken:
-        return FINITE.skipped(f"{'; '.join(broken)}: the claim holds for {otherwise}")
-    return FINITE.passes(f"sent: {', '.join(units)}")
+    return finite_result(list(units), broken, whom=whom)

@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,17 +23,22 @@ from typing import Any
 import numpy as np
 
 from ..audit.arrays import FloatArray
+from ..audit.bisection import fewest
 from ..audit.claim import Claim
 from ..audit.estimators.release_tests import (
+    RUNS,
     BrokenRelease,
     GaussianRelease,
     ReleaseTest,
     audit_release_tests,
+    chance_of_best,
     design_test,
+    expected_measurement,
+    simulated_errors,
     simulated_release_points,
 )
 from ..audit.evidence import Projections, Setting
-from ..audit.finding import WEAK_TEST, Finding, Verdict, checked_alone, judge
+from ..audit.finding import WEAK_TEST, Finding, Verdict, checked_alone, judge, with_limit
 from ..audit.measurement import Measurement
 from ..audit.mechanism.trials import at_looks
 from ..audit.output_file import write_atomically
@@ -47,7 +53,9 @@ from .runner import Runner, check_stated, run_once, watch, why_not_planted
 
 LOOKS = 3
 """Times that the runs are judged, each at an equal share of alpha."""
-_LIMIT = 10**6
+_LIMIT, _POWER = 10**6, 0.9
+_SIMULATED, _MOST_SIMULATED = 50_000, 3 * 10**7
+"""Simulated runs per arm from which the power is computed, and most of their releases."""
 _PAIRS, _MOST_PAIRS, _BY_CHANCE = 8, 64, 1e-3
 """Pairs of runs with equal seeds in which a planted unit must have arrived once: at least, at most, and the probability
 that it is in none of them by chance.
@@ -81,9 +89,17 @@ class KeptProjections:
             known = json.loads(head)
         except (ValueError, RecursionError):
             raise ValueError(f"{self.path} holds no runs of an audit: name another checkpoint") from None
-        if known != json.loads(json.dumps(dict(self.facts))):
-            words = shortened(known, 300)
-            raise ValueError(f"{self.path} holds the runs of another audit ({words}): name another checkpoint")
+        now = json.loads(json.dumps(dict(self.facts)))
+        if known != now:
+            was = known if isinstance(known, dict) else {}
+            differ = [name for name in now if was.get(name) != now[name]]
+            words = ", ".join(f"{name} {shortened(was.get(name))}, now {shortened(now[name])}" for name in differ)
+            if differ in (["first_run_sha256"], ["source_sha256"]):
+                words = "the system was changed since"
+            raise ValueError(
+                f"{self.path} holds the runs of another audit ({words}), which must not be mixed with these: name "
+                "another place, or remove it"
+            )
         self.cut = not lines or bool(lines[-1])
         skipped = []
         for place, line in enumerate(lines, start=2):
@@ -151,6 +167,8 @@ class ReplicaPlan:
         looks: runs per arm after which the claim is judged, ascending; the last is the number of runs per arm.
         alpha: error probability of all looks and tests together.
         noise_share: the share of the claimed noise against which the number of runs was planned.
+        power: probability with which so many runs refute this share, at least.
+        weak: why the test would be weak if nothing refutes the claim; empty where it would not.
     """
 
     release: GaussianRelease
@@ -158,6 +176,8 @@ class ReplicaPlan:
     looks: tuple[int, ...]
     alpha: float
     noise_share: float
+    power: float = 0.9
+    weak: str = ""
 
     @property
     def runs(self) -> int:
@@ -166,25 +186,38 @@ class ReplicaPlan:
 
     def line(self) -> str:
         """Return one line to print before the runs are made."""
+        line = (
+            f"{self.runs} runs per arm refute {self.noise_share:g} of the claimed noise with probability "
+            f"{self.power:g} (judged after {', '.join(str(one) for one in self.looks)}, alpha {self.alpha:g} in all)"
+        )
         return (
-            f"{self.runs} runs per arm refute {self.noise_share:g} of the claimed noise with probability 0.9 "
-            f"(judged after {', '.join(str(one) for one in self.looks)}, alpha {self.alpha:g} in all)"
+            f"{line}; if they refute nothing, the verdict is UNDERPOWERED (exit code 11): {self.weak}"
+            if self.weak
+            else line
         )
 
 
 def plan_replicas(
-    runner: Runner, *, plant: Plant | None = None, noise_share: float = 0.6, alpha: float = 0.05, seed: int = 0
+    runner: Runner,
+    *,
+    plant: Plant | None = None,
+    noise_share: float = 0.6,
+    alpha: float = 0.05,
+    seed: int = 0,
+    runs: int | None = None,
 ) -> ReplicaPlan:
     """Plan the runs that refute ``noise_share`` of the claimed noise with probability 0.9.
 
-    ``noise_share`` in (0, 1). The system runs once, to count its releases; where its steps do not follow one law, their
-    noise is that of this run, and their sampling rates are those of its ledger. Raises ValueError for a system without
-    noise or with a ledger of other steps, for one that is no ``Runner``, where no unit can be planted, and where more
-    than a million runs would be needed.
+    ``noise_share`` in (0, 1); ``runs``: per arm, >= 1, in place of as many as are needed. The system runs once, to
+    count its releases; where its steps do not follow one law, their noise is that of this run, and their sampling rates
+    are those of its ledger. Raises ValueError for a system without noise or with a ledger of other steps, for one that
+    is no ``Runner``, where no unit can be planted, and where more than a million runs would be needed.
     """
     check_alpha(alpha)
     if not 0 < noise_share < 1:
         raise ValueError(f"noise_share must be in (0, 1), got {noise_share}")
+    if runs is not None:
+        check_whole("runs", runs, least=1)
     check_stated(runner)
     if reason := why_not_planted(runner):
         raise ValueError(reason)
@@ -193,13 +226,58 @@ def plan_replicas(
     faults = (BrokenRelease(noise=noise_share), BrokenRelease(row=unit.weight))
     rng = np.random.default_rng(seed)
     stated: dict[str, Any] = {"curve": claim.curve, "epsilon": claim.epsilon, "delta": claim.delta}
-    points = simulated_release_points(release, faults[0], rng=rng)
-    planned = trials_needed(points, **stated, alpha=alpha / LOOKS / len(faults), limit=_LIMIT)
-    if planned is None:
+    share = alpha / LOOKS
+    count = runs
+    if count is None:
+        points = simulated_release_points(release, faults[0], rng=rng)
+        planned = trials_needed(points, **stated, alpha=share / len(faults), limit=_LIMIT)
+        count = None if planned is None else planned.trials
+    tests = tuple(design_test(release, one, n=count or _LIMIT, rng=rng, **stated) for one in faults)
+    # The rates at which a threshold was chosen look better than they are: those of fresh runs decide.
+    simulated = max(RUNS, min(_SIMULATED, _MOST_SIMULATED // release.rounds))
+    errors = simulated_errors(tests, release, faults[0], rng=rng, runs=simulated, cautious=1)
+
+    def power(n: int) -> float:
+        return chance_of_best(errors, n=n, alpha=share, **stated)
+
+    if runs is None:
+        count = None if count is None else fewest(lambda n: power(n) >= _POWER, _LIMIT)
+    if count is None:
         raise ValueError(f"more than {_LIMIT:,} runs per arm would be needed: watch and play back find small faults")
-    looks = tuple(sorted({max(1, planned.trials * n // LOOKS) for n in range(1, LOOKS + 1)}))
-    tests = tuple(design_test(release, one, n=planned.trials, rng=rng, **stated) for one in faults)
-    return ReplicaPlan(release=release, tests=tests, looks=looks, alpha=alpha, noise_share=noise_share)
+    measured = expected_measurement(
+        tests, release, setting=Setting.claimed(claim), n=count, alpha=share, rng=rng, **stated
+    )
+    expected = judge(claim, with_power(measured, claim), weakness=WEAK_TEST)
+    return ReplicaPlan(
+        release=release,
+        tests=tests,
+        looks=tuple(sorted({max(1, count * n // LOOKS) for n in range(1, LOOKS + 1)})),
+        alpha=alpha,
+        noise_share=noise_share,
+        power=_POWER if runs is None else math.floor(100 * power(count)) / 100,
+        weak=expected.reason if expected.verdict is Verdict.UNDERPOWERED else "",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstRun:
+    """One run of a system: what determines its runs, and how long one takes, in wall seconds."""
+
+    facts: Mapping[str, object]
+    seconds: float
+
+
+def first_run(runner: Runner, *, plant: Plant | None = None, seed: int = 0) -> FirstRun:
+    """Run a system once without the planted unit. Raises as ``audit_replicas``."""
+    unit, begun = plant or Plant(), time.perf_counter()
+    first = _run(runner, False, _seed_of(seed, False, 0), unit, number=0)
+    seconds = time.perf_counter() - begun
+    facts = {"claim": runner.claim.claim_id, "plant": asdict(unit), "seed": seed, "steps": len(first.releases)}
+    if runner.replayable:
+        # Runs of a system that was changed since then would be mixed with those of the new one.
+        sent = [one.released.numpy().tobytes() for one in first.releases]
+        facts |= {"first_run_sha256": hashlib.sha256(b"".join(sent)).hexdigest()}
+    return FirstRun(facts=facts, seconds=seconds)
 
 
 def audit_replicas(
@@ -209,7 +287,7 @@ def audit_replicas(
     plant: Plant | None = None,
     seed: int = 0,
     jobs: int = 1,
-    checkpoint: Path | str | None = None,
+    checkpoint: Path | str | KeptProjections | None = None,
     progress: Callable[[int, int], None] | None = None,
     seen: Watched | None = None,
 ) -> Finding:
@@ -220,7 +298,7 @@ def audit_replicas(
         plan: as ``plan_replicas`` makes it; None plans for 0.6 of the claimed noise.
         seed: of all runs; one seed gives one finding.
         jobs: processes; the system must then be picklable by joblib.
-        checkpoint: file of finished runs; an audit of the same system with equal arguments goes on from it.
+        checkpoint: file of finished runs, or these; an audit of the same system with equal arguments goes on from it.
         progress: called with the numbers of finished and of all runs after each run.
         seen: what ``watch`` found; None watches one run first.
 
@@ -236,27 +314,32 @@ def audit_replicas(
     seen = seen or watch(runner, seed=seed)
     reason = why_not_planted(runner)
     if reason or seen.failed:
-        return checked_alone(runner.claim, [one.words for one in seen.failed], not_looked_at=reason)
-    found = plan or plan_replicas(runner, plant=unit, seed=seed)
-    path = None if checkpoint is None else Path(checkpoint)
-    kept = KeptProjections(path=path, facts={} if path is None else _facts(runner, found, unit, seed))
-    missing_unit = _unseen(runner, found.release, unit, seed) or seen.unexplained
+        found = checked_alone(runner.claim, [one.words for one in seen.failed], not_looked_at=reason)
+        return with_limit(found, seen.results)
+    planned = plan or plan_replicas(runner, plant=unit, seed=seed)
+    kept = checkpoint if isinstance(checkpoint, KeptProjections) else None
+    if kept is None:
+        path = None if checkpoint is None else Path(checkpoint)  # type: ignore[arg-type]
+        facts = {} if path is None else first_run(runner, plant=unit, seed=seed).facts
+        kept = KeptProjections(path=path, facts=facts)
+    missing_unit = _unseen(runner, planned.release, unit, seed) or seen.unexplained
     layouts: set[Layout] = set()
 
     def judged(look: int, share: float) -> Finding:
         for member, number, values, layout in _made(runner, unit, kept.missing(look), seed, jobs):
             layouts.add(layout)
-            if len(layouts) > 1 or len(values) != found.release.rounds:
+            if len(layouts) > 1 or len(values) != planned.release.rounds:
                 raise ValueError(
                     f"all runs must have equally many releases of one layout, got {len(values)} of {layout} in "
-                    f"{_words(member, number)}, and {found.release.rounds} in the first run"
+                    f"{_words(member, number)}, and {planned.release.rounds} in the first run"
                 )
             kept.keep(member, number, values)
             if progress is not None:
-                progress(len(kept.runs), 2 * found.runs)
-        return _judged(runner.claim, found, kept, look, share, unit, missing_unit)
+                progress(len(kept.runs), 2 * planned.runs)
+        return _judged(runner.claim, planned, kept, look, share, unit, missing_unit)
 
-    return at_looks(found.looks, found.alpha, judged, lambda finding: finding.verdict is Verdict.REFUTED)
+    finding = at_looks(planned.looks, planned.alpha, judged, lambda finding: finding.verdict is Verdict.REFUTED)
+    return with_limit(finding, seen.results)
 
 
 def _release(runner: Runner, plant: Plant) -> GaussianRelease:
@@ -279,16 +362,6 @@ def _release(runner: Runner, plant: Plant) -> GaussianRelease:
     # Where nothing is accounted, every unit takes part in every step.
     highest = max(rates, default=1.0)
     return GaussianRelease(sigma=min(sigmas), rate=highest, rounds=len(sigmas), sigmas=sigmas, rates=rates)
-
-
-def _facts(runner: Runner, plan: ReplicaPlan, plant: Plant, seed: int) -> dict[str, object]:
-    facts = {"claim": runner.claim.claim_id, "plant": asdict(plant), "seed": seed, "steps": plan.release.rounds}
-    if not runner.replayable:
-        return facts
-    # Runs of a system that was changed since then would be mixed with those of the new one.
-    first = _run(runner, False, _seed_of(seed, False, 0), plant, number=0)
-    sent = [one.released.numpy().tobytes() for one in first.releases]
-    return facts | {"first_run_sha256": hashlib.sha256(b"".join(sent)).hexdigest()}
 
 
 def _unseen(runner: Runner, release: GaussianRelease, plant: Plant, seed: int) -> str:

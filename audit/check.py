@@ -849,7 +849,11 @@ SIZE = Check(
     cause="divisors, rates or steps are computed from the length of the data",
     mend="set them as constants, or claim zero-out neighbours, for which the number of records is public",
 )
-FINITE = Check("finite for all rows")
+FINITE = Check(
+    "finite for all rows",
+    plain="what values that are no numbers make of a release",
+    measures="none; the reason names the rows of NaN or infinite entries that pass into a release",
+)
 REPLAYED = Check("step replayed")
 EFFECTIVE = Check(
     "effective noise multiplier",

@@ -13,6 +13,7 @@ from .check import EPSILON, LOTTERY, MOVE, NOISE, VIEW, CheckResult, Subject
 from .claim import Claim, check_claim
 from .curve import Curve, GaussianCurve, Tangent
 from .evidence import Setting
+from .finite import limit_in, limit_words
 from .measurement import FAIR_COINS, INDEPENDENT_TRIALS, NEEDS_GAUSSIAN_CURVE, Kind, Measurement
 from .power import enough_trials
 from .wording import at_least, at_most, plain
@@ -93,6 +94,8 @@ class Finding:
         if self.verdict in (Verdict.NOT_REFUTED, Verdict.UNDERPOWERED) and measurement is not None:
             found = "none" if measurement.detectable is None else plain(round(measurement.detectable, 2))
             shown.append(f"min detectable {found}")
+        if self.verdict is not Verdict.REFUTED and (limit := limit_in(self.reason)):
+            shown.append(limit)
         accepted = f" {ACCEPTED}" if self.weak and self.verdict is Verdict.NOT_REFUTED else ""
         return f"{_subject(self)}: {', '.join(shown)}: {self.verdict.value.replace('_', ' ')}{accepted}"
 
@@ -256,6 +259,11 @@ def not_audited(claim: Claim, reason: str) -> Finding:
 def not_run(claim: Claim, reason: str) -> Finding:
     """Return the finding UNDERPOWERED for an audit that was not run, because its trials could judge nothing."""
     return _found(Verdict.UNDERPOWERED, reason, claim, None)
+
+
+def with_limit(finding: Finding, checks: Sequence[CheckResult]) -> Finding:
+    """Return the finding with those for whom alone the claim holds, where NaN or infinity was let through."""
+    return replace(finding, reason=f"{finding.reason}{limit_words(checks)}")
 
 
 def with_failed_checks(finding: Finding, failed_checks: Sequence[str]) -> Finding:

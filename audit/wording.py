@@ -69,3 +69,13 @@ def shortened(value: object, most: int = 60) -> str:
     text = " ".join(repr(value).split())
     kept = most // 2 - 2
     return text if len(text) <= most else f"{text[:kept]} ... {text[-kept:]}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time >= 0 in words: ``about 4 minutes``."""
+    if seconds < 1.5:
+        return "about a second"
+    for size, unit, most in ((1, "seconds", 100), (60, "minutes", 100), (3600, "hours", 48)):
+        if seconds < size * most:
+            return f"about {seconds / size:.0f} {unit}"
+    return f"about {seconds / 86400:.0f} days"

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..audit.check import EXTREME, IN_WITNESS, CheckResult
 from ..audit.claim import HELD_BY_CLIENTS, Unit
+from ..audit.finite import finite_result
 from ..audit.observer import AGGREGATE, FINAL_MODEL
 from ..fl.canary import AnyRow
 from ..fl.channels import Channels, changes_broadcast
@@ -30,10 +31,10 @@ _BEYOND = 1e6
 
 def extreme_checks(setup: ReplaySetup) -> Iterator[CheckResult]:
     """Check extreme rows at the largest client; of a user at the first clients. The result names the first row that
-    fails.
+    fails. What rows of NaN or infinite entries make of a release is a result of its own (``audit.finite``).
     """
     if setup.claim.unit in (*PLANTED, Unit.USER):
-        yield _ExtremeRows(setup=setup).result()
+        yield from _ExtremeRows(setup=setup).results()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +67,18 @@ class _ExtremeRows:
         rank = self.setup.claim.observer.rank
         return rank >= AGGREGATE.rank or (rank > FINAL_MODEL.rank and not changes_broadcast(self.setup.protection))
 
-    def result(self) -> CheckResult:
-        """Return the check's result; it names the first row that fails."""
+    def results(self) -> Iterator[CheckResult]:
+        """Yield the check's result, which names the first row that fails, and that of rows of NaN or infinite entries
+        where some are let through.
+        """
+        let_through: list[str] = []
+        yield self._result(let_through)
+        if let_through:
+            whom = "records" if self.setup.claim.unit in HELD_BY_CLIENTS else "clients"
+            yield finite_result(let_through, let_through, whom=whom)
+
+    def _result(self, let_through: list[str]) -> CheckResult:
+        """The result on rows; those of NaN or infinite entries that make something no number go to ``let_through``."""
         zero = torch.zeros(self.setup.plan.layout.dim)
         try:
             before = self._run(zero, 0)
@@ -87,6 +98,10 @@ class _ExtremeRows:
         for name, row in rows:
             after = self._run(row, 1)
             grown = _largest(after) / ordinary
+            words = next((one for one in self._not_finite(after) if one not in odd), "")
+            if words and not bool(row.isfinite().all()):
+                let_through.append(f"a row {name} at {at}: {words}")
+                continue
             biggest = max(biggest, grown)
             if (found := self._failed(before, after, odd, grown, f"a row {name} at {at}")) is not None:
                 return found

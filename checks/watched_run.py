@@ -7,9 +7,12 @@ The training runs unchanged. Of a system that follows its claim, any check fails
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from torch import Tensor
+
 from ..audit.check import ACCOUNTED, MOVED, PRESENT, SCALE, CheckResult
 from ..audit.claim import Claim
-from ..audit.finding import Finding, blind_words, checked_alone
+from ..audit.finding import Finding, blind_words, checked_alone, with_limit
+from ..audit.finite import finite_result, limit_of
 from ..audit.wording import counted
 from .training_record import TrainingRecord
 from .watched_lots import ledger_checks, lot_checks
@@ -61,21 +64,27 @@ class Watched:
     @property
     def aside(self) -> str:
         """How many checks could not look, and the first reason; empty where all did."""
-        unseen = self.unseen
+        unseen = [one for one in self.unseen if not limit_of([one])]
         return f"not looked at: {counted(len(unseen), 'item')}, first {unseen[0].words}" if unseen else ""
+
+    @property
+    def limit(self) -> str:
+        """For whom alone the claim holds, and why; empty where no NaN and no infinity is let through."""
+        return limit_of(self.results)
 
     def lines(self) -> list[str]:
         """Return one line per check, failed ones first."""
         words = {False: "FAILED", None: "not checked", True: "passed"}
         ordered = sorted(self.results, key=lambda one: (one.passed is not False, one.passed is None))
-        return [f"{words[one.passed]}: {one.words}" for one in ordered]
+        return [f"{'limited' if limit_of([one]) else words[one.passed]}: {one.words}" for one in ordered]
 
     def finding(self, claim: Claim) -> Finding:
         """Return the finding on a claim: REFUTED where a check failed, UNDERPOWERED where lots, clip, noise or
         accounting were not looked at. Checks alone never show that a claim holds.
         """
         failed = [one.words for one in self.failed]
-        return checked_alone(claim, failed, not_looked_at=self.blind, aside="" if self.blind else self.aside)
+        found = checked_alone(claim, failed, not_looked_at=self.blind, aside="" if self.blind else self.aside)
+        return with_limit(found, self.results)
 
 
 def watched(recording: TrainingRecord) -> Watched:
@@ -84,9 +93,14 @@ def watched(recording: TrainingRecord) -> Watched:
     Source: each release is recomputed from its rows; the noise tests are exact under the Gaussian law, the tests of
     lots under Poisson sampling.
     """
+    let_through = [one for one in recording.releases if one.received is not None and not _is_finite(one.received)]
+    # The noise of a sum that is no number cannot be seen; of a finite sum it makes finite numbers.
+    finite = replace(recording, releases=tuple(one for one in recording.releases if one not in let_through))
+    steps = [f"the sum of step {one.step} is no number" for one in let_through]
     found: Sequence[CheckResult] = (
-        *sum_checks(recording),
-        *noise_checks(recording),
+        *([finite_result(steps, steps, whom="records")] if steps else []),
+        *sum_checks(finite),
+        *noise_checks(finite),
         *lot_checks(recording),
         *ledger_checks(recording),
         *movement_checks(recording),
@@ -100,3 +114,7 @@ def watched(recording: TrainingRecord) -> Watched:
     rates = [rate for _, rate in recording.accounted_steps]
     unexplained = [one.words for one in found if one.name == MOVED and one.passed is None and recording.moved]
     return Watched(results=tuple(found), sampled=min(rates, default=1.0) < 1, unexplained=next(iter(unexplained), ""))
+
+
+def _is_finite(values: Tensor) -> bool:
+    return bool(values.isfinite().all())

@@ -1,5 +1,6 @@
 """Finds parameters and buffers of a model that change outside the noised releases."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,9 @@ class Unseen:
     """A hook of a model, of which copies and saved files of this model hold none."""
 
     def __init__(self, call: Callable[..., None]) -> None:
-        self._call = call
+        # Compiled with a model, a hook is compiled anew for each state of the watch.
+        compiling = "torch._dynamo" in sys.modules
+        self._call = torch.compiler.disable(call) if compiling else call  # type: ignore[no-untyped-call]
 
     def __call__(self, *args: Any) -> None:
         """Call the hook."""

@@ -68,13 +68,16 @@ Deviation = Annotated[Number, _option(help="Scores: their true standard deviatio
 Dimension = Annotated[int | None, _option(help="Cosines of canaries: number of parameters (one_shot).")]
 Guesses = Annotated[int | None, _option(help="One run: number of guesses, fixed before scores were seen.")]
 Inputs = Annotated[tuple[str, str] | None, _option(metavar="X0 X1", help="Function: two neighbouring inputs, as JSON.")]
-Trials = Annotated[int | None, _option(help="Function: trials per input, by default 100,000.")]
+Trials = Annotated[
+    int | None,
+    _option(help="Function: trials per input, by default 100,000. System: runs per arm, by default planned."),
+]
 Batched = Annotated[bool, _option("--batched", help="Function: x has one row per trial.")]
 LowBits = Annotated[bool, _option("--low-bits", help="Function: audit the lowest bits of its floating-point outputs.")]
 Keep = Annotated[
-    Path | None, _option(help="Function: folder that keeps the output of every run, to resume or extend them.")
+    Path | None, _option(help="Function or system: folder that keeps every run, to resume or extend them.")
 ]
-Jobs = Annotated[int | None, _option("-j", "--jobs", min=1, help="Function: processes, by default 1.")]
+Jobs = Annotated[int | None, _option("-j", "--jobs", min=1, help="Function or system: processes, by default 1.")]
 Seed = Annotated[int, _option(min=0, help="Seed of the trials, or of the split of the scores.")]
 Alpha = Annotated[float, _option(help="Largest probability of a false refutation.")]
 Json = Annotated[bool, _option("--json", help="Print JSON.")]

@@ -164,7 +164,7 @@ def _system(target: str, given: Mapping[str, Any]) -> "Runner | None":
     if system is not None:
         check_alpha(given["alpha"])
         _refuse(target, given, _ONLY_SCORES, _SCORES)
-        _refuse(target, given, ("trials", "batched", "low_bits"), _FUNCTION)
+        _refuse(target, given, ("batched", "low_bits"), _FUNCTION)
         stated = ("sampling_rate", "steps", "unit", "adjacency", "observer", "estimator", "deviation")
         _refuse(target, {**given, "estimator": given["estimator"] or None}, stated, f"{_SCORES} or {_FUNCTION}")
         if given["delta"] or given["rounds"] != 1:

@@ -153,7 +153,10 @@ def with_config_errors(target: str, audit: Callable[[], T]) -> T:
         return audit()
     except Exception as error:
         if type(error).__name__ == "TerminatedWorkerError":
-            fail(f"a process that ran {target} died, perhaps for lack of memory; what --keep has kept stays", code=1)
+            fail(
+                f"a process that ran {target} died, perhaps for lack of memory; finished runs stay where they are kept",
+                code=1,
+            )
         # A note marks an error inside the user's mechanism: report it as a crash of that code, not as one of ours.
         if getattr(error, "__notes__", []) or (not isinstance(error, ValueError) and _is_foreign(audit, error)):
             _fail_in_mechanism(target, error)

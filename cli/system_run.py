@@ -1,20 +1,25 @@
 """Carry out ``fedassay watch``, and ``fedassay audit`` on a foreign system: a runner, or a function that makes one."""
 
+import hashlib
 import inspect
 import json
+import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from ..adapters.replicas import audit_replicas, plan_replicas
+from ..adapters.kept_runs import default_folder, share_of
+from ..adapters.replicas import KeptProjections, ReplicaPlan, audit_replicas, first_run, plan_replicas
 from ..adapters.runner import Runner, is_runner, missing_parts, watch, why_not_planted
 from ..adapters.target import find_object
-from ..audit.finding import accept_weak
-from ..audit.wording import counted
+from ..audit.finding import Finding, accept_weak
+from ..audit.wording import counted, duration
 from ..checks.watched_run import Watched
 from ..suites.config.source import ConfigError
 from ..suites.results.outcome import FAIL, INCONCLUSIVE, OK, Outcome, judge_finding
 from .console import print_lines
-from .errors import with_config_errors
+from .errors import exit_code, fail, with_config_errors, word
 
 
 def find_system(target: str) -> Runner | None:
@@ -67,7 +72,7 @@ def judge_watched(results: Watched) -> Outcome:
         return Outcome(verdict_line="INCONCLUSIVE: no check could look at anything", exit_code=INCONCLUSIVE)
     if results.blind:
         return Outcome(verdict_line=f"INCONCLUSIVE: {results.blind}", exit_code=INCONCLUSIVE)
-    line = "; ".join(filter(None, (f"OK: {counted(passed, 'check')} passed", results.aside)))
+    line = "; ".join(filter(None, (f"OK: {counted(passed, 'check')} passed", results.limit, results.aside)))
     return Outcome(verdict_line=line, exit_code=OK)
 
 
@@ -75,15 +80,26 @@ def carry_out_replicas(target: str, system: Runner, given: Mapping[str, Any]) ->
     """Judge the claim of a system by replicas, print the finding, and return the exit code."""
     seen = with_config_errors(target, lambda: watch(system, seed=given["seed"]))
     reason = "a check failed" if seen.failed else with_config_errors(target, lambda: why_not_planted(system))
-    plan, planned = None, f"no runs: {reason}"
-    if not reason:
-        plan = with_config_errors(target, lambda: plan_replicas(system, alpha=given["alpha"], seed=given["seed"]))
-        planned = plan.line()
-    if not given["json"]:
-        print_lines(*_reported(seen), f"plan   {planned}")
-    path = None if given["keep"] is None else given["keep"] / "replicas.jsonl"
-    options: dict[str, Any] = {"seed": given["seed"], "jobs": given["jobs"] or 1, "checkpoint": path, "seen": seen}
-    finding = with_config_errors(target, lambda: audit_replicas(system, plan=plan, **options))
+    kept = None if reason else with_config_errors(target, lambda: _KeptAudit.prepared(target, system, given))
+    planned = f"no runs: {reason}" if kept is None else kept.plan.line()
+    show = _ignored if given["json"] else print_lines
+    show(*_reported(seen), f"plan   {planned}")
+    options: dict[str, Any] = {"seed": given["seed"], "jobs": given["jobs"] or 1, "seen": seen}
+    if kept is not None:
+        show(*kept.lines(options["jobs"]))
+        every = max(1, kept.plan.runs // 5)
+
+        def progress(done: int, total: int) -> None:
+            if done % every == 0 or done == total:
+                show(f"run    {done}/{total}")
+
+        options |= {"plan": kept.plan, "checkpoint": kept.runs, "progress": progress}
+    try:
+        finding = with_config_errors(target, lambda: _audited(system, options, kept))
+    except KeyboardInterrupt as error:
+        if kept is None:
+            raise
+        fail(f"{word(error)}. {kept.way_on}", code=exit_code(error))
     finding = accept_weak(finding) if given["accept_weak"] else finding
     gate = judge_finding(target, finding)
     if given["json"]:
@@ -95,6 +111,70 @@ def carry_out_replicas(target: str, system: Runner, given: Mapping[str, Any]) ->
         print_lines(f"seen   {measured.estimator}, {measured.trials}; {measured.witness}")
     print_lines(f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
     return gate.exit_code
+
+
+@dataclass(frozen=True, kw_only=True)
+class _KeptAudit:
+    """The plan of an audit whose runs are kept in the file ``path``; ``seconds``: wall time of one run."""
+
+    plan: ReplicaPlan
+    path: Path
+    runs: KeptProjections
+    seconds: float
+
+    @classmethod
+    def prepared(cls, target: str, system: Runner, given: Mapping[str, Any]) -> "_KeptAudit":
+        """Run the system once, find the folder of its runs, and plan at the level that this verdict on them has."""
+        first = first_run(system, seed=given["seed"])
+        facts = dict(first.facts)
+        if "first_run_sha256" not in facts:
+            # No run can be repeated, so that only the file shows that the system was changed.
+            facts["source_sha256"] = _source_digest(target)
+        path = (given["keep"] or default_folder(target, facts)) / "replicas.jsonl"
+        # Before a level is spent on runs of something else.
+        runs = KeptProjections(path=path, facts=facts)
+        look = {"trials": given["trials"], "alpha": given["alpha"]}
+        share = share_of(path.with_name("replicas.verdicts.json"), look, given["alpha"])
+        plan = plan_replicas(system, alpha=share, seed=given["seed"], runs=given["trials"])
+        return cls(plan=plan, path=path, runs=runs, seconds=first.seconds)
+
+    @property
+    def way_on(self) -> str:
+        """How to go on after the audit was stopped."""
+        return f"Finished runs are kept in {self.path.parent}; the same command goes on"
+
+    def lines(self, jobs: int) -> list[str]:
+        """Return lines about the time and the place of the runs."""
+        total, left = 2 * self.plan.runs, len(self.runs.missing(self.plan.runs))
+        each = f"{left} runs of {self.seconds:.2g} s each" + (f" in {jobs} processes" if jobs > 1 else "")
+        name = self.path.parent.name.rpartition("-")[0]
+        others = [one.parent for one in self.path.parent.parent.glob(f"{name}-????????/{self.path.name}")]
+        older = [str(one) for one in sorted(others) if one != self.path.parent and name.startswith("audit-")]
+        aside = f"; not used, of another version or seed: {', '.join(older)}" if older else ""
+        kept = f"runs   {total} at most, of which {total - left} are kept in {self.path.parent}{aside}"
+        return [*([f"time   {duration(left * self.seconds / jobs)} ({each})"] if left else []), kept]
+
+
+def _audited(system: Runner, options: Mapping[str, Any], kept: "_KeptAudit | None") -> Finding:
+    try:
+        return audit_replicas(system, **options)
+    except Exception as error:
+        # Only an exception of the system has notes already.
+        if kept is not None and getattr(error, "__notes__", []):
+            error.add_note(kept.way_on)
+        raise
+
+
+def _ignored(*lines: str) -> None:
+    """Print nothing."""
+
+
+def _source_digest(target: str) -> str:
+    place = target.rpartition(":")[0]
+    if not place.endswith(".py"):
+        place = str(getattr(sys.modules.get(place), "__file__", None) or "")
+    path = Path(place)
+    return hashlib.sha256(path.read_bytes() if path.is_file() else b"").hexdigest()
 
 
 def _reported(seen: Watched) -> list[str]:

@@ -10,12 +10,13 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..arrays import BoolArray, FloatArray
 from ..curve import Curve
-from ..evidence import MembershipScores, Projections
+from ..evidence import MembershipScores, Projections, Setting
 from ..measurement import Measurement
 from ..power import OperatingPoints, forbidden_curve, most_refuting_point, power_at, simulated_points
 from ..threshold import FixedThreshold
@@ -237,16 +238,75 @@ def chance_refuted(
 
     Each test has its share of alpha, with ``n`` runs with and ``n`` without the canary.
     """
+    errors = simulated_errors(tests, release, truth, rng=rng)
+    stated: dict[str, Any] = {"delta": delta, "curve": curve, "epsilon": epsilon}
+    return chance_of_best(errors, n=n, alpha=alpha, **stated)
+
+
+def chance_of_best(
+    errors: Sequence[tuple[float, float]], *, n: int, alpha: float, delta: float, curve: Curve | None, epsilon: float
+) -> float:
+    """Return the probability with which the best of tests with these error rates (FPR, FNR) refutes the claim, with
+    ``n`` runs per arm; a lower bound on that of all of them.
+    """
+    # The share that the audit itself gives to each test: at alpha itself the power would be overstated.
+    share = alpha / len(errors)
+    return max(
+        power_at(fpr, fnr, n0=n, n1=n, alpha=share, delta=delta, curve=curve, epsilon=epsilon) for fpr, fnr in errors
+    )
+
+
+def simulated_errors(
+    tests: Sequence[ReleaseTest],
+    release: GaussianRelease,
+    truth: BrokenRelease,
+    *,
+    rng: np.random.Generator,
+    runs: int = RUNS // 2,
+    cautious: float = 0.0,
+) -> list[tuple[float, float]]:
+    """Return the error rates (FPR, FNR) of each test if the mechanism has the bug ``truth``, from fresh simulated runs.
+
+    ``cautious``: number of standard errors of the simulation by which both rates are raised.
+    """
     designed_for = [test.broken for test in tests]
-    out, within = (_simulated_scores(release, truth, designed_for, arm=arm, n=RUNS // 2, rng=rng) for arm in (0, 1))
-    chances = []
-    for test, without_canary, with_canary in zip(tests, out, within, strict=True):
-        fpr, fnr = _rate(without_canary > test.threshold), _rate(with_canary <= test.threshold)
-        # The share that the audit itself gives to each test: at alpha itself the power would be overstated.
-        share = alpha / len(tests)
-        chances.append(power_at(fpr, fnr, n0=n, n1=n, alpha=share, delta=delta, curve=curve, epsilon=epsilon))
-    # A lower bound on the power: the audit refutes where any of the tests does.
-    return max(chances)
+    out, within = (_simulated_scores(release, truth, designed_for, arm=arm, n=runs, rng=rng) for arm in (0, 1))
+    return [
+        (_rate(without_canary > test.threshold, cautious), _rate(with_canary <= test.threshold, cautious))
+        for test, without_canary, with_canary in zip(tests, out, within, strict=True)
+    ]
+
+
+def expected_measurement(
+    tests: Sequence[ReleaseTest],
+    release: GaussianRelease,
+    *,
+    setting: Setting,
+    n: int,
+    alpha: float,
+    delta: float,
+    curve: Curve | None,
+    epsilon: float,
+    rng: np.random.Generator,
+) -> Measurement:
+    """Return what ``audit_release_tests`` measures in ``n`` runs per arm of a mechanism that is as claimed, if each
+    error occurs as often as expected; by simulation.
+    """
+    errors = dict(zip(tests, simulated_errors(tests, release, BrokenRelease(), rng=rng), strict=True))
+
+    def measure(test: ReleaseTest, share: float) -> Measurement:
+        fpr, fnr = errors[test]
+        out, within = np.arange(n) < round(fpr * n), np.arange(n) >= round(fnr * n)
+        return clopper_pearson(
+            MembershipScores(within.astype(np.float64), out.astype(np.float64), setting),
+            delta=delta,
+            alpha=share,
+            threshold=FixedThreshold(0.5),
+            curve=curve,
+            epsilon=epsilon,
+        )
+
+    return best_of(tests, alpha, measure)
 
 
 def audit_release_tests(
@@ -291,6 +351,8 @@ def audit_release_tests(
     return best_of(tests, alpha, measure)
 
 
-def _rate(errors: BoolArray) -> float:
+def _rate(errors: BoolArray, cautious: float) -> float:
     # Half a count at least, because no simulation shows that a rate is 0.
-    return float(np.clip(np.count_nonzero(errors) / len(errors), 0.5 / len(errors), 1 - 0.5 / len(errors)))
+    half = 0.5 / len(errors)
+    rate = float(np.clip(np.count_nonzero(errors) / len(errors), half, 1 - half))
+    return min(rate + cautious * math.sqrt(rate * (1 - rate) / len(errors)), 1 - half)

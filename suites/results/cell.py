@@ -6,6 +6,7 @@ from typing import Any
 
 from ...audit.check import Check, CheckResult
 from ...audit.finding import Finding, Verdict
+from ...audit.finite import limit_words
 from .record import Record
 
 
@@ -56,11 +57,12 @@ def check_rows(cell: Cell, results: Sequence[CheckResult]) -> list[Record]:
 
 
 def failed_words(results: Sequence[CheckResult]) -> str:
-    """Return the text that names every failed check, to be appended to the verdict's reason; empty if all checks
-    passed.
+    """Return the text that states a limit of the claim and names every failed check, to be appended to the verdict's
+    reason; empty if there is neither.
     """
     # Reports cut a reason at these words.
-    return "".join(f"; implementation check: {found.words}" for found in results if found.passed is False)
+    failed = "".join(f"; implementation check: {found.words}" for found in results if found.passed is False)
+    return f"{limit_words(results)}{failed}"
 
 
 def verdict_rows(cell: Cell, finding: Finding, checks: Sequence[CheckResult]) -> list[Record]:

@@ -25,6 +25,8 @@ from .rows import Rows, read_rows
 
 RESULTS, MANIFEST, CLAIMS, GATE = "results.jsonl", "manifest.json", "claims.json", "gate.json"
 LOCK, SESSION = ".lock", ".session"
+_AUDITS = ("training.json", "replicas.jsonl")
+"""A file of which kept runs of a function, or of a system, consist."""
 RECOMPUTE = "resume the run with --retry-failed to compute the data again"
 _RECORDS = "records.jsonl"
 _TEMPORARY = re.compile(r"\..+\.(jsonl?|npz|csv|txt)\.\w+\.part")
@@ -44,6 +46,8 @@ class UnwritableRunFolder(OSError):
 
 def no_run(folder: Path) -> str:
     """Return the message for a folder without a run."""
+    if any((folder / name).is_file() for name in _AUDITS):
+        return f"{folder} holds the runs of `fedassay audit`, not of a suite: give the command again, and it goes on"
     return f"{folder} holds no run: the file {MANIFEST} is missing"
 
 

@@ -1,5 +1,5 @@
 import pytest
-from fedassay.audit.wording import at_least, at_most, nearest, plain
+from fedassay.audit.wording import at_least, at_most, duration, nearest, plain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,3 +34,17 @@ def test_of_many_names_the_likeliest_six_are_reported():
     assert nearest("name_f", names).endswith("name_e or 3 others")
     assert nearest("name_f", names[:8]).count(",") == 6
     assert "others" not in nearest("name_f", names[:8])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "about a second"),
+        (50.4, "about 50 seconds"),
+        (240.0, "about 4 minutes"),
+        (7200.0, "about 2 hours"),
+        (864_000.0, "about 10 days"),
+    ],
+)
+def test_a_time_is_rounded_to_what_a_reader_plans_with(seconds, text):
+    assert duration(seconds) == text

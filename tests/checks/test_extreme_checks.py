@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from fedassay.audit.check import EXTREME
+from fedassay.audit.check import EXTREME, FINITE
 from fedassay.audit.claim import Claim, Unit
+from fedassay.audit.finite import limit_in, limit_of, limit_words
 from fedassay.audit.observer import FINAL_MODEL
 from fedassay.checks.extreme import extreme_rows
 from fedassay.checks.replay import check_claim
@@ -17,6 +18,7 @@ from fedassay.fl.canary import AnyRow, Canary
 from fedassay.fl.laws import clip, clip_entries
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import uniform
+from fedassay.suites.results.cell import failed_words
 from open_defenses import Reports
 from toy_federation import toy_plan, toy_task
 
@@ -125,7 +127,6 @@ class PassesInfinity(Clips):
     [
         (ByComparedLength, "no number, and others of 1e12"),
         (PassesInfinity, "infinite, and others of 1e12"),
-        (ByLength, "infinite"),
         (InHalf, "not finite"),
         (ByRoundedLength, "with a norm that overflows"),
         (OfUnitLength, "not finite"),
@@ -164,10 +165,27 @@ class LastRoundUnbounded(DPFedAvgProtection):
 
 @pytest.mark.simulations
 @pytest.mark.parametrize(
+    ("part", "kind", "whom"), [(LDPGaussian, ByLength, "clients"), (DPSGD, UnboundedSample, "records")]
+)
+def test_what_lets_nan_or_infinity_through_keeps_its_claim_for_those_who_cannot_send_it(part, kind, whom, task):
+    plan = toy_plan(task, rounds=2)
+    prepared = part(**{"epsilon": 1.0, "delta": 1e-5} if part is LDPGaussian else {}).prepare(plan)
+    fields, claim = vars(prepared.protection), prepared.claims[0]
+    correct = kind(**fields, correct=True) if kind is ByLength else prepared.protection
+    broken = kind(**fields, correct=False) if kind is ByLength else kind(**fields)
+    for protection, limited in ((correct, False), (broken, True)):
+        found = check_claim(task, plan, protection, claim)
+        assert all(one.passed for one in found if one.name == EXTREME)
+        assert [one.passed for one in found if one.name == FINITE] == [None] * limited
+        assert limit_of(found).endswith(f"the claim holds for {whom} that cannot send such values") is limited
+        assert limit_in(f"at alpha 0.05{limit_words(found)}{failed_words(())}") == limit_of(found)
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize(
     ("part", "kind", "observer"),
     [
         (DPFedAvg, UnboundedSum, None),
-        (DPSGD, UnboundedSample, None),
         (DPFedAvg, UnboundedSum, FINAL_MODEL),
         (DPFedAvg, LastRoundUnbounded, FINAL_MODEL),
     ],

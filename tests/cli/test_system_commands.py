@@ -10,7 +10,9 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 SYSTEMS = """\
 from dataclasses import replace
 
-from foreign_runner import GaussianRunner
+import torch
+from fedassay.adapters.play_back import PlayBack, Step
+from foreign_runner import LAYOUT, GaussianRunner
 
 correct, halved, fails = GaussianRunner(), GaussianRunner(share=0.5), GaussianRunner(fails=0)
 quiet = GaussianRunner(share=0.1)
@@ -59,6 +61,18 @@ class Silent(GaussianRunner):
 silent = Silent()
 
 
+class Passing(GaussianRunner):
+    def play_back(self, seed):
+        def call(rows, seed):
+            noise = torch.randn(6, generator=torch.Generator().manual_seed(seed))
+            return (rows * (1 / rows.norm(dim=1, keepdim=True)).clamp(max=1)).sum(0) + noise
+
+        return PlayBack(Step(call=call, layout=LAYOUT, clip_norm=1.0, noise_multiplier=1.0), seed)
+
+
+passing = Passing()
+
+
 def unread():
     raise OSError("no data")
 
@@ -99,6 +113,15 @@ def test_lots_clip_and_accounting_that_were_not_looked_at_are_never_ok_and_a_ten
     assert say("watch", target("made")).exit_code == 11
 
 
+def test_a_step_that_lets_nan_through_is_named_in_the_line_and_fails_nothing(say, target):
+    watched = say("watch", target("passing"))
+    assert "limited: finite for all rows: a row with an entry NaN makes the release no number" in watched.output
+    assert "FAILED" not in watched.output
+    audited = say("audit", target("passing"))
+    assert audited.exit_code == 0
+    assert "the claim holds for records that cannot send such values: NOT REFUTED" in audited.output
+
+
 @pytest.mark.parametrize("system", ["empty", "accounted"])
 def test_a_run_in_which_no_check_could_look_is_not_ok(say, target, system):
     done = say("watch", target(system))
@@ -123,6 +146,88 @@ def test_an_audit_of_a_system_takes_its_claim_and_the_planned_runs(say, target, 
     assert json.loads(refuted.output)["finding"]["verdict"] == "REFUTED"
 
 
+def folder_of(output):
+    (line,) = [line for line in output.splitlines() if line.startswith("runs ")]
+    return line.partition("are kept in ")[2]
+
+
+def test_an_interrupted_audit_keeps_its_runs_and_the_same_command_goes_on(say, target, tmp_path, monkeypatch):
+    made, each = replicas._made, []
+
+    def stopped(*given):
+        for one in made(*given):
+            if len(each) == 50:
+                raise KeyboardInterrupt
+            each.append(one)
+            yield one
+
+    with monkeypatch.context() as patched:
+        patched.setattr(replicas, "_made", stopped)
+        stopped_at = say("audit", target("correct"))
+    assert stopped_at.exit_code == 130
+    assert "time   about a second (" in stopped_at.output
+    folder = folder_of(stopped_at.output)
+    assert f"Finished runs are kept in {folder}; the same command goes on" in " ".join(stopped_at.output.split())
+    assert folder.startswith("runs/audit-correct-")
+    again = say("audit", target("correct"))
+    assert f"of which 50 are kept in {folder}" in again.output
+    resumed = say("resume", folder)
+    assert (resumed.exit_code, "give the command again" in resumed.output) == (2, True)
+    whole = say("audit", target("correct"), "--keep", tmp_path / "other")
+    # The same runs and levels give the same finding.
+    assert again.output.partition("claim  ")[2] == whole.output.partition("claim  ")[2]
+
+
+def test_more_runs_are_added_to_the_kept_ones_at_a_level_of_their_own(say, target):
+    first = say("audit", target("correct"), "--trials", "100")
+    assert "alpha 0.025 in all" in first.output
+    assert "of which 0 are kept" in first.output
+    more = say("audit", target("correct"), "--trials", "150")
+    assert "alpha 0.0125 in all" in more.output
+    assert "300 at most, of which 200 are kept" in more.output
+    # Looking again at what was seen spends nothing.
+    assert "alpha 0.025 in all" in say("audit", target("correct"), "--trials", "100").output
+
+
+def test_runs_of_a_system_that_was_changed_are_never_mixed(say, target, tmp_path):
+    kept = folder_of(say("audit", target("correct"), "--trials", "100").output)
+    code = SYSTEMS.replace("correct, halved", "other, halved") + "\ncorrect = GaussianRunner(share=0.99)\n"
+    (tmp_path / "systems.py").write_text(code, encoding="utf-8")
+    refused = say("audit", target("correct"), "--trials", "100", "--keep", tmp_path / kept)
+    assert refused.exit_code == 2
+    words = " ".join(refused.output.split())
+    assert (
+        "the system was changed since), which must not be mixed with these: name another place, or remove it" in words
+    )
+    fresh = say("audit", target("correct"), "--trials", "100")
+    assert "200 at most, of which 0 are kept in" in fresh.output
+    assert f"not used, of another version or seed: {kept}" in fresh.output
+    other = say("audit", target("correct"), "--trials", "100", "--seed", "1", "--keep", tmp_path / kept)
+    assert "seed 0, now 1" in " ".join(other.output.split())
+
+
+def test_a_system_whose_runs_cannot_be_repeated_is_known_by_its_file(say, target, tmp_path):
+    code = SYSTEMS + "\nloose = GaussianRunner(replayable=False)\n"
+    (tmp_path / "systems.py").write_text(code, encoding="utf-8")
+    kept = folder_of(say("audit", target("loose"), "--trials", "20").output)
+    (tmp_path / "systems.py").write_text(code + "# changed\n", encoding="utf-8")
+    refused = say("audit", target("loose"), "--trials", "20", "--keep", tmp_path / kept)
+    assert (refused.exit_code, "the system was changed" in " ".join(refused.output.split())) == (2, True)
+
+
+def test_an_exception_in_the_middle_says_where_the_runs_are(say, target, monkeypatch):
+    def raises(*given):
+        error = RuntimeError("out of memory")
+        error.add_note("raised in run 3")
+        raise error
+
+    monkeypatch.setattr(replicas, "_made", raises)
+    failed = say("audit", target("correct"))
+    assert failed.exit_code == 1
+    assert "RuntimeError: out of memory" in failed.output
+    assert "Finished runs are kept in runs/audit-correct-" in failed.output
+
+
 def test_a_worker_process_that_dies_ends_in_one_line(say, target, tmp_path, monkeypatch):
     monkeypatch.setattr(replicas, "_made", Mock(side_effect=TerminatedWorkerError))
     done = say("audit", target("correct"), "--keep", tmp_path, "-j", 2)
@@ -144,7 +249,8 @@ def test_wrong_targets_and_options_are_told(say, target):
         (("audit", target("missing"), "--epsilon", "1"), "has no function or system 'missing'; it has: "),
         (("audit", target("mechanism"), "--epsilon", "1"), "needs --inputs X0 X1"),
         (("watch", "nowhere"), "cannot watch 'nowhere'"),
-        (("audit", target("correct"), "--trials", "20"), "--trials can be given only with a mechanism"),
+        (("audit", target("correct"), "--trials", "0"), "runs must be >= 1, got 0"),
+        (("audit", target("correct"), "--low-bits"), "--low-bits can be given only with a mechanism"),
         (("audit", target("correct"), "--unit", "client"), "--unit can be given only with a file of scores or"),
         (("audit", target("correct"), "--delta", "0.1"), "leave out --delta"),
         (("audit", target("correct"), "--epsilon", "1", "--inputs", "0", "1"), "must be a function"),

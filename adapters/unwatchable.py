@@ -1,0 +1,60 @@
+"""Trainings that no watch can judge from inside of one process: each is refused, and the error says what to do."""
+
+import sys
+from typing import Any
+
+import torch.distributed
+from torch import nn
+from torch.amp import GradScaler
+
+from ..checks.training_record import RecordError
+
+
+class Unwatchable(RecordError):
+    """A training that cannot be watched. It is no fault inside of the training."""
+
+
+def refuse_shares(*, what: str) -> None:
+    """Raise Unwatchable in one of several processes that train together; ``what`` lots and sums were to be of."""
+    group = torch.distributed
+    count = group.get_world_size() if group.is_available() and group.is_initialized() else 1
+    if count > 1:
+        raise Unwatchable(
+            f"this is one of {count} processes that train together (torch.distributed), and sees its own part of lots, "
+            f"sums and noise alone: {what}"
+        )
+
+
+def refuse_sharded(*held: Any) -> None:
+    """Raise Unwatchable for a module, optimizer or parameter that holds shards of a model (FSDP, DTensor)."""
+    for one in held:
+        parts = [*one.modules(), *one.parameters()] if isinstance(one, nn.Module) else [one]
+        names = {kind.__name__ for part in parts for kind in type(part).__mro__}
+        found = sorted(name for name in names if name == "DTensor" or name.startswith(("FSDP", "FullyShardedDataPara")))
+        if found:
+            raise Unwatchable(
+                f"the model is sharded over processes ({found[0]}), so that no process holds whole rows or sums: watch "
+                "the same training without FSDP, in one process"
+            )
+
+
+def refuse_scaler() -> None:
+    """Raise Unwatchable where an enabled ``GradScaler`` calls the step of an optimizer; called inside of that step."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        own = frame.f_locals.get("self")
+        if isinstance(own, GradScaler) and own.is_enabled():
+            raise Unwatchable(
+                "GradScaler skips steps and moves its factor where gradients without noise overflow, which no claim "
+                "covers: train in bfloat16 without it, or with GradScaler(enabled=False)"
+            )
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+def unwrapped(part: Any) -> Any:
+    """Return the module, optimizer or loader that Lightning Fabric wraps, or the part itself."""
+    inner = {"_FabricModule": "module", "_FabricOptimizer": "optimizer", "_FabricDataLoader": "_dataloader"}
+    for kind in type(part).__mro__:
+        if kind.__name__ in inner and kind.__module__.startswith("lightning"):
+            return unwrapped(getattr(part, inner[kind.__name__]))
+    return part

@@ -1,0 +1,45 @@
+"""The rule on values that are no numbers: NaN and infinity.
+
+Only the user of a system knows whether its records or clients can send them. So a system that lets them through keeps
+its claim, for those who cannot send such values; each finding says so, and no check fails.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from .check import FINITE, CheckResult
+
+_HOLDS = "the claim holds for"
+
+
+def finite_result(sent: Sequence[str], broken: Sequence[str], *, whom: str) -> CheckResult:
+    """Return the result for values that were sent to a system.
+
+    Args:
+        sent: what was sent, in words.
+        broken: those after which the system released no number or raised an error, in words; empty if none did.
+        whom: who sends them, such as "clients".
+    """
+    if broken:
+        more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+        return FINITE.skipped(f"{broken[0]}{more}: {_HOLDS} {whom} that cannot send such values")
+    return FINITE.passes(f"sent: {', '.join(sent)}")
+
+
+def limit_of(results: Iterable[CheckResult]) -> str:
+    """Return for whom alone a claim holds, and why; empty where no value was let through."""
+    found = (one.witness for one in results if one.name == FINITE and one.passed is None)
+    return "; ".join(dict.fromkeys(one for one in found if _HOLDS in one))
+
+
+def limit_in(reason: str) -> str:
+    """Return the limit that the reason of a finding states; empty where it states none."""
+    return next((part for part in reason.split(_BEFORE)[1:]), "").partition(_AFTER)[0]
+
+
+_BEFORE, _AFTER = "; limit: ", "; implementation check:"
+
+
+def limit_words(results: Iterable[CheckResult]) -> str:
+    """Return the text that states the limit, to be appended to the reason of a finding; empty where there is none."""
+    limit = limit_of(results)
+    return f"{_BEFORE}{limit}" if limit else ""
