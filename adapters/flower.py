@@ -1,8 +1,11 @@
 """Runs Flower apps as they are, without a SuperLink, so that they can be watched, played back and audited."""
 
+import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -12,6 +15,7 @@ from ..audit.check import ACCOUNTED, PRESENT, CheckResult
 from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
 from ..audit.supplied.given import check_whole
+from ..audit.wording import counted
 from ..checks.training_record import AccountantHistory, Plant, Release, TrainingRecord, equal_releases
 from ..checks.watched_run import Watched, watched
 from ..defenses.accounting.gaussian import SampledGaussian
@@ -24,7 +28,7 @@ from ..fl.streams import seeded
 from .flower_grid import Clients, LocalClients, ProcessGrid, RayClients, context, derived_seed, in_process, innermost
 from .flower_hooks import FirstRoundEnded, FlowerHooks, noise_of_updates_and_count, quiet_vector, stated_by_mod
 from .flower_noise import SEEN_ABOVE, FirstRound, NoisePlace, noise_place
-from .flower_play_back import CASES, FlowerPlay, FlowerPlayBack, Replies
+from .flower_play_back import CASES, NOT_A_SUM, FlowerPlay, FlowerPlayBack, Replies
 from .flower_rounds import NOT_STARTED, starting
 from .many_units import ManyUnits
 from .runner import is_replayable
@@ -61,11 +65,13 @@ class App:
         make_client_app: makes a new ``ClientApp`` of the same interface, because mods are bound then: one that
             registers functions, or one of a ``client_fn``.
         nodes: their number; node n has the configuration ``partition-id`` n - 1 and ``num-partitions``.
-        law: of one aggregate, for a strategy that states none: ``scale * (sum of clipped updates) + noise``.
+        law: of one aggregate, for an app whose clip and noise are its own: the model moves by
+            ``scale * (sum of clipped updates) + noise``; it is taken in place of what wrappers and mods of Flower
+            state. Its rate is 1, because a fixed number of clients is drawn, which is no Poisson sampling.
         delta: of the claim, in (0, 1), where strategy or law state noise alone; the delta of an accountant or of a mod
             for local differential privacy takes its place.
-        epsilon: that is reported for all rounds, > 0; by default that of an accountant or mod. Where there is none,
-            the claim is what the noise implies, and no reported number is compared.
+        epsilon: that is reported for all rounds, > 0; by default that of an accountant, or of a mod for one report.
+            Where there is none, the claim is what the noise implies, and no reported number is compared.
         run_config: of the run, for server and clients.
         missing: number of nodes whose replies never arrive.
         cases: of replies for which play-back checks the claim; fewer where the deployment rules the others out.
@@ -100,8 +106,13 @@ class App:
             check_positive("epsilon", epsilon)
         if missing >= nodes:
             raise ValueError(f"missing must be fewer than the {nodes} nodes, got {missing}")
-        if law is not None and law.noise_std == 0:
-            raise ValueError("law must have noise, got noise_std 0")
+        if law is not None:
+            _check_law(law)
+        if isinstance(cases, Replies) or not all(isinstance(one, Replies) for one in cases):
+            raise ValueError(f"cases must be a tuple of Replies, such as (EQUAL,), got {cases!r}")
+        for name, make in (("make_server_app", make_server_app), ("make_client_app", make_client_app)):
+            if not (inspect.isroutine(make) or inspect.isclass(make) or isinstance(make, partial)):
+                raise ValueError(f"{name} must be a function that makes an app, got {type(make).__name__}")
         self._make_server_app, self._make_client_app = make_server_app, make_client_app
         self._nodes, self._law, self._missing, self._delta, self._epsilon = nodes, law, missing, delta, epsilon
         if backend not in (PROCESS, RAY):
@@ -158,7 +169,7 @@ class App:
     ) -> tuple[TrainingRecord, FlowerHooks]:
         """``inner``: seed of all training functions, in a run of one round."""
         hooks = FlowerHooks(law=self._law, planted=planted, missing=self._missing, first_alone=inner is not None)
-        hooks.inner.seed = inner
+        hooks.inner.seed, hooks.inner.differences = inner, self._differences
         with seeded(seed), in_process(), starting(hooks.start):
             with innermost(hooks.inner, hooks.see_mod):
                 client = self._make_client_app()
@@ -212,6 +223,10 @@ class App:
         recording, hooks = self._run(seed)
         found, place = watched(recording), self._place
         results = {one.name: one for one in found.results}
+        if reason := self._unknown_sum(hooks):
+            # Of a wrapper's own kind, the sum before the noise was seen itself.
+            left = SEEN_ABOVE if self._law is not None else SEEN_ABOVE[1:]
+            results |= {check: check.skipped(reason) for check in left}
         if place.inside:
             results |= {check: check.skipped(place.inside) for check in SEEN_ABOVE}
         if place.row is not None:
@@ -219,29 +234,51 @@ class App:
         if place.nowhere:
             results[PRESENT] = replace(PRESENT.failed(place.nowhere), hook=("noised step",))
         if hooks.mod is not None and self._law is None:
-            results[ACCOUNTED] = self._reported(hooks.mod)
+            results[ACCOUNTED] = self._reported(hooks.mod, hooks.rounds)
+        elif results[ACCOUNTED].passed is False and self.play().draws_clients:
+            results[ACCOUNTED] = ACCOUNTED.skipped(
+                f"the strategy draws a fixed number of clients, which is not accounted; {results[ACCOUNTED].witness}"
+            )
         return replace(found, results=tuple(results.values()))
 
-    def _reported(self, mod: Any) -> CheckResult:
-        """Compare the epsilon that a mod for local differential privacy states with that of its noise."""
+    def _reported(self, mod: Any, rounds: int) -> CheckResult:
+        """Compare an epsilon with that of the noise of a mod for local differential privacy: the user's of all reports
+        of a client, or else the mod's of one.
+        """
         claim, multiplier = _local_claim(mod), stated_by_mod(mod).noise_multiplier
         share = 0.5 if claim.adjacency is Adjacency.REPLACE_ONE else 1.0
-        implied, delta = SampledGaussian(sigma=share * multiplier, rate=1.0, steps=1).epsilon(claim.delta), claim.delta
-        stated = claim.epsilon if self._epsilon is None else self._epsilon
-        witness = f"stated at delta {delta:g} for one report; its noise gives {implied:.4g}"
-        if implied > 1:
+        stated, reports = (claim.epsilon, 1) if self._epsilon is None else (self._epsilon, rounds)
+        implied = SampledGaussian(sigma=share * multiplier, rate=1.0, steps=reports).epsilon(claim.delta)
+        of = counted(reports, "report")
+        witness = f"stated at delta {claim.delta:g} for {of} of a client; the noise gives {implied:.4g}"
+        if implied > 1 and reports == 1:
             witness += ", as the formula of the mod's noise is proved up to epsilon 1"
         return ACCOUNTED.at_least(stated, implied * (1 - _ROUNDING), unit="epsilon", witness=witness)
 
     def play(self) -> FlowerPlay:
         """Return one round of the strategy, with the mods of the clients, for updates of one's own."""
+        return self._played(differences=self._differences)
+
+    def _played(self, *, differences: bool) -> FlowerPlay:
         return FlowerPlay(
             make_server_app=self._make_server_app,
             make_client_app=self._make_client_app,
             nodes=self._nodes,
             law=self._law,
             run_config=self._run_config,
+            differences=differences,
         )
+
+    @cached_property
+    def _differences(self) -> bool:
+        """Whether clients of an app with a law of its own send differences of models: only these then add up."""
+        if self._law is None:
+            return False
+        try:
+            models, moves = (FlowerPlayBack(self._played(differences=one)).adds_up for one in (False, True))
+        except Exception:  # Foreign strategies may refuse frozen replies by any exception.
+            return False
+        return moves and not models
 
     def play_back(self, seed: int = 0) -> FlowerPlayBack:
         """Play frozen replies through the strategy, a new one for each play. No client trains."""
@@ -251,6 +288,16 @@ class App:
     def unplantable(self) -> str:
         """Why no unit can be planted, and no audit by runs is possible; empty where one can."""
         return self._place.inside
+
+    def _unknown_sum(self, hooks: FlowerHooks) -> str:
+        """Why the sum before the noise is not known; empty where it is."""
+        own = type(hooks.strategy).__module__.startswith("flwr.") and self._law is None
+        if own or not hooks.releases or (hooks.mod is not None and self._law is None):
+            return ""
+        try:
+            return "" if self.play_back().adds_up else NOT_A_SUM
+        except Exception as error:  # Foreign strategies may refuse frozen replies by any exception.
+            return f"frozen replies do not show what is added up: {type(error).__name__}: {error}"
 
     @cached_property
     def _place(self) -> NoisePlace:
@@ -280,14 +327,19 @@ class App:
             neighbours = Adjacency.ADD_REMOVE
             multiplier = recording.releases[0].noise_multiplier
             return claim_from_noise(multiplier, delta=delta, epsilon=epsilon, adjacency=neighbours, **stated)
-        multiplier = self._multiplier(recording.releases, strategy)
+        noises = self._noises(recording.releases, strategy)
+        if min(noises) == 0:
+            raise ValueError("the strategy states a noise of 0, which implies no epsilon")
+        # Exact for Gaussian noise: as many rounds of equal noise have the same trade-off curve.
+        multiplier = math.sqrt(steps / sum(noise**-2 for noise in noises))
         # Wrappers divide by a fixed number of clients, and state no neighbouring relation.
         stated |= {"adjacency": Adjacency.ZERO_OUT, "epsilon": self._epsilon}
         return claim_from_noise(multiplier, delta=self._delta, **stated)
 
-    def _multiplier(self, releases: Sequence[Release], strategy: Any) -> float:
-        """The noise multiplier of one round of a strategy without an accountant."""
-        return releases[0].noise_multiplier if self._law is not None else noise_of_updates_and_count(strategy)
+    def _noises(self, releases: Sequence[Release], strategy: Any) -> tuple[float, ...]:
+        """The noise multiplier of each round of a strategy without an accountant."""
+        together = None if self._law is not None else noise_of_updates_and_count(strategy)
+        return tuple(one.noise_multiplier if together is None else together for one in releases)
 
     @property
     def law(self) -> GaussianLaw | None:
@@ -316,7 +368,8 @@ class App:
         if accountant is None and (self._epsilon is None or not hooks.releases or hooks.mod is not None):
             remarks["ledger"] = "the strategy has no accountant: state the reported epsilon of all rounds as epsilon="
         elif accountant is None:
-            ledger = ((self._multiplier(hooks.releases, hooks.strategy), 1.0, len(hooks.releases)),)
+            noises = groupby(self._noises(hooks.releases, hooks.strategy))
+            ledger = tuple((noise, 1.0, len(list(rounds))) for noise, rounds in noises)
         else:
             multiplier, steps = float(hooks.strategy.noise_multiplier), int(accountant.num_releases)
             ledger = ((multiplier, 1.0, steps),) if steps else ()
@@ -334,6 +387,11 @@ class App:
             steps=hooks.rounds - hooks.skipped,
             remarks=remarks,
         )
+
+
+def _check_law(law: Any) -> None:
+    if not isinstance(law, GaussianLaw) or law.noise_std == 0 or law.scale < 0 or (law.rate, law.steps) != (1, 1):
+        raise ValueError(f"law must be a GaussianLaw with noise, a positive scale, rate 1 and steps 1, got {law}")
 
 
 def _local_claim(mod: Any) -> Claim:

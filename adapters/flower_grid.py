@@ -126,10 +126,12 @@ class InnerMod:
         clip_norm: of the present round; None where no noise is stated, and units stay out.
         made: updates that clients made in the present round by node, ``(d,)``.
         seed: of the generators inside of the training function alone; None leaves them as they are.
+        differences: whether clients send differences of models, and not models.
     """
 
     units: dict[int, Tensor] = field(default_factory=dict)
     seed: int | None = None
+    differences: bool = False
     clip_norm: float | None = None
     made: dict[int, Tensor] = field(default_factory=dict)
 
@@ -143,10 +145,11 @@ class InnerMod:
             return reply
         name, made = only_arrays(reply.content)
         _, received = only_arrays(message.content)
+        start = zeros_like(received) if self.differences else received
         if node in self.units and self.clip_norm is not None:
-            made = added(received, self.units[node] * self.clip_norm)
+            made = added(start, self.units[node] * self.clip_norm)
             reply.content[name] = made
-        self.made[node] = flat(made) - flat(received)
+        self.made[node] = flat(made) - flat(start)
         return reply
 
 
@@ -398,6 +401,11 @@ def largest_number(record: Any) -> float:
 def arrays_like(record: Any, arrays: list[Any]) -> Any:
     """Return a record of these arrays, ``[(shape)]``, under the names of another one."""
     return ArrayRecord({name: Array(array) for name, array in zip(record.keys(), arrays, strict=True)})
+
+
+def zeros_like(record: Any) -> Any:
+    """Return a record of zeros in place of its numbers."""
+    return arrays_like(record, [np.zeros_like(one) for one in record.to_numpy_ndarrays()])
 
 
 def added(record: Any, vector: Tensor, *, arrays: list[Any] | None = None) -> Any:

@@ -97,11 +97,12 @@ def stated_by_mod(mod: Any) -> StatedNoise:
     return StatedNoise(noise_multiplier=deviation / mod.clipping_norm, clip_norm=float(mod.clipping_norm))
 
 
-def noise_of_updates_and_count(strategy: Any) -> float:
-    """Return the noise multiplier of one round: for adaptive clipping, of the noised updates and count together."""
-    multiplier = float(strategy.noise_multiplier)
-    if not isinstance(strategy, _ADAPTIVE) or multiplier == 0:
-        return multiplier
+def noise_of_updates_and_count(strategy: Any) -> float | None:
+    """Return the noise multiplier of one round of adaptive clipping, of the noised updates and count together; None for
+    other strategies, and without noise.
+    """
+    if not isinstance(strategy, _ADAPTIVE) or (multiplier := float(strategy.noise_multiplier)) == 0:
+        return None
     # Andrew et al. 2021, Theorem 1, with the deviation of the count.
     return float((multiplier**-2 + (2 * float(strategy.clipped_count_stddev)) ** -2) ** -0.5)
 
@@ -195,12 +196,25 @@ class FlowerHooks:
             self._masked += masked_examples(reply)
             return reply
         if reply.has_content() and self._before is not None:
-            self._arrived[node] = flat(only_arrays(reply.content)[1]) - self._before
-            if self.mod is not None:
+            self._compare_sent(node, flat(only_arrays(asked.content)[1]))
+            sent = flat(only_arrays(reply.content)[1])
+            self._arrived[node] = sent if self.inner.differences else sent - self._before
+            if self.mod is not None and self.law is None:
                 self._reported(node)
         else:
             self.inner.made.pop(node, None)
         return reply
+
+    def _compare_sent(self, node: int, sent: Tensor) -> None:
+        """Report a client that receives another model than was aggregated, or is asked twice in a round."""
+        assert self._before is not None
+        how = ""
+        if node in self._arrived:
+            how = f"is made from two replies of node {node}, so that its data count twice"
+        elif sent.shape != self._before.shape or not torch.equal(sent, self._before):
+            how = "is another one in the messages to clients than in the strategy"
+        if how and how not in [one.how for one in self.moved]:
+            self.moved.append(Movement(name="the model", how=how, by_data=False))
 
     def configured(self, arrays: Any) -> None:
         """Begin a round: a ``RoundWatcher``, as the next two and ``raise_failure``."""
@@ -233,14 +247,21 @@ class FlowerHooks:
             return
         if self.first_alone:
             raise FirstRoundEnded
-        if stated is None or self.mod is not None:
+        if stated is None or (self.mod is not None and self.law is None):
             return
+        if self._after.shape != before.shape:
+            raise TypeError(
+                f"the strategy must return the arrays of the model, of {before.numel()} numbers, got "
+                f"{self._after.numel()}: all other arrays leave too, and are not part of any release"
+            )
         updates = (
             {**self.inner.made, **self._arrived}
             if clips_at_server(self.strategy)
             else {**self._arrived, **self.inner.made}
         )
-        received = None if self._averaged is None else stated.clients * (self._averaged - before)
+        # A law states the noise of all that the strategy does, whatever wrapper is part of it.
+        known = self._averaged if self.law is None else None
+        received = None if known is None else stated.clients * (known - before)
         self._release(stated, updates, stated.clients * (self._after - before), received, scale=stated.clients)
 
     def _reported(self, node: int) -> None:

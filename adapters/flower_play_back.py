@@ -23,7 +23,7 @@ from ..audit.observer import GLOBAL_MODELS
 from ..checks.training_record import Plant, Release, TrainingRecord
 from ..checks.watched_run import Watched
 from ..defenses.accounting.stated_laws import claim_from_noise
-from ..fl.laws import GaussianLaw
+from ..fl.laws import GaussianLaw, clip
 from ..fl.layout import Layout
 from ..fl.streams import seeded
 from .flower_grid import (
@@ -38,6 +38,7 @@ from .flower_grid import (
     largest_number,
     layout_of,
     only_arrays,
+    zeros_like,
 )
 from .flower_hooks import QUIET, StatedNoise, noises_reports, stated_by_mod, stated_noise
 from .flower_rounds import NOT_STARTED, StrategyRounds, starting
@@ -59,9 +60,21 @@ _LONG = 10.0
 _DRAWS = 16
 _DIFFERENT = 1e-4
 """Level at which the noise of a tensor counts as different from that of all tensors: a few numbers say little."""
+_PLACES = 64
+"""Other messages of a round in which a unit is tried, at most."""
+_OTHER_SEEDS, _ALIKE = 4, 0.25
+"""Seeds under which a movement is repeated, and its relative difference from which it depends on the noise."""
+_SUM = 1e-3
+"""Relative error of a sum that is rounding, as that of single precision."""
 _PILOT = 64
 """Plays without the unit, by seeds of their own, whose mean is taken for the release without noise."""
 _LAYOUT = Layout(names=("the movement",), shapes=((1,),))
+
+
+NOT_A_SUM = (
+    "the model does not move by the stated multiple of the sum of updates that are clipped to the clip norm: what is "
+    "noised is not known"
+)
 
 
 class _Started(BaseException):
@@ -80,6 +93,8 @@ class FlowerPlay:
     nodes: int
     law: GaussianLaw | None = None
     run_config: Mapping[str, Any] = field(default_factory=dict)
+    differences: bool = False
+    """Whether clients send differences of models, and not models."""
 
     def releases(
         self, updates: Tensor, seed: int, *, examples: Sequence[float] | None = None, rounds: int = 1
@@ -102,7 +117,7 @@ class FlowerPlay:
                 scale = 1.0 if stated is None else stated.clients
                 before = flat(arrays)
                 replies = clients.replies(number, arrays)
-                if clients.local is not None:
+                if clients.local is not None and self.law is None:
                     assert clients.report is not None
                     found.append(clients.report - before)
                     continue
@@ -134,6 +149,14 @@ class FlowerPlay:
         with seeded(0), in_process():
             rounds = self._started()
             return len(rounds.asked(1, self._initial(rounds), _Clients(self, rounds).grid))
+
+    @property
+    def draws_clients(self) -> bool:
+        """Whether a round asks fewer nodes than there are; False where no round can be played."""
+        try:
+            return self.asked < self.nodes
+        except Exception:  # Foreign strategies may refuse by any exception.
+            return False
 
     @cached_property
     def layout(self) -> Layout:
@@ -180,7 +203,8 @@ class _Clients:
     def __init__(
         self, play: FlowerPlay, rounds: StrategyRounds, updates: Tensor | None = None, examples: Sequence[float] = ()
     ) -> None:
-        self._rounds, self._updates, self._examples, self._number = rounds, updates, examples, 0
+        self._play, self._rounds = play, rounds
+        self._updates, self._examples, self._number = updates, examples, 0
         self.local: Any = None
         self.report: Tensor | None = None
         self._received: tuple[Any, list[Any]] = (None, [])
@@ -208,7 +232,8 @@ class _Clients:
         self._number += 1
         if self._received[0] is not received:
             # Read once in a round, because all nodes receive one record.
-            self._received = received, received.to_numpy_ndarrays()
+            start = zeros_like(received) if self._play.differences else received
+            self._received = received, start.to_numpy_ndarrays()
         return self._rounds.frozen(message, added(received, update, arrays=self._received[1]), weight)
 
     def _answered(self, asked: Any, reply: Any) -> Any:
@@ -233,6 +258,13 @@ class Replies:
     examples: tuple[float, float] = (1, 1)
     arrived: float = 1.0
     rounds: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.arrived <= 1 or self.rounds < 1 or min(self.examples) < 0:
+            raise ValueError(
+                f"arrived must be in (0, 1], rounds at least 1 and examples at least 0, got {self.arrived}, "
+                f"{self.rounds} and {self.examples}"
+            )
 
 
 EQUAL = Replies(words="equal examples")
@@ -305,6 +337,23 @@ class FlowerPlayBack:
         rows = updates * self.play.stated.clip_norm
         return self.play.releases(rows, seed, examples=examples, rounds=case.rounds)
 
+    @cached_property
+    def adds_up(self) -> bool:
+        """Whether the model moves in two rounds by the stated multiple of the sum of all updates, each clipped to the
+        clip norm: equal seeds give equal noise, so that differences of replies show it exactly.
+        """
+        case, unit = Replies(words="two rounds", rounds=2), _LONG * self._directions[1][None]
+        for _, others in self._surroundings(self._count(EQUAL)):
+            rows, without = (torch.cat([others, one]) for one in (unit, QUIET * self._directions[0][None]))
+            released = [self.released(one, case, self.seed) for one in (rows, without)]
+            if released[0] is None or released[1] is None:
+                return False
+            expected = (clip(rows, 1.0).sum(0) - clip(without, 1.0).sum(0)) * self.play.stated.clip_norm
+            error = torch.linalg.vector_norm(released[0] - released[1] - expected, dim=1).max()
+            if not bool(error <= _SUM * torch.linalg.vector_norm(expected)):
+                return False
+        return True
+
     def results(self) -> Watched:
         """Return the results of all checks, one multiplier per case."""
         try:
@@ -331,7 +380,45 @@ class FlowerPlayBack:
             return name.skipped(words)
         if not shifts:
             return name.skipped("the strategy releases nothing")
-        return compared_multiplier(name, shifts, certain, self.effective_multiplier(case), claimed)
+        found = compared_multiplier(name, shifts, certain, self.effective_multiplier(case), claimed)
+        if found.passed is False and self._has_own_seed:
+            return name.skipped(
+                "noise is equal in all plays and another one in each round: from the number of the round, or from a "
+                "secret that is drawn once in a process"
+            )
+        if found.passed is False and self._depends_on_noise(case):
+            return name.skipped(
+                "how far a unit moves the model depends on the noise, as where it is rounded afterwards"
+            )
+        return found
+
+    @cached_property
+    def _has_own_seed(self) -> bool:
+        """Whether there is noise that no seed of a play changes, and that differs between rounds."""
+        case, quiet = (
+            Replies(words="two rounds", rounds=2),
+            QUIET * self._directions[0].repeat(self._count(EQUAL) + 1, 1),
+        )
+        drawn = [self.released(quiet, case, self.seed + n) for n in range(_OTHER_SEEDS)]
+        found = torch.stack([one for one in drawn if one is not None])
+        if len(found) < _OTHER_SEEDS:
+            return False
+        noise = found[0] - quiet.sum(0) * self.play.stated.clip_norm
+        size, least = float(torch.linalg.vector_norm(noise)), _SUM * self.play.stated.clip_norm
+        same = float((found - found[0]).abs().max()) <= _SUM * size
+        return size > least and same and float(torch.linalg.vector_norm(noise[1] - noise[0])) > _ALIKE * size
+
+    def _depends_on_noise(self, case: Replies) -> bool:
+        """Whether a unit moves the model otherwise under other seeds: what is done after the noise is not linear."""
+        rows, without, _ = self.worst(case)
+        moved = []
+        for seed in range(self.seed, self.seed + _OTHER_SEEDS):
+            pair = [self.released(one, case, seed) for one in (rows, without)]
+            if pair[0] is None or pair[1] is None:
+                return False
+            moved.append(pair[0] - pair[1])
+        length = float(torch.linalg.vector_norm(moved[0]))
+        return max(float(torch.linalg.vector_norm(one - moved[0])) for one in moved) > _ALIKE * length
 
     def _finite(self) -> CheckResult:
         """What updates that are zero or no numbers do."""
@@ -392,6 +479,14 @@ class FlowerPlayBack:
                 rows = torch.cat([others, unit[None]])
                 released = self.released(rows, case, self.seed)
                 if released is not None:
+                    yield f"{words}, others {around}", rows, without, released - quiet
+            # Mods and strategies may treat nodes differently.
+            for place in range(min(len(others), _PLACES)) if around == "quiet" and case == EQUAL else ():
+                rows = without.clone()
+                rows[place] = _LONG * self._directions[0]
+                released = self.released(rows, case, self.seed)
+                if released is not None:
+                    words = f"an update of {_LONG:g} clip norms of message {place + 1}"
                     yield f"{words}, others {around}", rows, without, released - quiet
 
     def _moved(self, case: Replies, deviation: Callable[[FloatArray], float]) -> Iterator[tuple[str, float]]:

@@ -23,7 +23,7 @@ try:
     from flwr.server.compat.grid_client_proxy import GridClientProxy
     from flwr.server.strategy import DPFedAvgFixed
     from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
-    from flwr.serverapp.strategy import Strategy
+    from flwr.serverapp.strategy import Strategy, fedavg
 except ImportError as error:
     raise ImportError("fedassay.adapters.flower needs Flower: pip install 'fedassay[flower]'") from error
 
@@ -33,17 +33,21 @@ NOT_STARTED = (
 )
 
 
+_WRAPPER = "DifferentialPrivacy"
+"""How the names of Flower's wrappers begin."""
+
+
 class RoundWatcher(Protocol):
     """Receives the model, as a record of arrays, at each point of a round."""
 
     def configured(self, arrays: Any) -> None:
-        """A round begins with this model."""
+        """A round begins: the strategy was called with this model, and has made its messages."""
 
     def raise_failure(self) -> None:
         """The strategy aggregates a round; raises what a client raised in it."""
 
     def averaged(self, arrays: Any | None) -> None:
-        """The strategy inside of a wrapper made this model; None where it made none."""
+        """The strategy inside of one of Flower's wrappers made this model; None where it made none."""
 
     def aggregated(self, arrays: Any | None) -> None:
         """The round releases this model; None where it releases none."""
@@ -65,8 +69,11 @@ def watch_methods(
     own_configure, own_aggregate = getattr(strategy, configure), getattr(strategy, aggregate)
 
     def configuring(*values: Any, **named: Any) -> Any:
-        watcher.configured(record(_values(own_configure, values, named)[1]))
-        return own_configure(*values, **named)
+        model = record(_values(own_configure, values, named)[1])
+        made = own_configure(*values, **named)
+        # Afterwards, as a strategy may set the noise of a round there.
+        watcher.configured(model)
+        return made
 
     def aggregating(*values: Any, **named: Any) -> Any:
         arrive(_values(own_aggregate, values, named)[1])
@@ -77,7 +84,11 @@ def watch_methods(
 
     setattr(strategy, configure, configuring)
     setattr(strategy, aggregate, aggregating)
-    if (inner := getattr(strategy, "strategy", None)) is not None:
+    # Only of Flower's own wrappers it is known that the noise comes after the strategy inside.
+    wraps = any(
+        one.__name__.startswith(_WRAPPER) and one.__module__.startswith("flwr.") for one in type(strategy).mro()
+    )
+    if wraps and (inner := getattr(strategy, "strategy", None)) is not None:
         average = getattr(inner, aggregate)
 
         def averaging(*values: Any, **named: Any) -> Any:
@@ -90,7 +101,8 @@ def watch_methods(
 
 def _values(method: Any, values: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
     """The arguments of a call in the method's order, because Flower names some of them."""
-    return list(inspect.signature(method).bind(*values, **named).arguments.values())
+    bound = inspect.signature(method).bind(*values, **named)
+    return [*bound.args, *bound.kwargs.values()]
 
 
 @dataclass(frozen=True)
@@ -116,8 +128,9 @@ class NewerRounds:
         )
 
     def asked(self, number: int, arrays: Any, grid: Any) -> list[Any]:
-        """Return the messages of a round."""
-        return list(self.strategy.configure_train(number, arrays, ConfigRecord(), grid))
+        """Return the messages of a round in the order of the nodes, which strategies draw."""
+        messages = self.strategy.configure_train(number, arrays, ConfigRecord(), grid)
+        return sorted(messages, key=lambda one: int(one.metadata.dst_node_id))
 
     def replies(self, asked: list[Any], arrived: int, grid: Any) -> Any:
         """Return the messages that arrive."""
@@ -191,14 +204,14 @@ class OlderRounds:
         )
 
     def asked(self, number: int, arrays: Any, grid: Any) -> list[Any]:
-        """Return pairs of proxy and instructions. Raises TypeError for secure aggregation."""
+        """Return pairs of proxy and instructions, as above. Raises TypeError for secure aggregation."""
         if self.quantum > 0:
             raise TypeError(
                 "frozen replies cannot be played through secure aggregation: watch the app, or use replicas"
             )
         self._register(grid)
         model = compat.arrayrecord_to_parameters(arrays, keep_input=True)
-        return list(self.strategy.configure_fit(number, model, self.manager))
+        return sorted(self.strategy.configure_fit(number, model, self.manager), key=lambda one: int(one[0].node_id))
 
     def replies(self, asked: list[Any], arrived: int, grid: Any) -> Any:
         """Return pairs of proxy and result, and failures."""
@@ -250,17 +263,22 @@ def _refuse_to_wait(manager: Any) -> None:
     wait = manager.wait_for
 
     def waiting(num_clients: int, *values: Any, **named: Any) -> Any:
-        if num_clients > (there := manager.num_available()):
-            raise ValueError(f"nodes must be at least the {num_clients} that the strategy waits for, got {there}")
+        _check_there(num_clients, manager.num_available())
         return wait(num_clients, *values, **named)
 
     manager.wait_for = waiting
+
+
+def _check_there(awaited: int, there: int) -> None:
+    if awaited > there:
+        raise ValueError(f"nodes must be at least the {awaited} that the strategy waits for, got {there}")
 
 
 @contextmanager
 def starting(found: Callable[[StrategyRounds], None]) -> Iterator[None]:
     """Call ``found(rounds)`` whenever a strategy is started inside the context."""
     start, defaults, work = Strategy.start, older_app.init_defaults, DefaultWorkflow.__call__
+    sample = fedavg.sample_nodes
 
     def started(strategy: Any, grid: Any, initial_arrays: Any, *values: Any, **named: Any) -> Any:
         found(NewerRounds(strategy, initial_arrays))
@@ -278,11 +296,17 @@ def starting(found: Callable[[StrategyRounds], None]) -> Iterator[None]:
         found(OlderRounds(context.strategy, context.client_manager, failing=False, quantum=quantum))
         work(workflow, grid, context)
 
+    def sampling(grid: Any, min_available_nodes: int, sample_size: int) -> Any:
+        _check_there(max(min_available_nodes, sample_size), len(list(grid.get_node_ids())))
+        return sample(grid, min_available_nodes, sample_size)
+
     try:
         Strategy.start, older_app.init_defaults, DefaultWorkflow.__call__ = started, initialized, working
+        fedavg.sample_nodes = sampling
         yield
     finally:
         Strategy.start, older_app.init_defaults, DefaultWorkflow.__call__ = start, defaults, work
+        fedavg.sample_nodes = sample
 
 
 def _quantum(workflow: Any) -> float:

@@ -285,7 +285,7 @@ def checked_alone(claim: Claim, failed_checks: Sequence[str], *, not_looked_at: 
     looked at and leaves the verdict as it is.
     """
     verdict = Verdict.UNDERPOWERED if not_looked_at else Verdict.NOT_REFUTED
-    words = "no implementation check failed, and no trials were run"
+    words = "no trials were run" if failed_checks else "no implementation check failed, and no trials were run"
     passed = _found(verdict, "; ".join(filter(None, (not_looked_at, words, aside))), claim, None)
     return with_failed_checks(passed, failed_checks)
 

@@ -8,6 +8,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedass
 import flower_apps as newer_apps
 from fedassay.adapters.flower import App
 from fedassay.adapters.flower_play_back import CASES, EQUAL, FlowerPlayBack
+from fedassay.adapters.runner import watch
 from fedassay.checks.training_record import Plant
 from fedassay.fl.laws import GaussianLaw
 from fedassay.fl.streams import global_states
@@ -177,7 +178,7 @@ def test_runs_with_and_without_the_unit_differ_by_its_clipped_update_alone():
 def test_a_law_of_ones_own_stands_in_for_a_wrapper():
     law = GaussianLaw(clip_norm=CLIP, scale=1 / CLIENTS, noise_std=0.05)
     app = App(server(average), client(length=1e-3), law=law)
-    assert "noise present" in failed(app)
+    assert [one.name.partition(",")[0] for one in watch(app).failed] == ["effective noise multiplier"] * 5
     assert App(server(average), client(length=1e-3), law=law, missing=2).run().steps == 4
     with pytest.raises(ValueError, match="hand the law of one aggregate over as law="):
         _ = App(server(average), client()).claim

@@ -16,6 +16,7 @@ from fedassay.adapters.flower import App
 from fedassay.adapters.flower_play_back import EQUAL
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
 from fedassay.adapters.runner import watch
+from fedassay.audit.claim import Unit
 from fedassay.cli.system_run import judge_watched
 from fedassay.fl.laws import GaussianLaw
 from flower_apps import CLIENTS, CLIP, client, client_side, flower, quiet, server
@@ -42,7 +43,7 @@ def vector_of(node, lots):
     return 3 * CLIP * fixed_part / np.linalg.norm(fixed_part) + lots * torch.randn(60).numpy()
 
 
-def training(clip=np.inf, noise=0.0, lots=0.0, mods=()):
+def training(clip=np.inf, noise=0.0, lots=0.0, mods=(), starts=True):
     """A client app that clips and noises inside of its training function."""
 
     def make():
@@ -51,7 +52,7 @@ def training(clip=np.inf, noise=0.0, lots=0.0, mods=()):
         @app.train()
         def train(message, context):
             (name, array), *_ = message.content["arrays"].items()
-            made = array.numpy() + noised(vector_of(context.node_id, lots), clip, noise)
+            made = starts * array.numpy() + noised(vector_of(context.node_id, lots), clip, noise)
             records = {"arrays": ArrayRecord({name: Array(made)}), "metrics": MetricRecord({"num-examples": 1})}
             return Message(RecordDict(records), reply_to=message)
 
@@ -86,20 +87,79 @@ def mod(clip, noise):
 
 
 class Own(flower.FedAvg):
-    """Clip and noise in a strategy of the user's."""
+    """Clip and noise in a strategy of the user's, what it does ``after`` them, and the weights of nodes."""
 
-    def __init__(self, clip=CLIP, mean_clip=np.inf, noise=CLIP / CLIENTS):
+    def __init__(
+        self, clip=CLIP, mean_clip=np.inf, noise=CLIP / CLIENTS, after=lambda own, move: move, weights=(), models=True
+    ):
         super().__init__(fraction_evaluate=0.0)
-        self.clip, self.mean_clip, self.noise = clip, mean_clip, noise
+        self.clip, self.mean_clip, self.noise, self.after = clip, mean_clip, noise, after
+        self.weights, self.models, self.velocity = dict(weights), models, 0.0
 
     def configure_train(self, server_round, arrays, config, grid):
-        self.before = arrays["weight"].numpy()
+        self.round, self.before = server_round, arrays["weight"].numpy()
         return super().configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(self, server_round, replies):
-        moves = [reply.content["arrays"]["weight"].numpy() - self.before for reply in replies]
-        mean = np.mean([noised(one, self.clip, 0.0) for one in moves], axis=0)
-        return ArrayRecord({"weight": Array(self.before + noised(mean, self.mean_clip, self.noise))}), MetricRecord()
+        replies = list(replies)
+        moves = [reply.content["arrays"]["weight"].numpy() - self.models * self.before for reply in replies]
+        weights = [self.weights.get(reply.metadata.src_node_id, 1.0) for reply in replies]
+        mean = np.average([noised(one, self.clip, 0.0) for one in moves], axis=0, weights=weights)
+        move = self.after(self, noised(mean, self.mean_clip, self.noise))
+        return ArrayRecord({"weight": Array(self.before + move)}), MetricRecord()
+
+
+def momentum(own, move):
+    own.velocity = 0.9 * own.velocity + move
+    return own.velocity
+
+
+def with_noise_of_the_round(own, move):
+    return move + CLIP / CLIENTS * np.random.default_rng([77, own.round]).normal(size=move.shape)
+
+
+class Logged(flower.FedAvg):
+    """Hands all on to another strategy."""
+
+    def __init__(self, inner):
+        super().__init__(fraction_evaluate=0.0)
+        self.strategy = inner
+
+    def configure_train(self, *values, **named):
+        return self.strategy.configure_train(*values, **named)
+
+    def aggregate_train(self, *values, **named):
+        return self.strategy.aggregate_train(*values, **named)
+
+
+class NoiseInMessages(Own):
+    """Adds the noise to the model that clients receive, and not to the one that it keeps."""
+
+    def configure_train(self, server_round, arrays, config, grid):
+        noisy = ArrayRecord({"weight": Array(noised(arrays["weight"].numpy(), np.inf, CLIP / CLIENTS))})
+        return super().configure_train(server_round, noisy, config, grid)
+
+
+class AsksTwice(Own):
+    def configure_train(self, server_round, arrays, config, grid):
+        asked = list(super().configure_train(server_round, arrays, config, grid))
+        return asked + [Message(RecordDict(dict(one.content)), one.metadata.dst_node_id, "train") for one in asked]
+
+
+class FallingNoise(flower.DifferentialPrivacyServerSideFixedClipping):
+    def aggregate_train(self, server_round, replies):
+        made = super().aggregate_train(server_round, replies)
+        self.noise_multiplier /= 2
+        return made
+
+
+def only_node_1(private):
+    """A mod that one node lacks."""
+
+    def chosen(message, context, call_next):
+        return call_next(message, context) if context.node_id == 1 else private(message, context, call_next)
+
+    return chosen
 
 
 class OlderOwn(older.FedAvg):
@@ -147,6 +207,45 @@ WAYS = {
     "own strategy, the mean is clipped": (BROKEN, one_array(lambda: Own(clip=np.inf, mean_clip=CLIP)), training(), LAW),
     "own strategy, noise divided twice": (BROKEN, one_array(lambda: Own(noise=CLIP / 100)), training(), LAW),
     "own strategy, random training and no noise": (BROKEN, one_array(lambda: Own(noise=0)), training(lots=0.01), LAW),
+    "own strategy, half of the clip norm": (RIGHT, one_array(lambda: Own(clip=CLIP / 2)), training(), LAW),
+    "own strategy, momentum": (RIGHT, one_array(lambda: Own(after=momentum)), training(), LAW),
+    "own strategy, half a step": (RIGHT, one_array(lambda: Own(after=lambda own, move: move / 2)), training(), LAW),
+    "own strategy, decay": (
+        RIGHT,
+        one_array(lambda: Own(after=lambda own, move: move - own.before / 9)),
+        training(),
+        LAW,
+    ),
+    "own strategy, signs": (
+        UNSEEN,
+        one_array(lambda: Own(after=lambda own, move: np.sign(move) / 99)),
+        training(),
+        LAW,
+    ),
+    "own strategy, rounded": (
+        UNSEEN,
+        one_array(lambda: Own(after=lambda own, move: np.round(move, 1))),
+        training(),
+        LAW,
+    ),
+    "own strategy, differences": (RIGHT, one_array(lambda: Own(models=False)), training(starts=False), LAW),
+    "own strategy, noise by a secret": (
+        UNSEEN,
+        one_array(lambda: Own(noise=0.0, after=with_noise_of_the_round)),
+        training(),
+        LAW,
+    ),
+    "own strategy that another one logs": (RIGHT, one_array(lambda: Logged(Own())), training(), LAW),
+    "wrapper that another strategy logs": (RIGHT, one_array(lambda: Logged(flower_apps.fixed())), training(), LAW),
+    "wrapper, noise that falls": (RIGHT, server(lambda: FallingNoise(quiet(), 2.0, CLIP, CLIENTS)), client()),
+    "own strategy, one node counts more": (BROKEN, one_array(lambda: Own(weights={3: 10.0})), training(), LAW),
+    "own strategy, noise in the messages": (UNSEEN, one_array(lambda: NoiseInMessages(noise=0.0)), training(), LAW),
+    "own strategy, nodes asked twice": (
+        UNSEEN,
+        one_array(AsksTwice),
+        training(),
+        GaussianLaw(clip_norm=CLIP, scale=1 / 20, noise_std=CLIP / CLIENTS),
+    ),
     "own older strategy": (RIGHT, older_flower_apps.server(lambda: OlderOwn(CLIP / CLIENTS)), older_training(), LAW),
     "own older strategy, too little noise": (
         BROKEN,
@@ -157,6 +256,7 @@ WAYS = {
     "own mod": (RIGHT, one_array(quiet), training(mods=[mod(CLIP, SHARE)]), LAW),
     "own mod, noise divided by n": (BROKEN, one_array(quiet), training(mods=[mod(CLIP, CLIP / CLIENTS)]), LAW),
     "own mod without a clip": (BROKEN, one_array(quiet), training(mods=[mod(np.inf, SHARE)]), LAW),
+    "own mod that one node lacks": (BROKEN, one_array(quiet), training(mods=[only_node_1(mod(CLIP, SHARE))]), LAW),
     "inside of training": (UNSEEN, one_array(quiet), training(CLIP, SHARE), LAW),
     "inside of random training": (UNSEEN, one_array(quiet), training(CLIP, SHARE, lots=0.2), LAW),
     "inside of training, noise divided by n": (BROKEN, one_array(quiet), training(CLIP, CLIP / CLIENTS), LAW),
@@ -178,10 +278,12 @@ def app_of(way):
     _, make_server, make_client, *law = WAYS[way]
     app = App(make_server, make_client, nodes=CLIENTS, law=law[0] if law else None, cases=(EQUAL,))
     try:
-        epsilon = app.claim.epsilon * 1.001
+        claim = app.claim
     except ValueError:  # Nothing is stated.
         return app
-    return App(make_server, make_client, law=law[0] if law else None, cases=(EQUAL,), epsilon=epsilon)
+    # A mod states an epsilon itself, of one report.
+    stated = None if claim.unit is Unit.REPORT else claim.epsilon * 1.001
+    return App(make_server, make_client, law=law[0] if law else None, cases=(EQUAL,), epsilon=stated)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -189,7 +291,7 @@ def test_each_way_has_its_verdict(way):
     app, code = app_of(way), WAYS[way][0]
     seen = watch(app)
     assert judge_watched(seen).exit_code == code, seen.lines()
-    if code == RIGHT or "forgotten" in way:
+    if code == RIGHT or "forgotten" in way or "twice" in way:
         return
     assert audit_replicas(app, seen=seen).verdict.value == {BROKEN: "REFUTED", UNSEEN: "UNDERPOWERED"}[code]
 
