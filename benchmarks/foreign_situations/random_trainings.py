@@ -77,6 +77,8 @@ def opacus(rng: Rng, seed: int) -> Looked:
     if model == "shared layer" and mode == "ghost":  # Which Opacus refuses.
         mode = "hooks"
     records, lot = int(rng.integers(60, parts.RECORDS + 1)), int(rng.integers(6, 31))
+    if mode == "ew":  # Which takes no empty lot.
+        lot = max(lot, 20)
     noise, clip = float(rng.uniform(0.5, 3.0)), float(10 ** rng.uniform(-1, 1))
     options: dict[str, Any] = {"noise_multiplier": noise, "max_grad_norm": clip}
     if mode == "per_layer":
