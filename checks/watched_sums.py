@@ -16,10 +16,14 @@ _SLACK = 1e-3
 """Relative error that counts as rounding: foreign code clips in single precision and adds 1e-6 to norms."""
 _COARSE = 0.1
 """Rounding, in clip norms, from which on a sum is not compared."""
-_CONDITION = 1e4
-"""Condition number of the rows up to which the weight of each in a sum is determined."""
-_ROWS = 2048
-"""Rows whose weights are solved for, at most."""
+_ROUNDED, _CHANCE = 1e-6, 1e-6
+"""Relative rounding of a sum in single precision, and the probability with which what rows leave over of a sum is so
+short by chance.
+"""
+_ROWS, _PLAIN = 2048, 3
+"""Rows whose weights are solved for, at most; numbers of a sum, at least, that is recognised as one of rows that were
+not clipped.
+"""
 _ALIKE, _UNLIKE, _PAIRS = 1e-3, 1e-2, 8
 """Relative difference of equal lengths and of unequal weights, and pairs of rows that are compared, at least."""
 
@@ -65,19 +69,30 @@ def _close(total: Tensor, expected: Tensor, clip_norm: float, slack: float = _SL
 
 def _solved(rows: Tensor, total: Tensor, expected: Tensor, clip_norm: float) -> Contributions:
     """The lengths of the rows in a sum that is not that of the stated rule."""
-    lengths = torch.linalg.vector_norm(rows, dim=1)
-    used = rows[lengths > 0] / lengths[lengths > 0, None]
-    if not 0 < len(used) <= min(_ROWS, rows.shape[1]) or not bool(rows.isfinite().all() and total.isfinite().all()):
+    lengths, dim = torch.linalg.vector_norm(rows, dim=1), rows.shape[1]
+    longer = lengths[lengths > 0]
+    if dim >= _PLAIN and _close(total, rows.sum(0), clip_norm):
+        return _weighted(expected, longer, longer, clip_norm)
+    used = rows[lengths > 0] / longer[:, None]
+    if not 0 < len(used) <= min(_ROWS, dim) or not bool(rows.isfinite().all() and total.isfinite().all()):
         return Contributions(expected, None, False)
-    values = torch.linalg.svdvals(used)
     weights = torch.linalg.lstsq(used.T, total[:, None], driver="gelsd").solution[:, 0]
-    left = torch.linalg.vector_norm(used.T @ weights - total)
-    explained = bool(left <= _SLACK * max(clip_norm, float(torch.linalg.vector_norm(total))))
-    known = explained and bool(values[-1] * _CONDITION > values[0])
-    if not known:
+    left = float(torch.linalg.vector_norm(used.T @ weights - total))
+    explained = left <= _SLACK * max(clip_norm, float(torch.linalg.vector_norm(total)))
+    if not explained or (spare := dim - len(used)) == 0:
         return Contributions(expected, None, explained)
-    pairs = torch.stack([lengths[lengths > 0], weights]).numpy() / clip_norm
-    return Contributions(expected, float(np.abs(pairs[1]).max()), explained, pairs)
+    # Of an error of any direction, the numbers that the rows cannot explain show their share: from few of them, an
+    # error may hide that the weights of almost parallel rows multiply.
+    shown = max(left, _ROUNDED * float(torch.linalg.vector_norm(total)))
+    error = shown * _CHANCE ** (-1 / spare) * (dim / spare) ** 0.5
+    if error > _UNLIKE * float(weights.abs().max() * torch.linalg.svdvals(used)[-1]):
+        return Contributions(expected, None, True)
+    return _weighted(expected, longer, weights, clip_norm)
+
+
+def _weighted(expected: Tensor, lengths: Tensor, weights: Tensor, clip_norm: float) -> Contributions:
+    pairs = torch.stack([lengths, weights]).numpy() / clip_norm
+    return Contributions(expected, float(np.abs(pairs[1]).max()), True, pairs)
 
 
 def undetermined_rule(lots: Sequence[FloatArray]) -> str | None:

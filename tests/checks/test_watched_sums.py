@@ -8,7 +8,11 @@ import torch
 from fedassay.checks.watched_sums import contributions, sum_checks, undetermined_rule
 from foreign_runs import recording
 
-ROWS = torch.tensor([[3.0, 0.0, 0.0], [0.0, 0.5, 0.0]])
+ROWS = torch.tensor([[3.0, *[0.0] * 5], [0.0, 0.5, *[0.0] * 4]])
+
+
+def total(*numbers):
+    return torch.tensor([*numbers, *[0.0] * (6 - len(numbers))])
 
 
 def result(sums, **other):
@@ -16,19 +20,19 @@ def result(sums, **other):
 
 
 def test_a_correct_sum_is_found_again():
-    found = contributions(ROWS, torch.tensor([1.0, 0.5, 0.0]), 1.0)
+    found = contributions(ROWS, total(1.0, 0.5), 1.0)
     assert found.longest == pytest.approx(1.0)
     assert result(None).passed
 
 
 def test_the_longest_row_of_another_rule_is_solved_for():
-    assert contributions(ROWS, torch.tensor([2.5, 0.5, 0.0]), 1.0).longest == pytest.approx(2.5)
-    normalised = contributions(ROWS, torch.tensor([1.0, 1.0, 0.0]), 1.0)
+    assert contributions(ROWS, total(2.5, 0.5), 1.0).longest == pytest.approx(2.5)
+    normalised = contributions(ROWS, total(1.0, 1.0), 1.0)
     assert (normalised.longest, normalised.explained) == (pytest.approx(1.0), True)
 
 
 def test_a_sum_outside_of_the_span_of_the_rows_is_not_explained():
-    found = contributions(ROWS, torch.tensor([1.0, 0.5, 7.0]), 1.0)
+    found = contributions(ROWS, total(1.0, 0.5, 7.0), 1.0)
     assert (found.longest, found.explained) == (None, False)
 
 
@@ -37,6 +41,17 @@ def test_rows_that_pass_unclipped_fail():
     assert found.passed is False
     assert found.measured > 1
     assert "clip norms that one row added" in found.witness
+
+
+@pytest.mark.parametrize("count", [4, 10, 12, 13, 14, 20])
+def test_rows_that_are_rounded_after_the_clip_are_not_accused(count):
+    """As many rows as numbers explain any sum, with weights of any size."""
+    for seed in range(200):
+        rows = torch.from_numpy(np.random.default_rng(seed).standard_normal((count, 14)))
+        kept = (64 * rows * (0.9 / rows.norm(dim=1, keepdim=True)).clamp(max=1)).round() / 64
+        found = contributions(rows, kept.sum(0), 1.0)
+        assert found.longest is None or found.longest <= 1
+        assert contributions(rows, rows.sum(0), 1.0).longest == pytest.approx(float(rows.norm(dim=1).max()))
 
 
 def test_a_sum_longer_than_all_rows_together_fails_whatever_the_rows_were():
