@@ -182,14 +182,14 @@ class Training:
         records all that is a function of noised sums ends as it did: what ends otherwise, such as a step size that
         follows the loss, is moved by the data, if a further run on the first records ends as the first one. With
         another record in the place of one, a sum moves by two clip norms at most; with one record less, steps, rates
-        and divisors are compared. Without it, only what moved outside of updates is seen. Files that ``train`` writes
-        are written by each run.
+        and divisors are compared; a run with another seed has other noise. Without it, only what moved outside of
+        updates is seen. Files that ``train`` writes are written by each run.
         """
         recording = self._run(seed, account=True)
         reads = self._reads
         if not again or not recording.releases:
             return watched(recording)
-        moved = self._explained(recording, seed)
+        moved = (*self._explained(recording, seed), *self._seeded_by_itself(recording, seed))
         explained = {"moved": "what moved without noise ended as it did on other records, in lots of equal sizes"}
         remarks = {**recording.remarks, **(explained if recording.moved and not moved else {})}
         found = watched(replace(recording, moved=moved, remarks=remarks))
@@ -272,6 +272,17 @@ class Training:
         # A claim that is stated may pay for more numbers than the accountant knows.
         certain = self._epsilon is None and self._repeats(seed, forced, *first)
         return (*known, *(Movement(name=name, how=words, by_data=certain) for name in sorted(names)))
+
+    def _seeded_by_itself(self, recording: TrainingRecord, seed: int) -> tuple[Movement, ...]:
+        """The noise, where a run with another seed has the same."""
+        try:
+            other = self._run((seed + 1) % 2**32)
+        except Exception:  # Such as a training that runs once.
+            return ()
+        how = (
+            "is the same in runs with two seeds, as the training seeds its generators itself: who knows them removes it"
+        )
+        return (Movement(name="the noise", how=how, by_data=False),) if equal_noise(recording, other) else ()
 
     def _ends_at(self, seed: int, places: Sequence[int] | None, forced: Sequence[Tensor], steps: int) -> bool:
         """Whether two further runs have so many steps."""

@@ -332,6 +332,15 @@ def test_an_audit_by_replicas_is_refuted_by_a_failed_check():
     assert "state without noise" in found.reason
 
 
+def test_noise_of_a_seed_of_the_trainings_own_is_no_ok():
+    def seeded(model, optimizer, loader, engine):
+        torch.manual_seed(0)
+        return train(model, optimizer, loader, engine)
+
+    found = Training(build, seeded, records(), delta=1e-5).watch()
+    assert (found.failed, "the same in runs with two seeds" in found.unexplained) == ((), True)
+
+
 def test_what_moves_without_an_explanation_is_no_ok():
     def jitter(model, optimizer, loader, _):
         for _ in steps(model, optimizer, loader):
