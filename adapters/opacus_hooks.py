@@ -303,8 +303,9 @@ class OpacusHooks:
         ids = tuple(one for one in alike if one is not None) if matched else None
         if tensors and not matched:
             ids = self.data.last(count)
-            if any(one is not None for one in alike):
-                ids = None  # Rows of other numbers among those of records, whose order need not be that of reading.
+            # Rows of other numbers, as after an augmentation, are those that were read, if all others are in order.
+            if ids is not None and any(one not in (None, read) for one, read in zip(alike, ids, strict=False)):
+                ids = None
         if not (torch.is_grad_enabled() and model.training):
             return
         if self.data.unread and not matched:

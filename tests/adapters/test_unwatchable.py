@@ -139,12 +139,23 @@ def test_records_are_known_by_their_numbers_where_these_are_of_one_record_alone(
     assert logged.alike(batch[:1]) == [3]  # It comes again, without being read.
 
 
-def test_a_lot_that_is_shuffled_after_it_was_read_is_known():
+def in_other_order(x, y):
+    order = torch.randperm(len(x))
+    return x[order], y[order]
+
+
+def every_other_row_turned(x, y):
+    signs = 1.0 - 2.0 * (torch.arange(len(x)) % 2)
+    return x * signs.reshape(-1, *[1] * (x.ndim - 1)), y
+
+
+@pytest.mark.parametrize("changed", [in_other_order, every_other_row_turned])
+def test_a_lot_that_is_shuffled_or_augmented_after_it_was_read_is_known(changed):
     def method(model, optimizer, loader, _):
-        for x, y in loader:
-            order = torch.randperm(len(x))
+        for batch in loader:
+            x, y = changed(*batch)
             optimizer.zero_grad()
-            LOSS(model(x[order]), y[order]).backward()
+            LOSS(model(x), y).backward()
             optimizer.step()
 
     found = watched(train=method)
