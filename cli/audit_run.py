@@ -17,7 +17,7 @@ from ..audit.mechanism.mechanism import DEFAULT_TRIALS, FEWEST, audit_mechanism,
 from ..audit.supplied.chosen import EstimatorOptions, chosen, options_of
 from ..audit.supplied.given import ONE_PER_CLUSTER, check_alpha
 from ..audit.supplied.power import reach, too_few_trials, trials_text
-from ..audit.supplied.scores import DEFAULT_ESTIMATORS, audit_one_run, audit_scores
+from ..audit.supplied.scores import DEFAULT_ESTIMATORS, audit_one_run, audit_scores, check_split
 from ..audit.wording import plain
 from ..suites.config.source import ConfigError
 from ..suites.results.outcome import Outcome, judge_finding
@@ -242,7 +242,9 @@ def _audit_table(
     if design is Design.ONE_RUN:
         scores = np.concatenate([table.member, table.nonmember])
         coins = np.arange(len(scores)) < len(table.member)
-        more = {"dimension": given["dimension"], "guesses": given["guesses"]}
+        more = {"dimension": given["dimension"], "guesses": given["guesses"], "ordered": False}
+        if table.inside is not None:
+            check_split(table.inside)
         return audit_one_run(scores, coins, claim, **common, **more)
     law = _used_law(given, DEFAULT_ESTIMATORS)
     more = {"threshold": given["threshold"], "deviation": given["deviation"], "clusters": table.clusters}

@@ -6,7 +6,7 @@ A long table has one row per score: the columns ``score`` and ``is_member``. A w
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +84,8 @@ class ScoreColumns:
 class ScoreTable:
     """The scores of a file: (n1,) or (n1, d) of members and (n0,) or (n0, d) of non-members, with their clusters.
 
-    ``design``: the design that the file itself records, or None; ``columns``: the names of the columns that were read.
+    ``design``: the design that the file itself records, or None; ``columns``: the names of the columns that were read;
+    ``inside``: of a long table whether each row is of a member, (n,), in its order; None of two columns of scores.
     """
 
     member: FloatArray
@@ -92,6 +93,7 @@ class ScoreTable:
     clusters: tuple[Values, Values] | None = None
     design: str | None = None
     columns: tuple[str, ...] = ()
+    inside: BoolArray | None = None
 
 
 def is_score_file(target: str) -> bool:
@@ -119,8 +121,7 @@ def read_scores(path: Path, columns: ScoreColumns, *, one_class: bool = False) -
     # Score files written by a run record the design: scores of one run are dependent.
     design = ", ".join(sorted(set(map(str, np.ravel(table["design"]))))) if "design" in names else None  # type: ignore[arg-type]
     if here["long"] and columns.layout != "wide":
-        sides, clusters = _long(path, columns, table, one_class)
-        return ScoreTable(member=sides[0], nonmember=sides[1], clusters=clusters, design=design, columns=long)
+        return replace(_long(path, columns, table, one_class), design=design, columns=long)
     if not here["wide"] or (columns.layout == "long" and columns.clusters is None):
         raise ConfigError(
             f"{path} must have one column {long[0]} and one column {long[1]}, or one column {wide[0]} and one column "
@@ -196,9 +197,7 @@ def _json(path: Path) -> tuple[Table, Sequence[str]]:
     return {name: pandas.Series(values, dtype=object) for name, values in data.items()}, list(data)
 
 
-def _long(
-    path: Path, columns: ScoreColumns, table: Table, one_class: bool
-) -> tuple[tuple[FloatArray, FloatArray], tuple[Values, Values] | None]:
+def _long(path: Path, columns: ScoreColumns, table: Table, one_class: bool) -> ScoreTable:
     scores = _scores(table[columns.score], f"{path}: {columns.score}")
     inside = _truth(table[columns.is_member], f"{path}: {columns.is_member}")
     groups = None
@@ -212,7 +211,8 @@ def _long(
     if (inside.all() and not one_class) or not inside.any():
         only = "members" if inside.any() else "non-members"
         raise ConfigError(f"{path} holds scores of {only} only ({columns.is_member}), and an audit compares both")
-    return (scores[inside], scores[~inside]), None if groups is None else (groups[inside], groups[~inside])
+    clusters = None if groups is None else (groups[inside], groups[~inside])
+    return ScoreTable(member=scores[inside], nonmember=scores[~inside], clusters=clusters, inside=inside)
 
 
 def _scores(given: "Series | Values | None", place: str, *, ragged: bool = False) -> FloatArray:

@@ -115,6 +115,7 @@ def audit_scores(
             estimator=estimator,
             alpha=alpha,
             seed=seed,
+            ordered=False,
         )
     found = chosen(estimator, Design.INDEPENDENT, DEFAULT_ESTIMATORS)
     check_used(found, options)
@@ -224,6 +225,7 @@ def audit_one_run(
     dimension: int | None = None,
     alpha: float = 0.05,
     seed: int = 0,
+    ordered: bool = True,
 ) -> Finding:
     """Judge a claim by the scores of many canaries of one training run.
 
@@ -239,6 +241,9 @@ def audit_one_run(
     canaries that were all included, with the ``dimension`` of the model; an estimate that never refutes). By default
     the first two where the claim allows both, at half of alpha each.
 
+    ``ordered``: whether the canaries stand in the order in which their coins were thrown; a fixed split is then refused
+    (``check_split``). False for scores that were sorted.
+
     The finding is UNDERPOWERED where all or nearly all scores are equal. Raises ValueError for scores and coins of
     different shapes, coins that cannot have been fair, a direction that is not stated, scores that are all repeated,
     an estimator of another design, and ``dimension`` or ``guesses`` where no estimator uses them; TypeError for a claim
@@ -251,6 +256,8 @@ def audit_one_run(
     setting = replace(Setting.claimed(claim), design=Design.ONE_RUN)
     candidates = CandidateScores(checked_scores("scores", scores_or_rows("scores", scores)), setting)
     coins = _booleans(included, len(candidates.values))
+    if ordered:
+        check_split(coins)
     if guesses is not None:
         check_whole("guesses", guesses, least=1, most=len(coins))
     witness = "scores of canaries supplied by the user"
@@ -303,6 +310,22 @@ def _booleans(included: ArrayLike, canaries: int) -> BoolArray:
             f"included must be booleans of shape ({canaries},), one per canary, got {coins.dtype} of {coins.shape}"
         )
     return coins
+
+
+def check_split(included: BoolArray) -> None:
+    """Raise ValueError where ``included`` (m,) is a fixed split in place of coins, in the order in which they were
+    thrown: the first half of the canaries or the last one, or every other canary.
+
+    Fair coins are refused with probability 1e-6 at most.
+    """
+    changes = int((included[1:] != included[:-1]).sum())
+    halves = changes == 1 and 2 * int(included.sum()) == len(included)
+    if 4 * 2.0 ** -len(included) < _UNFAIR and (halves or changes == len(included) - 1):
+        which = "one half of the canaries after the other" if halves else "every other canary"
+        raise ValueError(
+            f"{which} was included, a fixed split, and no fair coin for each canary; if you sorted the rows, give them "
+            "in the order of the coins, or as two columns of scores"
+        )
 
 
 def _check_coins(coins: BoolArray) -> None:

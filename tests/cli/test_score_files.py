@@ -102,6 +102,10 @@ def test_other_names_of_columns_are_options(say, tmp_path):
     words = ("--score", "loss", "--is-member", "train", "--lower-is-member")
     assert say("audit", "s.npz", *CLAIM, *RUNS, *words).exit_code == 10
     canaries = ("--score", "loss", "--one-run", "--included", "train", "--lower-is-member")
+    split = say("audit", "s.npz", *CLAIM, *canaries)
+    assert (split.exit_code, "a fixed split, and no fair coin" in split.stderr) == (2, True)
+    coins = rng.random(2000) < 0.5
+    np.savez(tmp_path / "s.npz", loss=rng.normal(size=2000) - 3 * coins, train=coins)
     assert say("audit", "s.npz", *CLAIM, *canaries).exit_code == 10
 
 

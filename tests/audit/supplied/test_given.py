@@ -91,7 +91,7 @@ def test_a_direction_may_be_a_boolean_of_numpy():
     ("guesses", "words"), [(0, "from 1 to 400, got 0"), (401, "from 1 to 400, got 401"), (1.5, "a whole number")]
 )
 def test_a_number_of_guesses_that_cannot_be_made_is_refused(guesses, words):
-    scores, coins = np.concatenate([MEMBER, NONMEMBER]), np.arange(400) < 200
+    scores, coins = np.concatenate([NONMEMBER[:100], MEMBER, NONMEMBER[100:]]), abs(np.arange(400) - 199.5) < 100
     with pytest.raises(ValueError, match=f"guesses must be {words}"):
         audit_one_run(scores, coins, CLAIM, higher_is_member=True, guesses=guesses)
     column = audit_one_run(scores[:, None], coins[:, None], CLAIM, higher_is_member=True)
