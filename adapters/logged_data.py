@@ -13,6 +13,8 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from ..fl.streams import global_states
+
 _REMEMBERED = 4
 """Contents of records that are remembered, in numbers of records."""
 _FACTOR = 8
@@ -49,6 +51,7 @@ class LoggedData(Dataset[Any]):
         self._data, self._planted, self._places = data, planted, None if places is None else list(places)
         self._stretched = stretched
         self.reads = Counter[int]()
+        self._states = 0
         self._read: list[_Read] = []
         self._known: dict[int, int | None] = {}
         self._batches: LoggedBatches | None = None
@@ -70,6 +73,7 @@ class LoggedData(Dataset[Any]):
         leaves = list(_leaves(found))
         read = _Read(number=number, key=leaves[0] if leaves else 0, whole=hash(tuple(leaves)))
         self._read.append(read)
+        self._states = hash((self._states, tuple(sorted(global_states().items()))))
         if len(self._known) > _REMEMBERED * len(self):  # Records that change with each reading.
             self._known.clear()
         self._known[read.key] = number if self._known.get(read.key, number) == number else None
@@ -83,6 +87,11 @@ class LoggedData(Dataset[Any]):
             return self._data[index]
         held = [0 if one in self.units else one if self._places is None else self._places[one] for one in numbers]
         return [self._data[one] for one in held] if isinstance(self._data, list | tuple) else self._data[held]
+
+    @property
+    def states(self) -> int:
+        """A hash of the states of the global generators after each record that was read; 0 where workers read them."""
+        return self._states
 
     @property
     def units(self) -> range:

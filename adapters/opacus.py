@@ -1,16 +1,18 @@
 """Runs an Opacus training as it is, with hooks on its instances, so that it can be watched, played back and audited."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.check import NEIGHBOUR, SIZE, CheckResult
+from ..audit.check import ACCOUNTED, NEIGHBOUR, SIZE, CheckResult
 from ..audit.claim import ONE_TRAINER, Adjacency, Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
 from ..checks.neighbour_runs import ReplacedRun, moved_setting, size_check, sums_on_neighbours
@@ -30,6 +32,9 @@ from .opacus_run import OpacusRun
 from .play_back import PlayBack, Step
 from .runner import is_replayable
 from .unwatchable import Unwatchable
+
+_ROUNDING = 0.02
+"""Relative difference of the epsilons of two accountants that is rounding."""
 
 
 class Training:
@@ -78,6 +83,8 @@ class Training:
         **setting: Any,
     ) -> None:
         check_delta(delta)
+        if epsilon is not None and not (isinstance(epsilon, Real) and 0 <= epsilon < math.inf):
+            raise ValueError(f"epsilon must be a finite number >= 0, got {epsilon!r}")
         LoggedData(data)
         self._adjacency = Adjacency(adjacency)
         self._build, self._train, self._data = build, train, data
@@ -161,6 +168,8 @@ class Training:
                     self._call(built)
                 except Unwatchable:
                     raise
+                except SystemExit as error:
+                    raise RuntimeError(f"train ends the process by sys.exit({error.code!r})") from error
                 except Exception as error:
                     self.interrupted = self._recording(run, ended=False)
                     error.add_note(f"raised by train after {len(run.releases)} releases, kept as Training.interrupted")
@@ -168,11 +177,11 @@ class Training:
             recording = self._recording(run, ended=True)
             self._ends, self._begins, self._reads = run.ends, run.begins, data.reads
             self._adaptive = parts.adaptive
+            if account and recording.ledger and self._epsilon is not None:
+                return replace(recording, accounted=self._epsilon)
             # Without history some accountants fail, and with hardly any noise they need all memory.
             if account and recording.ledger and min(noise for noise, _, _ in recording.ledger) >= LEAST_NOISE:
-                stated = self._epsilon
-                epsilon = float(parts.accountant.get_epsilon(delta=self._delta)) if stated is None else stated
-                recording = replace(recording, accounted=epsilon)
+                return replace(recording, accounted=float(parts.accountant.get_epsilon(delta=self._delta)))
             return recording
 
     def watch(self, seed: int = 0, *, again: bool = True) -> Watched:
@@ -188,12 +197,29 @@ class Training:
         recording = self._run(seed, account=True)
         reads = self._reads
         if not again or not recording.releases:
-            return watched(recording)
+            return self._of_replaced(watched(recording), recording)
         moved = (*self._explained(recording, seed), *self._seeded_by_itself(recording, seed))
         explained = {"moved": "what moved without noise ended as it did on other records, in lots of equal sizes"}
         remarks = {**recording.remarks, **(explained if recording.moved and not moved else {})}
-        found = watched(replace(recording, moved=moved, remarks=remarks))
+        found = self._of_replaced(watched(replace(recording, moved=moved, remarks=remarks)), recording)
         return replace(found, results=(*found.results, *self._on_neighbours(recording, reads, seed)))
+
+    def _of_replaced(self, found: Watched, recording: TrainingRecord) -> Watched:
+        """The results with the epsilon of replaced records, where the claim is about these: accountants state that of
+        added and removed ones.
+        """
+        if self._adjacency is not Adjacency.REPLACE_ONE or recording.accounted is None:
+            return found
+        facts: dict[str, Any] = {"delta": self._delta, "adjacency": self._adjacency}
+        try:
+            implied = claim_from_accountant(_History(recording.ledger or ()), **facts).epsilon
+            words = f"of replaced records, at delta {self._delta:g}; the history gives {implied:.4g}"
+        except ValueError as error:
+            implied, words = math.inf, f"of replaced records: {error}"
+        result = ACCOUNTED.at_least(recording.accounted, implied * (1 - _ROUNDING), unit="epsilon", witness=words)
+        if self._epsilon is None or not math.isfinite(implied):
+            result = ACCOUNTED.skipped(f"the accountant states no epsilon {words}")
+        return replace(found, results=tuple(result if one.name == ACCOUNTED else one for one in found.results))
 
     def _on_neighbours(
         self, recording: TrainingRecord, reads: Mapping[int, int], seed: int

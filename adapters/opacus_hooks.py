@@ -465,7 +465,8 @@ class OpacusHooks:
         self.mine.append(len(self.releases) - 1)
         self._last_hook()
         self.models.append(self.held())
-        self.drawn.append(hash(tuple(sorted(global_states().items()))))
+        # After each record too: other numbers of draws may end in one state again.
+        self.drawn.append(hash((self.data.states, tuple(sorted(global_states().items())))))
         self._forget()
         return result
 

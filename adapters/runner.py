@@ -84,6 +84,8 @@ def run_once(runner: Runner, member: bool, seed: int, *, plant: Plant | None = N
         raise ValueError(f"{name} must take (member, seed, *, plant=None), and its signature is {signature}") from None
     try:
         found = runner.run(member, seed, plant=plant)
+    except SystemExit as error:
+        raise RuntimeError(f"{name} ends the process by sys.exit({error.code!r}) in {where}") from error
     except RecordError:  # It says all, and is no fault inside of the system.
         raise
     except Exception as error:
@@ -126,6 +128,8 @@ def watch(runner: Runner, *, seed: int = 0) -> Watched:
     else:
         try:
             found = system.watch(seed)
+        except SystemExit as error:
+            raise RuntimeError(f"the system ends the process by sys.exit({error.code!r}) in the watched run") from error
         except ValueError:  # Also the words of an adapter on a training that it cannot watch.
             raise
         except Exception as error:

@@ -73,6 +73,9 @@ def lot_checks(recording: TrainingRecord) -> list[CheckResult]:
     reason = recording.remarks.get("lots", "the records of the lots were not seen")
     if not seen or recording.population is None:
         return [name.skipped(reason) for name in names]
+    if 2 * len(seen) < len(recording.releases):
+        unknown = f"the records of {len(seen)} of {len(recording.releases)} lots were seen"
+        return [name.skipped(unknown) for name in names]
     once = _once(recording)
     rates = {rate for _, rate in recording.accounted_steps}
     if len(rates) != 1:

@@ -113,6 +113,8 @@ def watched(recording: TrainingRecord) -> Watched:
     found = [replace(one, hook=("noised step",)) if one.check in (PRESENT, SCALE) else one for one in found]
     rates = [rate for _, rate in recording.accounted_steps]
     unexplained = [one.words for one in found if one.name == MOVED and one.passed is None and recording.moved]
+    if let_through and not finite.releases:
+        unexplained.append("no sum of the run is a number, so that neither clip nor noise was seen in it")
     return Watched(results=tuple(found), sampled=min(rates, default=1.0) < 1, unexplained=next(iter(unexplained), ""))
 
 

@@ -2,19 +2,21 @@
 
 import copy
 import io
+import math
+import sys
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 pytest.importorskip("opacus")
 from fedassay.adapters.opacus import Training
 from fedassay.adapters.opacus_run import PrivacyEngine
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
 from fedassay.cli.system_run import judge_watched
-from opacus_runs import LOSS, build, records, steps, train
+from opacus_runs import LOSS, build, built, records, steps, train
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Secure RNG"),
@@ -330,6 +332,58 @@ def test_an_audit_by_replicas_is_refuted_by_a_failed_check():
     found = audit_replicas(run, plan=plan_replicas(run, noise_share=0.1))
     assert (found.verdict.value, found.route) == ("REFUTED", "check")
     assert "state without noise" in found.reason
+
+
+class Masked(Dataset):
+    """Draws a mask until it leaves enough of a record, so that another record may take another number of draws."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        x, y = self.data[index]
+        while (masked := x * (torch.rand(x.shape) < 0.8)).abs().sum() < 0.6 * x.abs().sum():
+            pass
+        return masked, y
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_draws_that_meet_again_within_a_lot_accuse_nobody(seed):
+    assert Training(lambda data: build(Masked(data)), train, records(), delta=1e-5).watch(seed).failed == ()
+
+
+def test_a_stated_epsilon_is_compared_also_of_little_noise_and_of_replaced_records():
+    little = Training(built(noise_multiplier=0.01), train, records(), delta=1e-5, epsilon=3.0)
+    assert [one.name for one in little.watch(again=False).failed] == ["epsilon accounted"]
+    accounted = Training(build, train, records(), delta=1e-5).claim.epsilon
+    replaced = Training(build, train, records(), delta=1e-5, epsilon=accounted * 1.01, adjacency="replace_one")
+    assert [one.name for one in replaced.watch(again=False).failed] == ["epsilon accounted"]
+    for wrong in (math.nan, -1.0, math.inf, "3"):
+        with pytest.raises(ValueError, match="epsilon must be a finite number"):
+            Training(build, train, records(), delta=1e-5, epsilon=wrong)
+
+
+def test_lots_of_which_few_were_seen_and_sums_that_are_no_numbers_are_no_ok():
+    def thirty_steps_on_one_lot(model, optimizer, loader, engine):
+        x, y = next(iter(loader))
+        for _ in range(30):
+            optimizer.zero_grad()
+            LOSS(model(x + 0.01 * torch.randn(x.shape)), y).backward()
+            optimizer.step()
+
+    found = Training(build, thirty_steps_on_one_lot, records(), delta=1e-5).watch(again=False)
+    assert "the records of 1 of 30 lots were seen" in found.blind
+    x, y = records().tensors
+    nan = Training(build, train, TensorDataset(x * math.nan, y), delta=1e-5).watch(again=False)
+    assert "no sum of the run is a number" in nan.blind
+
+
+def test_a_training_that_ends_the_process_is_no_ok():
+    with pytest.raises(RuntimeError, match="ends the process"):
+        Training(build, lambda *_: sys.exit(), records(), delta=1e-5).watch()
 
 
 def test_noise_of_a_seed_of_the_trainings_own_is_no_ok():
