@@ -269,16 +269,21 @@ class App:
             differences=differences,
         )
 
-    @cached_property
+    @property
     def _differences(self) -> bool:
         """Whether clients of an app with a law of its own send differences of models: only these then add up."""
-        if self._law is None:
-            return False
-        try:
-            models, moves = (FlowerPlayBack(self._played(differences=one)).adds_up for one in (False, True))
-        except Exception:  # Foreign strategies may refuse frozen replies by any exception.
-            return False
-        return moves and not models
+        return self._law is not None and self._added[0]
+
+    @cached_property
+    def _added(self) -> tuple[bool, str]:
+        """Whether differences of models are sent, and why the sum before the noise is not known; empty where it is."""
+        for differences in (False,) if self._law is None else (False, True):
+            try:
+                if FlowerPlayBack(self._played(differences=differences)).adds_up:
+                    return differences, ""
+            except Exception as error:  # Foreign strategies may refuse frozen replies by any exception.
+                return False, f"frozen replies do not show what is added up: {type(error).__name__}: {error}"
+        return False, NOT_A_SUM
 
     def play_back(self, seed: int = 0) -> FlowerPlayBack:
         """Play frozen replies through the strategy, a new one for each play. No client trains."""
@@ -292,12 +297,8 @@ class App:
     def _unknown_sum(self, hooks: FlowerHooks) -> str:
         """Why the sum before the noise is not known; empty where it is."""
         own = type(hooks.strategy).__module__.startswith("flwr.") and self._law is None
-        if own or not hooks.releases or (hooks.mod is not None and self._law is None):
-            return ""
-        try:
-            return "" if self.play_back().adds_up else NOT_A_SUM
-        except Exception as error:  # Foreign strategies may refuse frozen replies by any exception.
-            return f"frozen replies do not show what is added up: {type(error).__name__}: {error}"
+        local = hooks.mod is not None and self._law is None
+        return "" if own or local or not hooks.releases else self._added[1]
 
     @cached_property
     def _place(self) -> NoisePlace:

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 RECORDS, FEATURES, CLASSES, LOT = 120, 20, 4, 24
 DATA = TensorDataset(*(one[:RECORDS] for one in opacus_runs.records().tensors))
 PUBLIC = tuple(one[RECORDS:] for one in opacus_runs.records().tensors)
-"""Records of the same distribution that nobody's training set holds: ``(120, 20)`` and ``(120,)``."""
+"""Records of the same distribution that no training set holds: ``(120, 20)`` and ``(120,)``."""
 Built = tuple[Any, ...]
 Train = Callable[..., None]
 
