@@ -249,11 +249,11 @@ def _truth(given: "Series | Values | None", place: str) -> BoolArray:
     values = np.char.decode(values, "latin-1") if values.dtype.kind == "S" else values
     if values.ndim != 1:
         raise ConfigError(f"{place} must hold one value per score, got shape {values.shape}")
-    words = np.array([str(value).strip().lower() for value in values.tolist()], dtype=str)
-    refuse_rows(
-        ~np.isin(words, _TRUE + _FALSE), f"{place} must be true or false (or 1 or 0), got another word", first=1
-    )
-    return np.isin(words, _TRUE)
+    # No array of texts, which has room for the longest one in each row.
+    words = [str(value).strip().lower() for value in values.tolist()]
+    wrong = np.array([word not in _TRUE + _FALSE for word in words], dtype=bool)
+    refuse_rows(wrong, f"{place} must be true or false (or 1 or 0), got another word", first=1)
+    return np.array([word in _TRUE for word in words], dtype=bool)
 
 
 def _no_number(word: str) -> None:

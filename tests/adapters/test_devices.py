@@ -126,6 +126,4 @@ def test_tensors_of_every_device_and_type_are_outputs(device, dtype, batched):
 
     claim = Claim.stated(1.0, unit="report", adjacency="replace_one")
     function = Function(call=mechanism, batched=batched)
-    audits = ({}, {"progress": lambda *_: None})  # Streamed, and from outputs that are kept.
-    found = [function.audit(claim, inputs=(0.0, 20.0), trials=2000, **options) for options in audits]
-    assert [one.verdict.value for one in found] == ["REFUTED", "REFUTED"]
+    assert function.audit(claim, inputs=(0.0, 20.0), trials=2000).verdict.value == "REFUTED"

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import pickle
 import signal
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -333,6 +334,18 @@ def test_the_plan_counts_the_scores_that_are_counted(say, tmp_path):
     assert "50 + 50 scores: max certifiable 2.57" in fixed
     least = int(fixed.partition("; ")[2].partition(" per arm")[0])
     assert f"; {2 * least} per arm are needed to refute the claim" in split
+
+
+def test_a_long_word_among_the_truths_takes_its_own_memory_alone(say, tmp_path):
+    rows = [f"{number},{number % 2}" for number in range(4000)]
+    rows[7] = f"7,{'a' * 100_000}"  # An array of texts would have room for it in each of the 4000 rows: 1.6 GB.
+    (tmp_path / "s.csv").write_text("\n".join(["score,is_member", *rows]))
+    tracemalloc.start()
+    result = say("audit", "s.csv", *CLAIM, *RUNS)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (result.exit_code, "is_member must be true or false" in result.stderr) == (2, True)
+    assert peak < 100 * 2**20
 
 
 def test_an_estimator_of_the_user_s_own_is_named_by_its_file(say, tmp_path):

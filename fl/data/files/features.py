@@ -192,10 +192,11 @@ def _check_columns(frame: "DataFrame", file: str, options: TableOptions) -> None
 
 def _stated_test_rows(column: "Series", place: str) -> np.ndarray:
     check_present(column, place)
-    words = column.astype(str).str.strip().str.lower().to_numpy(str)
-    refuse_rows(~np.isin(words, ("train", "test")), f"{place} must hold train or test, got another value", first=1)
-    if len(np.unique(words)) < 2:
-        raise ValueError(f"{place} must hold both train and test, got only {words[0]}")
+    words = column.astype(str).str.strip().str.lower()
+    known = words.isin(("train", "test")).to_numpy()
+    refuse_rows(~known, f"{place} must hold train or test, got another value", first=1)
+    if words.nunique() < 2:
+        raise ValueError(f"{place} must hold both train and test, got only {words.iloc[0]}")
     return np.asarray(words == "test")
 
 

@@ -63,7 +63,7 @@ class Compiled(Batched):
             return super().gradients(local, lots, plan, each=each)
         function = _sample_gradients(self.network) if each else _mean_gradients(self.network)
         size, found = self.rows_at_once(plan), list[Tensor]()
-        with _many_shapes():
+        with _many_shapes(), self.exactly():
             for start in range(0, lots.rows, size):
                 part = lots.part(start, size)
                 places = torch.arange(start, start + size, device=local.device).clamp_max(lots.rows - 1)
