@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,6 +22,7 @@ INTRODUCTION = """\
 """
 
 
+@event_priority(100)  # Before mkdocstrings reads the paths.
 def on_config(config):
     """Add the pages to the navigation, and show griffe the package without the folders that are not part of it."""
     packages = list(_packages())
