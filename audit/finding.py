@@ -137,6 +137,8 @@ class Weakness:
         unseen: why no run could have shown a violation, such as a canary that never reached the release.
         no_power: why no violation would have been refuted; it counts where no detectable epsilon was found.
         unknown_power: why the power is not known; it counts where also too little was shown.
+        low_power: why a violation that the runs were planned for would not be refuted with 90 % power; it counts also
+            where the detectable epsilon, that of a Gaussian mechanism and of the best attack on it, is small enough.
         not_looked_at: which parts of the claim no check looked at, with the reasons; it counts where the checks, and
             not the runs, have the power.
     """
@@ -144,6 +146,7 @@ class Weakness:
     unseen: str = ""
     no_power: str = ""
     unknown_power: str = ""
+    low_power: str = ""
     not_looked_at: str = ""
 
 
@@ -353,7 +356,7 @@ def _without_power(claim: Claim, measured: Measurement, weakness: Weakness) -> s
         shown = measured.epsilon_low >= claim.epsilon**2 / limit
         return weakness.no_power or ("" if shown else weakness.unknown_power or _UNKNOWN)
     if measured.detectable <= limit:
-        return ""
+        return weakness.low_power
     return (
         f"weak test: the minimum detectable epsilon of the runs, {plain(round(measured.detectable, 2))}, is more than "
         f"{plain(limit)} (the larger of 2 eps and eps + 1){_enough(claim, measured)}"
