@@ -6,7 +6,7 @@ either differs, as by records that draw until they are content, nothing is compa
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,13 +123,17 @@ def moved_setting(first: TrainingRecord, other: TrainingRecord) -> str:
     return ""
 
 
-def size_check(first: TrainingRecord, smaller: TrainingRecord, adjacency: Adjacency) -> CheckResult:
+def size_check(
+    first: TrainingRecord, smaller: TrainingRecord, adjacency: Adjacency, *, ends: Collection[str] = ()
+) -> CheckResult:
     """Check that nothing follows the number of records, which neighbours under add/remove do not share.
 
-    ``smaller``: a run without the last record. Under zero-out and replace-one the number is public: there the result
-    says what follows it, and what that would cost under add/remove.
+    ``smaller``: a run without the last record; ``ends``: names of what ended otherwise in it. Under zero-out and
+    replace-one the number is public: there the result says what follows it, and what that would cost under add/remove.
     """
     found = _following(first, smaller)
+    if ends and not found:
+        found = [f"{', '.join(sorted(ends)[:3])} ends with other values after equal noised sums"]
     count = f"with {smaller.population} in place of {first.population} records"
     if not found:
         return SIZE.passes(f"steps, rates, noise and divisors stay as they are {count}")
