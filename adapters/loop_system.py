@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from .logged_data import LoggedData
 from .loop import Array, LoopWatch, Vectors, _indices
 from .neighbours import Played, TrainingOnData, ended
 from .unwatchable import Unwatchable
+
+_LONG = Plant(weight=1e4)
+"""A unit by which a clip of means, for one, is moved beyond one clip norm."""
 
 
 class Loop(TrainingOnData):
@@ -97,15 +101,14 @@ class Loop(TrainingOnData):
         seed: int,
         *,
         account: bool = False,
-        places: Sequence[int] | None = None,
-        stretched: int | None = None,
+        changes: Mapping[str, Any] = MappingProxyType({}),
         plant: Plant | None = None,
         member: bool = False,
         forced: Sequence[Tensor] = (),
         apart: Collection[int] = (),
     ) -> Played:
         with seeded(seed):
-            data = LoggedData(self._data, planted=int(plant is not None), places=places, stretched=stretched)
+            data = LoggedData(self._data, planted=int(plant is not None), **changes)
             made = _Watches(
                 stated=self._stated | {"records": len(data)},
                 data=data,
@@ -158,6 +161,10 @@ class Loop(TrainingOnData):
             return ""
         words = f"moves {', '.join(kept[:3]) or 'the model'} by a copy of what watch.release writes into noised"
         return f"{words}, so that nothing was run on neighbouring data: go on with that tensor itself"
+
+    def _with_and_without(self, seed: int, forced: Sequence[Tensor]) -> tuple[TrainingRecord, TrainingRecord]:
+        within, out = (self._play(seed, plant=_LONG, member=one, forced=forced).record for one in (True, False))
+        return within, out
 
     @property
     def unplantable(self) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..audit.check import ACCOUNTED, NEIGHBOUR, SIZE, CheckResult
 from ..audit.claim import ONE_TRAINER, Adjacency, Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
-from ..checks.neighbour_runs import ReplacedRun, moved_setting, size_check, sums_on_neighbours
+from ..checks.neighbour_runs import ReplacedRun, moved_setting, size_check, sums_on_neighbours, unit_moves
 from ..checks.training_record import AccountantHistory, Movement, Plant, TrainingRecord, equal_noise
 from ..checks.watched_run import Watched, watched
 from ..checks.watched_state import differing
@@ -31,6 +31,8 @@ from .logged_data import LoggedData
 from .runner import is_replayable
 
 _ALONE = "has one record, which leaves no neighbour: hand over two records or more"
+_SMALL = 2
+"""Number of the run on other records of which all numbers are small."""
 _ROUNDING = 0.02
 """Relative difference of the epsilons of two accountants that is rounding."""
 
@@ -93,8 +95,8 @@ class TrainingOnData(ABC):
 
     @abstractmethod
     def _play(self, seed: int, **changed: Any) -> Played:
-        """Train once. ``changed``: ``account``, whether the reported epsilon is asked; ``places``, ``stretched``: as in
-        ``LoggedData``; ``forced``: noised sums of another run; ``apart``: records that the rest of a sum is without.
+        """Train once. ``changed``: ``account``, whether the reported epsilon is asked; ``changes``: of ``LoggedData``;
+        ``forced``: noised sums of another run; ``apart``: records that the rest of a sum is without.
         """
 
     def _why_not_forced(self, first: Played, seed: int) -> str:
@@ -126,7 +128,14 @@ class TrainingOnData(ABC):
         remarks = {**recording.remarks, **(explained if recording.moved and not moved else {})}
         seen = None if recording.moved is None and not moved else moved
         found = self._of_replaced(watched(replace(recording, moved=seen, remarks=remarks)), recording)
-        return replace(found, results=(*found.results, *self._on_neighbours(first, seed)))
+        sums, size = self._on_neighbours(first, seed)
+        # Under add/remove the claim is about data of another size, on which nothing was then seen.
+        unseen = size.words if size.passed is None and self._adjacency is Adjacency.ADD_REMOVE else ""
+        return replace(
+            found,
+            results=(*found.results, sums, size),
+            unexplained="; ".join(filter(None, (found.unexplained, unseen))),
+        )
 
     def _of_replaced(self, found: Watched, recording: TrainingRecord) -> Watched:
         """The results with the epsilon of replaced records, where the claim is about these: accountants state that of
@@ -157,29 +166,35 @@ class TrainingOnData(ABC):
             for replaced in chosen:
                 places = list(range(records))
                 places[replaced] = (replaced + records // 2) % records
-                again = self._with_another(seed, places, replaced, forced=forced, apart=chosen)
+                again = self._with_another(seed, {"places": places}, replaced, forced=forced, apart=chosen)
                 runs.append(ReplacedRun(replaced=replaced, record=again))
             sums = sums_on_neighbours(control.record, runs, first=recording)
+            pair = self._with_and_without(seed, forced)
+            sums = (unit_moves(*pair) if pair and sums.passed is not False else None) or sums
         except Exception as error:  # Such as a training that checks its data.
             sums = NEIGHBOUR.skipped(f"a run with another record ended with {type(error).__name__}: {error}")
         try:
-            smaller = self._play(seed, places=range(records - 1), forced=forced)
+            smaller = self._play(seed, changes={"places": range(records - 1)}, forced=forced)
         except Exception as error:
             return sums, SIZE.skipped(f"a run with one record less ended with {type(error).__name__}: {error}")
         repeated = control is not None and not differing(first.ends, control.ends)
         ends = differing(first.ends, smaller.ends) if repeated else frozenset[str]()
         return sums, size_check(recording, smaller.record, self._adjacency, ends=ends)
 
-    def _with_another(self, seed: int, places: Sequence[int], replaced: int, **given: Any) -> TrainingRecord:
+    def _with_and_without(self, seed: int, forced: Sequence[Tensor]) -> tuple[TrainingRecord, TrainingRecord] | None:
+        """Runs with and without a long unit, whose row the training clips itself; None where it is not planted so."""
+        return None
+
+    def _with_another(self, seed: int, changes: Mapping[str, Any], replaced: int, **given: Any) -> TrainingRecord:
         """Run with another record in the place of one, stretched where the training takes such numbers."""
         try:
-            found = self._play(seed, places=places, stretched=replaced, **given).record
+            found = self._play(seed, changes={**changes, "stretched": (replaced,)}, **given).record
             if all(one.received is None or bool(one.received.isfinite().all()) for one in found.releases):
                 return found
         except Exception:
             # A training may refuse such numbers; one that fails on others too raises below.
             pass
-        return self._play(seed, places=places, **given).record
+        return self._play(seed, changes=changes, **given).record
 
     def _explained(self, first: Played, seed: int) -> tuple[Movement, ...]:
         """What data move, by runs on other records; as it was where these do not show it."""
@@ -191,12 +206,15 @@ class TrainingOnData(ABC):
         # Records in no lot may be public, such as those that a training holds out.
         used = range(size) if None in lots else {index for lot in lots for index in lot or ()}
         names, looked = set[str](), False
-        # No permutation, under which statistics of all records would stay as they are; and one record alone, for which
-        # any statistic is extreme.
-        for number, others in enumerate(([(size + index) // 2 % size for index in range(size)], [size // 2] * size)):
-            places = [others[index] if index in used else index for index in range(size)]
+        # No permutation, under which statistics of all records would stay as they are; one record alone, for which any
+        # statistic is extreme; and small numbers, for which losses are.
+        half = [(size + index) // 2 % size for index in range(size)]
+        for number, others in enumerate((half, [size // 2] * size, half)):
+            changes: dict[str, Any] = {"places": [others[n] if n in used else n for n in range(size)]}
+            if number == _SMALL:
+                changes |= {"stretched": used, "factor": 1 / 8}
             try:
-                again = self._play(seed, places=places, forced=forced)
+                again = self._play(seed, changes=changes, forced=forced)
             except Exception as error:
                 if number:
                     continue
@@ -211,8 +229,8 @@ class TrainingOnData(ABC):
             if (steps := len(again.record.releases)) != len(recording.releases):
                 how = f"is {steps} in place of {len(recording.releases)} on other records"
                 # A limit of time, for one, ends each run at another step.
-                certain = self._ends_at(seed, places, forced, steps)
-                certain = certain and self._ends_at(seed, None, forced, len(recording.releases))
+                certain = self._ends_at(seed, changes, forced, steps)
+                certain = certain and self._ends_at(seed, {}, forced, len(recording.releases))
                 return (*moved, Movement(name="the number of steps", how=how, by_data=certain))
             names |= differing(first.ends, again.ends)
         if not looked:
@@ -239,9 +257,9 @@ class TrainingOnData(ABC):
         )
         return (Movement(name="the noise", how=how, by_data=False),) if equal_noise(recording, other) else ()
 
-    def _ends_at(self, seed: int, places: Sequence[int] | None, forced: Sequence[Tensor], steps: int) -> bool:
+    def _ends_at(self, seed: int, changes: Mapping[str, Any], forced: Sequence[Tensor], steps: int) -> bool:
         """Whether two further runs have so many steps."""
-        return all(len(self._play(seed, places=places, forced=forced).record.releases) == steps for _ in range(2))
+        return all(len(self._play(seed, changes=changes, forced=forced).record.releases) == steps for _ in range(2))
 
     def _repeats(self, first: Played, forced: Sequence[Tensor], seed: int) -> bool:
         """Whether a run on the same records ends as the first: neither time nor what the training keeps moves it."""

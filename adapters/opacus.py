@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -108,17 +109,16 @@ class Training(TrainingOnData):
         own_vectors: bool = False,
         units: Callable[[Layout, range], dict[int, Tensor]] = lambda layout, index: {},
         account: bool = False,
-        places: Sequence[int] | None = None,
-        stretched: int | None = None,
+        changes: Mapping[str, Any] = MappingProxyType({}),
         forced: Sequence[Tensor] = (),
         apart: Collection[int] = (),
     ) -> Played:
         """``own_vectors``: whether the units' directions matter; ``account``: whether the accountant is asked for its
-        epsilon, which takes it long; ``places``, ``stretched``: as in ``LoggedData``; ``forced``: noised sums of
+        epsilon, which takes it long; ``changes``: of ``LoggedData``; ``forced``: noised sums of
             another run; ``apart``: records that the rest of a sum is without.
         """
         with seeded(seed):
-            data = LoggedData(self._data, planted=planted, places=places, stretched=stretched)
+            data = LoggedData(self._data, planted=planted, **changes)
             built = self._build(data)
             parts = parts_of(built)
             if planted:

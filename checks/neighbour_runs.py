@@ -72,6 +72,18 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
     return NEIGHBOUR.passes(words, worst, _REPLACED, unit="clip norms")
 
 
+def unit_moves(within: TrainingRecord, out: TrainingRecord) -> CheckResult | None:
+    """Return the failed check where a unit that takes part moves a sum by more than one clip norm; None where it does
+    not. The runs differ in its row alone, which is zero in ``out``.
+    """
+    for one, other in _alike(within, out):
+        distance = _distance(one, other, "received")
+        if math.isfinite(distance) and distance > 1 + _slack(one):
+            words = f"a long record takes part or not, in the sum of step {one.step}"
+            return NEIGHBOUR.failed(words, distance, 1.0, unit="clip norms")
+    return None
+
+
 def _distance(one: Release, other: Release, name: str) -> float:
     """The distance of two sums in clip norms; NaN where a number of theirs is not finite."""
     a, b = getattr(one, name).double(), getattr(other, name).double()
