@@ -59,6 +59,7 @@ class LoggedData(Dataset[Any]):
         self._states = 0
         self._read: list[_Read] = []
         self._known: dict[int, int | None] = {}
+        self._handed: Tensor | None = None
         self._batches: LoggedBatches | None = None
 
     def __len__(self) -> int:
@@ -115,7 +116,10 @@ class LoggedData(Dataset[Any]):
         if name.startswith("_") or "_data" not in vars(self):
             raise AttributeError(name)
         found = getattr(self._data, name)
-        return found if self._places is None else self._placed(found)
+        found = found if self._places is None else self._placed(found)
+        if name == "tensors" and found and isinstance(found[0], Tensor):
+            self._handed = found[0]
+        return found
 
     def _placed(self, value: Any) -> Any:
         """What holds one entry for each record, with the entries of these records; all else as it is."""
@@ -174,6 +178,12 @@ class LoggedData(Dataset[Any]):
         Of a batch in the order of reading, the last records that were read. Where workers read the records: only None.
         """
         keys = [_numbers(row) for row in batch.detach().cpu()]
+        if self._handed is not None and not self.reads:
+            # Another data set may be made of the tensors, whose records are never read here.
+            for number, row in enumerate(self._handed):
+                key = _numbers(row)
+                self._known[key] = None if key in self._known else number
+            self._handed = None
         if keys and [one.key for one in self._read[-len(keys) :]] == keys:
             return list(self.last(len(keys)) or ())
         places: dict[int, list[int]] = {}
