@@ -169,8 +169,7 @@ class TrainingOnData(ABC):
                 again = self._with_another(seed, {"places": places}, replaced, forced=forced, apart=chosen)
                 runs.append(ReplacedRun(replaced=replaced, record=again))
             sums = sums_on_neighbours(control.record, runs, first=recording)
-            pair = self._with_and_without(seed, forced)
-            sums = (unit_moves(*pair) if pair and sums.passed is not False else None) or sums
+            sums = sums if sums.passed is False else self._long_unit(seed, forced) or sums
         except Exception as error:  # Such as a training that checks its data.
             sums = NEIGHBOUR.skipped(f"a run with another record ended with {type(error).__name__}: {error}")
         try:
@@ -180,6 +179,13 @@ class TrainingOnData(ABC):
         repeated = control is not None and not differing(first.ends, control.ends)
         ends = differing(first.ends, smaller.ends) if repeated else frozenset[str]()
         return sums, size_check(recording, smaller.record, self._adjacency, ends=ends)
+
+    def _long_unit(self, seed: int, forced: Sequence[Tensor]) -> CheckResult | None:
+        try:
+            pair = self._with_and_without(seed, forced)
+        except Exception:  # A training may refuse such a row.
+            return None
+        return None if pair is None else unit_moves(*pair)
 
     def _with_and_without(self, seed: int, forced: Sequence[Tensor]) -> tuple[TrainingRecord, TrainingRecord] | None:
         """Runs with and without a long unit, whose row the training clips itself; None where it is not planted so."""
