@@ -4,7 +4,7 @@ Where the workers of a loader read the records, a batch sampler remembers the ba
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +17,6 @@ from ..fl.streams import global_states
 
 _REMEMBERED = 4
 """Contents of records that are remembered, in numbers of records."""
-_FACTOR = 8
-"""By which the numbers of a stretched record are multiplied."""
 
 
 class LoggedData(Dataset[Any]):
@@ -31,7 +29,8 @@ class LoggedData(Dataset[Any]):
             from it.
         places: index of the record of ``data`` that stands at each index, for a run on other records, or on fewer; None
             for all of them in their order. Attributes that hold one value for each record follow it.
-        stretched: index of a record whose floating-point numbers are multiplied by 8, so that its gradient is long.
+        stretched: indices of records whose floating-point numbers are multiplied by ``factor``, so that their gradients
+            are long, or short.
 
     Raises:
         TypeError: for a data set without a length or without indices.
@@ -39,7 +38,13 @@ class LoggedData(Dataset[Any]):
     """
 
     def __init__(
-        self, data: Any, *, planted: int = 0, places: Sequence[int] | None = None, stretched: int | None = None
+        self,
+        data: Any,
+        *,
+        planted: int = 0,
+        places: Sequence[int] | None = None,
+        stretched: Collection[int] = (),
+        factor: float = 8.0,
     ) -> None:
         if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
             raise TypeError(
@@ -49,11 +54,12 @@ class LoggedData(Dataset[Any]):
         if planted and planted >= len(data):
             raise ValueError(f"planted units must be fewer than the {len(data)} records, got {planted}")
         self._data, self._planted, self._places = data, planted, None if places is None else list(places)
-        self._stretched = stretched
+        self._stretched, self._factor = stretched, factor
         self.reads = Counter[int]()
         self._states = 0
         self._read: list[_Read] = []
         self._known: dict[int, int | None] = {}
+        self._handed: Tensor | None = None
         self._batches: LoggedBatches | None = None
 
     def __len__(self) -> int:
@@ -69,7 +75,7 @@ class LoggedData(Dataset[Any]):
         self.reads[number] += 1
         place = 0 if number in self.units else number if self._places is None else self._places[number]
         found = self._data[place]
-        found = _stretched(found) if number == self._stretched else found
+        found = _stretched(found, self._factor) if number in self._stretched else found
         leaves = list(_leaves(found))
         read = _Read(number=number, key=leaves[0] if leaves else 0, whole=hash(tuple(leaves)))
         self._read.append(read)
@@ -110,7 +116,10 @@ class LoggedData(Dataset[Any]):
         if name.startswith("_") or "_data" not in vars(self):
             raise AttributeError(name)
         found = getattr(self._data, name)
-        return found if self._places is None else self._placed(found)
+        found = found if self._places is None else self._placed(found)
+        if name == "tensors" and found and isinstance(found[0], Tensor):
+            self._handed = found[0]
+        return found
 
     def _placed(self, value: Any) -> Any:
         """What holds one entry for each record, with the entries of these records; all else as it is."""
@@ -119,8 +128,8 @@ class LoggedData(Dataset[Any]):
             if not value.ndim or len(value) != records:
                 return value
             found = value[places]
-            if self._stretched is not None:
-                found[self._stretched] = _stretched(found[self._stretched])
+            for number in self._stretched:
+                found[number] = _stretched(found[number], self._factor)
             return found
         if isinstance(value, Mapping):
             return {name: self._placed(one) for name, one in value.items()}
@@ -129,7 +138,8 @@ class LoggedData(Dataset[Any]):
         arrays = [one for one in value if isinstance(one, Tensor | np.ndarray) and one.ndim]
         if len(value) == records and not any(len(one) == records for one in arrays):
             numbered = ((number, value[place]) for number, place in enumerate(places))
-            return type(value)(_stretched(one) if number == self._stretched else one for number, one in numbered)
+            stretched, factor = self._stretched, self._factor
+            return type(value)(_stretched(one, factor) if number in stretched else one for number, one in numbered)
         return type(value)(self._placed(one) for one in value)
 
     def follow(self, loader: Any) -> None:
@@ -168,6 +178,12 @@ class LoggedData(Dataset[Any]):
         Of a batch in the order of reading, the last records that were read. Where workers read the records: only None.
         """
         keys = [_numbers(row) for row in batch.detach().cpu()]
+        if self._handed is not None and not self.reads:
+            # Another data set may be made of the tensors, whose records are never read here.
+            for number, row in enumerate(self._handed):
+                key = _numbers(row)
+                self._known[key] = None if key in self._known else number
+            self._handed = None
         if keys and [one.key for one in self._read[-len(keys) :]] == keys:
             return list(self.last(len(keys)) or ())
         places: dict[int, list[int]] = {}
@@ -218,15 +234,15 @@ def _numbers(value: Any) -> int:
     return hash((array.shape, array.astype(np.float64).tobytes()))
 
 
-def _stretched(value: Any) -> Any:
+def _stretched(value: Any, factor: float) -> Any:
     """A record whose floating-point numbers are larger by one factor."""
     if isinstance(value, Tensor):
-        return value * _FACTOR if value.is_floating_point() else value
+        return value * factor if value.is_floating_point() else value
     if isinstance(value, float | np.floating) or (isinstance(value, np.ndarray) and value.dtype.kind == "f"):
-        return value * _FACTOR
+        return value * factor
     if isinstance(value, Mapping):
-        return {name: _stretched(one) for name, one in value.items()}
-    return type(value)(_stretched(one) for one in value) if type(value) in (list, tuple) else value
+        return {name: _stretched(one, factor) for name, one in value.items()}
+    return type(value)(_stretched(one, factor) for one in value) if type(value) in (list, tuple) else value
 
 
 class LoggedBatches:

@@ -1,5 +1,6 @@
 """Watches a loop in plain PyTorch by two lines in it: the lot that came in, and the sum that left with noise."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
@@ -15,7 +16,7 @@ from ..audit.arrays import FloatArray
 from ..audit.supplied.given import check_whole
 from ..checks.training_record import AccountantHistory, Movement, Release, TrainingRecord
 from ..checks.watched_run import Watched, watched
-from ..checks.watched_state import StateWatch
+from ..checks.watched_state import StateWatch, divided_by_sizes
 from ..checks.watched_sums import contributions, undetermined_rule
 from ..fl.fields import check_positive
 from ..fl.layout import Layout
@@ -104,6 +105,7 @@ class LoopWatch:
         self._updates: int | None = None
         self._stepped: dict[str, nn.Parameter] = {}
         self._loose: list[Movement] = []
+        self._factors: dict[int, float] = {}
         self._weights: list[FloatArray] = []
         self._means: Tensor | None = None
         self._plain: tuple[Tensor, ...] = ()
@@ -146,8 +148,9 @@ class LoopWatch:
         *,
         noise_multiplier: float | None = None,
         clip_norm: float | None = None,
-    ) -> None:
-        """Record the sum of the clipped rows, ``(d,)`` or tensors, before and after the noise was added.
+    ) -> Vectors:
+        """Record the sum of the clipped rows, ``(d,)`` or tensors, before and after the noise was added, and return
+        ``noised``.
 
         Both are the sum and not the mean, in its unit: the noise has ``noise_multiplier * clip_norm``. Hand ``noised``
         over before it is rounded, clamped or divided. ``noise_multiplier``, ``clip_norm``: those of this step, where a
@@ -184,6 +187,7 @@ class LoopWatch:
         if self._state is not None and self._updates is None:
             held = self._state.model.named_parameters()
             self._before = {name: one.detach().clone() for name, one in held if name in self.layout.slices}
+        return noised
 
     def attach(self, optimizer: Optimizer) -> None:
         """Compare the parameters before and after every ``optimizer.step()``: between two steps nothing may move them.
@@ -232,7 +236,7 @@ class LoopWatch:
             if one.grad is not None
         ]
         update = f"of update {self._updates}"
-        if _multiple(found):
+        if self._keep_factor(found):
             return
         judged = [one.holds_plain_sum() for one in found]
         if all(one is False for one in judged):
@@ -246,14 +250,25 @@ class LoopWatch:
         before, self._before = self._before, {}
         if self._loose or not before or self._state is None:
             return
-        held = dict(self._state.model.named_parameters())
+        held, found = dict(self._state.model.named_parameters()), {}
         for name, old in before.items():
             moved, new = _numbers(old) - _numbers(held[name]), held[name]
             same = 8 * torch.finfo(new.dtype).eps * float(_numbers(new).norm()) / max(float(moved.norm()), 1e-300)
-            if self._tensor(name, moved, old, max(_SAME, same)).holds_plain_sum():
+            found[name] = self._tensor(name, moved, old, max(_SAME, same))
+        if self._keep_factor(list(found.values())):
+            return
+        for name, one in found.items():
+            if one.holds_plain_sum():
                 how = f"of {name} after release {len(self._releases) - 1} holds the sum with less than its noise"
                 self._loose.append(Movement(name="the change", how=how, by_data=True))
                 return
+
+    def _keep_factor(self, tensors: "Sequence[_Tensor]") -> bool:
+        """Keep the factor between the last noised sum and the gradients; whether there is one."""
+        factor = _multiple(tensors)
+        if factor and math.isfinite(factor):
+            self._factors[len(self._releases) - 1] = factor
+        return factor is not None
 
     def _tensor(self, name: str, gradient: Tensor, held: Tensor, same: float) -> "_Tensor":
         place = self.layout.slices[name]
@@ -271,7 +286,11 @@ class LoopWatch:
         remarks = {} if self._accounted is not None else {"ledger": "the loop keeps no account of its steps"}
         if (reason := undetermined_rule(self._weights)) is not None:
             remarks["weights"] = reason
-        moved = None if self._state is None or not self._begun else (*self._loose, *self._state.end())
+        factors = tuple(self._factors.get(number) for number in range(len(self._releases)))
+        moved = None
+        if self._state is not None and self._begun:
+            by_size = divided_by_sizes(self._releases, factors, certain=self._rate is not None and self._rate < 1)
+            moved = (*self._loose, *by_size, *self._state.end())
         return TrainingRecord(
             layout=self.layout,
             releases=tuple(self._releases),
@@ -279,6 +298,7 @@ class LoopWatch:
             population=self._records,
             moved=moved,
             steps=self._updates,
+            factors=factors,
             remarks=remarks,
         )
 
@@ -369,8 +389,10 @@ class _Tensor:
         return _fitted(clipped[:, None], one)[1] <= _SAME * float(one.norm())
 
 
-def _multiple(tensors: Sequence[_Tensor]) -> bool:
-    """Whether gradients are one multiple of the noised sum and, in each tensor, any multiple of the parameters."""
+def _multiple(tensors: Sequence[_Tensor]) -> float | None:
+    """The factor by which gradients are a multiple of the noised sum and, in each tensor, any multiple of the
+    parameters; None where they are not.
+    """
     used = [_without(one.gradient, one.weights) for one in tensors]
     sent = [_without(one.noised, one.weights) for one in tensors]
     square = sum(float(one @ one) for one in sent)
@@ -378,7 +400,7 @@ def _multiple(tensors: Sequence[_Tensor]) -> bool:
     rest = sum(float((one - factor * other).square().sum()) for one, other in zip(used, sent, strict=True))
     allowed = sum((one.same * float(one.gradient.norm())) ** 2 for one in tensors)
     # Rounding is relative to all gradients, of which one tensor's may be small.
-    return not rest > allowed
+    return None if rest > allowed else factor
 
 
 def _without(vector: Tensor, weights: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..checks.training_record import Movement, Release
-from ..checks.watched_state import StateWatch, Unseen
+from ..checks.watched_state import StateWatch, Unseen, divided_by_sizes
 from ..checks.watched_sums import contributions
 from ..fl.layout import Layout
 from ..fl.streams import global_states, seeded
@@ -35,8 +35,6 @@ except ImportError as error:
 
 _SAME = 1e-4
 """Relative difference between the noised sum and the gradient of an update that counts as rounding."""
-_SIZES = 3
-"""Different sizes of lots, at least, that show whether a factor follows them."""
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -265,7 +263,10 @@ class OpacusHooks:
     def close(self) -> tuple[Movement, ...]:
         """End the watch of the model's state, at the first call, and return what moved."""
         if self._closed is None:
-            self._closed = (*self.by_size(), *self.state.end())
+            own = [(self.releases[number], self.factors.get(number)) for number in self.mine]
+            # Other samplers may have sizes by a public plan.
+            by_size = divided_by_sizes(*zip(*own, strict=True), certain=self.parts.poisson) if own else []
+            self._closed = (*by_size, *self.state.end())
         return (*self.loose, *self._closed)
 
     @property
@@ -485,22 +486,6 @@ class OpacusHooks:
         if float((used - factor * sent).norm()) > same * max(float(used.norm()), 1e-300) and not self.loose:
             words = f"of update {self.steps - 1} is not a multiple of the noised sum"
             self.loose.append(Movement(name="the gradient", how=words, by_data=False))
-
-    def by_size(self) -> list[Movement]:
-        """Whether updates are divided by the true sizes of their lots, which are no public numbers."""
-        own = {n: self.factors[n] for n in self.mine if n in self.factors}
-        known = [
-            (factor, rows)
-            for n, factor in own.items()
-            if (rows := self.releases[n].rows) and factor and math.isfinite(factor)
-        ]
-        sizes = {rows for _, rows in known}
-        products = np.array([factor * rows for factor, rows in known])
-        if len(sizes) < _SIZES or np.ptp(products) > _SAME * np.abs(products).max():
-            return []
-        how = f"is divided by the number of records in its lot, in {len(known)} updates of {len(sizes)} different sizes"
-        # Other samplers may have sizes by a public plan.
-        return [Movement(name="the noised sum", how=how, by_data=self.parts.poisson)]
 
 
 def _content(tensors: Sequence[Tensor]) -> int | None:

@@ -38,7 +38,7 @@ from ..audit.estimators.release_tests import (
     simulated_release_points,
 )
 from ..audit.evidence import Projections, Setting
-from ..audit.finding import WEAK_TEST, Finding, Verdict, checked_alone, judge, with_limit
+from ..audit.finding import WEAK_TEST, Finding, Verdict, Weakness, checked_alone, judge, with_limit
 from ..audit.measurement import Measurement
 from ..audit.mechanism.trials import at_looks
 from ..audit.output_file import write_atomically
@@ -180,6 +180,14 @@ class ReplicaPlan:
     weak: str = ""
 
     @property
+    def weakness(self) -> Weakness:
+        """Why runs that refute nothing may have been too weak: they were planned to see ``noise_share``."""
+        words = (
+            f"weak test: so many runs refute {self.noise_share:g} of the claimed noise with probability {self.power:g}"
+        )
+        return WEAK_TEST if self.power >= _POWER else replace(WEAK_TEST, low_power=f"{words}, and {_POWER} is needed")
+
+    @property
     def runs(self) -> int:
         """Runs per arm, at most."""
         return self.looks[-1]
@@ -247,16 +255,16 @@ def plan_replicas(
     measured = expected_measurement(
         tests, release, setting=Setting.claimed(claim), n=count, alpha=share, rng=rng, **stated
     )
-    expected = judge(claim, with_power(measured, claim), weakness=WEAK_TEST)
-    return ReplicaPlan(
+    planned_for = ReplicaPlan(
         release=release,
         tests=tests,
         looks=tuple(sorted({max(1, count * n // LOOKS) for n in range(1, LOOKS + 1)})),
         alpha=alpha,
         noise_share=noise_share,
         power=_POWER if runs is None else math.floor(100 * power(count)) / 100,
-        weak=expected.reason if expected.verdict is Verdict.UNDERPOWERED else "",
     )
+    expected = judge(claim, with_power(measured, claim), weakness=planned_for.weakness)
+    return replace(planned_for, weak=expected.reason if expected.verdict is Verdict.UNDERPOWERED else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -432,7 +440,9 @@ def _judged(
         epsilon=claim.epsilon,
         witness=f"a record of {plant.weight:g} clip norms in {place}, {look} of at most {plan.runs} runs per arm",
     )
-    return judge(claim, _of_all_looks(with_power(measured, claim), plan), weakness=replace(WEAK_TEST, unseen=unseen))
+    return judge(
+        claim, _of_all_looks(with_power(measured, claim), plan), weakness=replace(plan.weakness, unseen=unseen)
+    )
 
 
 def _of_all_looks(measured: Measurement, plan: ReplicaPlan) -> Measurement:

@@ -13,7 +13,7 @@ from .check import EPSILON, LOTTERY, MOVE, NOISE, VIEW, CheckResult, Subject
 from .claim import Claim, check_claim
 from .curve import Curve, GaussianCurve, Tangent
 from .evidence import Setting
-from .finite import limit_in, limit_words
+from .finite import limit_of
 from .measurement import FAIR_COINS, INDEPENDENT_TRIALS, NEEDS_GAUSSIAN_CURVE, Kind, Measurement
 from .power import enough_trials
 from .wording import at_least, at_most, plain
@@ -76,6 +76,7 @@ class Finding:
             implementation check), or "" where nothing did.
         weak: whether the claim is UNDERPOWERED for the only reason that the minimum detectable epsilon of its test is
             too large; ``accept_weak`` makes it NOT_REFUTED, and leaves this mark.
+        limit: for whom alone the claim holds, and why; empty where no NaN and no infinity is let through.
     """
 
     verdict: Verdict
@@ -84,6 +85,7 @@ class Finding:
     claim: Claim | None
     measurement: Measurement | None
     weak: bool = False
+    limit: str = ""
 
     def line(self) -> str:
         """Return one line to print: the claim, what was measured, and the verdict."""
@@ -94,8 +96,8 @@ class Finding:
         if self.verdict in (Verdict.NOT_REFUTED, Verdict.UNDERPOWERED) and measurement is not None:
             found = "none" if measurement.detectable is None else plain(round(measurement.detectable, 2))
             shown.append(f"min detectable {found}")
-        if self.verdict is not Verdict.REFUTED and (limit := limit_in(self.reason)):
-            shown.append(limit)
+        if self.verdict is not Verdict.REFUTED and self.limit:
+            shown.append(self.limit)
         accepted = f" {ACCEPTED}" if self.weak and self.verdict is Verdict.NOT_REFUTED else ""
         return f"{_subject(self)}: {', '.join(shown)}: {self.verdict.value.replace('_', ' ')}{accepted}"
 
@@ -108,6 +110,7 @@ class Finding:
             "claim_id": None if self.claim is None else self.claim.claim_id,
             "measurement": None if self.measurement is None else self.measurement.to_dict(),
             "weak": self.weak,
+            "limit": self.limit,
         }
 
 
@@ -137,6 +140,8 @@ class Weakness:
         unseen: why no run could have shown a violation, such as a canary that never reached the release.
         no_power: why no violation would have been refuted; it counts where no detectable epsilon was found.
         unknown_power: why the power is not known; it counts where also too little was shown.
+        low_power: why a violation that the runs were planned for would not be refuted with 90 % power; it counts also
+            where the detectable epsilon, that of a Gaussian mechanism and of the best attack on it, is small enough.
         not_looked_at: which parts of the claim no check looked at, with the reasons; it counts where the checks, and
             not the runs, have the power.
     """
@@ -144,6 +149,7 @@ class Weakness:
     unseen: str = ""
     no_power: str = ""
     unknown_power: str = ""
+    low_power: str = ""
     not_looked_at: str = ""
 
 
@@ -263,7 +269,7 @@ def not_run(claim: Claim, reason: str) -> Finding:
 
 def with_limit(finding: Finding, checks: Sequence[CheckResult]) -> Finding:
     """Return the finding with those for whom alone the claim holds, where NaN or infinity was let through."""
-    return replace(finding, reason=f"{finding.reason}{limit_words(checks)}")
+    return replace(finding, limit=limit_of(checks))
 
 
 def with_failed_checks(finding: Finding, failed_checks: Sequence[str]) -> Finding:
@@ -353,7 +359,7 @@ def _without_power(claim: Claim, measured: Measurement, weakness: Weakness) -> s
         shown = measured.epsilon_low >= claim.epsilon**2 / limit
         return weakness.no_power or ("" if shown else weakness.unknown_power or _UNKNOWN)
     if measured.detectable <= limit:
-        return ""
+        return weakness.low_power
     return (
         f"weak test: the minimum detectable epsilon of the runs, {plain(round(measured.detectable, 2))}, is more than "
         f"{plain(limit)} (the larger of 2 eps and eps + 1){_enough(claim, measured)}"

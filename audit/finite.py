@@ -29,17 +29,3 @@ def limit_of(results: Iterable[CheckResult]) -> str:
     """Return for whom alone a claim holds, and why; empty where no value was let through."""
     found = (one.witness for one in results if one.name == FINITE and one.passed is None)
     return "; ".join(dict.fromkeys(one for one in found if _HOLDS in one))
-
-
-def limit_in(reason: str) -> str:
-    """Return the limit that the reason of a finding states; empty where it states none."""
-    return next((part for part in reason.split(_BEFORE)[1:]), "").partition(_AFTER)[0]
-
-
-_BEFORE, _AFTER = "; limit: ", "; implementation check:"
-
-
-def limit_words(results: Iterable[CheckResult]) -> str:
-    """Return the text that states the limit, to be appended to the reason of a finding; empty where there is none."""
-    limit = limit_of(results)
-    return f"{_BEFORE}{limit}" if limit else ""

@@ -6,7 +6,7 @@ either differs, as by records that draw until they are content, nothing is compa
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,6 +72,18 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
     return NEIGHBOUR.passes(words, worst, _REPLACED, unit="clip norms")
 
 
+def unit_moves(within: TrainingRecord, out: TrainingRecord) -> CheckResult | None:
+    """Return the failed check where a unit that takes part moves a sum by more than one clip norm; None where it does
+    not. The runs differ in its row alone, which is zero in ``out``.
+    """
+    for one, other in _alike(within, out):
+        distance = _distance(one, other, "received")
+        if math.isfinite(distance) and distance > 1 + _slack(one):
+            words = f"a long record takes part or not, in the sum of step {one.step}"
+            return NEIGHBOUR.failed(words, distance, 1.0, unit="clip norms")
+    return None
+
+
 def _distance(one: Release, other: Release, name: str) -> float:
     """The distance of two sums in clip norms; NaN where a number of theirs is not finite."""
     a, b = getattr(one, name).double(), getattr(other, name).double()
@@ -123,13 +135,17 @@ def moved_setting(first: TrainingRecord, other: TrainingRecord) -> str:
     return ""
 
 
-def size_check(first: TrainingRecord, smaller: TrainingRecord, adjacency: Adjacency) -> CheckResult:
+def size_check(
+    first: TrainingRecord, smaller: TrainingRecord, adjacency: Adjacency, *, ends: Collection[str] = ()
+) -> CheckResult:
     """Check that nothing follows the number of records, which neighbours under add/remove do not share.
 
-    ``smaller``: a run without the last record. Under zero-out and replace-one the number is public: there the result
-    says what follows it, and what that would cost under add/remove.
+    ``smaller``: a run without the last record; ``ends``: names of what ended otherwise in it. Under zero-out and
+    replace-one the number is public: there the result says what follows it, and what that would cost under add/remove.
     """
     found = _following(first, smaller)
+    if ends and not found:
+        found = [f"{', '.join(sorted(ends)[:3])} ends with other values after equal noised sums"]
     count = f"with {smaller.population} in place of {first.population} records"
     if not found:
         return SIZE.passes(f"steps, rates, noise and divisors stay as they are {count}")

@@ -10,11 +10,12 @@ lie on the same grid. Sums between the grid's points would show through the nois
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
-from scipy.special import betainc, ndtr
+from scipy.special import betainc, gammaln, ndtr
 from scipy.stats import binom, chi2, kstwo, norm
 
 from ..audit.arrays import FloatArray
@@ -38,6 +39,10 @@ to the third nothing. Of a longer step less than 1e-4 of correct noise is not 0,
 """
 _FEW = 32
 """Numbers on a grid of which a cosine is as good as continuous, at least."""
+_TELLING, _OWN_SCALE = 430, 3
+"""Numbers of one scale of which Laplace noise is found with probability .9 (simulated), and those that each further
+scale costs.
+"""
 _level = partial(WATCHED.level, "watched run")
 """Of the number of tests of a family to the level of each."""
 
@@ -306,8 +311,9 @@ def _repeated(witness: str, measured: float) -> CheckResult:
 
 
 def _shape(noise: RunNoise) -> CheckResult:
-    """Check the whole distribution, the largest number, and that numbers take more than a few values."""
-    if noise.grid and not np.array_equal(noise.standard, noise.values):
+    """Check the whole distribution, the largest number, other laws, and that numbers take more than a few values."""
+    scaled = not np.array_equal(noise.standard, noise.values)
+    if noise.grid and scaled:
         return SHAPE.skipped("noise on a grid that is larger than stated")
     flat = np.sort(noise.standard.ravel()[:_NUMBERS])
     count, half = len(flat), noise.grid / 2
@@ -316,19 +322,43 @@ def _shape(noise: RunNoise) -> CheckResult:
     places = np.sort(low + (norm.cdf(flat + half) - low) * np.random.default_rng(0).random(count)) if half else low
     distance = float(max((np.arange(1, count + 1) / count - places).max(), (places - np.arange(count) / count).max()))
     # The discrete law differs from the rounded one by step^2 max|x phi(x)| / 24, to second order.
-    allowed = float(kstwo.isf(_level(3), count)) + noise.grid**2 / 96
+    allowed = float(kstwo.isf(_level(5), count)) + noise.grid**2 / 96
     if distance > allowed:
         witness = f"largest distance of {count} numbers' distribution from the normal one"
         return SHAPE.at_most(distance, allowed, unit="probability", witness=witness)
     largest = float(np.abs(flat).max()) + half
     # Probability that the largest of so many normal numbers is so small.
-    if count * math.log1p(-2 * norm.sf(largest)) < math.log(_level(3)):
-        least = float(norm.isf(-math.expm1(math.log(_level(3)) / count) / 2))
+    if count * math.log1p(-2 * norm.sf(largest)) < math.log(_level(5)):
+        least = float(norm.isf(-math.expm1(math.log(_level(5)) / count) / 2))
         witness = f"largest of {count} numbers, in standard deviations: the tails are missing"
         return SHAPE.at_least(largest, least, unit="standard deviations", witness=witness)
-    return _few_values(noise) or SHAPE.at_most(
-        distance, allowed, unit="probability", witness=f"distance of {count} numbers from the normal distribution"
-    )
+    # Steps of noise that is larger than stated may each have a scale of their own.
+    groups = list(noise.standard) if scaled else [norm.ppf(places.clip(1e-300, 1 - 1e-16)) if half else flat]
+    for law, ratio in _other_laws(groups):
+        if ratio > (most := -math.log(_level(5))):
+            return SHAPE.at_most(ratio, most, unit="nats", witness=f"{count} numbers look like {law} noise")
+    if (found := _few_values(noise)) is not None:
+        return found
+    if count < _TELLING + _OWN_SCALE * (len(groups) - 1):
+        return SHAPE.skipped(f"{count} numbers are too few to tell Gaussian noise from Laplace noise")
+    witness = f"distance of {count} numbers from the normal distribution"
+    return SHAPE.at_most(distance, allowed, unit="probability", witness=witness)
+
+
+def _other_laws(groups: Sequence[FloatArray]) -> list[tuple[str, float]]:
+    """Logs of the likelihood ratios of other laws to the Gaussian law, where each group has a scale of its own.
+
+    They are those of the most powerful scale-invariant tests (Uthoff 1970, 1973), with mean 1 under Gaussian noise of
+    any scales, so that a ratio is above x with probability 1/x at most (Markov's inequality).
+    """
+    laplace = uniform = 0.0
+    for one in groups:
+        count, size = len(one), np.maximum(np.abs(one), 1e-150)
+        squares = math.log(math.pi * float(size @ size))
+        gaussian = float(gammaln(count / 2)) - math.log(2) - count / 2 * squares
+        laplace += float(gammaln(count)) - count * math.log(2 * float(size.sum())) - gaussian
+        uniform += -count * math.log(2 * float(size.max())) - math.log(count) - gaussian
+    return [("Laplace", laplace), ("uniform", uniform)]
 
 
 def _few_values(noise: RunNoise) -> CheckResult | None:

@@ -1,16 +1,21 @@
 """Finds parameters and buffers of a model that change outside the noised releases."""
 
+import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..audit.check import MOVED, CheckResult
 from ..fl.streams import seeded
-from .training_record import Movement, TrainingRecord
+from .training_record import Movement, Release, TrainingRecord
+
+_SIZES, _SAME = 3, 1e-4
+"""Different sizes of lots, at least, that show whether a factor follows them, and relative rounding of factors."""
 
 
 class Unseen:
@@ -187,6 +192,21 @@ def _restore(model: nn.Module, held: Mapping[str, Tensor]) -> None:
 
 def _equal(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+def divided_by_sizes(releases: Sequence[Release], factors: Sequence[float | None], *, certain: bool) -> list[Movement]:
+    """Return whether updates are divided by the true sizes of their lots, which are no public numbers.
+
+    ``factors``: between each noised sum and its update; ``certain``: whether sizes are drawn at random.
+    """
+    pairs = zip(factors, (one.rows for one in releases), strict=True)
+    known = [(factor, rows) for factor, rows in pairs if rows and factor and math.isfinite(factor)]
+    sizes = {rows for _, rows in known}
+    products = np.array([factor * rows for factor, rows in known])
+    if len(sizes) < _SIZES or np.ptp(products) > _SAME * np.abs(products).max():
+        return []
+    how = f"is divided by the number of records in its lot, in {len(known)} updates of {len(sizes)} different sizes"
+    return [Movement(name="the noised sum", how=how, by_data=certain)]
 
 
 def movement_checks(recording: TrainingRecord) -> list[CheckResult]:

@@ -1,4 +1,4 @@
-"""Situations of loops in plain PyTorch, which are watched by two lines in them (``LoopWatch``)."""
+"""Situations of loops in plain PyTorch, which run on neighbouring data too (``loop_system.Loop``)."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -8,37 +8,37 @@ from typing import Any
 
 import numpy as np
 import torch
-from fedassay.adapters.loop import LoopWatch
-from fedassay.checks.watched_run import Watched
+from fedassay.adapters.loop_system import Loop
 from situation import Situation, named
 from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
 RECORDS, FEATURES, RATE, STEPS = 80, 6, 0.2, 12
 SIZES = (2 * FEATURES, 2)
 Rule = Callable[..., Any]
 
 
-def poisson(rng: np.random.Generator) -> Iterator[Any]:
+def poisson(rng: np.random.Generator, records: int) -> Iterator[Any]:
     while True:
-        yield np.flatnonzero(rng.random(RECORDS) < RATE)
+        yield np.flatnonzero(rng.random(records) < RATE)
 
 
-def epochs(rng: np.random.Generator) -> Iterator[Any]:
+def epochs(rng: np.random.Generator, records: int) -> Iterator[Any]:
     """Shuffled lots of one size."""
     while True:
-        yield from rng.permutation(RECORDS).reshape(-1, round(RATE * RECORDS))
+        yield from np.array_split(rng.permutation(records), round(1 / RATE))
 
 
-def windows(rng: np.random.Generator) -> Iterator[Any]:
+def windows(rng: np.random.Generator, records: int) -> Iterator[Any]:
     """Neighbouring records, from a random place on."""
     while True:
-        start = rng.integers(RECORDS)
-        yield (start + np.arange(round(RATE * RECORDS))) % RECORDS
+        start = rng.integers(records)
+        yield (start + np.arange(round(RATE * RECORDS))) % records
 
 
-def twice_as_often(rng: np.random.Generator) -> Iterator[Any]:
+def twice_as_often(rng: np.random.Generator, records: int) -> Iterator[Any]:
     while True:
-        yield np.flatnonzero(rng.random(RECORDS) < 2 * RATE)
+        yield np.flatnonzero(rng.random(records) < 2 * RATE)
 
 
 def shortened(rows: Tensor, norm: float) -> Tensor:
@@ -54,15 +54,19 @@ def gaussian(total: Tensor, scale: float, draw: Callable[[Any], Tensor], step: i
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loop:
+class DpSgd:
     """DP-SGD of a linear model by hand, of which each situation changes a part.
 
     Args:
-        lots: of a generator, indices of each lot.
+        lots: of a generator and the number of records, indices of each lot.
         total: ``(rows (n, d), clip norm)`` -> the sum ``(d,)`` that is noised.
         noise: ``(sum, standard deviation, draw, step)`` -> the noise.
         before, after: ``(model, sum, step)``, before and after each step of the optimizer.
-        stated: of ``LoopWatch``.
+        stated: of ``Loop``.
+        features: of all records -> those that the loop trains on.
+        divisor: of the number of records, between the noised sum and the gradient.
+        parts: records of a lot that are clipped at a time.
+        seeded: whether the loop seeds its draws itself.
         schedule: noise multiplier and clip norm of a step, which the loop states too.
         stop: ``(loss, step)`` ends the loop.
         optimizer: of the model's parameters; None moves the parameters by hand.
@@ -79,14 +83,21 @@ class Loop:
     model: Callable[[], nn.Module] = lambda: nn.Linear(FEATURES, 2)
     optimizer: Callable[..., Any] | None = lambda tensors: torch.optim.SGD(tensors, lr=0.1)
     dtype: torch.dtype = torch.float32
+    features: Callable[[Tensor], Tensor] = lambda x: x
+    divisor: Callable[[int], float] = lambda records: RATE * RECORDS
+    parts: int = RECORDS
+    seeded: bool = False
 
-    def __call__(self, seed: int) -> Watched:
-        rng = np.random.default_rng(seed)
-        x = torch.from_numpy(rng.standard_normal((RECORDS, FEATURES))).to(self.dtype)
-        torch.manual_seed(seed)
-        model = self.model().to(self.dtype)
-        stated = {"noise_multiplier": 1.0, "clip_norm": 1.0, "records": RECORDS, "rate": RATE, "steps": STEPS}
-        watch = LoopWatch(model, **(stated | self.stated))
+    def system(self) -> Loop:
+        """Return the loop as a system on records of its own."""
+        x = torch.from_numpy(np.random.default_rng(0).standard_normal((RECORDS, FEATURES))).to(self.dtype)
+        stated = {"noise_multiplier": 1.0, "clip_norm": 1.0, "rate": RATE, "steps": STEPS, "delta": 1e-5}
+        return Loop(self, TensorDataset(x), **(stated | self.stated))
+
+    def __call__(self, data: Any, watch: Any) -> None:
+        rng = np.random.default_rng(0 if self.seeded else torch.initial_seed())
+        x, model = self.features(data.tensors[0]), self.model().to(self.dtype)
+        watch = watch(model)
         optimizer = None if self.optimizer is None else self.optimizer(model.parameters())
         linear = next(one for one in reversed(list(model.modules())) if isinstance(one, nn.Linear))
 
@@ -96,22 +107,23 @@ class Loop:
         with watch:
             if optimizer is not None:
                 watch.attach(optimizer)
-            for step, lot in zip(range(STEPS), self.lots(rng), strict=False):
+            for step, lot in zip(range(STEPS), self.lots(rng, len(data)), strict=False):
                 multiplier, norm = self.schedule(step)
-                errors = (model(x[lot]) - 3).detach()
-                rows = torch.cat([(errors[:, :, None] * x[lot][:, None, :]).flatten(1), errors], dim=1)
-                watch.lot(lot, rows)
-                total = self.total(rows, norm)
+                total, errors = torch.zeros(sum(SIZES), dtype=self.dtype), torch.zeros(0, 2)
+                for part in np.array_split(lot, max(1, math.ceil(len(lot) / self.parts))):
+                    errors = (model(x[part]) - 3).detach()
+                    rows = torch.cat([(errors[:, :, None] * x[part][:, None, :]).flatten(1), errors], dim=1)
+                    watch.lot(part, rows)
+                    total += self.total(rows, norm)
                 noised = total + self.noise(total, multiplier * norm, draw, step)
                 watch.release(total, noised, noise_multiplier=multiplier, clip_norm=norm)
                 for parameter, part in zip(linear.parameters(), noised.split(SIZES), strict=True):
-                    parameter.grad = part.reshape(parameter.shape) / (RATE * RECORDS)
+                    parameter.grad = part.reshape(parameter.shape) / self.divisor(len(data))
                 self.before(linear, total, step)
                 self._move(linear, optimizer)
                 self.after(model, total, step)
                 if self.stop(float(errors.square().mean()), step):
                     break
-        return watch.results()
 
     def _move(self, linear: nn.Module, optimizer: Any) -> None:
         if optimizer is not None:
@@ -129,9 +141,7 @@ def row(name: str, right: bool, source: str, **changes: Any) -> Situation:
         kind="loop",
         right=right,
         source=source,
-        make=lambda: Loop(**changes),
-        look=lambda loop, seed: loop(seed),
-        trials=None,
+        make=lambda: DpSgd(**changes).system(),
     )
 
 
@@ -149,6 +159,16 @@ def of_the_mean(rows: Tensor, norm: float) -> Tensor:
 
 def by_tensor(rows: Tensor, norm: float) -> Tensor:
     return torch.cat([shortened(part, norm) for part in rows.split(SIZES, dim=1)], dim=1).sum(0)
+
+
+def mostly(rows: Tensor, norm: float) -> Tensor:
+    return torch.cat([shortened(rows[:-1], norm), rows[-1:]]).sum(0)
+
+
+def shows_the_mean(model: Any, total: Tensor, step: int) -> None:
+    """A coordinate of the weights shows the mean sum."""
+    with torch.no_grad():
+        next(model.parameters())[0, 0] = float(total.mean())
 
 
 def padded(rows: Tensor, norm: float) -> Tensor:
@@ -266,6 +286,17 @@ ROWS = named(
         broken("microbatches of four, their means clipped", source="tensorflow/privacy#81", total=by_microbatches),
         broken("the mean of the lot is clipped", source="tensorflow/privacy#135", total=of_the_mean),
         broken("each tensor clipped to the whole norm", source="own", total=by_tensor),
+        broken("a clip that misses the last row", source="own", total=mostly),
+        broken("a weight holds the mean of the plain sum", source="own", after=shows_the_mean),
+        broken("features less their mean", source="own", features=lambda x: x - x.mean(0)),
+        broken("features by their largest number", source="own", features=lambda x: x / x.abs().max()),
+        broken(
+            "updates divided by int(n * rate), and n not public",
+            source="opacus#819",
+            divisor=lambda records: int(records * RATE),
+            stated={"adjacency": "add_remove"},
+        ),
+        broken("a seed of its own", source="own", seeded=True),
         broken("lots padded by their own records", source="own", total=padded),
         broken("shuffled lots of one size", source="tensorflow/privacy#483", lots=epochs),
         broken("lots of neighbouring records", source="own", lots=windows),
@@ -288,6 +319,9 @@ ROWS = named(
             source="Bu et al. 2023",
             total=lambda rows, norm: (rows * norm / (rows.norm(dim=1, keepdim=True) + 0.01)).sum(0),
         ),
+        right("updates divided by int(n * rate), n public", source="own", divisor=lambda records: int(records * RATE)),
+        right("a constant divisor, and n not public", source="own", stated={"adjacency": "add_remove"}),
+        right("lots that are clipped in parts of seven", source="own", parts=7),
         right("weight decay", source="own", optimizer=partial(torch.optim.SGD, lr=0.1, weight_decay=0.1)),
         right("Adam", source="own", optimizer=partial(torch.optim.Adam, lr=0.01)),
         right("momentum", source="own", optimizer=partial(torch.optim.SGD, lr=0.1, momentum=0.9)),

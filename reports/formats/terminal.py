@@ -1,6 +1,5 @@
 """Print one line per claim, and plain tables, without importing matplotlib, jinja2 or pandas."""
 
-from ...audit.finite import limit_in
 from ...audit.wording import at_least, at_most, counted, plain
 from ..reading.claims import ClaimRow, claim_rows, stated_rows
 from ..reading.run_folder import RunFolder
@@ -57,7 +56,7 @@ def _line(row: ClaimRow) -> str:
     where = f", {row.audited_on}" if row.audited_on else ""
     items = row.not_looked_at
     unseen = f"; not looked at: {counted(len(items), 'item')}, first {items[0]}" if items else ""
-    limit = limit_in(row.record.reason) if row.record is not None else ""
+    limit = row.record.limit if row.record is not None else ""
     return f"{row.claim_text}{where}: {_shown(row)}{verdict_words(row)}{'; ' * bool(limit)}{limit}{unseen}"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...audit.check import Check, CheckResult
 from ...audit.finding import Finding, Verdict
-from ...audit.finite import limit_words
+from ...audit.finite import limit_of
 from .record import Record
 
 
@@ -57,12 +57,9 @@ def check_rows(cell: Cell, results: Sequence[CheckResult]) -> list[Record]:
 
 
 def failed_words(results: Sequence[CheckResult]) -> str:
-    """Return the text that states a limit of the claim and names every failed check, to be appended to the verdict's
-    reason; empty if there is neither.
-    """
+    """Return the text that names every failed check, to be appended to the verdict's reason; empty if there is none."""
     # Reports cut a reason at these words.
-    failed = "".join(f"; implementation check: {found.words}" for found in results if found.passed is False)
-    return f"{limit_words(results)}{failed}"
+    return "".join(f"; implementation check: {found.words}" for found in results if found.passed is False)
 
 
 def verdict_rows(cell: Cell, finding: Finding, checks: Sequence[CheckResult]) -> list[Record]:
@@ -75,9 +72,10 @@ def verdict_row(cell: Cell, finding: Finding, checks: Sequence[CheckResult], art
 
     ``artifact``: the path of the stored scores.
     """
-    measured, words = finding.measurement, failed_words(checks)
+    measured, words, limit = finding.measurement, failed_words(checks), limit_of(checks)
     if measured is None:
-        return cell.record(metric="epsilon_low", verdict=finding.verdict.value, reason=f"{finding.reason}{words}")
+        reason = f"{finding.reason}{words}"
+        return cell.record(metric="epsilon_low", verdict=finding.verdict.value, reason=reason, limit=limit)
     tested_curve = finding.verdict is not Verdict.REFUTED and measured.below_curve is not None
     return cell.record(
         metric="epsilon_low",
@@ -90,6 +88,7 @@ def verdict_row(cell: Cell, finding: Finding, checks: Sequence[CheckResult], art
         detectable=measured.detectable,
         verdict=finding.verdict.value,
         weak=finding.weak,
+        limit=limit,
         route=finding.route or ("curve" if tested_curve else "eps_low"),
         reason=f"{finding.reason}; evidence: {measured.witness}{words}",
         n=measured.canaries or min(measured.n0, measured.n1),

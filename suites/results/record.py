@@ -138,6 +138,8 @@ class Record(BaseModel):
     weak: bool = Field(default=False, exclude_if=lambda weak: not weak)
     """Of an audited claim: whether it is UNDERPOWERED only because its minimum detectable epsilon is too large; with
     the verdict NOT_REFUTED, the user has accepted that."""
+    limit: str = Field(default="", exclude_if=lambda words: not words)
+    """Of an audited claim: for whom alone it holds, and why, where NaN or infinity is let through."""
     stopped: str = Field(default="", exclude_if=lambda words: not words)
     """Of a sequential audit: at which look it stopped, after how many runs, and why."""
     wall_s: float = 0.0

@@ -58,7 +58,7 @@ def test_records_of_other_places_stand_in_attributes_too():
     held.targets, held.classes, held.samples = [0, 1, 0, 1, 2], ["a", "b"], [("f", n) for n in range(5)]
     named = LoggedData(held, places=[4, 1])
     assert (named.targets, named.classes, named.samples) == ([2, 1], ["a", "b"], [("f", 4), ("f", 1)])
-    far = LoggedData(DATA, places=[4, 1], stretched=0)
+    far = LoggedData(DATA, places=[4, 1], stretched=(0,))
     assert (far[0][0], far[1][0], far.tensors[0].tolist(), DATA.tensors[0][4]) == (32, 1, [32, 1], 4)
 
 

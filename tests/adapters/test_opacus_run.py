@@ -15,6 +15,7 @@ pytest.importorskip("opacus")
 from fedassay.adapters.opacus import Training
 from fedassay.adapters.opacus_run import PrivacyEngine
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
+from fedassay.checks.training_record import Plant
 from fedassay.cli.system_run import judge_watched
 from opacus_runs import LOSS, build, built, records, steps, train
 
@@ -69,6 +70,16 @@ def test_a_record_that_enters_more_than_its_own_row_is_found(build, train, words
     found = training(build, train).watch()
     assert "sums on neighbouring data" in {one.name for one in found.failed}
     assert words in result(found, "sums on neighbouring data").words
+
+
+def test_records_of_a_data_set_that_is_made_of_the_tensors_are_known_by_their_numbers():
+    run = training(lambda data: build(TensorDataset(*data.tensors)))
+    found = run.watch()
+    assert judge_watched(found).exit_code == 0, found.lines()
+    assert result(found, "records once in a lot").passed
+    assert result(found, "sums on neighbouring data").passed
+    within, out = (run.run(member, plant=Plant()).projections(Plant()) for member in (True, False))
+    assert max(within - out) == pytest.approx(1.0, abs=1e-3)
 
 
 class OwnDraws(torch.utils.data.Dataset):

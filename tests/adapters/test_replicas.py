@@ -18,6 +18,7 @@ from fedassay.adapters.play_back import PlayBack, Step
 from fedassay.adapters.replicas import KeptProjections, audit_replicas, plan_replicas
 from fedassay.adapters.runner import is_runner, watch
 from fedassay.audit.estimators.release_tests import BrokenRelease, draw_projections
+from fedassay.audit.finding import accept_weak
 from fedassay.checks.training_record import Plant, RecordError, Release, TrainingRecord
 from fedassay.defenses.accounting.stated_laws import claim_from_noise
 from fedassay.fl.laws import GaussianLaw
@@ -62,6 +63,20 @@ def a_system(sigma, rate, steps):
             return GaussianLaw(clip_norm=1.0, scale=1.0, noise_std=sigma, rate=rate)
 
     return Sampled()
+
+
+def test_runs_that_would_hardly_refute_the_planned_fault_are_no_ok_unless_a_weak_test_is_accepted():
+    # A Gaussian mechanism of twice the claimed epsilon would be refuted, and 0.6 of the noise with probability .27.
+    system = GaussianRunner()
+    few = plan_replicas(system, runs=50)
+    assert few.power < 0.5
+    assert "weak test" in few.line()
+    found = audit_replicas(system, plan=few)
+    assert (found.verdict.value, found.weak) == ("UNDERPOWERED", True)
+    assert accept_weak(found).verdict.value == "NOT_REFUTED"
+    sampled = plan_replicas(a_system(1.0, 0.1, 20), runs=150)
+    assert "so many runs refute 0.6 of the claimed noise with probability 0.2" in sampled.weak
+    assert plan_replicas(a_system(1.0, 0.1, 20)).weak == ""
 
 
 SAMPLED = [(1.0, 0.1, 10), (4.0, 1.0, 10), (1.1, 0.01, 100)]
@@ -320,7 +335,7 @@ def test_a_step_that_lets_nan_through_limits_the_finding_of_replicas_and_refutes
     limit = "the claim holds for records that cannot send such values"
     assert limit in watch(Clipped()).limit
     found = audit_replicas(Clipped(), plan=plan)
-    assert (found.verdict.value, limit in found.line(), limit in found.reason) == ("NOT_REFUTED", True, True)
+    assert (found.verdict.value, limit in found.line(), limit in found.limit) == ("NOT_REFUTED", True, True)
     assert limit not in audit_replicas(GaussianRunner(), plan=plan).line()
 
 

@@ -2,7 +2,7 @@ import subprocess
 import sys
 
 import pytest
-from fedassay.audit.finite import finite_result, limit_words
+from fedassay.audit.finite import finite_result, limit_of
 from fedassay.reports.formats.page import html
 from fedassay.reports.formats.terminal import claim_lines, tables
 from fedassay.reports.reading.claims import claim_rows
@@ -71,10 +71,9 @@ def test_the_line_of_a_claim_counts_its_checks_and_names_failed_ones(run_maker, 
 
 def test_the_line_of_a_claim_says_for_whom_alone_it_holds(run_maker, make_claim):
     claim = run_maker.sign("dp_fedavg", make_claim())
-    limit = limit_words([finite_result(["NaN"], ["NaN makes the release no number"], whom="clients")])
-    reason = f"at alpha 0.05{limit}; implementation check: sensitivity: moves 10"
-    row = AUDIT | {"claim_id": claim.claim_id, "route": "eps_low", "verdict": "NOT_REFUTED", "reason": reason}
-    run_maker.row(**row, defense="dp_fedavg", value=0.5, ceiling=4.9)
+    limit = limit_of([finite_result(["NaN"], ["NaN makes the release no number"], whom="clients")])
+    row = AUDIT | {"claim_id": claim.claim_id, "route": "eps_low", "verdict": "NOT_REFUTED", "reason": "at alpha 0.05"}
+    run_maker.row(**row, limit=limit, defense="dp_fedavg", value=0.5, ceiling=4.9)
     (line,) = claim_lines(run_maker.write())
     words = "NaN makes the release no number: the claim holds for clients that cannot send such values"
     assert line.endswith(f"NOT REFUTED; {words}")

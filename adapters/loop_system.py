@@ -1,0 +1,256 @@
+"""A loop in plain PyTorch as a system: run on neighbouring data, with other noised sums, and with a planted unit."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..audit.claim import Adjacency, Unit
+from ..audit.supplied.given import check_whole
+from ..checks.training_record import Plant, TrainingRecord
+from ..checks.watched_sums import contributions
+from ..fl.streams import global_states, seeded
+from .logged_data import LoggedData
+from .loop import Array, LoopWatch, Vectors, _indices
+from .neighbours import Played, TrainingOnData, ended
+from .unwatchable import Unwatchable
+
+_LONG = Plant(weight=1e4)
+"""A unit by which a clip of means, for one, is moved beyond one clip norm."""
+
+
+class Loop(TrainingOnData):
+    """A loop that can be run on neighbouring data, and with and without one unit.
+
+    Example::
+
+        def train(data, watch):
+            x, y = data.tensors
+            model = nn.Linear(5, 1)
+            watch = watch(model)  # a LoopWatch; all else stays
+            ...
+                watch.lot(lot, rows)
+                total = clip(rows).sum(0)
+                noised = total + noise()
+                watch.release(total, noised)
+                ...
+
+
+        system = Loop(train, data, noise_multiplier=1.0, clip_norm=1.0, rate=0.1, steps=30, delta=1e-5)
+        print(*system.watch().lines(), sep="\\n")
+
+    In a run with the noised sums of another one, ``watch.release`` writes them into ``noised``, in place: the loop must
+    go on with this very tensor or array, or with what ``watch.release`` returns. A planted unit is written into its row
+    by ``watch.lot``, before the loop clips it. A loop that goes on with copies is named as not looked at.
+
+    Args:
+        train: ``train(data, watch)`` makes and trains a model; ``watch(model)`` returns its ``LoopWatch``, and takes
+            arguments of it that differ in this run, such as ``rate=64 / len(data)``. What ``train`` returns is ignored,
+            and it must leave the seeds of the global generators alone.
+        data: the training set, with a length and indices; ``train`` must read from the one that it is given.
+        noise_multiplier, clip_norm, rate, steps: of ``LoopWatch``; together they are the claim.
+        delta: in (0, 1), at which epsilon is stated.
+        epsilon: the epsilon that is reported; by default the one that noise, rate and steps imply.
+        setting: ``unit``, ``adjacency``, ``observer`` and ``rounds`` of ``Claim.stated``; by default the adversary sees
+            the model of every step, and neighbours are zero-out, with a public number of records. With ``add_remove`` a
+            run with one record less must show nothing of their number.
+
+    Raises:
+        TypeError: for data without indices.
+        ValueError: for arguments out of range and data without records.
+    """
+
+    all_seen = True
+
+    def __init__(
+        self,
+        train: Callable[[Any, Any], Any],
+        data: Any,
+        *,
+        noise_multiplier: float,
+        clip_norm: float,
+        rate: float,
+        steps: int,
+        delta: float,
+        epsilon: float | None = None,
+        unit: Unit | str = Unit.SAMPLE,
+        adjacency: Adjacency | str = Adjacency.ZERO_OUT,
+        **setting: Any,
+    ) -> None:
+        super().__init__(data, delta=delta, epsilon=epsilon, unit=unit, adjacency=adjacency, setting=setting)
+        check_whole("steps", steps, least=1)
+        self._stated = {"noise_multiplier": noise_multiplier, "clip_norm": clip_norm, "rate": rate, "steps": steps}
+        # Refuses what is out of range before the first run.
+        LoopWatch({"weight": (1,)}, **self._stated)  # type: ignore[arg-type]
+        self._train = train
+
+    def run(self, member: bool = False, seed: int = 0, *, plant: Plant | None = None) -> TrainingRecord:
+        """Run the loop once, under the seed of all global generators, and return what was seen.
+
+        ``member``: whether the planted unit takes part; in a run without it, its row is zero. The unit has the last
+        index of the data, in place of the record there: the loop draws, clips and noises it like every other one.
+        """
+        return self._play(seed, plant=plant, member=member).record
+
+    def _play(  # type: ignore[override]
+        self,
+        seed: int,
+        *,
+        account: bool = False,
+        changes: Mapping[str, Any] = MappingProxyType({}),
+        plant: Plant | None = None,
+        member: bool = False,
+        forced: Sequence[Tensor] = (),
+        apart: Collection[int] = (),
+    ) -> Played:
+        with seeded(seed):
+            data = LoggedData(self._data, planted=int(plant is not None), **changes)
+            made = _Watches(
+                stated=self._stated | {"records": len(data)},
+                data=data,
+                plant=plant,
+                member=member,
+                forced=forced,
+                apart=apart,
+            )
+            try:
+                with ended("train"):
+                    self._train(data, made)
+            except Unwatchable:
+                raise
+            except Exception as error:
+                error.add_note(f"raised by train after {sum(len(one.drawn) for one in made.watches)} releases")
+                raise
+            if len(made.watches) != 1:
+                raise ValueError(f"train must call watch(model) once, and called it {len(made.watches)} times")
+            return self._played(made.watches[0], data, account=account)
+
+    def _played(self, watch: "_PlayedWatch", data: LoggedData, *, account: bool) -> Played:
+        state, record = watch.state, watch.recording()
+        record = replace(
+            record,
+            releases=tuple(replace(one, rest=rest) for one, rest in zip(record.releases, watch.rests, strict=True)),
+            accounted=self._epsilon if account else None,
+            delta=self._delta,
+            drawn=tuple(watch.drawn),
+            held=tuple(watch.held),
+        )
+        numbers = ({}, {}) if state is None else (state.start, state.ends)
+        return Played(record=record, begins=numbers[0], ends=numbers[1], reads=data.reads)
+
+    def _why_not_forced(self, first: Played, seed: int) -> str:
+        """Why the loop does not go on with what ``watch.release`` wrote; by a run with other noise."""
+        rng, releases = np.random.default_rng(seed), first.record.releases
+        other = [
+            one.released + one.noise_std * torch.from_numpy(rng.standard_normal(len(one.released))).to(one.released)
+            for one in releases
+        ]
+        try:
+            again = self._play(seed, forced=other)
+        except Exception as error:
+            return f"a run with other noised sums ended with {type(error).__name__}: {error}"
+        names = [n for n in first.record.layout.names if n in first.ends and n in first.begins]
+        kept = [n for n in names if _moved(first, n) and torch.equal(first.ends[n], again.ends[n])]
+        sums = [(one.received, two.received) for one, two in zip(releases[1:], again.record.releases[1:], strict=False)]
+        same = all(a is not None and b is not None and torch.equal(a, b) for a, b in sums)
+        if not kept and (names or not same):
+            return ""
+        words = f"moves {', '.join(kept[:3]) or 'the model'} by a copy of what watch.release writes into noised"
+        return f"{words}, so that nothing was run on neighbouring data: go on with that tensor itself"
+
+    def _with_and_without(self, seed: int, forced: Sequence[Tensor]) -> tuple[TrainingRecord, TrainingRecord]:
+        within, out = (self._play(seed, plant=_LONG, member=one, forced=forced).record for one in (True, False))
+        return within, out
+
+    @property
+    def unplantable(self) -> str:
+        """Why no unit can be planted; empty where one can."""
+        missing = any(one.ids is None or one.expected is None for one in self._first.releases)
+        words = "no unit can be planted, because watch.lot was called without ids or rows, or was not called"
+        return super().unplantable or (words if missing else "")
+
+
+def _moved(played: Played, name: str) -> bool:
+    return not torch.equal(played.begins[name], played.ends[name])
+
+
+@dataclass(kw_only=True, eq=False)
+class _Watches:
+    """What ``train`` receives as ``watch``; arguments as of ``Loop`` and its runs."""
+
+    stated: Mapping[str, Any]
+    data: LoggedData
+    plant: Plant | None
+    member: bool
+    forced: Sequence[Tensor]
+    apart: Collection[int]
+    watches: "list[_PlayedWatch]" = field(default_factory=list)
+
+    def __call__(self, model: Any, **stated: Any) -> "_PlayedWatch":
+        """Return the watch of a model."""
+        made = _PlayedWatch(model, self, **{**self.stated, **stated})
+        self.watches.append(made)
+        return made
+
+
+class _PlayedWatch(LoopWatch):
+    """A watch that writes planted rows and the noised sums of another run into the loop's own tensors."""
+
+    def __init__(self, model: Any, of: _Watches, **stated: Any) -> None:
+        super().__init__(model, **stated)
+        self._of, self._units = of, of.data.units
+        self.drawn: list[int] = []
+        self.held: list[int] = []
+        self.rests: list[Tensor | None] = []
+
+    @property
+    def state(self) -> Any:
+        """The watch of the model's numbers; None for a model of names and shapes."""
+        return self._state
+
+    def lot(self, ids: Iterable[int] | None, rows: Vectors | None) -> None:
+        """As in ``LoopWatch``; the row of the planted unit is written first."""
+        names = None if ids is None else _indices(ids)
+        if self._of.plant is not None and names is not None and rows is not None:
+            vector = self._of.plant.direction(self.layout) * (self._of.plant.weight * self._clip_norm * self._of.member)
+            for place, one in enumerate(names):
+                if one in self._units:
+                    for array, part in self._parts(rows, rows=True):
+                        _write(array[place], vector[part])
+        super().lot(names, rows)
+
+    def release(self, total: Vectors | None, noised: Vectors, **stated: Any) -> Vectors:
+        """As in ``LoopWatch``; the noised sum of another run is written into ``noised`` first."""
+        number, (ids, rows) = len(self._releases), self._lot or (None, None)
+        if number < len(self._of.forced):
+            for array, part in self._parts(noised, rows=False):
+                _write(array, self._of.forced[number][part])
+        found = super().release(total, noised, **stated)
+        left = {*self._of.apart, *(self._units if self._of.plant is not None else ())}
+        rest = None
+        if left and ids is not None and rows is not None:
+            others = [place for place, one in enumerate(ids) if one not in left]
+            rest = contributions(rows[others], None, self._releases[-1].clip_norm).expected
+        self.rests.append(rest)
+        self.held.append(0 if self._state is None else self._state.digest())
+        self.drawn.append(hash((self._of.data.states, tuple(sorted(global_states().items())))))
+        return found
+
+    def _parts(self, values: Vectors, *, rows: bool) -> list[tuple[Array, slice]]:
+        """The arrays of a vector or of rows, with their slices of the flat one."""
+        if isinstance(values, Tensor | np.ndarray):
+            return [(values, slice(0, self.layout.dim))]
+        given = values if isinstance(values, Mapping) else self._named(values)
+        return [(given[name], part) for name, part in self.layout.slices.items() if name in given]
+
+
+def _write(array: Array, vector: Tensor) -> None:
+    """Write a flat vector into an array, in place."""
+    if isinstance(array, np.ndarray):
+        array[...] = vector.reshape(array.shape).numpy()
+    else:
+        array.detach().copy_(vector.reshape(array.shape))

@@ -1,0 +1,356 @@
+"""A training that can be run on neighbouring data, with the noised sums of its first run in place of its own.
+
+On other records all that is a function of noised sums ends as it did: what ends otherwise is moved by the data.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..audit.check import ACCOUNTED, NEIGHBOUR, SIZE, CheckResult
+from ..audit.claim import ONE_TRAINER, Adjacency, Claim, Unit
+from ..audit.observer import GLOBAL_MODELS
+from ..checks.neighbour_runs import ReplacedRun, moved_setting, size_check, sums_on_neighbours, unit_moves
+from ..checks.training_record import AccountantHistory, Movement, Plant, TrainingRecord, equal_noise
+from ..checks.watched_run import Watched, watched
+from ..checks.watched_state import differing
+from ..defenses.accounting.stated_laws import claim_from_accountant
+from ..defenses.defense import check_delta
+from ..fl.laws import GaussianLaw
+from .logged_data import LoggedData
+from .runner import is_replayable
+
+_ALONE = "has one record, which leaves no neighbour: hand over two records or more"
+_SMALL = 2
+"""Number of the run on other records of which all numbers are small."""
+_ROUNDING = 0.02
+"""Relative difference of the epsilons of two accountants that is rounding."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Played:
+    """One run of a training.
+
+    Args:
+        record: what was seen.
+        begins, ends: numbers of all that is trained, by name, at the start and at the end; empty where not seen.
+        reads: how often each record was read, by its index.
+        adaptive: whether the clip norm is moved by a noised count.
+    """
+
+    record: TrainingRecord
+    begins: Mapping[str, Tensor]
+    ends: Mapping[str, Tensor]
+    reads: Mapping[int, int]
+    adaptive: bool = False
+
+
+class TrainingOnData(ABC):
+    """A training on a data set, which can be run on other records, and with and without one unit.
+
+    Args:
+        data: the training set, with a length and indices.
+        delta: in (0, 1), at which epsilon is stated.
+        epsilon: the epsilon that is reported; None for the one that the history implies.
+        setting: further facts of ``Claim.stated``.
+
+    Raises TypeError for data without indices, ValueError for data without records and arguments out of range.
+    """
+
+    all_seen: ClassVar[bool] = False
+    """Whether each noised number of a run is in its releases: then accounted steps pay for no others, and what runs on
+    other records cannot explain is left open, also where nothing was seen to move."""
+
+    def __init__(
+        self,
+        data: Any,
+        *,
+        delta: float,
+        epsilon: float | None,
+        unit: Unit | str,
+        adjacency: Adjacency | str,
+        setting: Mapping[str, Any],
+    ) -> None:
+        check_delta(delta)
+        if epsilon is not None and not (isinstance(epsilon, Real) and 0 <= epsilon < math.inf):
+            raise ValueError(f"epsilon must be a finite number >= 0, got {epsilon!r}")
+        if not len(LoggedData(data)):
+            raise ValueError("data must hold at least one record, got none")
+        self._data, self._delta, self._epsilon, self._unit = data, delta, epsilon, unit
+        self._adjacency, self._setting = Adjacency(adjacency), {"observer": GLOBAL_MODELS} | dict(setting)
+
+    @abstractmethod
+    def run(self, member: bool = False, seed: int = 0, *, plant: Plant | None = None) -> TrainingRecord:
+        """Train once, under the seed of all global generators, and return what was seen."""
+
+    @abstractmethod
+    def _play(self, seed: int, **changed: Any) -> Played:
+        """Train once. ``changed``: ``account``, whether the reported epsilon is asked; ``changes``: of ``LoggedData``;
+        ``forced``: noised sums of another run; ``apart``: records that the rest of a sum is without.
+        """
+
+    def _why_not_forced(self, first: Played, seed: int) -> str:
+        """Why noised sums of another run cannot take the place of the training's own; empty where they can."""
+        return ""
+
+    def watch(self, seed: int = 0, *, again: bool = True) -> Watched:
+        """Run the training once, unchanged, and check all that was seen.
+
+        ``again``: run it several times more, with the noised sums of the first run in place of its own. On other
+        records all that is a function of noised sums ends as it did: what ends otherwise, such as a step size that
+        follows the loss, is moved by the data, if a further run on the first records ends as the first one. With
+        another record in the place of one, a sum moves by two clip norms at most; with one record less, steps, rates
+        and divisors are compared; a run with another seed has other noise. Without it, only what moved outside of
+        updates is seen. Files that the training writes are written by each run.
+        """
+        first = self._play(seed, account=True)
+        recording = first.record
+        if not again or not recording.releases:
+            return self._of_replaced(watched(recording), recording)
+        seeded = self._seeded_by_itself(recording, seed)
+        if reason := _ALONE if len(self._data) == 1 else self._why_not_forced(first, seed):
+            moved = (*(recording.moved or ()), Movement(name="the training", how=reason, by_data=False), *seeded)
+            found = self._of_replaced(watched(replace(recording, moved=moved)), recording)
+            skipped = [one.skipped(f"the training {reason}") for one in (NEIGHBOUR, SIZE)]
+            return replace(found, results=(*found.results, *skipped))
+        moved = (*self._explained(first, seed), *seeded)
+        explained = {"moved": "what moved without noise ended as it did on other records, in lots of equal sizes"}
+        remarks = {**recording.remarks, **(explained if recording.moved and not moved else {})}
+        seen = None if recording.moved is None and not moved else moved
+        found = self._of_replaced(watched(replace(recording, moved=seen, remarks=remarks)), recording)
+        sums, size = self._on_neighbours(first, seed)
+        # Under add/remove the claim is about data of another size, on which nothing was then seen.
+        unseen = size.words if size.passed is None and self._adjacency is Adjacency.ADD_REMOVE else ""
+        return replace(
+            found,
+            results=(*found.results, sums, size),
+            unexplained="; ".join(filter(None, (found.unexplained, unseen))),
+        )
+
+    def _of_replaced(self, found: Watched, recording: TrainingRecord) -> Watched:
+        """The results with the epsilon of replaced records, where the claim is about these: accountants state that of
+        added and removed ones.
+        """
+        if self._adjacency is not Adjacency.REPLACE_ONE or recording.accounted is None:
+            return found
+        facts: dict[str, Any] = {"delta": self._delta, "adjacency": self._adjacency}
+        try:
+            implied = claim_from_accountant(_History(recording.ledger or ()), **facts).epsilon
+            words = f"of replaced records, at delta {self._delta:g}; the history gives {implied:.4g}"
+        except ValueError as error:
+            implied, words = math.inf, f"of replaced records: {error}"
+        result = ACCOUNTED.at_least(recording.accounted, implied * (1 - _ROUNDING), unit="epsilon", witness=words)
+        if self._epsilon is None or not math.isfinite(implied):
+            result = ACCOUNTED.skipped(f"the accountant states no epsilon {words}")
+        return replace(found, results=tuple(result if one.name == ACCOUNTED else one for one in found.results))
+
+    def _on_neighbours(self, first: Played, seed: int) -> tuple[CheckResult, CheckResult]:
+        """Compare the first run with runs on neighbouring data."""
+        recording = first.record
+        forced, records = [one.released for one in recording.releases], len(self._data)
+        chosen = _replaced(recording, first.reads, seed)
+        control: Played | None = None
+        try:
+            control = self._play(seed, forced=forced, apart=chosen)
+            runs = []
+            for replaced in chosen:
+                places = list(range(records))
+                places[replaced] = (replaced + records // 2) % records
+                again = self._with_another(seed, {"places": places}, replaced, forced=forced, apart=chosen)
+                runs.append(ReplacedRun(replaced=replaced, record=again))
+            sums = sums_on_neighbours(control.record, runs, first=recording)
+            sums = sums if sums.passed is False else self._long_unit(seed, forced) or sums
+        except Exception as error:  # Such as a training that checks its data.
+            sums = NEIGHBOUR.skipped(f"a run with another record ended with {type(error).__name__}: {error}")
+        try:
+            smaller = self._play(seed, changes={"places": range(records - 1)}, forced=forced)
+        except Exception as error:
+            return sums, SIZE.skipped(f"a run with one record less ended with {type(error).__name__}: {error}")
+        repeated = control is not None and not differing(first.ends, control.ends)
+        ends = differing(first.ends, smaller.ends) if repeated else frozenset[str]()
+        return sums, size_check(recording, smaller.record, self._adjacency, ends=ends)
+
+    def _long_unit(self, seed: int, forced: Sequence[Tensor]) -> CheckResult | None:
+        try:
+            pair = self._with_and_without(seed, forced)
+        except Exception:  # A training may refuse such a row.
+            return None
+        return None if pair is None else unit_moves(*pair)
+
+    def _with_and_without(self, seed: int, forced: Sequence[Tensor]) -> tuple[TrainingRecord, TrainingRecord] | None:
+        """Runs with and without a long unit, whose row the training clips itself; None where it is not planted so."""
+        return None
+
+    def _with_another(self, seed: int, changes: Mapping[str, Any], replaced: int, **given: Any) -> TrainingRecord:
+        """Run with another record in the place of one, stretched where the training takes such numbers."""
+        try:
+            found = self._play(seed, changes={**changes, "stretched": (replaced,)}, **given).record
+            if all(one.received is None or bool(one.received.isfinite().all()) for one in found.releases):
+                return found
+        except Exception:
+            # A training may refuse such numbers; one that fails on others too raises below.
+            pass
+        return self._play(seed, changes=changes, **given).record
+
+    def _explained(self, first: Played, seed: int) -> tuple[Movement, ...]:
+        """What data move, by runs on other records; as it was where these do not show it."""
+        recording = first.record
+        moved = recording.moved or ()
+        forced = [one.released for one in recording.releases]
+        lots = [one.ids for one in recording.releases]
+        size = len(self._data)
+        # Records in no lot may be public, such as those that a training holds out.
+        used = range(size) if None in lots else {index for lot in lots for index in lot or ()}
+        names, looked = set[str](), False
+        # No permutation, under which statistics of all records would stay as they are; one record alone, for which any
+        # statistic is extreme; and small numbers, for which losses are.
+        half = [(size + index) // 2 % size for index in range(size)]
+        for number, others in enumerate((half, [size // 2] * size, half)):
+            changes: dict[str, Any] = {"places": [others[n] if n in used else n for n in range(size)]}
+            if number == _SMALL:
+                changes |= {"stretched": used, "factor": 1 / 8}
+            try:
+                again = self._play(seed, changes=changes, forced=forced)
+            except Exception as error:
+                if number:
+                    continue
+                how = f"ended with {type(error).__name__}, so that it does not show what data move"
+                return (*moved, Movement(name="a run on other records", how=how, by_data=False))
+            if not _comparable(recording, again.record, all_seen=self.all_seen):
+                how = moved_setting(recording, again.record)
+                if how and not first.adaptive:
+                    return (*moved, Movement(name="the training", how=how, by_data=False))
+                continue
+            looked = True
+            if (steps := len(again.record.releases)) != len(recording.releases):
+                how = f"is {steps} in place of {len(recording.releases)} on other records"
+                # A limit of time, for one, ends each run at another step.
+                certain = self._ends_at(seed, changes, forced, steps)
+                certain = certain and self._ends_at(seed, {}, forced, len(recording.releases))
+                return (*moved, Movement(name="the number of steps", how=how, by_data=certain))
+            names |= differing(first.ends, again.ends)
+        if not looked:
+            how = "made other lots or draws in runs on other records, which therefore do not show what data move"
+            unlooked = Movement(name="the training", how=how, by_data=False)
+            return (*moved, unlooked) if self.all_seen else moved
+        known = [one for one in moved if one.by_data]
+        names -= {one.name for one in known}
+        if not names:
+            return tuple(known)
+        words = "ends with other values on other records, after equal noised sums"
+        # A claim that is stated may pay for more numbers than the accountant knows.
+        certain = self._epsilon is None and self._repeats(first, forced, seed)
+        return (*known, *(Movement(name=name, how=words, by_data=certain) for name in sorted(names)))
+
+    def _seeded_by_itself(self, recording: TrainingRecord, seed: int) -> tuple[Movement, ...]:
+        """The noise, where a run with another seed has the same."""
+        try:
+            other = self._play((seed + 1) % 2**32).record
+        except Exception:  # Such as a training that runs once.
+            return ()
+        how = (
+            "is the same in runs with two seeds, as the training seeds its generators itself: who knows them removes it"
+        )
+        return (Movement(name="the noise", how=how, by_data=False),) if equal_noise(recording, other) else ()
+
+    def _ends_at(self, seed: int, changes: Mapping[str, Any], forced: Sequence[Tensor], steps: int) -> bool:
+        """Whether two further runs have so many steps."""
+        return all(len(self._play(seed, changes=changes, forced=forced).record.releases) == steps for _ in range(2))
+
+    def _repeats(self, first: Played, forced: Sequence[Tensor], seed: int) -> bool:
+        """Whether a run on the same records ends as the first: neither time nor what the training keeps moves it."""
+        again = self._play(seed, forced=forced)
+        return len(again.record.releases) == len(forced) and not (
+            differing(first.ends, again.ends) or differing(first.begins, again.begins)
+        )
+
+    @cached_property
+    def claim(self) -> Claim:
+        """The claim that the history of a run implies, with its trade-off curve."""
+        claim = claim_from_accountant(
+            _History(self._first.ledger or ()),
+            delta=self._delta,
+            epsilon=self._epsilon,
+            unit=self._unit,
+            adjacency=self._adjacency,
+            **self._setting,
+        )
+        return replace(claim, trust=ONE_TRAINER)
+
+    @property
+    def law(self) -> GaussianLaw | None:
+        """The law of one release, where the history is of one noise multiplier and rate."""
+        ledger, releases = self._first.ledger or (), self._first.releases
+        norms = {one.clip_norm for one in releases}
+        if len(ledger) != 1 or len(norms) != 1:
+            return None
+        noise, rate, _ = ledger[0]
+        norm = norms.pop()
+        return GaussianLaw(clip_norm=norm, scale=1.0, noise_std=noise * norm, rate=rate)
+
+    @cached_property
+    def replayable(self) -> bool:
+        """Whether two runs with one seed release the same numbers. Raises ValueError as ``is_replayable``."""
+        return is_replayable(self._first, self.run, same=equal_noise)
+
+    @property
+    def unplantable(self) -> str:
+        """Why no unit can be planted; empty where one can."""
+        return f"the training {_ALONE}" if len(self._data) == 1 else ""
+
+    @cached_property
+    def _first(self) -> TrainingRecord:
+        return self.run(seed=0)
+
+
+@contextmanager
+def ended(name: str) -> Iterator[None]:
+    """Raise RuntimeError where the code inside, ``name``, ends the process."""
+    try:
+        yield
+    except SystemExit as error:
+        raise RuntimeError(f"{name} ends the process by sys.exit({error.code!r})") from error
+
+
+def _replaced(recording: TrainingRecord, reads: Mapping[int, int], seed: int) -> list[int]:
+    """The records that are replaced, of those in some lot, or of those that were read where lots are not known: the one
+    in most lots, and one by the seed.
+    """
+    drawn = Counter(index for one in recording.releases for index in one.ids or ()) or Counter(reads)
+    chosen = np.random.default_rng(seed).choice(sorted(drawn)) if drawn else 0
+    return list(dict.fromkeys([*(index for index, _ in drawn.most_common(1)), int(chosen)]))
+
+
+def _comparable(one: TrainingRecord, other: TrainingRecord, *, all_seen: bool) -> bool:
+    """Whether a run on other records differs from the first in its records alone.
+
+    Not where the data were not read from what the training received, where other records took other numbers of random
+    draws, or where clip norm or noise follow further noised numbers, which are those of each run.
+    """
+    pairs = list(zip(one.releases, other.releases, strict=False))
+    settings = all(
+        (first.clip_norm, first.noise_multiplier, first.ids) == (second.clip_norm, second.noise_multiplier, second.ids)
+        for first, second in pairs
+    )
+    sums = [(first.received, second.received) for first, second in pairs]
+    read = any(a is not None and b is not None and not torch.equal(a, b) for a, b in sums)
+    # Steps that were accounted without a sum may pay for other numbers, which are those of each run too.
+    more = not all_seen and any(len(run.accounted_steps) > len(run.releases) for run in (one, other))
+    return settings and read and not more and all(a == b for a, b in zip(one.drawn, other.drawn, strict=False))
+
+
+class _History:
+    """A history as an accountant holds it."""
+
+    def __init__(self, history: AccountantHistory) -> None:
+        self.history = list(history)
