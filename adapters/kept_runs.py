@@ -133,10 +133,8 @@ class KeptRuns:
         return self._read(0, trials), self._read(1, trials)
 
     def share(self, look: Mapping[str, Any], alpha: float) -> float:
-        """Return the level of this verdict; see ``share_of``. Raises ValueError for a link out of the folder."""
-        path = self.folder / "verdicts.json"
-        check_inside(path, self.folder)
-        return share_of(path, look, alpha)
+        """Return the level of this verdict; see ``share_of``."""
+        return share_of(self.folder / "verdicts.json", look, alpha)
 
     def _check(self, facts: Mapping[str, Any]) -> None:
         if self.folder.exists() and not self.folder.is_dir():
@@ -262,8 +260,9 @@ def share_of(path: Path, look: Mapping[str, Any], alpha: float) -> float:
     quarter for the second; ``look``: what makes it another verdict; ``path``: file of those that were given.
 
     The levels of all verdicts add up to alpha, so that runs may be added after a verdict was seen. Raises ValueError
-    for a damaged file of verdicts, and for one without a checksum.
+    for a damaged file of verdicts, for one without a checksum, and for a link out of its folder.
     """
+    check_inside(path, path.parent)
     text = json.dumps(look, sort_keys=True)
     # Levels that were spent and are not known would be spent again.
     looks: list[str] = _content(path, checked=True)["verdicts"] if path.exists() else []

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..audit.claim import Adjacency, Unit
 from ..audit.supplied.given import check_whole
@@ -49,9 +49,10 @@ class Loop(TrainingOnData):
 
     Args:
         train: ``train(data, watch)`` makes and trains a model; ``watch(model)`` returns its ``LoopWatch``, and takes
-            arguments of it that differ in this run, such as ``rate=64 / len(data)``. What ``train`` returns is ignored,
-            and it must leave the seeds of the global generators alone.
-        data: the training set, with a length and indices; ``train`` must read from the one that it is given.
+            ``rate`` and ``steps`` that differ in this run, such as ``rate=64 / len(data)``. Modules and their states
+            that ``train`` returns are released with the model; it must leave the seeds of the global generators alone.
+        data: the training set, with a length and indices; ``train`` must read from the one that it is given, and name
+            records in ``watch.lot`` by their indices in it.
         noise_multiplier, clip_norm, rate, steps: of ``LoopWatch``; together they are the claim.
         delta: in (0, 1), at which epsilon is stated.
         epsilon: the epsilon that is reported; by default the one that noise, rate and steps imply.
@@ -83,6 +84,8 @@ class Loop(TrainingOnData):
     ) -> None:
         super().__init__(data, delta=delta, epsilon=epsilon, unit=unit, adjacency=adjacency, setting=setting)
         check_whole("steps", steps, least=1)
+        if not callable(train):
+            raise TypeError(f"train must be a function train(data, watch), got {train!r}")
         self._stated = {"noise_multiplier": noise_multiplier, "clip_norm": clip_norm, "rate": rate, "steps": steps}
         # Refuses what is out of range before the first run.
         LoopWatch({"weight": (1,)}, **self._stated)  # type: ignore[arg-type]
@@ -119,7 +122,7 @@ class Loop(TrainingOnData):
             )
             try:
                 with ended("train"):
-                    self._train(data, made)
+                    returned = self._train(data, made)
             except Unwatchable:
                 raise
             except Exception as error:
@@ -127,9 +130,11 @@ class Loop(TrainingOnData):
                 raise
             if len(made.watches) != 1:
                 raise ValueError(f"train must call watch(model) once, and called it {len(made.watches)} times")
-            return self._played(made.watches[0], data, account=account)
+            return self._played(made.watches[0], data, _tensors(returned), account=account)
 
-    def _played(self, watch: "_PlayedWatch", data: LoggedData, *, account: bool) -> Played:
+    def _played(
+        self, watch: "_PlayedWatch", data: LoggedData, returned: Mapping[str, Tensor], *, account: bool
+    ) -> Played:
         state, record = watch.state, watch.recording()
         record = replace(
             record,
@@ -140,7 +145,7 @@ class Loop(TrainingOnData):
             held=tuple(watch.held),
         )
         numbers = ({}, {}) if state is None else (state.start, state.ends)
-        return Played(record=record, begins=numbers[0], ends=numbers[1], reads=data.reads)
+        return Played(record=record, begins=numbers[0], ends={**numbers[1], **returned}, reads=data.reads)
 
     def _why_not_forced(self, first: Played, seed: int) -> str:
         """Why the loop does not go on with what ``watch.release`` wrote; by a run with other noise."""
@@ -171,7 +176,23 @@ class Loop(TrainingOnData):
         """Why no unit can be planted; empty where one can."""
         missing = any(one.ids is None or one.expected is None for one in self._first.releases)
         words = "no unit can be planted, because watch.lot was called without ids or rows, or was not called"
-        return super().unplantable or (words if missing else "")
+        if found := super().unplantable or (words if missing else ""):
+            return found
+        pairs = [(one.expected, one.received) for one in self._first.releases]
+        if not all(a is not None and b is not None and torch.allclose(a, b.to(a), 1e-3, 1e-3) for a, b in pairs):
+            return ""  # Rows that the loop does not clip are a fault, which a unit shows.
+        long = self._long_unit(0, ())
+        return f"no unit can be planted: {long.witness}" if long is not None and long.passed is None else ""
+
+
+def _tensors(returned: object, name: str = "returned") -> dict[str, Tensor]:
+    """Copies of the numbers of all modules and states that ``train`` returned, alone or in lists and tuples."""
+    if isinstance(returned, nn.Module):
+        returned = returned.state_dict()
+    if isinstance(returned, Mapping):
+        return {f"{name} {key}": one.detach().clone() for key, one in returned.items() if isinstance(one, Tensor)}
+    parts = enumerate(returned) if isinstance(returned, list | tuple) else ()
+    return {key: one for number, part in parts for key, one in _tensors(part, f"{name} {number}").items()}
 
 
 def _moved(played: Played, name: str) -> bool:
@@ -192,9 +213,17 @@ class _Watches:
 
     def __call__(self, model: Any, **stated: Any) -> "_PlayedWatch":
         """Return the watch of a model."""
+        if others := sorted(stated.keys() - {"rate", "steps"}):
+            words = (
+                f"watch(model) takes rate and steps that differ in this run, got {', '.join(others)}: state noise and "
+            )
+            raise Unwatchable(f"{words}clip in Loop, and hand over the records that are trained on as its data")
         made = _PlayedWatch(model, self, **{**self.stated, **stated})
         self.watches.append(made)
         return made
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"watch has no {name} yet: begin train with watch = watch(model)")
 
 
 class _PlayedWatch(LoopWatch):

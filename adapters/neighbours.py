@@ -20,7 +20,7 @@ from torch import Tensor
 from ..audit.check import ACCOUNTED, NEIGHBOUR, SIZE, CheckResult
 from ..audit.claim import ONE_TRAINER, Adjacency, Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
-from ..checks.neighbour_runs import ReplacedRun, moved_setting, size_check, sums_on_neighbours, unit_moves
+from ..checks.neighbour_runs import RENAMED, ReplacedRun, moved_setting, size_check, sums_on_neighbours, unit_moves
 from ..checks.training_record import AccountantHistory, Movement, Plant, TrainingRecord, equal_noise
 from ..checks.watched_run import Watched, watched
 from ..checks.watched_state import differing
@@ -88,6 +88,7 @@ class TrainingOnData(ABC):
             raise ValueError("data must hold at least one record, got none")
         self._data, self._delta, self._epsilon, self._unit = data, delta, epsilon, unit
         self._adjacency, self._setting = Adjacency(adjacency), {"observer": GLOBAL_MODELS} | dict(setting)
+        Claim.stated(1.0, delta, unit=unit, adjacency=adjacency, **self._setting)
 
     @abstractmethod
     def run(self, member: bool = False, seed: int = 0, *, plant: Plant | None = None) -> TrainingRecord:
@@ -123,14 +124,17 @@ class TrainingOnData(ABC):
             found = self._of_replaced(watched(replace(recording, moved=moved)), recording)
             skipped = [one.skipped(f"the training {reason}") for one in (NEIGHBOUR, SIZE)]
             return replace(found, results=(*found.results, *skipped))
-        moved = (*self._explained(first, seed), *seeded)
+        (sums, size), moved = self._on_neighbours(first, seed), self._explained(first, seed)
+        if RENAMED in sums.witness:  # Then it is not known which records are in no lot, and may be public.
+            moved = tuple(replace(one, by_data=False) for one in moved)
+        moved = (*moved, *seeded)
         explained = {"moved": "what moved without noise ended as it did on other records, in lots of equal sizes"}
         remarks = {**recording.remarks, **(explained if recording.moved and not moved else {})}
         seen = None if recording.moved is None and not moved else moved
         found = self._of_replaced(watched(replace(recording, moved=seen, remarks=remarks)), recording)
-        sums, size = self._on_neighbours(first, seed)
         # Under add/remove the claim is about data of another size, on which nothing was then seen.
         unseen = size.words if size.passed is None and self._adjacency is Adjacency.ADD_REMOVE else ""
+        unseen = sums.words if sums.passed is None and self.all_seen else unseen
         return replace(
             found,
             results=(*found.results, sums, size),
@@ -235,7 +239,8 @@ class TrainingOnData(ABC):
             if (steps := len(again.record.releases)) != len(recording.releases):
                 how = f"is {steps} in place of {len(recording.releases)} on other records"
                 # A limit of time, for one, ends each run at another step.
-                certain = self._ends_at(seed, changes, forced, steps)
+                # A claim that is stated may pay for more numbers than the accountant knows.
+                certain = self._epsilon is None and self._ends_at(seed, changes, forced, steps)
                 certain = certain and self._ends_at(seed, {}, forced, len(recording.releases))
                 return (*moved, Movement(name="the number of steps", how=how, by_data=certain))
             names |= differing(first.ends, again.ends)
@@ -248,7 +253,6 @@ class TrainingOnData(ABC):
         if not names:
             return tuple(known)
         words = "ends with other values on other records, after equal noised sums"
-        # A claim that is stated may pay for more numbers than the accountant knows.
         certain = self._epsilon is None and self._repeats(first, forced, seed)
         return (*known, *(Movement(name=name, how=words, by_data=certain) for name in sorted(names)))
 

@@ -41,7 +41,7 @@ from ..audit.evidence import Projections, Setting
 from ..audit.finding import WEAK_TEST, Finding, Verdict, Weakness, checked_alone, judge, with_limit
 from ..audit.measurement import Measurement
 from ..audit.mechanism.trials import at_looks
-from ..audit.output_file import write_atomically
+from ..audit.output_file import check_inside, write_atomically
 from ..audit.power import trials_needed
 from ..audit.supplied.given import check_alpha, check_whole
 from ..audit.supplied.power import with_power
@@ -104,7 +104,7 @@ class KeptProjections:
         skipped = []
         for place, line in enumerate(lines, start=2):
             content, _, digest = line.rstrip(b"\r").rpartition(b" ")
-            if digest == _digest(content) and (run := _run_in(content, self.facts.get("steps"))):
+            if digest == self._digest(content) and (run := _run_in(content, self.facts.get("steps"))):
                 self.runs.setdefault(run[0], run[1])
             elif line:
                 skipped.append(str(place))
@@ -120,17 +120,23 @@ class KeptProjections:
         self.runs[member, number] = values
         if self.path is None:
             return
+        check_inside(self.path, self.path.parent)
         if not self.path.exists():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path, json.dumps(dict(self.facts)).encode() + b"\n")
         content = json.dumps([member, number, values.tolist()]).encode()
-        line, self.cut = b"\n" * self.cut + content + b" " + _digest(content) + b"\n", True
+        line, self.cut = b"\n" * self.cut + content + b" " + self._digest(content) + b"\n", True
         # In one call, so that no line of another process stands inside this one.
         with self.path.open("ab", buffering=0) as file:
             written = file.write(line)
         if written < len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         self.cut = False
+
+    def _digest(self, content: bytes) -> bytes:
+        """The checksum of a line, of the facts too: the line of another system's file is none of this one's."""
+        facts = json.dumps(dict(self.facts), sort_keys=True).encode()
+        return hashlib.sha256(facts + b"\n" + content).hexdigest()[:16].encode()
 
     def arm(self, member: bool, count: int) -> FloatArray:
         """Return the projections of the first ``count`` runs of one arm, ``(count, steps)``."""
@@ -151,10 +157,6 @@ def _run_in(content: bytes, steps: object) -> tuple[tuple[bool, int], FloatArray
         if right and type(member) is bool and type(number) is int:
             return (member, number), found
     return None
-
-
-def _digest(content: bytes) -> bytes:
-    return hashlib.sha256(content).hexdigest()[:16].encode()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ def check_inside(place: Path, folder: Path) -> None:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that a reader finds either the old content or the new one; a link at ``path`` is replaced. Raises
-    OSError, which may name another file or none.
+    OSError, which names this file or another.
     """
     # In the same folder, because a rename is atomic only within one file system.
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
@@ -39,6 +39,9 @@ def write_atomically(path: Path, content: bytes) -> None:
             # Otherwise a power failure could leave the new name with empty content.
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:  # Of a full disk it names none.
+        error.filename = error.filename or str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

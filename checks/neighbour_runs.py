@@ -22,6 +22,10 @@ _SLACK, _SAME = 1e-3, 1e-6
 """Clip norms that a sum moves by rounding, for each clip norm of its length too; relative difference of factors."""
 _REPLACED = 2.0
 """Clip norms by which a sum moves, at most, where one record is replaced by another."""
+_UNCLIPPED = 10.0
+"""Clip norms by which a long row moves a sum where it is not clipped: the clip of a mean lets it move by two."""
+RENAMED = "has another name, index"
+UNREACHED = "a long row is not clipped: call watch.lot before the norms of its rows are computed"
 _SPREAD = 1e-4
 """Relative difference of factors of one run that counts as rounding."""
 _EVENTS = 4001
@@ -47,7 +51,13 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
     witness = ""
     steps = _equal_steps(first, control)
     for other in others:
-        for one, again in _alike(control, other.record)[:steps]:
+        alike = _alike(control, other.record)[:steps]
+        if (name := _renamed(alike, other.replaced)) is not None:
+            return NEIGHBOUR.skipped(
+                f"record {other.replaced} of the data {RENAMED} {name} in watch.lot: name records by their indices in "
+                "the data that were given"
+            )
+        for one, again in alike:
             distance, slack = _distance(one, again, "received"), _slack(one)
             if not math.isfinite(distance):
                 continue
@@ -67,17 +77,31 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
     if not compared:
         return NEIGHBOUR.skipped("runs on neighbouring data made other random draws, or on other models, or other sums")
     if not moved:
-        return NEIGHBOUR.skipped("no replaced record moved a sum: data were not read from what was given")
+        return NEIGHBOUR.skipped(
+            "no replaced record moved a sum that is a number: data were not read from what was given, or no number"
+        )
     words = f"{witness}; {compared} sums of {len(others)} runs were compared"
     return NEIGHBOUR.passes(words, worst, _REPLACED, unit="clip norms")
 
 
+def _renamed(alike: Sequence[tuple[Release, Release]], replaced: int) -> int | None:
+    """The name under which lots know a replaced record, where it is not its index: only lots that hold it moved."""
+    held = [frozenset(one.ids or ()) for one, _ in alike]
+    moved = [_distance(one, again, "received") > _slack(one) for one, again in alike]
+    if all(moved) or not any(moved) or not any(held) or moved == [replaced in lot for lot in held]:
+        return None
+    return next((name for name in sorted(frozenset().union(*held)) if moved == [name in lot for lot in held]), None)
+
+
 def unit_moves(within: TrainingRecord, out: TrainingRecord) -> CheckResult | None:
-    """Return the failed check where a unit that takes part moves a sum by more than one clip norm; None where it does
-    not. The runs differ in its row alone, which is zero in ``out``.
+    """Return the failed check where a unit that takes part moves a sum by more than one clip norm, and a skipped one
+    where its row is not clipped at all; None otherwise. The runs differ in its row alone, which is zero in ``out``.
     """
     for one, other in _alike(within, out):
         distance = _distance(one, other, "received")
+        if distance > _UNCLIPPED:
+            # Rows that are not clipped are found in the sums of the first run.
+            return NEIGHBOUR.skipped(UNREACHED)
         if math.isfinite(distance) and distance > 1 + _slack(one):
             words = f"a long record takes part or not, in the sum of step {one.step}"
             return NEIGHBOUR.failed(words, distance, 1.0, unit="clip norms")

@@ -151,9 +151,9 @@ def _table(path: Path, columns: ScoreColumns) -> tuple[Table, Sequence[str]]:
     # A cell such as nan is a score that is not finite, and no missing one.
     frame = read_table(path, missing=("",), numeric=(columns.score, columns.member, columns.nonmember))
     names = [str(name) for name in frame.columns]
-    for name in (columns.score, columns.is_member, columns.member, columns.nonmember):
+    for name in (columns.score, columns.is_member, columns.member, columns.nonmember, columns.clusters, "design"):
         # Of two columns with one name, the last would silently be kept.
-        if names.count(name) > 1:
+        if name is not None and names.count(name) > 1:
             raise ConfigError(f"{path} has {names.count(name)} columns with the name {name}, and needs one")
     return {name: frame.iloc[:, place] for place, name in enumerate(names)}, names
 

@@ -266,6 +266,9 @@ def one_score_per_cluster(
     names = np.asarray(clusters)
     if names.shape != scores.shape:
         raise ValueError(f"clusters must name one cluster per score, shape {scores.shape}, got shape {names.shape}")
+    if names.dtype.kind == "O" and len(kinds := {type(one) for one in names.tolist()}) > 1:
+        kind = ", ".join(sorted(one.__name__ for one in kinds))
+        raise ValueError(f"clusters must be numbers alone or texts alone, got {kind}")
     groups = np.unique(names, return_inverse=True)[1].reshape(scores.shape)
     sizes, taken = np.bincount(groups), np.bincount(groups, weights=member)
     several = sizes > 1

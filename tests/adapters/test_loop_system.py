@@ -43,6 +43,9 @@ def loop(
     seeds=None,
     hand_over=lambda watch, total, noised: watch.release(total, noised),
     own=None,
+    order=lambda x: x,
+    first=None,
+    returns=lambda model, loss: None,
     **stated,
 ):
     """DP-SGD of a linear model by hand, of which each test changes a part."""
@@ -50,8 +53,9 @@ def loop(
     def train(data, watch):
         if seeds is not None:
             torch.manual_seed(seeds)
-        x, y = data.tensors
+        x, y = map(order, data.tensors)
         x, model = features(x), nn.Linear(DIM, 1, bias=False)
+        best = []
         watch = watch(model, **({} if own is None else own(data)))
         moves = None if optimizer is None else optimizer(model.parameters())
         if attached and moves is not None:
@@ -62,7 +66,8 @@ def loop(
             for part in lot.split(parts) if len(lot) else [lot]:
                 errors = (model(x[part]) - y[part]).detach()
                 rows = 2 * errors * x[part]
-                watch.lot(part, shown(rows))
+                # Where the rows are clipped before they are handed over, no unit can be written before the clip.
+                watch.lot(part, shown(rows if first is None else (rows := first(rows))))
                 total, losses = total + rows_of(rows).sum(0), [*losses, errors.square()]
             loss = float(torch.cat(losses).mean())
             noised = total + noise * torch.randn(DIM)
@@ -77,8 +82,10 @@ def loop(
                     group["lr"] = 0.1 * rate_of(loss, step)
                 model.weight.grad = gradient[None]
                 moves.step()
+            best.append(returns(model, loss))
             if stop(loss, step):
                 break
+        return min((one for one in best if one is not None), key=lambda one: one[0], default=None)
 
     return Loop(train, records(count), **(STATED | stated))
 
@@ -174,6 +181,7 @@ BROKEN = [
     ({"features": lambda x: x / x.std(0)}, "sums on neighbouring data"),
     ({"features": lambda x: x / x.abs().max()}, "sums on neighbouring data"),
     ({"rows_of": mostly_clipped}, "sum of clipped rows"),
+    ({"returns": lambda model, loss: (loss, {"weight": model.weight.detach().clone()})}, "state without noise"),
     ({"noise": 0.5}, "noise scale"),
     ({"epsilon": 0.5}, "epsilon accounted"),
 ]
@@ -198,6 +206,9 @@ def only_of_all_records(data):
         ({"hand_over": copies, "rate_of": by_loss}, "by a copy of what"),
         ({"hand_over": lambda watch, total, noised: watch.release(None, noised), "rate_of": by_loss}, "not looked at"),
         ({"own": only_of_all_records, "adjacency": "add_remove"}, "a run with one record less ended with IndexError"),
+        ({"order": lambda x: x.flip(0)}, "name records by their indices in the data"),
+        ({"first": clipped, "rows_of": lambda rows: rows}, "call watch.lot before the norms of its rows are computed"),
+        ({"stop": lambda loss, step: step > 3 and loss < 8, "epsilon": 50.0}, "the number of steps is"),
         ({"count": 1}, "the training has one record, which leaves no neighbour"),
     ],
 )
@@ -286,6 +297,18 @@ def without_rows(data, watch):
         (lambda: loop(steps=0), ValueError, "steps must be"),
         (lambda: loop(delta=0), ValueError, "delta must"),
         (lambda: loop(epsilon=-1), ValueError, "epsilon must be a finite number >= 0"),
+        (lambda: Loop("train", records(), **STATED), TypeError, "train must be a function"),
+        (lambda: loop(observer="moon"), ValueError, "observer"),
+        (
+            lambda: loop(own=lambda data: {"clip_norm": 2.0}).run(),
+            ValueError,
+            "got clip_norm: state noise and clip in Loop",
+        ),
+        (
+            lambda: Loop(lambda _, watch: watch.lot([0], None), records(), **STATED).run(),
+            AttributeError,
+            "begin train with",
+        ),
         (lambda: Loop(lambda *_: None, records(), **STATED).run(), ValueError, "once, and called it 0 times"),
     ],
 )

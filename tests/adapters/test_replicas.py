@@ -201,15 +201,33 @@ def test_no_change_of_a_byte_gives_a_run_other_values(tmp_path, monkeypatch):
 
 def test_lines_with_a_right_checksum_that_hold_no_run_are_skipped_and_named(tmp_path):
     path, facts = tmp_path / "runs.jsonl", {"steps": 2}
-    KeptProjections(path=path, facts=facts).keep(True, 0, np.zeros(2))
+    kept = KeptProjections(path=path, facts=facts)
+    kept.keep(True, 0, np.zeros(2))
     odd = (
         '[];7;null;[true, 1];[true, 1, ["a", 2]];[1, 1, [0, 0]];[true, 1, [0]];[true, 1, [1%s, 0]];[true, 1, [null, 0]]'
         % ("0" * 400)
     )
     with path.open("ab") as file:
-        file.writelines(b"%s %s\n" % (line.encode(), replicas._digest(line.encode())) for line in odd.split(";"))
+        file.writelines(b"%s %s\n" % (line.encode(), kept._digest(line.encode())) for line in odd.split(";"))
     with pytest.warns(RuntimeWarning, match=r"runs\.jsonl: lines .*: 3, 4, 5, 6, 7, 8, 9, 10, 11$"):
         assert set(KeptProjections(path=path, facts=facts).runs) == {(True, 0)}
+
+
+def test_lines_of_another_system_under_this_ones_facts_are_no_runs_of_it(tmp_path):
+    for seed in (0, 1):
+        KeptProjections(path=tmp_path / f"{seed}.jsonl", facts={"seed": seed}).keep(True, 0, np.full(2, float(seed)))
+    head, lines = ((tmp_path / f"{seed}.jsonl").read_bytes().split(b"\n", 1)[seed] for seed in (0, 1))
+    (tmp_path / "mixed.jsonl").write_bytes(head + b"\n" + lines)
+    with pytest.warns(RuntimeWarning, match="lines cut off, changed"):
+        assert not KeptProjections(path=tmp_path / "mixed.jsonl", facts={"seed": 0}).runs
+
+
+def test_no_run_is_kept_through_a_link_out_of_the_folder(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (path := tmp_path / "kept" / "runs.jsonl").symlink_to(tmp_path / "outside.jsonl")
+    with pytest.raises(ValueError, match="leads out of the folder"):
+        KeptProjections(path=path, facts={}).keep(True, 0, np.zeros(2))
+    assert not (tmp_path / "outside.jsonl").exists()
 
 
 def test_half_a_line_on_a_full_disk_is_an_error_and_loses_one_run(tmp_path, monkeypatch):

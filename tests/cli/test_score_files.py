@@ -336,6 +336,20 @@ def test_the_plan_counts_the_scores_that_are_counted(say, tmp_path):
     assert f"; {2 * least} per arm are needed to refute the claim" in split
 
 
+def test_two_columns_of_clusters_or_designs_and_mixed_names_of_clusters_are_refused(say, tmp_path):
+    rows = [f"{number * 37 % 50},{number % 2},{number // 20},{number}" for number in range(400)]
+    (tmp_path / "two.csv").write_text("\n".join(["score,is_member,run,run", *rows]))
+    result = say("audit", "two.csv", *CLAIM, "--clusters", "run", "--higher-is-member")
+    assert (result.exit_code, "has 2 columns with the name run" in result.stderr) == (2, True)
+    mixed = [{"score": n * 37 % 50, "is_member": n % 2, "run": n // 2 or "a"} for n in range(400)]
+    (tmp_path / "mixed.json").write_text(json.dumps(mixed))
+    result = say("audit", "mixed.json", *CLAIM, "--clusters", "run", "--higher-is-member")
+    assert (result.exit_code, "clusters must be numbers alone or texts alone, got int, str" in result.stderr) == (
+        2,
+        True,
+    )
+
+
 def test_a_long_word_among_the_truths_takes_its_own_memory_alone(say, tmp_path):
     rows = [f"{number},{number % 2}" for number in range(4000)]
     rows[7] = f"7,{'a' * 100_000}"  # An array of texts would have room for it in each of the 4000 rows: 1.6 GB.

@@ -176,8 +176,8 @@ def _joined(
 
 
 def _check_columns(frame: "DataFrame", file: str, options: TableOptions) -> None:
-    columns = [str(one) for one in frame.columns]
-    if twice := sorted({repr(one) for one in columns if columns.count(one) > 1}):
+    columns = Counter(str(one) for one in frame.columns)
+    if twice := sorted(repr(one) for one, count in columns.items() if count > 1):
         raise ValueError(f"{file} must have columns of different names, got {', '.join(twice)} more than once")
     if not len(frame):
         raise ValueError(f"{file} must have at least one row below its header, got none")

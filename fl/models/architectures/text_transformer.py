@@ -6,22 +6,25 @@ from torch import Tensor, nn
 from ...fields import check_count
 from .transformer import Block
 
+_LONGEST = 2048
+"""Tokens of a text: attention takes the square of them."""
+
 
 def text_transformer(
     shape: tuple[int, int, int], classes: int, *, width: int = 64, heads: int = 4, layers: int = 2
 ) -> nn.Module:
     """Build a transformer that gives, at each place of a text, the logits ``(n, length, classes)`` of the next token.
 
-    Inputs are ``(n, 1, 1, length)`` whole numbers in [0, classes), the tokens. Positions are learned, layer norm comes
-    first in each block, the embedding is not tied to the output layer, and there is no dropout. ``width``: features of
-    a place, a multiple of ``heads``.
+    Inputs are ``(n, 1, 1, length)`` whole numbers in [0, classes), the tokens, 2048 at most. Positions are learned,
+    layer norm comes first in each block, the embedding is not tied to the output layer, and there is no dropout.
+    ``width``: features of a place, a multiple of ``heads``.
     """
     for name, value in (("width", width), ("heads", heads), ("layers", layers)):
         check_count(name, value)
     if width % heads:
         raise ValueError(f"width must be a multiple of heads, got width {width} and heads {heads}")
-    if shape[:2] != (1, 1):
-        raise ValueError(f"it needs texts, samples of shape (1, 1, length), got shape {shape}")
+    if shape[:2] != (1, 1) or shape[2] > _LONGEST:
+        raise ValueError(f"it needs texts, samples of shape (1, 1, length up to {_LONGEST}), got shape {shape}")
     return _TextTransformer(shape[2], classes, width, heads, layers)
 
 
