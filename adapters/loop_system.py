@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -171,7 +172,7 @@ class Loop(TrainingOnData):
         within, out = (self._play(seed, plant=_LONG, member=one, forced=forced).record for one in (True, False))
         return within, out
 
-    @property
+    @cached_property
     def unplantable(self) -> str:
         """Why no unit can be planted; empty where one can."""
         missing = any(one.ids is None or one.expected is None for one in self._first.releases)

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..audit.check import ACCOUNTED, NEIGHBOUR, SIZE, CheckResult
 from ..audit.claim import ONE_TRAINER, Adjacency, Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
-from ..checks.neighbour_runs import RENAMED, ReplacedRun, moved_setting, size_check, sums_on_neighbours, unit_moves
+from ..checks.neighbour_runs import ReplacedRun, moved_setting, renamed, size_check, sums_on_neighbours, unit_moves
 from ..checks.training_record import AccountantHistory, Movement, Plant, TrainingRecord, equal_noise
 from ..checks.watched_run import Watched, watched
 from ..checks.watched_state import differing
@@ -124,8 +124,9 @@ class TrainingOnData(ABC):
             found = self._of_replaced(watched(replace(recording, moved=moved)), recording)
             skipped = [one.skipped(f"the training {reason}") for one in (NEIGHBOUR, SIZE)]
             return replace(found, results=(*found.results, *skipped))
-        (sums, size), moved = self._on_neighbours(first, seed), self._explained(first, seed)
-        if RENAMED in sums.witness:  # Then it is not known which records are in no lot, and may be public.
+        sums, size, named = self._on_neighbours(first, seed)
+        moved = self._explained(first, seed)
+        if not named:  # Then it is not known which records are in no lot, and may be public.
             moved = tuple(replace(one, by_data=False) for one in moved)
         moved = (*moved, *seeded)
         explained = {"moved": "what moved without noise ended as it did on other records, in lots of equal sizes"}
@@ -158,12 +159,13 @@ class TrainingOnData(ABC):
             result = ACCOUNTED.skipped(f"the accountant states no epsilon {words}")
         return replace(found, results=tuple(result if one.name == ACCOUNTED else one for one in found.results))
 
-    def _on_neighbours(self, first: Played, seed: int) -> tuple[CheckResult, CheckResult]:
-        """Compare the first run with runs on neighbouring data."""
+    def _on_neighbours(self, first: Played, seed: int) -> tuple[CheckResult, CheckResult, bool]:
+        """Compare the first run with runs on neighbouring data; and whether lots name records by their indices."""
         recording = first.record
         forced, records = [one.released for one in recording.releases], len(self._data)
         chosen = _replaced(recording, first.reads, seed)
         control: Played | None = None
+        words = ""
         try:
             control = self._play(seed, forced=forced, apart=chosen)
             runs = []
@@ -172,17 +174,19 @@ class TrainingOnData(ABC):
                 places[replaced] = (replaced + records // 2) % records
                 again = self._with_another(seed, {"places": places}, replaced, forced=forced, apart=chosen)
                 runs.append(ReplacedRun(replaced=replaced, record=again))
-            sums = sums_on_neighbours(control.record, runs, first=recording)
-            sums = sums if sums.passed is False else self._long_unit(seed, forced) or sums
+            words = renamed(control.record, runs, first=recording)
+            sums = NEIGHBOUR.skipped(words) if words else sums_on_neighbours(control.record, runs, first=recording)
+            sums = sums if words or sums.passed is False else self._long_unit(seed, forced) or sums
         except Exception as error:  # Such as a training that checks its data.
             sums = NEIGHBOUR.skipped(f"a run with another record ended with {type(error).__name__}: {error}")
         try:
             smaller = self._play(seed, changes={"places": range(records - 1)}, forced=forced)
         except Exception as error:
-            return sums, SIZE.skipped(f"a run with one record less ended with {type(error).__name__}: {error}")
+            less = f"a run with one record less ended with {type(error).__name__}: {error}"
+            return sums, SIZE.skipped(less), not words
         repeated = control is not None and not differing(first.ends, control.ends)
         ends = differing(first.ends, smaller.ends) if repeated else frozenset[str]()
-        return sums, size_check(recording, smaller.record, self._adjacency, ends=ends)
+        return sums, size_check(recording, smaller.record, self._adjacency, ends=ends), not words
 
     def _long_unit(self, seed: int, forced: Sequence[Tensor]) -> CheckResult | None:
         try:

@@ -24,7 +24,6 @@ _REPLACED = 2.0
 """Clip norms by which a sum moves, at most, where one record is replaced by another."""
 _UNCLIPPED = 10.0
 """Clip norms by which a long row moves a sum where it is not clipped: the clip of a mean lets it move by two."""
-RENAMED = "has another name, index"
 UNREACHED = "a long row is not clipped: call watch.lot before the norms of its rows are computed"
 _SPREAD = 1e-4
 """Relative difference of factors of one run that counts as rounding."""
@@ -51,13 +50,7 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
     witness = ""
     steps = _equal_steps(first, control)
     for other in others:
-        alike = _alike(control, other.record)[:steps]
-        if (name := _renamed(alike, other.replaced)) is not None:
-            return NEIGHBOUR.skipped(
-                f"record {other.replaced} of the data {RENAMED} {name} in watch.lot: name records by their indices in "
-                "the data that were given"
-            )
-        for one, again in alike:
+        for one, again in _alike(control, other.record)[:steps]:
             distance, slack = _distance(one, again, "received"), _slack(one)
             if not math.isfinite(distance):
                 continue
@@ -84,13 +77,22 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
     return NEIGHBOUR.passes(words, worst, _REPLACED, unit="clip norms")
 
 
-def _renamed(alike: Sequence[tuple[Release, Release]], replaced: int) -> int | None:
-    """The name under which lots know a replaced record, where it is not its index: only lots that hold it moved."""
-    held = [frozenset(one.ids or ()) for one, _ in alike]
-    moved = [_distance(one, again, "received") > _slack(one) for one, again in alike]
-    if all(moved) or not any(moved) or not any(held) or moved == [replaced in lot for lot in held]:
-        return None
-    return next((name for name in sorted(frozenset().union(*held)) if moved == [name in lot for lot in held]), None)
+def renamed(control: TrainingRecord, others: Sequence[ReplacedRun], *, first: TrainingRecord) -> str:
+    """Return how lots name a replaced record, where that is not its index: only lots that hold this name moved; empty
+    where no record is seen under another name. Arguments as of ``sums_on_neighbours``.
+    """
+    steps = _equal_steps(first, control)
+    for other in others:
+        alike = _alike(control, other.record)[:steps]
+        held = [frozenset(one.ids or ()) for one, _ in alike]
+        moved = [_distance(one, again, "received") > _slack(one) for one, again in alike]
+        if all(moved) or not any(moved) or moved == [other.replaced in lot for lot in held]:
+            continue
+        names = sorted(frozenset().union(*held))
+        if (name := next((one for one in names if moved == [one in lot for lot in held]), None)) is not None:
+            words = f"record {other.replaced} of the data has another name, index {name}, in watch.lot"
+            return f"{words}: name records by their indices in the data that were given"
+    return ""
 
 
 def unit_moves(within: TrainingRecord, out: TrainingRecord) -> CheckResult | None:
