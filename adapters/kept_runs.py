@@ -16,16 +16,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..audit.output_file import check_inside, is_changed, with_checksum, write_atomically
+from ..audit.output_file import LOCK, check_inside, is_changed, locked, with_checksum, write_atomically
 from ..audit.parts import import_last_from_here
 from .target import find_function, read_input
 
+VERDICTS = "verdicts.json"
+"""Name of the file of the verdicts that were given on a folder of runs."""
 MOST_BY_DEFAULT = 1000
 """With at most so many trials per input, the outputs of a function are kept unless it is batched."""
 _STREAM = 7
@@ -132,15 +135,23 @@ class KeptRuns:
             self._make([one for one in missing if not self._path(*one).exists()], total, jobs, show)
         return self._read(0, trials), self._read(1, trials)
 
-    def share(self, look: Mapping[str, Any], alpha: float) -> float:
-        """Return the level of this verdict; see ``share_of``."""
-        return share_of(self.folder / "verdicts.json", look, alpha)
+    @contextmanager
+    def judged(self, look: Mapping[str, Any], alpha: float) -> Iterator[float]:
+        """Hold the lock of the folder, and yield the level of a verdict on its runs; see ``share_of``.
+
+        Raises ValueError as ``share_of``, and if another process holds the lock.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder):
+            # No run without its facts, which are written first.
+            yield share_of(self.folder / VERDICTS, look, alpha, kept=self._facts.exists())
 
     def _check(self, facts: Mapping[str, Any]) -> None:
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"{self.folder} is a file, and runs are kept in a folder")
         if not self._facts.exists():
-            if self.folder.is_dir() and any(path.suffix != ".part" for path in self.folder.iterdir()):
+            left = (path for path in self.folder.iterdir() if path.suffix != ".part") if self.folder.is_dir() else ()
+            if any(path.name not in (LOCK, VERDICTS) for path in left):
                 raise ValueError(
                     f"{self.folder} is not empty and holds no runs of a training loop: name another folder"
                 )
@@ -160,7 +171,7 @@ class KeptRuns:
         content = path.read_bytes() if path.is_file() else b""
         whole = content[-32:] == _seal(self.training, path, content[:-32]) and _array_of(content) is not None
         if path.exists() and not whole:
-            aside = path.with_suffix(".changed")
+            aside = next(one for number in count() if not (one := path.with_suffix(f".changed{number or ''}")).exists())
             words = "was changed or damaged, or is another run's; it is made again"
             show(f"run    {path} {words}, and the file is now {aside.name}")
             path.replace(aside)
@@ -255,16 +266,21 @@ def default_folder(target: str, facts: Mapping[str, Any]) -> Path:
     return Path("runs") / f"audit-{target.rpartition(':')[2]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-def share_of(path: Path, look: Mapping[str, Any], alpha: float) -> float:
+def share_of(path: Path, look: Mapping[str, Any], alpha: float, *, kept: bool) -> float:
     """Return the level of a verdict on kept runs, in (0, alpha): half of alpha for the first one on these runs, a
-    quarter for the second; ``look``: what makes it another verdict; ``path``: file of those that were given.
+    quarter for the second; ``look``: what makes it another verdict; ``path``: file of those that were given; ``kept``:
+    whether there are runs already. It is called before the first run, while the folder is locked.
 
     The levels of all verdicts add up to alpha, so that runs may be added after a verdict was seen. Raises ValueError
-    for a damaged file of verdicts, for one without a checksum, and for a link out of its folder.
+    for a damaged file of verdicts, for one without a checksum, for none beside runs that are kept, and for a link out
+    of its folder.
     """
     check_inside(path, path.parent)
     text = json.dumps(look, sort_keys=True)
     # Levels that were spent and are not known would be spent again.
+    if kept and not path.exists():
+        words = "runs are kept beside it, and verdicts that were given on them would not count: name another folder"
+        raise ValueError(f"{path} is missing, but {words}")
     looks: list[str] = _content(path, checked=True)["verdicts"] if path.exists() else []
     if text not in looks:
         looks.append(text)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..audit.parts import check_not_shadowed, import_first_from, import_last_from_here
+from ..audit.parts import NoFile, check_name_free, check_not_shadowed, import_first_from, import_last_from_here
 from ..audit.wording import nearest
 
 
@@ -43,6 +43,8 @@ def find_object(target: str) -> Any:
         import_last_from_here()
     try:
         module = _module_of(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    except NoFile:
+        raise
     except (Exception, SystemExit) as error:  # A user's module may raise anything on import.
         raise ValueError(f"cannot import {place}: {type(error).__name__}: {error}") from error
     if not place.endswith(".py"):
@@ -76,6 +78,7 @@ def _module_of(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise ImportError("it is not a Python file")
+    check_name_free(path, str(path))
     import_first_from(str(path.resolve().parent))
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module

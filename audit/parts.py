@@ -58,6 +58,8 @@ _PACKAGE = __package__.partition(".")[0]
 _NOT_OWN = {_PACKAGE, "joblib", "numpy", "pandas", "PIL", "pydantic", "scipy", "sklearn", "torch", "torchvision"}
 """The package and the libraries between it and a part, or that parts call; their lines show no fault of a part."""
 _SEARCHED = "it is searched in the suite file's folder, the current folder and the installed packages"
+_LIBRARIES = tuple(sysconfig.get_path(one) for one in ("stdlib", "platstdlib", "purelib", "platlib"))
+"""Folders of Python's own modules and of installed packages."""
 _SEEN: dict[str, tuple[ModuleSpec, str]] = {}
 """The specification of each module of a part, with the digest of its file when it was first used."""
 Spec = str | Mapping[str, Any]
@@ -307,9 +309,19 @@ def check_not_shadowed(name: str, what: str) -> None:
     or of an installed package, which was loaded; ``what``: the text that names it.
     """
     loaded, own = two_files(name, Path.cwd()) or ("", None)
-    libraries = [sysconfig.get_path(one) for one in ("stdlib", "purelib", "platlib")]
-    if own and (loaded == "Python itself" or any(Path(loaded).is_relative_to(folder) for folder in libraries)):
+    if own and (loaded == "Python itself" or any(Path(loaded).is_relative_to(folder) for folder in _LIBRARIES)):
         raise ValueError(f"{what}: Python finds the module {name} in {loaded}, and not in {own}: rename the latter")
+
+
+def check_name_free(path: Path, what: str) -> None:
+    """Raise ValueError if a file that the user names would take the place of a module of Python or of a library, once
+    its folder is searched first; ``what``: the text that names it.
+    """
+    name = path.stem
+    loaded = getattr(sys.modules.get(name), "__file__", None) or ""
+    other = loaded.startswith(_LIBRARIES) and not path.samefile(loaded)
+    if other or name in _NOT_OWN or name in sys.stdlib_module_names:
+        raise NoFile(f"{what}: Python or a library has a module of the name {name}: rename the file {path}")
 
 
 def _named(name: str, what: str, *, installed: bool) -> Any:
@@ -318,7 +330,7 @@ def _named(name: str, what: str, *, installed: bool) -> Any:
         import_last_from_here()
     try:
         module = _from_file(place, what) if place.endswith(".py") else importlib.import_module(place)
-    except _NoFile:
+    except NoFile:
         raise
     except (Exception, SystemExit) as error:  # A user's module may raise anything on import, sys.exit() included.
         reason = f"cannot import {place}: {type(error).__name__}: {error}"
@@ -357,22 +369,25 @@ def _check_fresh(module: ModuleType, what: str) -> None:
         )
 
 
-class _NoFile(ValueError):
+class NoFile(ValueError):
     """A file that is not there, or cannot be loaded under its name."""
 
 
 def _from_file(place: str, what: str) -> ModuleType:
     """The module of a Python file, which is searched where modules are; imported as ``python FILE`` would."""
-    path = next((one for folder in (*sys.path, "") if (one := Path(folder, place)).is_file()), None)
+    # Last in libraries: whoever names queue.py has a file of this name.
+    places = sorted((*sys.path, ""), key=lambda folder: folder.startswith(_LIBRARIES))
+    path = next((one for folder in places if (one := Path(folder, place)).is_file()), None)
     if path is None:
-        raise _NoFile(f"{what}: there is no file {place}; {_SEARCHED}")
+        raise NoFile(f"{what}: there is no file {place}; {_SEARCHED}")
     folder, name = str(path.resolve().parent), _module_name(place)
+    check_name_free(path, what)
     # The file can import its neighbours, and worker processes, which inherit this path, find it by its name.
     if folder not in sys.path:
         import_first_from(folder)
     module = importlib.import_module(name)
     if module.__file__ is None or not path.samefile(module.__file__):
-        raise _NoFile(
+        raise NoFile(
             f"{what}: Python has loaded another module of the name {name}, from {module.__file__}, and loads one per "
             f"name: rename the file {place}"
         )

@@ -326,17 +326,17 @@ def _trained(
         return report, lambda: not_run(claim, hopeless)
 
     def audit() -> Finding:
-        try:
-            out, within = runs.outputs(trials, jobs=given["jobs"] or 1, show=_ignored if given["json"] else print_lines)
-        except KeyboardInterrupt as error:
-            kept = f"Finished runs are kept in {runs.folder}; the same command goes on"
-            fail(f"{word(error)}. {kept}", code=exit_code(error))
-        except RunFailed as error:
-            fail(str(error), code=1)
         look = {"trials": trials, "alpha": alpha, "claim": claim.claim_id, "estimator": estimator}
-        inputs = read_input(first), read_input(second)
-        share = runs.share(look, alpha)
-        return audit_outputs(out, within, claim, inputs=inputs, alpha=share, estimator=estimator, options=options)
+        inputs, show = (read_input(first), read_input(second)), _ignored if given["json"] else print_lines
+        with runs.judged(look, alpha) as share:
+            try:
+                out, within = runs.outputs(trials, jobs=given["jobs"] or 1, show=show)
+            except KeyboardInterrupt as error:
+                kept = f"Finished runs are kept in {runs.folder}; the same command goes on"
+                fail(f"{word(error)}. {kept}", code=exit_code(error))
+            except RunFailed as error:
+                fail(str(error), code=1)
+            return audit_outputs(out, within, claim, inputs=inputs, alpha=share, estimator=estimator, options=options)
 
     return report, audit
 

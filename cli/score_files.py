@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from sys import intern
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -249,8 +250,8 @@ def _truth(given: "Series | Values | None", place: str) -> BoolArray:
     values = np.char.decode(values, "latin-1") if values.dtype.kind == "S" else values
     if values.ndim != 1:
         raise ConfigError(f"{place} must hold one value per score, got shape {values.shape}")
-    # No array of texts, which has room for the longest one in each row.
-    words = [str(value).strip().lower() for value in values.tolist()]
+    # No array of texts, which has room for the longest one in each row, and no text of its own for each row.
+    words = [intern(str(value).strip().lower()) for value in values.tolist()]
     wrong = np.array([word not in _TRUE + _FALSE for word in words], dtype=bool)
     refuse_rows(wrong, f"{place} must be true or false (or 1 or 0), got another word", first=1)
     return np.array([word in _TRUE for word in words], dtype=bool)

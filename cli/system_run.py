@@ -5,6 +5,7 @@ import inspect
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from ..adapters.replicas import KeptProjections, ReplicaPlan, audit_replicas, fi
 from ..adapters.runner import Runner, is_runner, missing_parts, watch, why_not_planted
 from ..adapters.target import find_object
 from ..audit.finding import Finding, accept_weak
+from ..audit.output_file import locked
 from ..audit.wording import counted, duration
 from ..checks.watched_run import Watched
 from ..suites.config.source import ConfigError
@@ -79,9 +81,16 @@ def judge_watched(results: Watched) -> Outcome:
 def carry_out_replicas(target: str, system: Runner, given: Mapping[str, Any]) -> int:
     """Judge the claim of a system by replicas, print the finding, and return the exit code."""
     seen = with_config_errors(target, lambda: watch(system, seed=given["seed"]))
-    reason = "a check failed" if seen.failed else with_config_errors(target, lambda: why_not_planted(system))
-    kept = None if reason else with_config_errors(target, lambda: _KeptAudit.prepared(target, system, given))
-    planned = f"no runs: {reason}" if kept is None else kept.plan.line()
+    if reason := "a check failed" if seen.failed else with_config_errors(target, lambda: why_not_planted(system)):
+        return _carry_out(target, system, given, seen, f"no runs: {reason}", None)
+    with ExitStack() as held:
+        kept = with_config_errors(target, lambda: _KeptAudit.prepared(target, system, given, held))
+        return _carry_out(target, system, given, seen, kept.plan.line(), kept)
+
+
+def _carry_out(
+    target: str, system: Runner, given: Mapping[str, Any], seen: Watched, planned: str, kept: "_KeptAudit | None"
+) -> int:
     show = _ignored if given["json"] else print_lines
     show(*_reported(seen), f"plan   {planned}")
     options: dict[str, Any] = {"seed": given["seed"], "jobs": given["jobs"] or 1, "seen": seen}
@@ -123,18 +132,23 @@ class _KeptAudit:
     seconds: float
 
     @classmethod
-    def prepared(cls, target: str, system: Runner, given: Mapping[str, Any]) -> "_KeptAudit":
-        """Run the system once, find the folder of its runs, and plan at the level that this verdict on them has."""
+    def prepared(cls, target: str, system: Runner, given: Mapping[str, Any], held: ExitStack) -> "_KeptAudit":
+        """Run the system once, find and lock the folder of its runs until ``held`` is closed, and plan at the level
+        that this verdict on them has.
+        """
         first = first_run(system, seed=given["seed"])
         facts = dict(first.facts)
         if "first_run_sha256" not in facts:
             # No run can be repeated, so that only the file shows that the system was changed.
             facts["source_sha256"] = _source_digest(target)
         path = (given["keep"] or default_folder(target, facts)) / "replicas.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        held.enter_context(locked(path.parent))
         # Before a level is spent on runs of something else.
         runs = KeptProjections(path=path, facts=facts)
         look = {"trials": given["trials"], "alpha": given["alpha"]}
-        share = share_of(path.with_name("replicas.verdicts.json"), look, given["alpha"])
+        verdicts = path.with_name("replicas.verdicts.json")
+        share = share_of(verdicts, look, given["alpha"], kept=path.exists())
         plan = plan_replicas(system, alpha=share, seed=given["seed"], runs=given["trials"])
         return cls(plan=plan, path=path, runs=runs, seconds=first.seconds)
 

@@ -62,6 +62,15 @@ def check_targets(
         raise ValueError(f"each output must be a separate file, neither a folder nor part of a run's data, got {named}")
 
 
+def check_replaced(place: Path, targets: Iterable[Path], written: str, mark: bytes) -> None:
+    """Raise ValueError if ``targets`` in the folder ``place`` would replace files of a user's own: some are there, and
+    the file ``written`` of this folder, which is written first, does not hold the ``mark`` of an earlier one.
+    """
+    there, first = [path for path in targets if path.exists()], place / written
+    if there and not (first.is_file() and mark in first.read_bytes()):
+        raise ValueError(f"{there[0]} would be replaced, and {place} holds no earlier output: name another folder")
+
+
 def write_report(folder: str | Path, *, html: Path | None = None, md: Path | None = None) -> Path:
     """Read a run's folder and write its report files; return the path of the first one.
 
@@ -143,8 +152,8 @@ FRONT = "index.html"
 def write_site(runs: Sequence[RunFolder], place: Path) -> list[Path]:
     """Write the site of these runs to the folder ``place`` and return the paths of its files, the front page first.
 
-    Files that are there already are replaced; others are left alone. Raises ValueError for no run, and for a folder
-    that belongs to a run's data.
+    Files of an earlier site are replaced; others are left alone. Raises ValueError for no run, and for a folder that
+    belongs to a run's data or holds files of these names from elsewhere.
     """
     if not runs:
         raise ValueError("a site needs at least one run, got none")
@@ -185,6 +194,7 @@ def write_site(runs: Sequence[RunFolder], place: Path) -> list[Path]:
     files = {FRONT: front, **files}
     targets = {place / name: text for name, text in files.items()}
     check_targets(targets, [run.path for run in runs], within=place)
+    check_replaced(place, targets, FRONT, b"<title>fedassay: ")
     return [write_whole(path, text) for path, text in targets.items()]
 
 

@@ -13,7 +13,7 @@ import yaml
 from ...audit.wording import at_least, counted
 from ..formats import page
 from ..formats.exports import deployments, results_sha256, spreadsheet
-from ..formats.write import check_targets, write_whole
+from ..formats.write import check_replaced, check_targets, write_whole
 from ..reading.claims import ClaimRow, left_unprotected, same_subject
 from ..reading.run_folder import RunFolder
 from ..tables import numerals, summary
@@ -200,9 +200,9 @@ _UNKNOWN = datetime(1970, 1, 1, tzinfo=UTC)
 def write_pack(folder: RunFolder, place: Path) -> list[Path]:
     """Write the pack of one run to the folder ``place`` and return the paths of its files, the PDF first.
 
-    The same run gives the same bytes. Files that are there already are replaced; others are left alone, but for
-    records of an earlier pack. Raises ValueError for a folder that belongs to the run's data, and OSError for one that
-    cannot be written.
+    The same run gives the same bytes. Files of an earlier pack are replaced; others are left alone, but for its
+    records. Raises ValueError for a folder that belongs to the run's data or holds files of these names from elsewhere,
+    and OSError for one that cannot be written.
     """
     stated, crossed, sources = statement(folder), crosswalk(folder), provenance(folder)
     name = f"Evidence pack of {folder.manifest.name}"
@@ -218,6 +218,9 @@ def write_pack(folder: RunFolder, place: Path) -> list[Path]:
     files[HASHES] = hashes(files)
     targets = {place / name: content for name, content in files.items()}
     check_targets(targets, [folder.path], within=place)
+    check_replaced(place, targets, HASHES, b"  evidence.pdf")
+    # First, as the mark of a pack.
+    write_whole(place / HASHES, files[HASHES])
     for name in _RECORDS:
         # An earlier pack of another run may have held a file that this run lacks.
         if f"run/{name}" not in files:

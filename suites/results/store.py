@@ -10,21 +10,20 @@ import os
 import re
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 
-from ...audit.output_file import SUM, check_inside, digest_of, is_changed, with_checksum, write_atomically
+from ...audit.output_file import LOCK, SUM, check_inside, digest_of, is_changed, locked, with_checksum, write_atomically
 from ...fl.data.files.readers import arrays_of
 from ..config.source import ConfigError, config_errors
 from .record import Record
 from .rows import Rows, read_rows
 
 RESULTS, MANIFEST, CLAIMS, GATE = "results.jsonl", "manifest.json", "claims.json", "gate.json"
-LOCK, SESSION = ".lock", ".session"
+SESSION = ".session"
 _AUDITS = ("training.json", "replicas.jsonl")
 """A file of which kept runs of a function, or of a system, consist."""
 RECOMPUTE = "resume the run with --retry-failed to compute the data again"
@@ -135,23 +134,10 @@ class Store:
                 check_inside(self.folder / name, self.folder)
             for place in filter(Path.is_symlink, (self.folder / "cells").glob("*")):
                 check_inside(place, self.folder)
-        # The system releases the lock of a process that dies, so a file left by a crash locks nobody out.
-        lock = FileLock(self.folder / LOCK, blocking=False, thread_local=False)
-        with _mistakes_of(self.folder), _naming(self.folder):
-            try:
-                lock.acquire()
-            except Timeout:
-                raise ConfigError(
-                    f"another process is writing {self.folder} (its lock: {LOCK}); wait until it ends, or stop it first"
-                ) from None
-        try:
+        with ExitStack() as held:
+            with _mistakes_of(self.folder), _naming(self.folder), config_errors():
+                held.enter_context(locked(self.folder))
             yield
-        finally:
-            # While the lock is held; a process that opened the file before notices that it is gone and is refused.
-            # Windows does not remove an open file, but removes this one on release.
-            with suppress(OSError):
-                (self.folder / LOCK).unlink(missing_ok=True)
-            lock.release()
 
     @contextmanager
     def session(self) -> Iterator["Store"]:

@@ -13,6 +13,7 @@ import fedassay
 import numpy as np
 import pytest
 from fedassay.adapters import kept_runs
+from fedassay.audit.output_file import locked
 
 LOOPS = """\
 import os
@@ -167,13 +168,15 @@ def test_a_run_whose_file_was_changed_is_named_and_made_again(say, loops):
     say("audit", "loops.py:honest", *ONE, "--trials", 30, "--keep", "here")
     before, damaged = kept(loops / "here"), loops / "here/input0/run000003.npy"
     assert np.load(damaged).shape == ()
-    for content in (damaged.read_bytes().replace(b"\x3f", b"\x3e"), damaged.read_bytes()[:-40], b""):
+    contents = (damaged.read_bytes().replace(b"\x3f", b"\x3e"), damaged.read_bytes()[:-40], b"")
+    for content in contents:
         damaged.write_bytes(content)
         result = say("audit", "loops.py:honest", *ONE, "--trials", 30, "--keep", "here")
         assert "run000003.npy was changed or damaged" in result.stdout
         assert kept(loops / "here") == before
-        # Nothing that was kept is lost.
-        assert damaged.with_suffix(".changed").read_bytes() == content
+    # Nothing that was kept is lost.
+    aside = [damaged.with_suffix(f".changed{number}") for number in ("", 1, 2)]
+    assert tuple(one.read_bytes() for one in aside) == contents
 
 
 def test_a_run_of_another_input_and_one_behind_a_link_are_not_used(say, loops):
@@ -223,6 +226,25 @@ def test_a_damaged_list_of_facts_or_verdicts_is_refused_with_its_name(say, loops
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     said = f"{name} was changed or damaged: name another folder"
     assert said in result.stderr or (name, content[:1]) == ("training.json", b"{")
+
+
+def test_runs_whose_verdicts_are_lost_are_refused(say, loops):
+    command = ("audit", "loops.py:honest", *ONE, "--trials", 30, "--keep", "here")
+    say(*command)
+    before = kept(loops / "here")
+    (loops / "here/verdicts.json").unlink()
+    again = say(*command)
+    assert (again.exit_code, kept(loops / "here")) == (2, before)
+    assert "verdicts.json is missing, but runs are kept beside it" in again.stderr
+
+
+def test_a_second_audit_of_one_folder_is_refused_before_it_runs(say, loops):
+    (loops / "here").mkdir()
+    with locked(loops / "here"):
+        second = say("audit", "loops.py:honest", *ONE, "--trials", 30, "--keep", "here")
+    assert (second.exit_code, kept(loops / "here")) == (2, {})
+    assert "another process is writing here" in second.stderr
+    assert say("audit", "loops.py:honest", *ONE, "--trials", 30, "--keep", "here").exit_code != 2
 
 
 def test_more_runs_extend_the_first_with_the_same_streams_and_share_alpha(say, loops):

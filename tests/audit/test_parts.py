@@ -40,6 +40,17 @@ def test_a_module_of_the_working_directory_that_a_library_hides_is_named_with_bo
             find(f"{name}:small")
 
 
+@pytest.mark.parametrize("find", [lambda name: find_outside("model", name), find_object])
+def test_a_named_file_takes_no_place_of_a_module_of_python_or_of_a_library(find, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("queue", "typing", "numpy", "this"):
+        (tmp_path / f"{name}.py").write_text(SOURCE)
+        before, loaded = list(sys.path), sys.modules.get(name)
+        with pytest.raises(ValueError, match=rf"a module of the name {name}: rename the file {name}\.py"):
+            find(f"{name}.py:small")
+        assert (sys.path, sys.modules.get(name)) == (before, loaded)
+
+
 def test_a_function_is_found_in_a_file_below_any_folder_where_modules_are_searched(own_module, tmp_path):
     own_module("")
     (tmp_path / "own" / "deep").mkdir()
@@ -81,11 +92,15 @@ def test_what_cannot_be_found_is_reported_with_the_part_and_the_cause(own_module
 
 def test_a_file_that_is_not_there_and_one_whose_name_is_taken_are_reported(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "json.py").write_text(SOURCE)
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "twins_of_parts.py").write_text(SOURCE)
+    find_outside("model", "one/twins_of_parts.py:small")
     with pytest.raises(ValueError, match=r"^model 'no/file\.py:f': there is no file no/file\.py; it is searched in"):
         find_outside("model", "no/file.py:f")
-    with pytest.raises(ValueError, match=r"loaded another module of the name json, .*: rename the file json\.py"):
-        find_outside("model", "json.py:small")
+    with pytest.raises(ValueError, match=r"loaded another module of the name twins_of_parts, .*: rename the file two/"):
+        find_outside("model", "two/twins_of_parts.py:small")
+    sys.modules.pop("twins_of_parts")
 
 
 @pytest.mark.parametrize(

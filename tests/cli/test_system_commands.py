@@ -5,6 +5,7 @@ from unittest.mock import Mock
 
 import pytest
 from fedassay.adapters import replicas
+from fedassay.audit.output_file import locked
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 SYSTEMS = """\
@@ -187,6 +188,17 @@ def test_more_runs_are_added_to_the_kept_ones_at_a_level_of_their_own(say, targe
     assert "300 at most, of which 200 are kept" in more.output
     # Looking again at what was seen spends nothing.
     assert "alpha 0.025 in all" in say("audit", target("correct"), "--trials", "100").output
+
+
+def test_runs_without_their_verdicts_or_in_another_process_are_refused(say, target, tmp_path):
+    command = ("audit", target("correct"), "--trials", "100", "--keep", tmp_path / "kept")
+    say(*command)
+    with locked(tmp_path / "kept"):
+        second = say(*command)
+    assert (second.exit_code, "another process is writing" in " ".join(second.output.split())) == (2, True)
+    (tmp_path / "kept/replicas.verdicts.json").unlink()
+    lost = say(*command)
+    assert (lost.exit_code, "is missing, but runs are kept beside it" in " ".join(lost.output.split())) == (2, True)
 
 
 def test_runs_of_a_system_that_was_changed_are_never_mixed(say, target, tmp_path):

@@ -272,7 +272,7 @@ class _Encoder:
         Raises ValueError, with file, column and row, for a column that does not fit.
         """
         place, options, missing = f"{self.file}: column {name}", self.options, column.isna().to_numpy()
-        if options.missing == "refuse":
+        if options.missing == "refuse" and missing.any():
             check_present(column, place)
         self.counts[_FILLED] += int(missing.sum())
         if missing[self.train].all():

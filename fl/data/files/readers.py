@@ -88,25 +88,28 @@ def numbers_of(column: "Series", place: str, decimal: str = ".", remedy: str = _
     """
     import pandas
 
-    known = column.dropna()
     if isinstance(column.dtype, pandas.CategoricalDtype):
         return None
-    if pandas.api.types.is_numeric_dtype(column) and column.dtype.kind != "c":
-        found = column
+    # Arrays, because pandas' own columns take longer, and a table may have many.
+    present = column.notna().to_numpy()
+    numeric = pandas.api.types.is_numeric_dtype(column) and column.dtype.kind != "c"
+    known: Any = np.empty(0) if numeric else column.to_numpy(dtype=object)[present]
+    if numeric:
+        held = np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
     elif len(known) and all(isinstance(cell, list | tuple | np.ndarray) for cell in known):
         return _lists(column, place)
     elif all(isinstance(cell, str) for cell in known):
-        texts = column.astype(object)
         if decimal == ",":
             # A point may separate thousands where a comma stands before decimal places: such a cell stays a text.
-            texts = texts.map(lambda cell: cell.translate(_COMMAS), na_action="ignore")
-        found = pandas.to_numeric(texts, errors="coerce")
+            known = np.array([cell.translate(_COMMAS) for cell in known], dtype=object)
+        held = np.full(len(present), np.nan)
+        held[present] = pandas.to_numeric(known, errors="coerce")
     else:
-        kinds = ", ".join(sorted({type(cell).__name__ for cell in known}))
+        told: dict[type, str] = {int: "a whole number of more than 64 bits"}
+        kinds = ", ".join(sorted({told.get(type(cell), type(cell).__name__) for cell in known}))
         raise ValueError(f"{place} must hold real numbers, lists of them or texts, got {kinds}: drop or convert it")
-    held = np.asarray(found.to_numpy(dtype=np.float64, na_value=np.nan))
-    unread = np.isnan(held) & column.notna().to_numpy()
-    if unread.any() and 2 * int(unread.sum()) >= len(known):
+    unread = np.isnan(held) & present
+    if unread.any() and 2 * int(unread.sum()) >= int(present.sum()):
         return None
     sentence = f"{place} must hold numbers in all rows, as in most of them, got a text"
     refuse_rows(unread, sentence, remedy, first=1)

@@ -4,10 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from ...fields import check_count
-from .transformer import Block
-
-_LONGEST = 2048
-"""Tokens of a text: attention takes the square of them."""
+from .transformer import LONGEST, Block
 
 
 def text_transformer(
@@ -15,7 +12,7 @@ def text_transformer(
 ) -> nn.Module:
     """Build a transformer that gives, at each place of a text, the logits ``(n, length, classes)`` of the next token.
 
-    Inputs are ``(n, 1, 1, length)`` whole numbers in [0, classes), the tokens, 2048 at most. Positions are learned,
+    Inputs are ``(n, 1, 1, length)`` whole numbers in [0, classes), the tokens, 4096 at most. Positions are learned,
     layer norm comes first in each block, the embedding is not tied to the output layer, and there is no dropout.
     ``width``: features of a place, a multiple of ``heads``.
     """
@@ -23,8 +20,8 @@ def text_transformer(
         check_count(name, value)
     if width % heads:
         raise ValueError(f"width must be a multiple of heads, got width {width} and heads {heads}")
-    if shape[:2] != (1, 1) or shape[2] > _LONGEST:
-        raise ValueError(f"it needs texts, samples of shape (1, 1, length up to {_LONGEST}), got shape {shape}")
+    if shape[:2] != (1, 1) or shape[2] > LONGEST:
+        raise ValueError(f"it needs texts, samples of shape (1, 1, length up to {LONGEST}), got shape {shape}")
     return _TextTransformer(shape[2], classes, width, heads, layers)
 
 

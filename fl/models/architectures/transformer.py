@@ -8,6 +8,9 @@ from torch.nn.functional import gelu, pad
 
 from ...fields import check_count
 
+LONGEST = 4096
+"""Patches or tokens of a sample, at most: attention takes the square of them."""
+
 
 def transformer(
     shape: tuple[int, int, int], classes: int, *, width: int = 64, heads: int = 4, layers: int = 2, patch: int = 4
@@ -16,7 +19,7 @@ def transformer(
 
     Images are padded with zeros on the right and below to whole patches; a table of one row has patches of one row.
     Layer norm comes first in each block, the logits are computed from the mean over patches, and there is no dropout.
-    ``width``: features of a patch, a multiple of ``heads``.
+    ``width``: features of a patch, a multiple of ``heads``. Raises ValueError for more than 4096 patches.
     """
     for name, value in (("width", width), ("heads", heads), ("layers", layers), ("patch", patch)):
         check_count(name, value)
@@ -33,6 +36,8 @@ class _Transformer(nn.Module):
         channels, height, length = shape
         size = (min(patch, height), min(patch, length))
         down, right = (math.ceil(side / part) for side, part in zip((height, length), size, strict=True))
+        if down * right > LONGEST:
+            raise ValueError(f"a sample must have at most {LONGEST} patches, got {down * right}: set a larger patch")
         self._padding = (0, right * size[1] - length, 0, down * size[0] - height)
         self.patches = nn.Conv2d(channels, width, size, stride=size)
         self.positions = nn.Parameter(torch.empty(down * right, width))

@@ -143,6 +143,8 @@ def test_mixed_precision_has_the_same_weights_and_nearly_the_same_gradient():
 def test_bad_options_are_refused():
     with pytest.raises(ValueError, match="width must be a multiple of heads, got width 6 and heads 4"):
         _ = Network(model="transformer", shape=SHAPE, classes=3, options={"width": 6}).module
+    with pytest.raises(ValueError, match="a sample must have at most 4096 patches, got 4097: set a larger patch"):
+        _ = Network(model="transformer", shape=(1, 1, 4 * 4096 + 1), classes=3).module
     with pytest.raises(ValueError, match="precision must be one of float32, bfloat16, got 'float16'"):
         _ = Network(model="resnet18", shape=SHAPE, classes=3, options={"precision": "float16"}).module
     with pytest.raises(ValueError, match="width must be a whole number >= 1, got 0"):

@@ -85,6 +85,17 @@ def test_a_link_out_of_the_folder_of_an_output_is_refused(run_maker, tmp_path, l
     assert list(outside.iterdir()) == []
 
 
+def test_files_of_a_user_s_own_are_not_replaced_by_a_site_or_a_pack(run_maker, tmp_path):
+    run = run_maker.write()
+    for write, name in ((write_site, "index.html"), (write_site, "tables/records.csv"), (write_pack, "report.html")):
+        place = tmp_path / write.__name__ / name.partition(".")[0]
+        (place / name).parent.mkdir(parents=True)
+        (place / name).write_text("mine")
+        with pytest.raises(ValueError, match=f"{name} would be replaced, and .* holds no earlier output"):
+            write([run] if write is write_site else run, place)
+        assert [path.read_text() for path in place.rglob("*.*")] == ["mine"]
+
+
 def test_a_pipe_without_a_name_is_written_into():
     reading, writing = os.pipe()
     place = Path(f"/dev/fd/{writing}")
