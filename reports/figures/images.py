@@ -1,5 +1,7 @@
 """Draw what gradient inversions reconstructed: images, and the gain over the best guess by noise level."""
 
+import base64
+import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from numpy.typing import NDArray
+from PIL import Image
 
 from ...audit.arrays import FloatArray
 from ...audit.wording import counted
@@ -18,6 +21,8 @@ from ..reading.claims import beyond_claims
 from ..reading.pooling import gathered, grouped, shared
 from ..reading.run_folder import Order, RunFolder
 from ..tables import numerals
+from ..tables.pooled_rows import undefended
+from ..tables.printed import observer_words
 from ..tables.reconstruction import Gain, gain_words, gains
 from ..tables.table import Right, Table, tabulate
 from . import frame
@@ -91,6 +96,39 @@ def reconstructions(folder: RunFolder) -> tuple[Figure, ...]:
         words = f"{figures[-1].description} Left out to keep the page small: {', '.join(left_out)}."
         figures[-1] = replace(figures[-1], description=words)
     return tuple(figures)
+
+
+def three_pictures(folder: RunFolder, defense: str) -> tuple[str, list[tuple[str, str]]] | None:
+    """Return who could rebuild the picture that an attack rebuilds best without a defense, in words, and its original,
+    what the attack makes of it, and what it makes of it under ``defense``: titles and addresses of data; None where the
+    run holds no such pictures.
+    """
+    rows = [record for record in folder.rows("attack", status="ok") if record.metric == "psnr"]
+    best: tuple[float, Record, FloatArray, FloatArray] | None = None
+    for record in rows:
+        if record.defense == undefended([record.defense]) and (arrays := folder.files.arrays(record)):
+            place = int(np.nanargmax(np.nan_to_num(arrays["psnr"], nan=-np.inf)))
+            found = float(arrays["psnr"][place])
+            if best is None or found > best[0]:
+                best = found, record, arrays["originals"][place], arrays["reconstructions"][place]
+    if best is None:
+        return None
+    _, without, original, rebuilt = best
+    for record in rows:
+        same = (record.defense, record.federation, record.attack) == (defense, without.federation, without.attack)
+        if same and (arrays := folder.files.arrays(record)) and arrays["originals"].shape[1:] == original.shape:
+            for one, other in zip(arrays["originals"], arrays["reconstructions"], strict=True):
+                if np.array_equal(one, original):
+                    pictures = (("original", original), ("without a defense", rebuilt), ("with it", other))
+                    who = f"{observer_words(without.observer)}, by {without.attack} on {without.federation}"
+                    return who, [(title, _address(image)) for title, image in pictures]
+    return None
+
+
+def _address(image: FloatArray) -> str:
+    content = io.BytesIO()
+    Image.fromarray(_pixels(image)).save(content, format="PNG")
+    return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"
 
 
 def _strips(folder: RunFolder, order: Order, records: Sequence[Record]) -> list[Strip]:

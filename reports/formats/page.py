@@ -7,15 +7,16 @@ from dataclasses import replace
 from jinja2 import Environment
 from markupsafe import Markup
 
+from ...audit.wording import plain
 from ..figures.attacks import heatmap, observers
 from ..figures.claims import claimed_measured, privacy_utility
 from ..figures.curves import accuracy_spent, leakage_by_round, learning, spending
 from ..figures.frame import Figure
-from ..figures.images import gain_by_noise, reconstructions
+from ..figures.images import gain_by_noise, reconstructions, three_pictures
 from ..figures.roc import membership_roc, roc
 from ..reading.claims import claim_rows, stated_rows
 from ..reading.run_folder import RunFolder
-from ..tables import numerals, printed, summary
+from ..tables import first_screen, numerals, printed, summary
 from ..tables.answers import answers, controls_sentence, headline, what_was_tested
 from ..tables.pooled_rows import attack_grids, pooled_attacks, pooled_utility
 from ..tables.printed import attack_table, claim_table, utility_table
@@ -31,7 +32,7 @@ def html(folder: RunFolder) -> str:
     """Return the HTML report of one run; the same run folder always gives the same bytes."""
     claims = claim_rows(folder)
     # Before the sections, the last of which lists the files that proved unreadable.
-    drawn = figures(folder)
+    drawn, answered = figures(folder), answers(folder)
     return (
         _environment()
         .get_template("report.html.j2")
@@ -39,7 +40,10 @@ def html(folder: RunFolder) -> str:
             run=folder,
             headline=headline(folder),
             tested=what_was_tested(folder),
-            answers=answers(folder),
+            answers=answered,
+            first=first_screen,
+            band=first_screen.band(answered, finished=folder.gate is not None),
+            pictures={one.row.defense: three_pictures(folder, one.row.defense) for one in answered},
             controls_words=controls_sentence(claims),
             verdict_line=summary.verdict_line(folder),
             exit_words=summary.exit_words(folder),
@@ -58,6 +62,8 @@ def html(folder: RunFolder) -> str:
             numerals=numerals,
             printed=printed,
             breakable=breakable,
+            plain=plain,
+            width=first_screen.WIDTH,
         )
     )
 

@@ -140,7 +140,7 @@ def _answers(answered: Sequence[ClaimAnswer]) -> list[Block]:
         parts = (weak, one.promise, one.power, *learnt, one.uncovered, one.unseen)
         found = f"{one.found} (weak test)" if one.weak else one.found
         blocks += [Heading(text=f"{one.defense}: {found}", level=3), *filter(None, parts)]
-        blocks += [f"Next: {one.next_step}"] if one.next_step else []
+        blocks += [f"Next, for the owner: {one.owner}", f"Next, for the engineer: {one.engineer}"]
         failed = "; ".join(map(check_phrase, one.row.failed_checks))
         blocks += [f"Failed implementation checks: {failed}."] if failed else []
     return blocks

@@ -60,10 +60,12 @@ def item_in_plain_words(item: str) -> str:
 
 FALSE_ALARMS = 0.01
 """Share of false alarms at which the consequences for people are stated."""
-_PEOPLE, _STEPS = 1000, 2000
+PEOPLE = 1000
+"""People of whom a first screen speaks."""
+_STEPS = 2000
 _NAMED = 3
 """Failed checks that the first screen names."""
-_GUESSED = round(_PEOPLE * FALSE_ALARMS)
+_GUESSED = round(PEOPLE * FALSE_ALARMS)
 _TOO_FEW = re.compile(
     r"(?P<absent>[\d,]+) \+ (?P<present>[\d,]+) trials without an error would not refute it"
     r"(; about (?P<least>[\d,]+) counted runs per arm would do)?"
@@ -77,21 +79,25 @@ _UNITS = {
     Unit.COORDINATE: "one number of a message",
     Unit.LABEL: "the label of one record",
 }
-_NEXT = {
-    "REFUTED": "Do not rely on this claim. Mend the defense or state a larger ε, and run the suite again.",
+_OWNER = {
+    "REFUTED": "Do not rely on this claim.",
+    "NOT_REFUTED": "Say what was tested and what was not; no test proves that a claim holds.",
+    "UNDERPOWERED": "Do not rely on this test: it decided nothing.",
+}
+_NOT_TESTED = "Do not report this claim as tested."
+_ENGINEER = {
+    "REFUTED": "Mend the defense or state a larger ε, and run the suite again.",
     "NOT_REFUTED": "Keep this run as a baseline (fedassay gate). Test again when code, data, model or rounds change.",
-    "UNDERPOWERED": "Do not rely on this test: it decided nothing. Raise the number of runs of this audit in the "
-    "suite; of an audit of clients, fedassay plan prints how many it takes to find that half of the noise is missing.",
-    "OUT_OF_SCOPE": "No audit method covers this claim. State it for what an adversary receives.",
+    "UNDERPOWERED": "Raise the number of runs of this audit in the suite; of an audit of clients, fedassay plan prints "
+    "how many it takes to find that half of the noise is missing.",
+    "OUT_OF_SCOPE": "No audit method covers this claim: state it for what an adversary receives.",
     "NOT_AUDITED": "Add an audit to the suite.",
     "FAILED": "Mend the error that the table of claims shows, and continue with fedassay resume --retry-failed.",
 }
-_WEAK_NEXT = (
-    "Do not report this claim as tested: only a large violation is ruled out. Raise the number of runs of this audit "
-    "in the suite until the min detectable ε is at most {most}."
-)
-_CHANGE_FIRST = "The model is of no use (below): change the settings of the defense first."
-_DECIDE = "Decide whether the attacks below matter: this claim does not protect against them."
+_WEAK_OWNER = "Do not report this claim as tested: only a large violation is ruled out."
+_WEAK_ENGINEER = "Raise the number of runs of this audit in the suite until the min detectable ε is at most {most}."
+_CHANGE_FIRST = "The model is of no use: change the settings of the defense first."
+_DECIDE = "Decide whether the attacks outside this claim matter: it does not protect against them."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +162,7 @@ class ClaimAnswer:
         return " ".join(filter(None, (undecided, shown)))
 
     @cached_property
-    def _utility(self) -> tuple[UtilityRow | None, UtilityRow | None]:
+    def utility(self) -> tuple[UtilityRow | None, UtilityRow | None]:
         """The first metric of utility of the defense in the claim's federation, and the same without a defense."""
         rows = [
             one
@@ -170,7 +176,7 @@ class ClaimAnswer:
     @property
     def quality(self) -> str:
         """How good the model is under the defense, and without one."""
-        own, without = self._utility
+        own, without = self.utility
         if own is None or own.pooled is None:
             return ""
         name, value = numerals.metric(own.metric).label, numerals.metric_value(own.metric, own.pooled.value)
@@ -190,18 +196,26 @@ class ClaimAnswer:
             return f"The claim says that {limit}. The claim does not hold, so do not count on this limit."
         return f"If the claim holds, {limit}."
 
+    @cached_property
+    def _members(self) -> list[Membership]:
+        """The membership attacks of this run that the claim covers, the best one first."""
+        place, claim = (self.row.federation, self.row.defense), self.row.claim
+        own = [one for one in memberships(self.folder) if (one.federation, one.defense) == place and not one.null]
+        return sorted((one for one in own if claim in one.claims), key=lambda one: -one.area)
+
+    @property
+    def found_of_thousand(self) -> int | None:
+        """How many of 1,000 the best of them found with one false alarm in a hundred; None where so few false alarms
+        were not measured.
+        """
+        return _found(self._members[0]) if self._members else None
+
     @property
     def reached(self) -> str:
         """What the best attack of this run that the claim covers learnt."""
-        place, claim = (self.row.federation, self.row.defense), self.row.claim
-        own = [
-            one
-            for one in memberships(self.folder)
-            if (one.federation, one.defense) == place and not one.null and claim in one.claims
-        ]
-        if not own:
+        if not (own := self._members):
             return ""
-        best = max(own, key=lambda one: one.area)
+        best, claim = own[0], self.row.claim
         worst = best.adversary == "worst_case"
         knows = " (which knows everything else, as differential privacy assumes)" if worst else ""
         reached = _reached(best, claim, len(own))
@@ -253,12 +267,22 @@ class ClaimAnswer:
         return f"Not looked at ({len(names)}): {', '.join(names)}.{first}" if names else ""
 
     @property
-    def next_step(self) -> str:
-        """What to do; where no violation of the claim was found, what to do first."""
-        undecided, (own, _) = self.verdict in ("NOT_REFUTED", "UNDERPOWERED"), self._utility
-        change = _CHANGE_FIRST if undecided and own and own.useless else ""
-        decide = _DECIDE if undecided and self.outside else ""
-        return " ".join(filter(None, (change, decide, self._step)))
+    def owner(self) -> str:
+        """What whoever answers for the system should do."""
+        decide = _DECIDE if self._undecided and self.outside else ""
+        weak = self.weak and self.verdict == "NOT_REFUTED"
+        return " ".join(filter(None, (decide, _WEAK_OWNER if weak else _OWNER.get(self.verdict, _NOT_TESTED))))
+
+    @property
+    def engineer(self) -> str:
+        """What whoever builds it should do; where no violation of the claim was found, what to do first."""
+        own, _ = self.utility
+        change = _CHANGE_FIRST if self._undecided and own and own.useless else ""
+        return " ".join(filter(None, (change, self._step)))
+
+    @property
+    def _undecided(self) -> bool:
+        return self.verdict in ("NOT_REFUTED", "UNDERPOWERED")
 
     @property
     def _step(self) -> str:
@@ -267,17 +291,14 @@ class ClaimAnswer:
             return f"Finish the run: fedassay resume {self.folder.path}."
         if row.failed_checks and self.verdict == "REFUTED":
             named = "; ".join(plain_names(short_words(check.reason)) for check in row.failed_checks[:_NAMED])
-            return (
-                f"Do not rely on this claim. Mend what the failed {_checks(row)} found ({named}), and run the suite "
-                "again."
-            )
+            return f"Mend what the failed {_checks(row)} found ({named}), and run the suite again."
         if row.failed_checks:
             return (
                 f"Read which implementation {_checks(row)} failed: each names a difference from what the claim assumes."
             )
         if self.weak and self.verdict == "NOT_REFUTED":
-            return _WEAK_NEXT.format(most=plain(weak_beyond(row.claim.epsilon)))
-        return _NEXT.get(self.verdict, "")
+            return _WEAK_ENGINEER.format(most=plain(weak_beyond(row.claim.epsilon)))
+        return _ENGINEER.get(self.verdict, "")
 
 
 def answers(folder: RunFolder) -> list[ClaimAnswer]:
@@ -317,7 +338,7 @@ def _violation(row: ClaimRow, claim: Claim) -> str:
         return f"The true ε is at least {at_least(row.epsilon_low)}, and the claimed one is {plain(claim.epsilon)}."
     if row.fpr_high is None or row.fnr_high is None or claim.curve is None:
         return "The test found more than the claim allows at one rate of false alarms (its trade-off curve)."
-    most = _most_found(claim, row.fpr_high)
+    most = most_found(claim, row.fpr_high)
     return (
         f"The test found the {claim.unit} in too many runs: in at least {_percent(1 - row.fnr_high, math.floor)} of "
         f"those that held it, with at most {_percent(row.fpr_high, math.ceil)} false alarms; at so few false alarms, "
@@ -346,7 +367,7 @@ def allowed_of_thousand(claim: Claim) -> int:
     From epsilon and delta (Wasserman and Zhou 2010, Theorem 2.4; Kairouz et al. 2015), and the trade-off curve where
     one is stated.
     """
-    return round(_PEOPLE * numerals.rounded(_most_found(claim, FALSE_ALARMS), 3, math.ceil))
+    return round(PEOPLE * numerals.rounded(most_found(claim, FALSE_ALARMS), 3, math.ceil))
 
 
 def allowed_words(claim: Claim) -> str:
@@ -363,8 +384,8 @@ def allowed_words(claim: Claim) -> str:
     )
 
 
-def _most_found(claim: Claim, rate: float) -> float:
-    """The largest true-positive rate that the claim allows at a false-positive rate."""
+def most_found(claim: Claim, rate: float) -> float:
+    """Return the largest true-positive rate that the claim allows at a false-positive rate."""
     return success_bound(rate, epsilon=claim.epsilon, delta=claim.delta, curve=claim.curve)
 
 
@@ -385,12 +406,16 @@ def _reached(best: Membership, claim: Claim, of: int) -> str:
         else ""
     )
     reached = f"{right}. Guessing picks {percent(0.5)}, and the claim allows {100 * allowed:.1f} %{agrees}"
+    found = _found(best)
+    return reached if found is None else f"found {found:,} of 1,000, and {reached}"
+
+
+def _found(best: Membership) -> int | None:
     rate = None if best.shadowed is not None else lowest_rate(counted_runs(best.sides))
     # Candidates of few runs share their noise: a rate of false alarms among them says nothing about other runs.
     if rate is None or rate > FALSE_ALARMS:
-        return reached
-    found = tpr_at(best.sides.member, best.sides.nonmember, FALSE_ALARMS)
-    return f"found {round(_PEOPLE * found):,} of 1,000, and {reached}"
+        return None
+    return round(PEOPLE * tpr_at(best.sides.member, best.sides.nonmember, FALSE_ALARMS))
 
 
 def _allowed_area(claim: Claim) -> float:

@@ -309,7 +309,7 @@ def test_a_shorter_path_goes_through_the_same_points(segments):
 
 
 def test_every_path_of_a_page_is_short_and_whole(quick_page):
-    paths = re.findall(r'<path (?:[^>]*? )?d="([^"]*)"', quick_page)
+    paths = re.findall(r'<path (?:[^>]*? )?d="([^"]*)"', quick_page.partition("<figure")[2])
     assert len(paths) > 100
     for path in paths:
         assert shorter("".join(f"{command} {' '.join(sum(points, ()))} " for command, points in visited(path))) == path

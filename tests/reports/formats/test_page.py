@@ -49,7 +49,7 @@ def outline(page):
 
 def test_the_page_is_well_formed_and_needs_nothing_else(quick_page):
     found = outline(without_script(quick_page))
-    assert {"script", "link", "iframe", "img"}.isdisjoint(found.tags)
+    assert {"script", "link", "iframe"}.isdisjoint(found.tags)
     assert all(reference.startswith(("#", "data:image/png;base64,")) for reference in found.references)
     assert re.findall(r"url\((?!#)", quick_page) == []
     assert "@import" not in quick_page
@@ -76,7 +76,7 @@ def test_every_figure_has_a_title_a_description_and_its_table(quick_page):
     assert count == 6
     titles = quick_page.count("<figcaption><h3>") + quick_page.count("<figcaption><p>")
     assert titles == count
-    assert quick_page.count('role="img" aria-label="') == count
+    assert quick_page.partition("<figure")[2].count('role="img" aria-label="') == count
     assert quick_page.count("<summary>The table behind this figure</summary>") == count
 
 

@@ -81,27 +81,33 @@ def test_an_accepted_test_of_small_power_is_called_weak_and_has_its_own_advice(o
     folder = one_claim(replace(toy_claim(), epsilon=4.0), detectable=20.1, weak=True)
     (one,) = answers(folder)
     assert one.weak == "it may miss a true ε of 20.10, accepted"
-    assert one.next_step.startswith("Do not report this claim as tested")
+    assert one.owner.startswith("Do not report this claim as tested")
     # A test counts as weak above twice the claimed epsilon.
-    assert "is at most 8." in one.next_step
+    assert "is at most 8." in one.engineer
     assert "weak test" in html(folder)
     assert headline(folder) == "No violation found in 1 privacy claim, but the test is weak"
 
 
 @pytest.mark.parametrize(
-    ("verdict", "fields", "found", "step"),
+    ("verdict", "fields", "found", "owner", "engineer"),
     [
-        ("REFUTED", {"value": 5.123}, "Violated", "Do not rely on this claim"),
-        ("UNDERPOWERED", {}, "Not decided", "Do not rely on this test"),
-        ("OUT_OF_SCOPE", {"value": None}, "Out of scope of every test", "No audit method"),
-        ("", {"value": None, "status": "failed", "reason": "boom"}, "The test failed", "Mend the error"),
+        ("REFUTED", {"value": 5.123}, "Violated", "Do not rely on this claim", "Mend the defense"),
+        ("UNDERPOWERED", {}, "Not decided", "Do not rely on this test", "Raise the number of runs"),
+        ("OUT_OF_SCOPE", {"value": None}, "Out of scope of every test", "Do not report", "No audit method"),
+        (
+            "",
+            {"value": None, "status": "failed", "reason": "boom"},
+            "The test failed",
+            "Do not report",
+            "Mend the error",
+        ),
     ],
 )
-def test_every_verdict_has_its_words_and_a_next_step(one_claim, verdict, fields, found, step):
+def test_every_verdict_has_its_words_and_a_next_step(one_claim, verdict, fields, found, owner, engineer):
     folder = one_claim(replace(toy_claim(), epsilon=4.0), verdict=verdict, **fields)
     (one,) = answers(folder)
     assert one.found == found
-    assert one.next_step.startswith(step)
+    assert (one.owner.startswith(owner), one.engineer.startswith(engineer)) == (True, True)
     if verdict == "REFUTED":
         assert one.power == "The true ε is at least 5.12, and the claimed one is 4."
         assert one.people.endswith("The claim does not hold, so do not count on this limit.")
@@ -120,7 +126,7 @@ def test_a_failed_check_takes_away_the_word_that_nothing_was_found(one_claim, ru
     )  # fmt: skip
     (one,) = answers(folder := one_claim(signed, cell_id="judged", detectable=signed.epsilon))
     assert one.found == "No violation found, but 1 implementation check failed"
-    assert "implementation check failed" in one.next_step
+    assert "implementation check failed" in one.engineer
     assert headline(folder) == "The privacy claim is not decided"
 
 
@@ -234,7 +240,7 @@ def test_a_refuted_claim_names_the_checks_that_failed(one_claim, run_maker):
         claim_id=toy_claim().claim_id, cell_id="judged", reason="sensitivity: moves 2; in `law`: x (a)",
     )  # fmt: skip
     (one,) = answers(one_claim(toy_claim(), cell_id="judged", verdict="REFUTED", value=9.0))
-    assert "Mend what the failed check found (how far one unit moves the result: moves 2), and" in one.next_step
+    assert "Mend what the failed check found (how far one unit moves the result: moves 2), and" in one.engineer
 
 
 def labels(run_maker, attack, role, right, units=8):
@@ -249,7 +255,7 @@ def labels(run_maker, attack, role, right, units=8):
 
 def test_the_next_step_names_attacks_outside_the_claim_and_a_model_of_no_use_first(one_claim, run_maker):
     (plain,) = answers(one_claim(replace(toy_claim(), observer=GLOBAL_MODELS, epsilon=4.0), detectable=7.0))
-    assert plain.next_step.startswith("Keep this run as a baseline")
+    assert plain.engineer.startswith("Keep this run as a baseline")
     labels(run_maker, "idlg", "attack", (8, 8, 8))
     labels(run_maker, "coin", "null", (0, 1, 1))
     for defense, value in (("none", 0.9), ("mine", 0.101)):
@@ -257,8 +263,10 @@ def test_the_next_step_names_attacks_outside_the_claim_and_a_model_of_no_use_fir
         run_maker.accuracy_row(defense=defense, value=value, n=10, metric="class_accuracy_mean")
     (one,) = answers(run_maker.write())
     assert one.outside
-    assert re.match(r"The model is of no use .*: change .* Decide whether the attacks below matter", one.next_step)
-    assert one.next_step.endswith(plain.next_step)
+    assert re.match(r"The model is of no use: change the settings", one.engineer)
+    assert one.engineer.endswith(plain.engineer)
+    assert one.owner.startswith("Decide whether the attacks outside this claim matter")
+    assert one.owner.endswith(plain.owner)
 
 
 def test_an_attack_that_finds_all_labels_of_all_seeds_is_compared_with_guessing_by_its_counts(one_claim, run_maker):

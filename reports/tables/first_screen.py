@@ -1,0 +1,186 @@
+"""What the first screen of a report draws about one claim: a ruler, who sees what, people, and use."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ...audit.observer import Observer
+from ...audit.wording import plain
+from ..reading.claims import adversaries, covered_elsewhere, same_subject
+from . import numerals
+from .answers import PEOPLE, ClaimAnswer, allowed_of_thousand, most_found
+from .covered import successes
+
+WIDTH = 320
+"""Width of a drawing, in its own units."""
+_NAMES = {
+    "final_model": "public",
+    "global_models": "other clients",
+    "aggregate": "server, sums only",
+    "shuffled": "shuffler",
+    "uploads": "server, each update",
+    "answers": "student",
+    "passive_party": "party without labels",
+    "active_party": "party with labels",
+}
+
+
+class Kind(StrEnum):
+    """What a mark of a ruler stands for."""
+
+    PROVED = "proved"
+    CLAIM = "claim"
+    SEEN = "seen"
+    MOST = "most"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """A value on the axis of a ruler: ``at`` in [0, ``WIDTH``], and what it means in ``words``."""
+
+    kind: Kind
+    at: float
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ruler:
+    """The marks of a claim on one axis, of which ``axis`` names the quantity; ``broken``: whether the proved value lies
+    beyond the claim.
+    """
+
+    axis: str
+    marks: tuple[Mark, ...]
+    broken: bool
+
+    @property
+    def sentence(self) -> str:
+        """The drawing in words."""
+        return f"Axis of {self.axis}: {'; '.join(mark.words for mark in self.marks)}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watcher:
+    """An adversary and whether the claim is about it; ``status``: covered, claimed (and not decided), broken,
+    in-doubt, attacked or open (not covered).
+    """
+
+    name: str
+    status: str
+    words: str
+
+
+def ruler(answer: ClaimAnswer) -> Ruler:
+    """Return the ruler of a claim: of epsilon, or of the share of recognised runs where that refuted it."""
+    row, claim = answer.row, answer.row.claim
+    low = row.epsilon_low
+    if row.verdict == "REFUTED" and (low is None or low <= claim.epsilon) and row.fpr_high is not None:
+        allowed, found = most_found(claim, row.fpr_high), 1 - (row.fnr_high or 0.0)
+        if found > allowed:
+            return _recognised(allowed, found, row.fpr_high, str(claim.unit))
+    marks = {
+        Kind.PROVED: (low, f"proved: at least {numerals.lower_bound(low)}"),
+        Kind.CLAIM: (claim.epsilon, f"claimed: {plain(claim.epsilon)}"),
+        Kind.SEEN: (row.detectable, f"a true ε from {numerals.epsilon(row.detectable)} is found in 9 of 10 tests"),
+        Kind.MOST: (row.ceiling, f"most that so many runs can prove: {numerals.epsilon(row.ceiling)}"),
+    }
+    given = [value for value, _ in marks.values() if value is not None and math.isfinite(value)]
+    # Far beyond the claim, how far is of no interest: such marks stand at the right end.
+    right = min(1.15 * max(given), 3 * max(claim.epsilon, low or 0.0))
+    shown = [
+        Mark(kind=kind, at=WIDTH * min(value, right) / right, words=words)
+        for kind, (value, words) in marks.items()
+        if value is not None and value > 0
+    ]
+    return Ruler(axis="ε", marks=tuple(shown), broken=low is not None and low > claim.epsilon)
+
+
+def _recognised(allowed: float, found: float, alarms: float, unit: str) -> Ruler:
+    """The axis of a claim that its trade-off curve refuted."""
+    least, most = math.floor(100 * found), math.ceil(100 * allowed)
+    marks = (
+        Mark(kind=Kind.PROVED, at=WIDTH * found, words=f"recognised: at least {least} of 100"),
+        Mark(kind=Kind.CLAIM, at=WIDTH * allowed, words=f"the claim allows: {most} of 100"),
+    )
+    axis = f"runs with the {unit}, recognised at {math.ceil(100 * alarms)} false alarms in 100"
+    return Ruler(axis=axis, marks=marks, broken=True)
+
+
+def watchers(answer: ClaimAnswer) -> list[Watcher]:
+    """Return the adversaries of a claim's kind of federation, from the weakest to the strongest."""
+    row, claim = answer.row, answer.row.claim
+    elsewhere = covered_elsewhere(claim, same_subject(answer.folder, row))
+    attacked = {one.observer for one in successes(answer.folder, row.defense)}
+
+    def status(observer: Observer) -> tuple[str, str]:
+        if claim.observer.covers(observer):
+            if row.verdict == "NOT_REFUTED":
+                return "covered", "the claim covers it"
+            if row.verdict != "REFUTED":
+                return "claimed", "the claim covers it, and is not decided"
+            own = claim.observer.name == observer.name
+            return ("broken", "the claim is broken") if own else ("in-doubt", "covered by a claim that is broken")
+        if observer in elsewhere:
+            return "covered", "another claim covers it"
+        return (
+            ("attacked", "not covered, and an attack succeeded")
+            if str(observer) in attacked
+            else ("open", "not covered")
+        )
+
+    return [
+        Watcher(name=_NAMES[one.name], status=found, words=words)
+        for one in adversaries(claim)
+        for found, words in [status(one)]
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class People:
+    """Of 1,000 people, how many an attacker with one false alarm in a hundred finds: by guessing, at most under the
+    claim, and by the best attack of the run, None where it was not measured at so few false alarms; ``broken``: whether
+    the claim was refuted.
+    """
+
+    guessed: int
+    allowed: int
+    found: int | None
+    broken: bool
+
+    @property
+    def words(self) -> list[tuple[str, str]]:
+        """The numbers in words, each with what it stands for."""
+        allowed = "by the claim, which is broken" if self.broken else "if the claim holds"
+        said = [("guessed", f"by guessing {self.guessed}"), ("allowed", f"at most {self.allowed:,} {allowed}")]
+        return said if self.found is None else [*said, ("found", f"by the best attack here {self.found:,}")]
+
+
+def people(answer: ClaimAnswer) -> People:
+    """Return what a claim means for people."""
+    allowed, broken = allowed_of_thousand(answer.row.claim), answer.verdict == "REFUTED"
+    return People(guessed=PEOPLE // 100, allowed=allowed, found=answer.found_of_thousand, broken=broken)
+
+
+def use(answer: ClaimAnswer) -> list[tuple[str, str, float]]:
+    """Return how good the model is under the defense and without one: name, value in words, and value cut to [0, 1]."""
+    names = (answer.row.defense, "without a defense")
+    return [
+        (name, numerals.metric_value(one.metric, one.pooled.value), min(max(one.pooled.value, 0.0), 1.0))
+        for name, one in zip(names, answer.utility, strict=True)
+        if one is not None and one.pooled is not None
+    ]
+
+
+def use_title(answer: ClaimAnswer) -> str:
+    """Return the name of the metric of ``use``; empty where there is none."""
+    own, _ = answer.utility
+    return numerals.metric(own.metric).label if own is not None else ""
+
+
+def band(answered: Sequence[ClaimAnswer], *, finished: bool) -> tuple[str, str]:
+    """Return the sign of a run and its kind: ``broken``, ``open`` (not decided, weak or unfinished) or ``fine``."""
+    if any(one.verdict == "REFUTED" for one in answered):
+        return "✕", "broken"
+    fine = all(one.verdict == "NOT_REFUTED" and not one.weak and not one.row.failed_checks for one in answered)
+    return ("✓", "fine") if finished and answered and fine else ("?", "open")

@@ -1,0 +1,132 @@
+"""The pictures of the first screen: known places on the axis, and what they say of each verdict."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fedassay.audit.claim import Unit
+from fedassay.audit.curve import GaussianCurve
+from fedassay.audit.observer import GLOBAL_MODELS
+from fedassay.reports.formats.page import html
+from fedassay.reports.tables.answers import answers
+from fedassay.reports.tables.first_screen import WIDTH, band, people, ruler, use, watchers
+from toy_claim import toy_claim
+
+
+@pytest.fixture
+def answer(run_maker):
+    """(fields of the verdict, claim) -> the answer about the one claim of a finished run."""
+
+    def build(claim=None, **fields):
+        signed = run_maker.sign("mine", claim or replace(toy_claim(), epsilon=4.0))
+        run_maker.verdict_row(signed, **({"defense": "mine", "attack": "canary", "verdict": "NOT_REFUTED"} | fields))
+        run_maker.gate = {"verdict_line": "a line", "exit_code": 0}
+        run_maker.manifest["planned_cells"] = len({line["cell_id"] for line in run_maker.lines})
+        (one,) = answers(run_maker.write())
+        return one
+
+    return build
+
+
+def places(drawn):
+    return {mark.kind.value: mark.at for mark in drawn.marks}
+
+
+def test_the_marks_of_a_claim_stand_at_their_values(answer):
+    drawn = ruler(answer(value=1.0, detectable=6.0, ceiling=8.0))
+    # The axis ends 15 % behind the largest value.
+    values = {"proved": 1.0, "claim": 4.0, "seen": 6.0, "most": 8.0}
+    assert places(drawn) == pytest.approx({kind: WIDTH * value / 9.2 for kind, value in values.items()})
+    assert drawn.broken is False
+    assert drawn.sentence.startswith("Axis of ε: proved: at least 1.00; claimed: 4; a true ε from 6.00 is found")
+
+
+def test_what_lies_far_beyond_the_claim_stands_at_the_end_and_what_is_not_known_nowhere(answer):
+    drawn = ruler(answer(value=0.0, detectable=500.0, ceiling=800.0))
+    assert places(drawn) == pytest.approx({"claim": WIDTH / 3, "seen": WIDTH, "most": WIDTH})
+
+
+def test_a_claim_that_its_epsilon_refuted_is_drawn_on_the_axis_of_epsilon(answer):
+    drawn = ruler(answer(value=5.0, verdict="REFUTED"))
+    assert drawn.broken
+    assert places(drawn)["proved"] > places(drawn)["claim"]
+
+
+def test_a_claim_that_its_curve_refuted_is_drawn_on_an_axis_of_runs(answer, run_maker):
+    bounds = run_maker.arrays("c", "bounds", fpr_high=np.array(0.1), fnr_high=np.array(0.44))
+    claim = replace(toy_claim(), epsilon=4.0, delta=1e-5, curve=GaussianCurve(1.0))
+    drawn = ruler(answer(claim, value=1.6, verdict="REFUTED", cell_id="c", artifact=bounds))
+    # Phi(Phi^-1(0.1) + 1) = 0.38914.
+    assert places(drawn) == pytest.approx({"proved": WIDTH * 0.56, "claim": WIDTH * 0.38914}, rel=1e-4)
+    assert drawn.sentence == (
+        f"Axis of runs with the {claim.unit}, recognised at 10 false alarms in 100: recognised: at least 56 of 100; "
+        "the claim allows: 39 of 100."
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "below", "own"),
+    [("NOT_REFUTED", "covered", "covered"), ("UNDERPOWERED", "claimed", "claimed"), ("REFUTED", "in-doubt", "broken")],
+)
+def test_who_sees_what_follows_the_verdict(answer, verdict, below, own):
+    one = answer(replace(toy_claim(), observer=GLOBAL_MODELS, unit=Unit.CLIENT), verdict=verdict, value=9.0)
+    assert [(each.name, each.status) for each in watchers(one)] == [
+        ("public", below),
+        ("other clients", own),
+        ("server, sums only", "open"),
+        ("shuffler", "open"),
+        ("server, each update", "open"),
+    ]
+
+
+def test_an_attack_that_succeeded_outside_the_claim_is_named_at_its_adversary(answer, run_maker):
+    for attack, role, right in (("idlg", "attack", 8), ("coin", "null", 1)):
+        for seed in range(3):
+            run_maker.row(
+                role=role, attack=attack, metric="label_accuracy", observer="uploads", defense="mine", value=right / 8,
+                seed=seed, n=8, ci_method="95 % Clopper-Pearson over uploads", direction="higher_leaks",
+            )  # fmt: skip
+    one = answer(replace(toy_claim(), observer=GLOBAL_MODELS))
+    assert [each.status for each in watchers(one)] == ["covered", "covered", "open", "open", "attacked"]
+
+
+def test_people_and_use_are_those_of_the_answer(answer, run_maker):
+    for defense, value in (("none", 0.9), ("mine", 0.25)):
+        run_maker.accuracy_row(defense=defense, value=value, n=450)
+    one = answer(replace(toy_claim(), epsilon=4.0, delta=1e-5, curve=GaussianCurve(1.0)))
+    drawn = people(one)
+    assert (drawn.guessed, drawn.allowed, drawn.found) == (10, 93, None)
+    assert use(one) == [("mine", "0.250", 0.25), ("without a defense", "0.900", 0.9)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({}, "fine"),
+        ({"detectable": 20.0, "weak": True}, "open"),
+        ({"verdict": "UNDERPOWERED"}, "open"),
+        ({"verdict": "REFUTED", "value": 9.0}, "broken"),
+    ],
+)
+def test_the_band_has_one_kind_per_outcome_and_only_a_tested_run_is_fine(answer, fields, kind):
+    one = answer(**({"detectable": 4.5} | fields))
+    assert band([one], finished=True)[1] == kind
+    assert f'<div class="band {kind}">' in html(one.folder)
+    assert band([], finished=True)[1] == "open"
+    assert band([one], finished=False)[1] in (kind, "open") != "fine"
+
+
+def test_the_three_pictures_show_one_image_without_and_with_the_defense(answer, run_maker):
+    rng = np.random.default_rng(0)
+    pixels = rng.random((3, 1, 8, 8))
+    for defense, psnr in (("none", [9.0, 30.0, 7.0]), ("mine", [8.0, 9.0, 20.0])):
+        artifact = run_maker.arrays(
+            defense, "images", originals=pixels, reconstructions=1 - pixels, psnr=np.array(psnr)
+        )
+        run_maker.row(
+            attack="inversion", defense=defense, metric="psnr", scope="record", record=0, value=9.0, artifact=artifact,
+            observer="uploads",
+        )  # fmt: skip
+    page = html(answer().folder)
+    assert page.count('<img src="data:image/png;base64,') == 3
+    assert "By the server that observes individual updates, by inversion on main." in page
