@@ -5,6 +5,7 @@ number of processes, and more runs can be added later. A run is written to a tem
 killed command leaves no partial output. Each file ends with a checksum, and a run whose file was changed is made again.
 """
 
+import errno
 import hashlib
 import inspect
 import io
@@ -13,7 +14,7 @@ import math
 import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -136,15 +137,17 @@ class KeptRuns:
         return self._read(0, trials), self._read(1, trials)
 
     @contextmanager
-    def judged(self, look: Mapping[str, Any], alpha: float) -> Iterator[float]:
-        """Hold the lock of the folder, and yield the level of a verdict on its runs; see ``share_of``.
-
-        Raises ValueError as ``share_of``, and if another process holds the lock.
-        """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with locked(self.folder):
+    def held(self) -> Iterator[None]:
+        """Hold the lock of the folder while runs are made and judged; see ``held_folder``."""
+        with held_folder(self.folder):
+            self._check(self.training.facts(self.folder))
             # No run without its facts, which are written first.
-            yield share_of(self.folder / VERDICTS, look, alpha, kept=self._facts.exists())
+            known_verdicts(self.folder / VERDICTS, kept=self._facts.exists())
+            yield
+
+    def share(self, look: Mapping[str, Any], alpha: float) -> float:
+        """Return the level of this verdict; see ``share_of``."""
+        return share_of(self.folder / VERDICTS, look, alpha)
 
     def _check(self, facts: Mapping[str, Any]) -> None:
         if self.folder.exists() and not self.folder.is_dir():
@@ -266,27 +269,60 @@ def default_folder(target: str, facts: Mapping[str, Any]) -> Path:
     return Path("runs") / f"audit-{target.rpartition(':')[2]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-def share_of(path: Path, look: Mapping[str, Any], alpha: float, *, kept: bool) -> float:
-    """Return the level of a verdict on kept runs, in (0, alpha): half of alpha for the first one on these runs, a
-    quarter for the second; ``look``: what makes it another verdict; ``path``: file of those that were given; ``kept``:
-    whether there are runs already. It is called before the first run, while the folder is locked.
+@contextmanager
+def held_folder(folder: Path) -> Iterator[None]:
+    """Make the folder of kept runs where it is missing, and hold its lock; one that cannot be written needs none.
 
-    The levels of all verdicts add up to alpha, so that runs may be added after a verdict was seen. Raises ValueError
-    for a damaged file of verdicts, for one without a checksum, for none beside runs that are kept, and for a link out
-    of its folder.
+    Raises ValueError if another process holds the lock.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder))
+        except OSError as error:
+            # An archive, whose verdicts can be given again.
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+        yield
+
+
+def known_verdicts(path: Path, *, kept: bool) -> list[str]:
+    """Return the verdicts that were given on kept runs; ``path``: their file, ``kept``: whether there are runs.
+
+    Where there are none yet, an empty file is written, without which no run may be kept: levels that were spent and are
+    not known would be spent again.
+
+    Raises ValueError for a damaged file, one without a checksum, none beside runs that are kept, and for a link out of
+    its folder.
     """
     check_inside(path, path.parent)
-    text = json.dumps(look, sort_keys=True)
-    # Levels that were spent and are not known would be spent again.
-    if kept and not path.exists():
-        words = "runs are kept beside it, and verdicts that were given on them would not count: name another folder"
-        raise ValueError(f"{path} is missing, but {words}")
-    looks: list[str] = _content(path, checked=True)["verdicts"] if path.exists() else []
+    if not path.exists():
+        if kept:
+            words = "runs are kept beside it, and verdicts that were given on them would not count: name another folder"
+            raise ValueError(f"{path} is missing, but {words}")
+        _write_verdicts(path, [])
+    looks = _content(path, checked=True).get("verdicts")
+    if not isinstance(looks, list) or not all(isinstance(one, str) for one in looks):
+        raise ValueError(f"{path} holds no list of verdicts: name another folder, because its runs cannot be assigned")
+    return looks
+
+
+def share_of(path: Path, look: Mapping[str, Any], alpha: float) -> float:
+    """Return the level of a verdict on kept runs, in (0, alpha): half of alpha for the first one on these runs, a
+    quarter for the second; ``look``: what makes it another verdict; ``path``: file of those that were given, see
+    ``known_verdicts``. The folder must be locked.
+
+    The levels of all verdicts add up to alpha, so that runs may be added after a verdict was seen.
+    """
+    looks, text = known_verdicts(path, kept=True), json.dumps(look, sort_keys=True)
     if text not in looks:
         looks.append(text)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(with_checksum({"verdicts": looks}), indent=1).encode())
+        _write_verdicts(path, looks)
     return alpha / 2.0 ** (looks.index(text) + 1)
+
+
+def _write_verdicts(path: Path, looks: list[str]) -> None:
+    write_atomically(path, json.dumps(with_checksum({"verdicts": looks}), indent=1).encode())
 
 
 class WrongOutput(ValueError):

@@ -68,7 +68,8 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # While the lock is held; a process that opened the file before notices that it is gone and is refused.
+        # While the lock is held; a process that opened the file before notices that it is gone and is refused (of
+        # filelock 3.29.7 and later; under earlier ones two processes could hold it).
         # Windows does not remove an open file, but removes this one on release.
         with suppress(OSError):
             (folder / LOCK).unlink(missing_ok=True)

@@ -58,8 +58,12 @@ _PACKAGE = __package__.partition(".")[0]
 _NOT_OWN = {_PACKAGE, "joblib", "numpy", "pandas", "PIL", "pydantic", "scipy", "sklearn", "torch", "torchvision"}
 """The package and the libraries between it and a part, or that parts call; their lines show no fault of a part."""
 _SEARCHED = "it is searched in the suite file's folder, the current folder and the installed packages"
-_LIBRARIES = tuple(sysconfig.get_path(one) for one in ("stdlib", "platstdlib", "purelib", "platlib"))
-"""Folders of Python's own modules and of installed packages."""
+_PYTHON, _INSTALLED = (
+    tuple(sysconfig.get_path(one) for one in kinds) for kinds in (("stdlib", "platstdlib"), ("purelib", "platlib"))
+)
+_TAKEN = [*sorted(_NOT_OWN - {_PACKAGE}), "dp_accounting", "filelock", "fpdf", "jinja2", "lpips", "matplotlib", "rich"]
+_TAKEN += ["skimage", "typer", "yaml"]
+"""Libraries that the package needs, some of which are loaded late."""
 _SEEN: dict[str, tuple[ModuleSpec, str]] = {}
 """The specification of each module of a part, with the digest of its file when it was first used."""
 Spec = str | Mapping[str, Any]
@@ -279,11 +283,28 @@ def _check_options(what: str, function: Callable[..., Any], options: Mapping[str
 
 
 def import_first_from(folder: str) -> None:
-    """Put the folder of a file that the user names first on the import path, as ``python FILE`` does.
+    """Put the folder of a file that the user names on the import path, before all but Python's own modules. It stays
+    there: a part may import more modules when it runs, and worker processes inherit this import path.
 
-    It stays there: a part may import more modules when it runs, and worker processes inherit this import path.
+    Raises ValueError if the folder holds a module of the name of a library of this package, which it would replace.
     """
-    sys.path[:] = [folder, *(place for place in sys.path if place != folder)]
+    for name in _TAKEN:
+        for place in (Path(folder, f"{name}.py"), Path(folder, name, "__init__.py")):
+            if place.is_file():
+                raise NoFile(f"{place} would take the place of the library {name}: rename it")
+    own = [place for place in sys.path if place != folder]
+    at = max((number for number, one in enumerate(own, start=1) if _is_python(str(one))), default=0)
+    sys.path[:] = [*own[:at], folder, *own[at:]]
+
+
+def _is_python(place: str) -> bool:
+    """Whether a folder or a file is one of Python's own modules."""
+    return place.startswith(_PYTHON) and "-packages" not in place
+
+
+def _is_library(place: str) -> bool:
+    """Whether a folder or a file is one of Python's own modules or of installed packages."""
+    return _is_python(place) or place.startswith(_INSTALLED) or "site-packages" in place or "dist-packages" in place
 
 
 def import_last_from_here() -> None:
@@ -309,7 +330,7 @@ def check_not_shadowed(name: str, what: str) -> None:
     or of an installed package, which was loaded; ``what``: the text that names it.
     """
     loaded, own = two_files(name, Path.cwd()) or ("", None)
-    if own and (loaded == "Python itself" or any(Path(loaded).is_relative_to(folder) for folder in _LIBRARIES)):
+    if own and (loaded == "Python itself" or _is_library(loaded)):
         raise ValueError(f"{what}: Python finds the module {name} in {loaded}, and not in {own}: rename the latter")
 
 
@@ -319,8 +340,8 @@ def check_name_free(path: Path, what: str) -> None:
     """
     name = path.stem
     loaded = getattr(sys.modules.get(name), "__file__", None) or ""
-    other = loaded.startswith(_LIBRARIES) and not path.samefile(loaded)
-    if other or name in _NOT_OWN or name in sys.stdlib_module_names:
+    other = _is_library(loaded) and not path.samefile(loaded)
+    if other or name in ("__main__", _PACKAGE, *_TAKEN) or name in sys.stdlib_module_names:
         raise NoFile(f"{what}: Python or a library has a module of the name {name}: rename the file {path}")
 
 
@@ -376,7 +397,7 @@ class NoFile(ValueError):
 def _from_file(place: str, what: str) -> ModuleType:
     """The module of a Python file, which is searched where modules are; imported as ``python FILE`` would."""
     # Last in libraries: whoever names queue.py has a file of this name.
-    places = sorted((*sys.path, ""), key=lambda folder: folder.startswith(_LIBRARIES))
+    places = sorted((*map(str, sys.path), ""), key=_is_library)
     path = next((one for folder in places if (one := Path(folder, place)).is_file()), None)
     if path is None:
         raise NoFile(f"{what}: there is no file {place}; {_SEARCHED}")

@@ -328,7 +328,7 @@ def _trained(
     def audit() -> Finding:
         look = {"trials": trials, "alpha": alpha, "claim": claim.claim_id, "estimator": estimator}
         inputs, show = (read_input(first), read_input(second)), _ignored if given["json"] else print_lines
-        with runs.judged(look, alpha) as share:
+        with runs.held():
             try:
                 out, within = runs.outputs(trials, jobs=given["jobs"] or 1, show=show)
             except KeyboardInterrupt as error:
@@ -336,6 +336,7 @@ def _trained(
                 fail(f"{word(error)}. {kept}", code=exit_code(error))
             except RunFailed as error:
                 fail(str(error), code=1)
+            share = runs.share(look, alpha)
             return audit_outputs(out, within, claim, inputs=inputs, alpha=share, estimator=estimator, options=options)
 
     return report, audit

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..adapters.kept_runs import default_folder, share_of
+from ..adapters.kept_runs import default_folder, held_folder, known_verdicts, share_of
 from ..adapters.replicas import KeptProjections, ReplicaPlan, audit_replicas, first_run, plan_replicas
 from ..adapters.runner import Runner, is_runner, missing_parts, watch, why_not_planted
 from ..adapters.target import find_object
 from ..audit.finding import Finding, accept_weak
-from ..audit.output_file import locked
 from ..audit.wording import counted, duration
 from ..checks.watched_run import Watched
 from ..suites.config.source import ConfigError
@@ -142,13 +141,13 @@ class _KeptAudit:
             # No run can be repeated, so that only the file shows that the system was changed.
             facts["source_sha256"] = _source_digest(target)
         path = (given["keep"] or default_folder(target, facts)) / "replicas.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        held.enter_context(locked(path.parent))
+        held.enter_context(held_folder(path.parent))
         # Before a level is spent on runs of something else.
         runs = KeptProjections(path=path, facts=facts)
         look = {"trials": given["trials"], "alpha": given["alpha"]}
         verdicts = path.with_name("replicas.verdicts.json")
-        share = share_of(verdicts, look, given["alpha"], kept=path.exists())
+        known_verdicts(verdicts, kept=path.exists())
+        share = share_of(verdicts, look, given["alpha"])
         plan = plan_replicas(system, alpha=share, seed=given["seed"], runs=given["trials"])
         return cls(plan=plan, path=path, runs=runs, seconds=first.seconds)
 

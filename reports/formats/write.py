@@ -54,7 +54,8 @@ def check_targets(
     places = [path.resolve() for path in targets]
     data = {folder / name for folder in folders for name in _DATA} | {path.resolve() for path in read}
     cells = {folder / "cells" for folder in folders}
-    overwrites = any(place in data or place.is_dir() or cells & {place, *place.parents} for place in places)
+    blocked = any(above.is_file() for path in targets for above in path.parents)
+    overwrites = blocked or any(place in data or place.is_dir() or cells & {place, *place.parents} for place in places)
     # A pipe in another person's run would wait for a reader; one of the user's own, as /dev/stdout, is meant.
     overwrites |= any({*place.parents} & {*folders} and place.exists() and not place.is_file() for place in places)
     if overwrites or len(set(places)) < len(places):
@@ -66,7 +67,9 @@ def check_replaced(place: Path, targets: Iterable[Path], written: str, mark: byt
     """Raise ValueError if ``targets`` in the folder ``place`` would replace files of a user's own: some are there, and
     the file ``written`` of this folder, which is written first, does not hold the ``mark`` of an earlier one.
     """
-    there, first = [path for path in targets if path.exists()], place / written
+    # A page of an earlier report may be replaced wherever it is.
+    there = [path for path in targets if path.exists() and not (path.is_file() and _PAGE in path.read_bytes())]
+    first = place / written
     if there and not (first.is_file() and mark in first.read_bytes()):
         raise ValueError(f"{there[0]} would be replaced, and {place} holds no earlier output: name another folder")
 
@@ -147,6 +150,8 @@ def write_figures(runs: Sequence[RunFolder], folder: Path) -> list[Path]:
 
 
 FRONT = "index.html"
+_PAGE = b"<title>fedassay: "
+"""What stands on every page that is written."""
 
 
 def write_site(runs: Sequence[RunFolder], place: Path) -> list[Path]:
@@ -194,7 +199,7 @@ def write_site(runs: Sequence[RunFolder], place: Path) -> list[Path]:
     files = {FRONT: front, **files}
     targets = {place / name: text for name, text in files.items()}
     check_targets(targets, [run.path for run in runs], within=place)
-    check_replaced(place, targets, FRONT, b"<title>fedassay: ")
+    check_replaced(place, targets, FRONT, _PAGE)
     return [write_whole(path, text) for path, text in targets.items()]
 
 

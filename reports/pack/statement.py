@@ -218,7 +218,7 @@ def write_pack(folder: RunFolder, place: Path) -> list[Path]:
     files[HASHES] = hashes(files)
     targets = {place / name: content for name, content in files.items()}
     check_targets(targets, [folder.path], within=place)
-    check_replaced(place, targets, HASHES, b"  evidence.pdf")
+    check_replaced(place, [*targets, *(place / "run" / name for name in _RECORDS)], HASHES, b"  evidence.pdf")
     # First, as the mark of a pack.
     write_whole(place / HASHES, files[HASHES])
     for name in _RECORDS:

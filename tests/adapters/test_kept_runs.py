@@ -1,5 +1,6 @@
 """A training loop as target: judged before it runs, kept run by run, resumed and extended with the same streams."""
 
+import errno
 import io
 import json
 import os
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import fedassay
 import numpy as np
@@ -236,6 +238,28 @@ def test_runs_whose_verdicts_are_lost_are_refused(say, loops):
     again = say(*command)
     assert (again.exit_code, kept(loops / "here")) == (2, before)
     assert "verdicts.json is missing, but runs are kept beside it" in again.stderr
+
+
+def test_runs_in_a_folder_that_cannot_be_written_are_judged_again(say, loops, monkeypatch):
+    command = ("audit", "loops.py:honest", *ONE, "--trials", 30, "--keep", "here")
+    first = say(*command)
+
+    def refused(folder):
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+
+    monkeypatch.setattr(kept_runs, "locked", refused)
+    monkeypatch.setattr(kept_runs, "write_atomically", refused)
+    assert say(*command).stdout == first.stdout.replace("runs   60, of which 0 are kept in here\n", "").replace(
+        "".join(line for line in first.stdout.splitlines(keepends=True) if line.startswith("run ")), ""
+    )
+
+
+def test_an_interrupted_audit_has_spent_no_level(say, loops, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(kept_runs.KeptRuns, "outputs", Mock(side_effect=KeyboardInterrupt))
+        assert say("audit", "loops.py:honest", *ONE, "--trials", 60, "--keep", "here").exit_code == 130
+    again = say("audit", "loops.py:honest", *ONE, "--trials", 30, "--keep", "here", "--json")
+    assert json.loads(again.stdout)["finding"]["measurement"]["alpha"] == 0.025
 
 
 def test_a_second_audit_of_one_folder_is_refused_before_it_runs(say, loops):

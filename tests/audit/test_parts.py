@@ -43,12 +43,29 @@ def test_a_module_of_the_working_directory_that_a_library_hides_is_named_with_bo
 @pytest.mark.parametrize("find", [lambda name: find_outside("model", name), find_object])
 def test_a_named_file_takes_no_place_of_a_module_of_python_or_of_a_library(find, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("queue", "typing", "numpy", "this"):
+    for name in ("queue", "typing", "numpy", "this", "matplotlib", "__main__", "fedassay"):
         (tmp_path / f"{name}.py").write_text(SOURCE)
         before, loaded = list(sys.path), sys.modules.get(name)
-        with pytest.raises(ValueError, match=rf"a module of the name {name}: rename the file {name}\.py"):
+        with pytest.raises(ValueError, match=rf"a module of the name {name}: rename the file .*{name}\.py"):
             find(f"{name}.py:small")
         assert (sys.path, sys.modules.get(name)) == (before, loaded)
+
+
+@pytest.mark.parametrize("find", [lambda name: find_outside("model", name), find_object])
+def test_a_neighbour_of_a_named_file_takes_no_place_either(find, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "beside_others.py").write_text(f"import this_is_beside\n{SOURCE}")
+    for name in ("this_is_beside", "wave"):
+        (tmp_path / f"{name}.py").write_text("own = 1")
+    (tmp_path / "filelock.py").write_text("own = 1")
+    with pytest.raises(ValueError, match=r"filelock\.py would take the place of the library filelock: rename it"):
+        find("beside_others.py:small")
+    (tmp_path / "filelock.py").unlink()
+    assert find("beside_others.py:small")(1, 2) == (1, 2, 8)
+    assert importlib.import_module("wave").__file__ != str(tmp_path / "wave.py")
+    for name in ("beside_others", "this_is_beside", "wave"):
+        sys.modules.pop(name, None)
 
 
 def test_a_function_is_found_in_a_file_below_any_folder_where_modules_are_searched(own_module, tmp_path):

@@ -105,8 +105,9 @@ def numbers_of(column: "Series", place: str, decimal: str = ".", remedy: str = _
         held = np.full(len(present), np.nan)
         held[present] = pandas.to_numeric(known, errors="coerce")
     else:
-        told: dict[type, str] = {int: "a whole number of more than 64 bits"}
-        kinds = ", ".join(sorted({told.get(type(cell), type(cell).__name__) for cell in known}))
+        kinds = ", ".join(
+            sorted({"a whole number of more than 64 bits" if _huge(cell) else type(cell).__name__ for cell in known})
+        )
         raise ValueError(f"{place} must hold real numbers, lists of them or texts, got {kinds}: drop or convert it")
     unread = np.isnan(held) & present
     if unread.any() and 2 * int(unread.sum()) >= int(present.sum()):
@@ -120,6 +121,10 @@ def numbers_of(column: "Series", place: str, decimal: str = ".", remedy: str = _
             f"row {np.flatnonzero(large)[0] + 1}: subtract a constant from all of them, or drop it if it is a name"
         )
     return held
+
+
+def _huge(cell: object) -> bool:
+    return isinstance(cell, int) and cell.bit_length() > 63
 
 
 def texts_of(column: "Series", place: str) -> np.ndarray:

@@ -87,7 +87,9 @@ def test_a_link_out_of_the_folder_of_an_output_is_refused(run_maker, tmp_path, l
 
 def test_files_of_a_user_s_own_are_not_replaced_by_a_site_or_a_pack(run_maker, tmp_path):
     run = run_maker.write()
-    for write, name in ((write_site, "index.html"), (write_site, "tables/records.csv"), (write_pack, "report.html")):
+    (run.path / "gate.json").unlink(missing_ok=True)
+    names = {write_site: ("index.html", "tables/records.csv"), write_pack: ("report.html", "run/gate.json")}
+    for write, name in ((write, name) for write, group in names.items() for name in group):
         place = tmp_path / write.__name__ / name.partition(".")[0]
         (place / name).parent.mkdir(parents=True)
         (place / name).write_text("mine")
