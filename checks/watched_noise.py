@@ -227,7 +227,7 @@ def _scale(noise: RunNoise) -> CheckResult:
 
 def _fresh(noise: RunNoise) -> CheckResult:
     """Check that no noise is used twice: in two steps, in two tensors of a step, or at any other distance."""
-    for found in (_between_steps(noise), _between_tensors(noise), _at_lags(noise)):
+    for found in (_between_steps(noise), _along_steps(noise), _between_tensors(noise), _at_lags(noise)):
         if found is not None:
             return found
     witness = f"{len(noise.numbers)} steps and {len(noise.tensors)} tensors compared with each other, and all lags"
@@ -249,6 +249,26 @@ def _between_steps(noise: RunNoise) -> CheckResult | None:
             pair = f"steps {noise.numbers[rows[worst]]} and {noise.numbers[columns[worst]]}"
             return _repeated(f"cosine of the noise of {name} in {pair}", cosines[worst])
     return None
+
+
+def _along_steps(noise: RunNoise) -> CheckResult | None:
+    """All pairs of steps that are equally far apart together, which shows noise that is taken back in part.
+
+    The cosines of independent Gaussian vectors along such chains are independent, and sub-Gaussian of variance 1/d
+    (Marchal and Arbel 2017, of the Beta law), so that P(|sum of d cosines| >= t) <= 2 exp(-t^2 / 2 sum of d).
+    """
+    steps, sizes = min(len(noise.values), _STEPS), [place.stop - place.start for place in noise.tensors.values()]
+    if steps < 3 or (noise.grid and sum(sizes) < _FEW):
+        return None
+    every = [_cosines(noise.values[:steps, place]) for place in noise.tensors.values()]
+    together = sum(size * cosines for size, cosines in zip(sizes, every, strict=True))
+    sums = np.array([np.trace(together, offset=lag) for lag in range(1, steps)])
+    counts = sum(sizes) * np.arange(steps - 1, 0, -1)
+    chances = 2 * np.exp(-(sums**2) / (2 * counts))
+    worst = int(np.argmin(chances))
+    if chances[worst] >= _level(3 * len(chances)):
+        return None
+    return _repeated(f"mean cosine of the noise of steps that are {worst + 1} apart", sums[worst] / counts[worst])
 
 
 def _between_tensors(noise: RunNoise) -> CheckResult | None:

@@ -108,7 +108,7 @@ def opacus(rng: Rng, seed: int) -> Looked:
 
 def loop(rng: Rng, seed: int) -> Looked:
     """Watch a loop of random noise, clip, schedule and optimizer."""
-    from plain_loops import STEPS, Loop, in_devices, less
+    from plain_loops import STEPS, DpSgd, in_devices, less
 
     noise, clip, decay = float(rng.uniform(0.5, 3.0)), float(10 ** rng.uniform(-1, 1)), float(rng.choice([1.0, 0.95]))
     kinds = {
@@ -118,14 +118,15 @@ def loop(rng: Rng, seed: int) -> Looked:
         "by hand": None,
     }
     kind, devices = str(rng.choice(list(kinds))), bool(rng.random() < 0.3)
-    found = Loop(
+    found = DpSgd(
         optimizer=kinds[kind],
         noise=in_devices(0.5) if devices else less(1.0),
         stated={"noise_multiplier": noise * decay**STEPS, "clip_norm": clip},
         schedule=lambda step: (noise * decay**step, clip),
         dtype=torch.float64 if rng.random() < 0.3 else torch.float32,
     )
-    return f"{kind}, noise {noise:.2f}, clip {clip:.2f}, decay {decay}, {devices} devices", found(seed)
+    words = f"{kind}, noise {noise:.2f}, clip {clip:.2f}, decay {decay}, {devices} devices"
+    return words, watch(found.system(), seed=seed)
 
 
 def flower(rng: Rng, seed: int) -> Looked:

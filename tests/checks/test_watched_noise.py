@@ -7,7 +7,7 @@ import pytest
 import torch
 from fedassay.audit.check import FRESH_NOISE, INDEPENDENT, PRESENT, SCALE, SHAPE
 from fedassay.checks.training_record import Release, TrainingRecord
-from fedassay.checks.watched_noise import _grid, noise_checks
+from fedassay.checks.watched_noise import RunNoise, _along_steps, _grid, noise_checks
 from fedassay.fl.layout import Layout
 from foreign_runs import LAYOUT, NOISE, recording
 
@@ -40,6 +40,11 @@ def every_step_the_same(rng, steps, dim):
 def negated_in_the_next_step(rng, steps, dim):
     half = normal(rng, steps // 2, dim)
     return np.stack([half, -half], axis=1).reshape(steps, dim)
+
+
+def taken_back_in_part(rng, steps, dim):
+    drawn = normal(rng, steps + 1, dim)
+    return drawn[1:] - drawn[:-1]
 
 
 def seeded_per_tensor(rng, steps, dim):
@@ -96,6 +101,17 @@ LAWS = {
     "uniform": lambda rng, size: rng.uniform(-math.sqrt(3), math.sqrt(3), size),
     "Gaussian": lambda rng, size: rng.standard_normal(size),
 }
+
+
+def test_noise_that_is_taken_back_in_part_shows_in_few_numbers_and_independent_noise_does_not():
+    found = {taken_back_in_part: 0, normal: 0}
+    for noise in found:
+        for seed in range(20):
+            values = noise(np.random.default_rng(seed), 12, 24)
+            run = RunNoise(values=values, sums=values, tensors={"w": slice(0, 20), "b": slice(20, 24)},
+                           numbers=tuple(range(12)), rounding=0.0)  # fmt: skip
+            found[noise] += _along_steps(run) is not None
+    assert (found[taken_back_in_part] > 14, found[normal]) == (True, 0)
 
 
 def shape_of(law, seed, steps, dim, scale=1.0):
