@@ -81,6 +81,7 @@ Jobs = Annotated[int | None, _option("-j", "--jobs", min=1, help="Function or sy
 Seed = Annotated[int, _option(min=0, help="Seed of the trials, or of the split of the scores.")]
 Alpha = Annotated[float, _option(help="Largest probability of a false refutation.")]
 Json = Annotated[bool, _option("--json", help="Print JSON.")]
+Html = Annotated[Path | None, _option("--html", metavar="FILE", help="Also write a page that shows the result.")]
 
 
 def audit(
@@ -122,6 +123,7 @@ def audit(
     alpha: Alpha = 0.05,
     accept_weak: AcceptWeak = False,
     json: Json = False,
+    html: Html = None,
 ) -> None:
     """Audit a claim with your own mechanism, scores or system (an Opacus training, a Flower app); no suite is run."""
     given = dict(locals())
@@ -143,9 +145,10 @@ def watch(
     target: System,
     seed: Annotated[int, _option(min=0, help="Seed of the watched run and of the plays.")] = 0,
     json: Json = False,
+    html: Html = None,
 ) -> None:
     """Watch one run of a system and play frozen inputs through it; exit code 10 if a check fails."""
     with reported_errors():
         from .system_run import carry_out_watch
 
-        raise typer.Exit(carry_out_watch(target, seed=seed, as_json=json))
+        raise typer.Exit(carry_out_watch(target, seed=seed, as_json=json, html=html))

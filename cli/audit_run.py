@@ -23,6 +23,7 @@ from ..suites.config.source import ConfigError
 from ..suites.results.outcome import Outcome, judge_finding
 from .console import print_lines
 from .errors import end_at_once, exit_code, fail, with_config_errors, word
+from .printing import write_page
 from .score_files import SUFFIXES, ScoreColumns, ScoreTable, is_score_file, read_scores
 
 if TYPE_CHECKING:
@@ -146,6 +147,9 @@ def carry_out(target: str, given: Mapping[str, Any]) -> int:
     gate = judge_finding(target, finding)
     for line in report.lines(finding, gate, as_json=given["json"]):
         print_lines(*line.split("\n"))
+    if given["html"] is not None:
+        lines = [f"plan   {report.plan}", *report.lines(finding, gate, as_json=False)]
+        write_page(given["html"], target, claim, gate, finding=finding, lines=lines, as_json=given["json"])
     return gate.exit_code
 
 

@@ -21,6 +21,7 @@ from ..suites.config.source import ConfigError
 from ..suites.results.outcome import FAIL, INCONCLUSIVE, OK, Outcome, judge_finding
 from .console import print_lines
 from .errors import exit_code, fail, with_config_errors, word
+from .printing import write_page
 
 
 def find_system(target: str) -> Runner | None:
@@ -42,7 +43,7 @@ def find_system(target: str) -> Runner | None:
     return None
 
 
-def carry_out_watch(target: str, *, seed: int, as_json: bool) -> int:
+def carry_out_watch(target: str, *, seed: int, as_json: bool, html: Path | None = None) -> int:
     """Check a system, print the results, and return the exit code. Raises ConfigError for a target that is none."""
     if ":" not in target:
         raise ConfigError(f"cannot watch {target!r}: the target must be package.module:name or path/to/file.py:name")
@@ -60,7 +61,14 @@ def carry_out_watch(target: str, *, seed: int, as_json: bool) -> int:
         print_lines(*text.split("\n"))
     else:
         print_lines(*_reported(results), *results.lines(), f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
+    if html is not None:
+        lines = [*_reported(results), *results.lines()]
+        write_page(html, target, system.claim, gate, checks=_outcomes(results), lines=lines, as_json=as_json)
     return gate.exit_code
+
+
+def _outcomes(seen: Watched) -> list[tuple[str, bool | None, str]]:
+    return [(one.name, one.passed, one.words) for one in seen.results]
 
 
 def judge_watched(results: Watched) -> Outcome:
@@ -110,14 +118,17 @@ def _carry_out(
         fail(f"{word(error)}. {kept.way_on}", code=exit_code(error))
     finding = accept_weak(finding) if given["accept_weak"] else finding
     gate = judge_finding(target, finding)
+    measured = finding.measurement
+    evidence = [] if measured is None else [f"seen   {measured.estimator}, {measured.trials}; {measured.witness}"]
     if given["json"]:
         facts = {"target": target, "claim": system.claim.to_dict(), "finding": finding.to_dict()}
         print_lines(*json.dumps(facts | {"plan": planned, "exit_code": gate.exit_code}, indent=1).split("\n"))
-        return gate.exit_code
-    print_lines(f"claim  {target}  {finding.line()}")
-    if (measured := finding.measurement) is not None:
-        print_lines(f"seen   {measured.estimator}, {measured.trials}; {measured.witness}")
-    print_lines(f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
+    found = [f"claim  {target}  {finding.line()}", *evidence]
+    show(*found, f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
+    if given["html"] is not None:
+        lines = [*_reported(seen), f"plan   {planned}", *found]
+        shown: dict[str, Any] = {"finding": finding, "checks": _outcomes(seen), "lines": lines}
+        write_page(given["html"], target, system.claim, gate, as_json=given["json"], **shown)
     return gate.exit_code
 
 

@@ -7,7 +7,10 @@ from dataclasses import replace
 from jinja2 import Environment
 from markupsafe import Markup
 
+from ...audit.claim import Claim
+from ...audit.finding import Finding
 from ...audit.wording import plain
+from ...suites.results.outcome import FAIL
 from ..figures.attacks import heatmap, observers
 from ..figures.claims import claimed_measured, privacy_utility
 from ..figures.curves import accuracy_spent, leakage_by_round, learning, spending
@@ -17,7 +20,8 @@ from ..figures.roc import membership_roc, roc
 from ..reading.claims import claim_rows, stated_rows
 from ..reading.run_folder import RunFolder
 from ..tables import first_screen, numerals, printed, summary
-from ..tables.answers import answers, controls_sentence, headline, what_was_tested
+from ..tables.answers import NOT_TESTED, OWNER, answers, controls_sentence, headline, what_was_tested
+from ..tables.first_screen import Tested
 from ..tables.pooled_rows import attack_grids, pooled_attacks, pooled_utility
 from ..tables.printed import attack_table, claim_table, utility_table
 from ..tables.sections import by_defense, how_to_read, sections
@@ -62,6 +66,46 @@ def html(folder: RunFolder) -> str:
             numerals=numerals,
             printed=printed,
             breakable=breakable,
+            plain=plain,
+            width=first_screen.WIDTH,
+        )
+    )
+
+
+def html_of_finding(
+    target: str,
+    claim: Claim,
+    verdict: str,
+    *,
+    code: int,
+    finding: Finding | None = None,
+    checks: Sequence[tuple[str, bool | None, str]] = (),
+    lines: Sequence[str] = (),
+) -> str:
+    """Return the page of one audit, or of one watched run, of a user's own system.
+
+    Args:
+        target: the system's name. claim: what it claims. verdict: one line. code: the exit code of the command.
+        finding: of an audit; None of a watched run. checks: names, outcomes (None: not looked at) and words.
+        lines: what the command printed.
+    """
+    tested = Tested(claim=claim, verdict="REFUTED" if code == FAIL else "UNDERPOWERED")
+    if finding is not None and finding.verdict.value != "NO_CLAIM":
+        tested = Tested.of(claim, finding)
+    return (
+        _environment()
+        .get_template("finding.html.j2")
+        .render(
+            target=target,
+            claim=claim,
+            verdict=verdict,
+            code=code,
+            finding=finding,
+            tested=tested,
+            checks=checks,
+            lines=lines,
+            first=first_screen,
+            owner=OWNER.get(tested.verdict, NOT_TESTED),
             plain=plain,
             width=first_screen.WIDTH,
         )

@@ -79,12 +79,14 @@ _UNITS = {
     Unit.COORDINATE: "one number of a message",
     Unit.LABEL: "the label of one record",
 }
-_OWNER = {
+OWNER = {
     "REFUTED": "Do not rely on this claim.",
     "NOT_REFUTED": "Say what was tested and what was not; no test proves that a claim holds.",
     "UNDERPOWERED": "Do not rely on this test: it decided nothing.",
 }
-_NOT_TESTED = "Do not report this claim as tested."
+"""What whoever answers for a system should do, by the verdict on its claim."""
+NOT_TESTED = "Do not report this claim as tested."
+"""The same for every other verdict."""
 _ENGINEER = {
     "REFUTED": "Mend the defense or state a larger ε, and run the suite again.",
     "NOT_REFUTED": "Keep this run as a baseline (fedassay gate). Test again when code, data, model or rounds change.",
@@ -271,7 +273,7 @@ class ClaimAnswer:
         """What whoever answers for the system should do."""
         decide = _DECIDE if self._undecided and self.outside else ""
         weak = self.weak and self.verdict == "NOT_REFUTED"
-        return " ".join(filter(None, (decide, _WEAK_OWNER if weak else _OWNER.get(self.verdict, _NOT_TESTED))))
+        return " ".join(filter(None, (decide, _WEAK_OWNER if weak else OWNER.get(self.verdict, NOT_TESTED))))
 
     @property
     def engineer(self) -> str:

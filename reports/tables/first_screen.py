@@ -1,13 +1,15 @@
-"""What the first screen of a report draws about one claim: a ruler, who sees what, people, and use."""
+"""What the first screen of a page draws about one claim: a ruler, who sees what, people, and use."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ...audit.claim import Claim
+from ...audit.finding import Finding
 from ...audit.observer import Observer
 from ...audit.wording import plain
-from ..reading.claims import adversaries, covered_elsewhere, same_subject
+from ..reading.claims import ClaimRow, adversaries, covered_elsewhere, same_subject
 from . import numerals
 from .answers import PEOPLE, ClaimAnswer, allowed_of_thousand, most_found
 from .covered import successes
@@ -71,10 +73,33 @@ class Watcher:
     words: str
 
 
-def ruler(answer: ClaimAnswer) -> Ruler:
+@dataclass(frozen=True, kw_only=True)
+class Tested:
+    """A claim and what one test of it showed: a lower bound on epsilon, the minimum detectable epsilon, the largest
+    epsilon that it could have certified, and upper bounds on error rates; None where there is none.
+    """
+
+    claim: Claim
+    verdict: str
+    epsilon_low: float | None = None
+    detectable: float | None = None
+    ceiling: float | None = None
+    fpr_high: float | None = None
+    fnr_high: float | None = None
+
+    @classmethod
+    def of(cls, claim: Claim, finding: Finding) -> "Tested":
+        """Return what a finding about this claim shows."""
+        measured = finding.measurement
+        if measured is None:
+            return cls(claim=claim, verdict=finding.verdict.value)
+        numbers = ("epsilon_low", "detectable", "ceiling", "fpr_high", "fnr_high")
+        return cls(claim=claim, verdict=finding.verdict.value, **{name: getattr(measured, name) for name in numbers})
+
+
+def ruler(row: ClaimRow | Tested) -> Ruler:
     """Return the ruler of a claim: of epsilon, or of the share of recognised runs where that refuted it."""
-    row, claim = answer.row, answer.row.claim
-    low = row.epsilon_low
+    claim, low = row.claim, row.epsilon_low
     if row.verdict == "REFUTED" and (low is None or low <= claim.epsilon) and row.fpr_high is not None:
         allowed, found = most_found(claim, row.fpr_high), 1 - (row.fnr_high or 0.0)
         if found > allowed:
@@ -108,10 +133,19 @@ def _recognised(allowed: float, found: float, alarms: float, unit: str) -> Ruler
 
 
 def watchers(answer: ClaimAnswer) -> list[Watcher]:
-    """Return the adversaries of a claim's kind of federation, from the weakest to the strongest."""
-    row, claim = answer.row, answer.row.claim
-    elsewhere = covered_elsewhere(claim, same_subject(answer.folder, row))
-    attacked = {one.observer for one in successes(answer.folder, row.defense)}
+    """Return the adversaries of a claim in a run, with what its other claims cover and its attacks did."""
+    others = same_subject(answer.folder, answer.row)
+    attacked = {one.observer for one in successes(answer.folder, answer.row.defense)}
+    return watchers_of(answer.row, covered_elsewhere(answer.row.claim, others), attacked)
+
+
+def watchers_of(
+    row: ClaimRow | Tested, elsewhere: Collection[Observer] = (), attacked: Collection[str] = ()
+) -> list[Watcher]:
+    """Return the adversaries of a claim's kind of federation, from the weakest to the strongest; ``elsewhere``: those
+    that another claim covers, ``attacked``: those of attacks that succeeded.
+    """
+    claim = row.claim
 
     def status(observer: Observer) -> tuple[str, str]:
         if claim.observer.covers(observer):
@@ -156,10 +190,10 @@ class People:
         return said if self.found is None else [*said, ("found", f"by the best attack here {self.found:,}")]
 
 
-def people(answer: ClaimAnswer) -> People:
-    """Return what a claim means for people."""
-    allowed, broken = allowed_of_thousand(answer.row.claim), answer.verdict == "REFUTED"
-    return People(guessed=PEOPLE // 100, allowed=allowed, found=answer.found_of_thousand, broken=broken)
+def people(row: ClaimRow | Tested, found: int | None = None) -> People:
+    """Return what a claim means for people; ``found``: how many of 1,000 the best attack found."""
+    allowed, broken = allowed_of_thousand(row.claim), row.verdict == "REFUTED"
+    return People(guessed=PEOPLE // 100, allowed=allowed, found=found, broken=broken)
 
 
 def use(answer: ClaimAnswer) -> list[tuple[str, str, float]]:

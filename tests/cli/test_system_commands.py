@@ -148,6 +148,35 @@ def test_an_audit_of_a_system_takes_its_claim_and_the_planned_runs(say, target, 
     assert json.loads(refuted.output)["finding"]["verdict"] == "REFUTED"
 
 
+@pytest.mark.parametrize(
+    ("system", "words", "kind", "said"),
+    [
+        ("quiet", ("watch",), "broken", "Claim broken"),
+        ("halved", ("audit", "--trials", "300"), "broken", "Claim broken"),
+        ("correct", ("audit", "--trials", "20"), "open", "Could not decide"),
+    ],
+)
+def test_a_page_shows_the_result_and_its_checks(say, target, tmp_path, system, words, kind, said):
+    done = say(words[0], target(system), *words[1:], "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert done.output.rstrip().endswith("page.html")
+    assert f'<div class="band {kind}">' in page
+    assert said in page
+    assert f"Tested: {target(system)}" in page
+    assert ('class="ruler"' in page) == (words[0] == "audit")
+    assert ("Failed: 1 of" in page) == (system == "quiet")
+
+
+def test_a_page_replaces_no_folder_and_json_stays_json(say, target, tmp_path):
+    (tmp_path / "folder").mkdir()
+    refused = say("watch", target("correct"), "--html", tmp_path / "folder")
+    assert (refused.exit_code, "neither a folder" in " ".join(refused.output.split())) == (2, True)
+    assert (
+        json.loads(say("watch", target("correct"), "--json", "--html", tmp_path / "a.html").stdout)["exit_code"] == 11
+    )
+    assert (tmp_path / "a.html").is_file()
+
+
 def folder_of(output):
     (line,) = [line for line in output.splitlines() if line.startswith("runs ")]
     return line.partition("are kept in ")[2]

@@ -28,12 +28,16 @@ def answer(run_maker):
     return build
 
 
+def ruler_of(one):
+    return ruler(one.row)
+
+
 def places(drawn):
     return {mark.kind.value: mark.at for mark in drawn.marks}
 
 
 def test_the_marks_of_a_claim_stand_at_their_values(answer):
-    drawn = ruler(answer(value=1.0, detectable=6.0, ceiling=8.0))
+    drawn = ruler_of(answer(value=1.0, detectable=6.0, ceiling=8.0))
     # The axis ends 15 % behind the largest value.
     values = {"proved": 1.0, "claim": 4.0, "seen": 6.0, "most": 8.0}
     assert places(drawn) == pytest.approx({kind: WIDTH * value / 9.2 for kind, value in values.items()})
@@ -42,12 +46,12 @@ def test_the_marks_of_a_claim_stand_at_their_values(answer):
 
 
 def test_what_lies_far_beyond_the_claim_stands_at_the_end_and_what_is_not_known_nowhere(answer):
-    drawn = ruler(answer(value=0.0, detectable=500.0, ceiling=800.0))
+    drawn = ruler_of(answer(value=0.0, detectable=500.0, ceiling=800.0))
     assert places(drawn) == pytest.approx({"claim": WIDTH / 3, "seen": WIDTH, "most": WIDTH})
 
 
 def test_a_claim_that_its_epsilon_refuted_is_drawn_on_the_axis_of_epsilon(answer):
-    drawn = ruler(answer(value=5.0, verdict="REFUTED"))
+    drawn = ruler_of(answer(value=5.0, verdict="REFUTED"))
     assert drawn.broken
     assert places(drawn)["proved"] > places(drawn)["claim"]
 
@@ -55,7 +59,7 @@ def test_a_claim_that_its_epsilon_refuted_is_drawn_on_the_axis_of_epsilon(answer
 def test_a_claim_that_its_curve_refuted_is_drawn_on_an_axis_of_runs(answer, run_maker):
     bounds = run_maker.arrays("c", "bounds", fpr_high=np.array(0.1), fnr_high=np.array(0.44))
     claim = replace(toy_claim(), epsilon=4.0, delta=1e-5, curve=GaussianCurve(1.0))
-    drawn = ruler(answer(claim, value=1.6, verdict="REFUTED", cell_id="c", artifact=bounds))
+    drawn = ruler_of(answer(claim, value=1.6, verdict="REFUTED", cell_id="c", artifact=bounds))
     # Phi(Phi^-1(0.1) + 1) = 0.38914.
     assert places(drawn) == pytest.approx({"proved": WIDTH * 0.56, "claim": WIDTH * 0.38914}, rel=1e-4)
     assert drawn.sentence == (
@@ -94,7 +98,7 @@ def test_people_and_use_are_those_of_the_answer(answer, run_maker):
     for defense, value in (("none", 0.9), ("mine", 0.25)):
         run_maker.accuracy_row(defense=defense, value=value, n=450)
     one = answer(replace(toy_claim(), epsilon=4.0, delta=1e-5, curve=GaussianCurve(1.0)))
-    drawn = people(one)
+    drawn = people(one.row, one.found_of_thousand)
     assert (drawn.guessed, drawn.allowed, drawn.found) == (10, 93, None)
     assert use(one) == [("mine", "0.250", 0.25), ("without a defense", "0.900", 0.9)]
 
