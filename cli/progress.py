@@ -1,6 +1,7 @@
 """Show a run's progress and tables, with drawn bars and frames on a terminal and as plain lines elsewhere."""
 
 import sys
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ..audit.wording import counted
+from ..audit.wording import counted, duration
 from ..reports.formats.progress_bar import Bar
 from ..reports.reading.printable import printable
 from ..reports.tables.table import Table
@@ -17,18 +18,27 @@ if TYPE_CHECKING:
     from ..suites.execution.run import Progress
 
 
+_TENTHS = 10
+"""Lines about the progress of a run; one with fewer cells has a line for each."""
+
+
 class Lines:
-    """A progress display for log files, which prints one line per finished unit of work."""
+    """A progress display for log files, which prints a line per tenth of the work, and the time that is left."""
 
     def start(self, total: int, cached: int) -> None:
-        self._total, self._done = total, cached
+        self._total, self._done, self._begun, self._at = total, cached, cached, time.monotonic()
         # Flushed, because a log is read while the run goes on.
         print(f"run    {counted(total, 'cell')}, cached {cached}", flush=True)
 
     def advance(self, titles: Iterable[str], failed: Iterable[str]) -> None:
         for title in titles:
             self._done += 1
-            print(f"run    {self._done}/{self._total} {printable(title)}", flush=True)
+            if self._total <= _TENTHS or self._done == self._total:
+                print(f"run    {self._done}/{self._total} {printable(title)}", flush=True)
+            elif _TENTHS * self._done // self._total > _TENTHS * (self._done - 1) // self._total:
+                each = (time.monotonic() - self._at) / (self._done - self._begun)
+                left = duration(each * (self._total - self._done))
+                print(f"run    {self._done}/{self._total}, {left} left", flush=True)
         for reason in failed:
             print(f"FAILED {printable(reason)}", flush=True)
 

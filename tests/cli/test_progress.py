@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import typer
+from fedassay.cli import progress as progress_module
 from fedassay.cli.console import print_lines
 from fedassay.cli.errors import reported_errors
 from fedassay.cli.progress import Bar, Lines, print_table, progress
@@ -34,6 +35,19 @@ def test_a_log_numbers_the_cells_from_those_that_were_finished_before(capsys):
         "FAILED b: ValueError: [no] budget",
         "run    5/5 c",
     ]
+
+
+def test_a_long_run_has_a_line_per_tenth_with_the_time_that_is_left(capsys, monkeypatch):
+    clock = iter(range(0, 4000, 2))
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: next(clock))
+    lines = Lines()
+    lines.start(182, 2)
+    for number in range(180):
+        lines.advance([f"cell {number}"], [])
+    out = capsys.readouterr().out.splitlines()
+    # Two seconds for 17 cells: 163 of them take 19.
+    assert out[:2] == ["run    182 cells, cached 2", "run    19/182, about 19 seconds left"]
+    assert (len(out), out[-1]) == (11, "run    182/182 cell 179")
 
 
 def test_a_bar_counts_cells_and_failures_and_prints_reasons_as_they_are():
