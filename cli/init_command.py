@@ -3,7 +3,7 @@
 import os
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
@@ -25,6 +25,11 @@ _FILES = {
     ".github/workflows/privacy.yml": "workflow.yml.txt",
 }
 """Path in the new project -> file below suites/starter."""
+_SCORES = "fedassay audit scores.csv --independent-runs --higher-is-member --epsilon 1 --delta 1e-5"
+TEMPLATES = dict.fromkeys(("opacus", "flower", "loop"), "fedassay watch mine.py:training")
+TEMPLATES["scores"] = f"python mine.py && {_SCORES}"
+"""Kind of what a user has -> the command that comes after its file, ``OWN``, was written."""
+OWN = "mine.py"
 BASELINE = "baselines/main.json"
 RUN = "runs/first"
 
@@ -33,10 +38,18 @@ def init(
     where: Annotated[
         str, typer.Argument(metavar="FOLDER", help="Folder of the new project; existing files are never overwritten.")
     ] = ".",
+    opacus: Annotated[bool, typer.Option("--opacus", help="Instead, a file to audit an Opacus training.")] = False,
+    flower: Annotated[bool, typer.Option("--flower", help="Instead, a file to audit a Flower app.")] = False,
+    loop: Annotated[bool, typer.Option("--loop", help="Instead, a file to audit a loop in plain PyTorch.")] = False,
+    scores: Annotated[bool, typer.Option("--scores", help="Instead, a file to audit scores of an attack.")] = False,
 ) -> None:
     """Start a project of your own: a defense, a suite, a test, a CI workflow and a measured baseline."""
+    chosen = [name for name, given in zip(TEMPLATES, (opacus, flower, loop, scores), strict=True) if given]
     with reported_errors():
         folder = named_folder(where)
+        if chosen:
+            _write_template(folder, chosen)
+            return
         refuse_what_is_there(folder)
         with _removed_on_failure(folder):
             write(folder)
@@ -46,7 +59,7 @@ def init(
             verdict = measure(folder)
         typer.echo(f"wrote  {folder / BASELINE}")
         typer.echo(f"gate   {verdict}")
-        typer.echo(f"next   {f'cd {shlex.quote(str(folder))} && ' if folder != Path() else ''}pytest")
+        _say_next(folder, "pytest")
 
 
 def named_folder(where: str) -> Path:
@@ -74,6 +87,25 @@ def refuse_what_is_there(folder: Path) -> None:
         for above in (folder / name).parents:
             if os.path.lexists(above) and not above.is_dir():
                 raise ConfigError(f"{above} is not a folder, so {folder / name} cannot be written: name another folder")
+
+
+def _write_template(folder: Path, chosen: Sequence[str]) -> None:
+    """Write the one file of what a user has, and say how to go on."""
+    from ..reports.formats.write import write_whole
+    from ..suites.config.source import ConfigError
+
+    if len(chosen) > 1:
+        raise ConfigError(f"a template is for one thing, got --{' and --'.join(chosen)}")
+    if os.path.lexists(folder / OWN):
+        raise ConfigError(f"{folder} already holds {OWN}: name another folder")
+    starter = resources.files("fedassay.suites") / "starter"
+    write_whole(folder / OWN, (starter / f"{chosen[0]}.py.txt").read_text(encoding="utf-8"))
+    typer.echo(f"wrote  {folder / OWN}")
+    _say_next(folder, TEMPLATES[chosen[0]])
+
+
+def _say_next(folder: Path, command: str) -> None:
+    typer.echo(f"next   {f'cd {shlex.quote(str(folder))} && ' if folder != Path() else ''}{command}")
 
 
 @contextmanager

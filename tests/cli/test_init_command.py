@@ -52,6 +52,31 @@ def own_demo(demo, tmp_path):
 
 
 @pytest.mark.simulations
+@pytest.mark.parametrize("kind", ["opacus", "loop", "flower", "scores"])
+def test_a_template_of_each_kind_is_one_file_that_its_next_command_accepts(kind, tmp_path, monkeypatch, say):
+    pytest.importorskip({"flower": "flwr", "opacus": "opacus"}.get(kind, "numpy"), reason="the template needs it")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    first = say("init", "own", f"--{kind}")
+    assert (first.exit_code, [place.name for place in Path("own").iterdir()]) == (0, ["mine.py"])
+    following = first.stdout.rpartition("next   cd own && ")[2].strip()
+    assert say("init", "own", f"--{kind}").exit_code == 2
+    monkeypatch.chdir("own")
+    for command in following.split(" && "):
+        program, *words = shlex.split(command)
+        if program == "python":
+            subprocess.run([sys.executable, *words], check=True)
+        else:
+            assert say(*words).exit_code == 0
+    sys.modules.pop("mine", None)
+
+
+def test_a_template_is_for_one_thing(say, tmp_path):
+    assert "got --opacus and --loop" in say("init", tmp_path / "own", "--loop", "--opacus").stderr
+    assert not (tmp_path / "own").exists()
+
+
+@pytest.mark.simulations
 def test_what_it_measured_is_fine_and_its_audit_was_not_blind(demo):
     told = json.loads((demo / "runs" / "first" / "gate.json").read_text())["verdict_line"]
     assert told.startswith("OK: 1 claim NOT REFUTED, 1 control REFUTED as intended")
