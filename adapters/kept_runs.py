@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ..audit.output_file import LOCK, check_inside, is_changed, locked, with_checksum, write_atomically
+from ..audit.output_file import LOCK, check_inside, is_changed, locked, parsed_json, with_checksum, write_atomically
 from ..audit.parts import import_last_from_here
 from .target import find_function, read_input
 
@@ -466,8 +466,8 @@ def _close(one: NDArray[Any], other: NDArray[Any]) -> bool:
 
 def _content(path: Path, *, checked: bool = False) -> dict[str, Any]:
     found = None
-    with suppress(ValueError, RecursionError):
-        found = json.loads(path.read_bytes())
+    with suppress(ValueError):
+        found = parsed_json(path.read_bytes())
     if not isinstance(found, dict) or (checked and is_changed(found)):
         raise ValueError(f"{path} was changed or damaged: name another folder, because its runs cannot be assigned")
     return found

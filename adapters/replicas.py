@@ -41,7 +41,7 @@ from ..audit.evidence import Projections, Setting
 from ..audit.finding import WEAK_TEST, Finding, Verdict, Weakness, checked_alone, judge, with_limit
 from ..audit.measurement import Measurement
 from ..audit.mechanism.trials import at_looks
-from ..audit.output_file import check_inside, write_atomically
+from ..audit.output_file import check_inside, parsed_json, write_atomically
 from ..audit.power import trials_needed
 from ..audit.supplied.given import check_alpha, check_whole
 from ..audit.supplied.power import with_power
@@ -86,8 +86,8 @@ class KeptProjections:
             return
         head, *lines = self.path.read_bytes().split(b"\n")
         try:
-            known = json.loads(head)
-        except (ValueError, RecursionError):
+            known = parsed_json(head)
+        except ValueError:
             raise ValueError(f"{self.path} holds no runs of an audit: name another checkpoint") from None
         now = json.loads(json.dumps(dict(self.facts)))
         if known != now:
@@ -150,8 +150,8 @@ class KeptProjections:
 
 def _run_in(content: bytes, steps: object) -> tuple[tuple[bool, int], FloatArray] | None:
     """The run of a line with a right checksum, which may hold anything."""
-    with suppress(ValueError, TypeError, OverflowError, RecursionError):
-        member, number, values = json.loads(content)
+    with suppress(ValueError, TypeError, OverflowError):
+        member, number, values = parsed_json(content)
         found = np.array(values, dtype=np.float64)
         right = found.ndim == 1 and steps in (None, len(found)) and np.isfinite(found).all()
         if right and type(member) is bool and type(number) is int:

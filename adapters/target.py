@@ -3,7 +3,6 @@
 import importlib
 import importlib.util
 import inspect
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..audit.output_file import parsed_json
 from ..audit.parts import NoFile, check_name_free, check_not_shadowed, import_first_from, import_last_from_here
 from ..audit.wording import nearest
 
@@ -90,7 +90,7 @@ def read_json(text: str) -> Any:
     """Return the value of one of the two JSON texts after ``--inputs``."""
     try:
         # Without parse_constant Python accepts NaN and Infinity, which are not JSON.
-        return json.loads(text, parse_constant=_no_number)
+        return parsed_json(text, parse_constant=_no_number)
     except ValueError as error:
         shown = """0 1, '[0, 0]' '[1, 0]' or '"no"' '"yes"'"""
         raise ValueError(f"--inputs must be two JSON values, such as {shown}; got {text!r}: {error}") from None

@@ -76,6 +76,16 @@ def locked(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+def parsed_json(text: str | bytes, **hooks: Any) -> Any:
+    """Return the value of a JSON text, with the ``hooks`` of ``json.loads``; raise ValueError for any other text, also
+    for one that is nested too deeply.
+    """
+    try:
+        return json.loads(text, **hooks)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a JSON object with the checksum of everything else in it."""
     return {**content, SUM: digest_of(content, without=(SUM,))}

@@ -4,7 +4,6 @@ A long table has one row per score: the columns ``score`` and ``is_member``. A w
 ``nonmember``, which may differ in length. No file is unpickled.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..audit.arrays import BoolArray, FloatArray
+from ..audit.output_file import parsed_json
 from ..audit.supplied.given import column as one_column
 from ..audit.supplied.given import scores_or_rows
 from ..fl.data.files.options import check_size, refuse_rows
@@ -184,8 +184,8 @@ def _json(path: Path) -> tuple[Table, Sequence[str]]:
     # An object or a list takes about a hundred bytes, however few it has in the file.
     check_size(path.name, len(content) // 2 + 8 * (content.count(b"{") + content.count(b"[")))
     try:
-        data = json.loads(content.decode().lstrip("\ufeff"), parse_constant=_no_number, object_pairs_hook=_pairs)
-    except (ValueError, RecursionError) as error:
+        data = parsed_json(content.decode().lstrip("\ufeff"), parse_constant=_no_number, object_pairs_hook=_pairs)
+    except ValueError as error:
         raise ConfigError(f"{path} cannot be read as JSON: {error}") from None
     if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
         names = list(dict.fromkeys(name for row in data for name in row))

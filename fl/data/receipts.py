@@ -7,7 +7,6 @@ and grain, by which a pasted piece of another one can be recognised. The print i
 scan: results on these do not carry over to real receipts.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...audit.arrays import BoolArray
+from ...audit.output_file import parsed_json
 from ..streams import Streams
 from .data_folder import DataFolder
 from .dataset import box_mask
@@ -96,8 +96,8 @@ def _receipt(folder: DataFolder, text: str, where: str) -> Receipt:
 
 def _entry(text: str, where: str) -> dict[str, Any]:
     try:
-        entry = json.loads(text)
-    except json.JSONDecodeError as error:
+        entry = parsed_json(text)
+    except ValueError as error:
         raise ValueError(f"{where} must be a JSON object, got {text[:40]!r}: {error}") from error
     if not isinstance(entry, dict):
         raise ValueError(f"{where} must be a JSON object, got {text[:40]!r}")

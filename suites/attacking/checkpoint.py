@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...audit.output_file import parsed_json
 from ...fl.engine import ResumeState
 from ...fl.plan import Plan
 from ..results.store import Store
@@ -89,7 +90,7 @@ class Checkpoint:
         self.store.discard(self.cell_id, f"{_NAME}.npz")
 
     def _read(self, arrays: Mapping[str, np.ndarray]) -> LoadedCheckpoint:
-        header = json.loads(arrays[_HEADER].tobytes())
+        header = parsed_json(arrays[_HEADER].tobytes())
         if header["schema"] != SCHEMA or header["cell_id"] != self.cell_id:
             raise ValueError(
                 f"a checkpoint must have schema {SCHEMA} and cell id {self.cell_id}, got "

@@ -23,6 +23,7 @@ from ...audit.estimators.release_tests import BrokenRelease, release_scores
 from ...audit.evidence import CandidateScores, Design, Projections, Setting
 from ...audit.finding import Weakness
 from ...audit.measurement import Kind, Measurement
+from ...audit.output_file import parsed_json
 from ...audit.parts import Spec
 from ...audit.supplied.chosen import EstimatorOptions, chosen, measure_canaries
 from ...checks.canaries import check_covered
@@ -123,7 +124,7 @@ class OneRun(BlockMethod):
         if row.status != "ok":
             raise ValueError(f"the one-run audit's federation of seed {block.seed} failed: {row.reason}")
         arrays = store.load_arrays(row.artifact)
-        setting = json.loads((store.cell_folder(block.cell.cell_id) / SETTING).read_text(encoding="utf-8"))
+        setting = parsed_json((store.cell_folder(block.cell.cell_id) / SETTING).read_text(encoding="utf-8"))
         seen = Projections(arrays["values"], arrays["seen"], Setting.from_dict(setting))
         values = sums = np.where(seen.seen, seen.values, 0.0).sum(axis=1)
         # The law's likelihood ratio sorts canaries better than a plain sum where rounds are sampled.

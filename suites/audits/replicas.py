@@ -15,6 +15,7 @@ from ...audit.estimators.clopper_pearson import clopper_pearson
 from ...audit.estimators.hockey_stick import MechanismOutputs
 from ...audit.estimators.release_tests import BrokenRelease, release_scores
 from ...audit.evidence import Design, MembershipScores, Projections, Setting
+from ...audit.output_file import parsed_json
 from ...audit.parts import Spec
 from ...audit.supplied.chosen import EstimatorOptions, chosen, measure_runs, needs_fixed_threshold
 from ...audit.threshold import SplitThreshold
@@ -165,7 +166,7 @@ def pooled(audit: PlannedAudit, store: Store) -> tuple[Projections, Projections]
             f"the runs of all seeds of one claim must have the same unit, adjacency, observer and "
             f"rounds, got {sorted(settings)}"
         )
-    setting = Setting.from_dict(json.loads(settings.pop()))
+    setting = Setting.from_dict(parsed_json(settings.pop()))
 
     def side(name: str) -> Projections:
         values = np.concatenate([block[name] for block in arrays])

@@ -552,9 +552,9 @@ def line_of(message: str, source: Source, table: tuple[str, ...], keys: Iterable
 def audited(federation: FederationSpec, audit: AuditSpec) -> FederationSpec:
     """Return a federation's settings, with the data set and model replaced by those that its audit uses."""
     change: dict[str, Any] = {"dataset": audit.dataset or federation.dataset, "model": audit.model}
-    # The constants are those of the federation's own images.
+    # The constants, and the number of samples that are used, are those of the federation's own data.
     if change["dataset"] != federation.dataset:
-        change["normalise"] = None
+        change |= {"normalise": None, "samples": None}
     return federation.model_copy(update=change)
 
 

@@ -5,7 +5,6 @@ rounds, a gradient search with its iterations, an audit's runs with their rounds
 own jobs in a folder that is deleted; nothing of their results is read but the time.
 """
 
-import json
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
+from ...audit.output_file import parsed_json
 from ...audit.wording import counted
 from ..attacking.finished_cells import AttackCell, Clock, failures_as_rows
 from ..attacking.shadows import ShadowJob
@@ -359,7 +359,7 @@ def _here(place: Path) -> Iterator[_Seen]:
     found = sorted(place.glob(f"*/{MANIFEST}"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in found[:_NEWEST]:
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
+            manifest = parsed_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
         # Workers of a cluster may have other processors than the machine that the manifest describes.
@@ -382,7 +382,7 @@ def _first_rows(path: Path) -> Iterator[dict[str, Any]]:
     seen = set()
     for line in lines:
         try:
-            row = json.loads(line)
+            row = parsed_json(line)
             # A failed cell ended early, so its time would make the next run look short.
             known = row["cell_id"] in seen or not isinstance(row["cpu_s"], int | float) or row["status"] == "failed"
         except (ValueError, KeyError, TypeError):

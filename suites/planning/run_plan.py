@@ -1,6 +1,7 @@
 """List all work of a suite, and calibrate every defense before anything runs."""
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -11,7 +12,7 @@ from ..attacking.trial import TrialJob
 from ..audits.audit_method import BlockJob, PlannedAudit
 from ..config.catalogue import tables_with_parts
 from ..config.compatibility import check_candidates
-from ..config.resolve import ResolvedSuite, audit_task_of, check_executor, identity
+from ..config.resolve import ResolvedSuite, audit_task_of, check_executor, identity, set_up
 from ..mutation.mutants import MutantJob
 from ..results.cell import Cell
 from ..results.claims_file import PlannedClaim
@@ -121,7 +122,8 @@ class _Planner:
             place = self.suite.source.where(("federations", name, "executor"))
             check_executor(spec, task.network, place)
             if audit is not None and audit.federation == name:
-                check_executor(spec, audit_task_of(spec, audit, seed).network, place)
+                used = set_up(self.suite, "federations", name, partial(audit_task_of, spec, audit, seed))
+                check_executor(spec, used.network, place)
             for entry in self.suite.attacks:
                 # Attacks on shadow federations score every sample, and choose no candidates.
                 if name in entry.federations and entry.shadows is None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, TypedDict
 
 from pydantic import ValidationError
 
+from ...audit.output_file import parsed_json
 from ..config.source import mistake_text
 from .record import EARLIER_CORRECT, SCHEMA, Record
 
@@ -90,9 +90,9 @@ def _parts(line: bytes) -> list[bytes]:
     Quotes inside a row are escaped, so that no row can contain the beginning of another.
     """
     try:
-        json.loads(line)
+        parsed_json(line)
         return [line]
-    except (ValueError, RecursionError):
+    except ValueError:
         return [part for part in _START.split(line) if part.strip()]
 
 
@@ -129,9 +129,7 @@ class _Reader:
 
 def _parsed(text: bytes) -> Any:
     try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("the line is not JSON: it is nested too deeply") from None
+        return parsed_json(text)
     except ValueError as error:
         torn = text.lstrip().startswith(b"{") and not text.rstrip().endswith(b"}")
         raise ValueError(TORN if torn else f"the line is not JSON: {error}") from None

@@ -16,7 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from ...audit.output_file import LOCK, SUM, check_inside, digest_of, is_changed, locked, with_checksum, write_atomically
+from ...audit.output_file import (
+    LOCK,
+    SUM,
+    check_inside,
+    digest_of,
+    is_changed,
+    locked,
+    parsed_json,
+    with_checksum,
+    write_atomically,
+)
 from ...fl.data.files.readers import arrays_of
 from ..config.source import ConfigError, config_errors
 from .record import Record
@@ -365,8 +375,8 @@ def _failed(rows: Rows) -> bool:
 def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; raise ValueError, with the file's name, for any other content."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:  # Invalid or too deeply nested JSON, or bytes that are not UTF-8.
+        content = parsed_json(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
+    except ValueError as error:  # Invalid or too deeply nested JSON, or bytes that are not UTF-8.
         raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(content).__name__}")
@@ -406,7 +416,7 @@ def _mistakes_of(folder: Path) -> Iterator[None]:
 def _cell_of(line: bytes) -> str | None:
     """The cell of a line, or None for an incomplete line."""
     try:
-        return str(json.loads(line)["cell_id"]) if line.endswith(b"\n") else None
+        return str(parsed_json(line)["cell_id"]) if line.endswith(b"\n") else None
     except (ValueError, KeyError, TypeError):
         return None
 

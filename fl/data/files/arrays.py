@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 
+from ....audit.output_file import parsed_json
 from ....audit.wording import nearest
 from ...objective import CLASSIFICATION, REGRESSION
 from ..dataset import Dataset
@@ -65,7 +66,7 @@ def read_npz(path: Path, name: str, options: ArrayOptions) -> Dataset:
     if options.model_fields_set:
         raise ValueError(f"{path.name} holds a data set as it is, so that no option applies, got {options}")
     tensors: dict[str, Any] = {key: torch.from_numpy(array) for key, array in found.items() if array is not None}
-    return Dataset(**tensors, **{key: _as_tuple(one) for key, one in json.loads(str(facts)).items()}, name=name)
+    return Dataset(**tensors, **{key: _as_tuple(one) for key, one in parsed_json(str(facts)).items()}, name=name)
 
 
 def write_npz(dataset: Dataset, path: Path) -> None:

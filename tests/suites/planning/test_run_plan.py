@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from fedassay.fl import engine, replay
@@ -10,9 +11,10 @@ from fedassay.suites.attacking import shadows, trial
 from fedassay.suites.audits import case
 from fedassay.suites.audits.power import enough_replicas
 from fedassay.suites.config import resolve as resolve_module
-from fedassay.suites.config.resolve import resolve
+from fedassay.suites.config.resolve import audited, resolve
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.planning import run_plan
 from fedassay.suites.planning.plan_text import headline, plan_lines
 from fedassay.suites.planning.run_plan import plan_run
 from suite_text import SHOWN
@@ -149,6 +151,21 @@ def test_an_audits_rows_name_the_data_and_model_that_were_used(planned):
     plan = planned('"logistic"', '"mlp"')
     models = {cell.facts["role"]: cell.facts["model"] for cell in plan.cells}
     assert models == {"utility": "mlp", "attack": "mlp", "null": "mlp", "replicas": "logistic", "audit": "logistic"}
+
+
+def test_an_audit_on_other_data_takes_as_many_samples_as_these_have(resolved):
+    spec = resolved().spec
+    main = spec.federations["main"].model_copy(update={"samples": 2000})
+    other = spec.audit.model_copy(update={"dataset": "digits"})
+    assert audited(main.model_copy(update={"dataset": "fashion_mnist"}), other).samples is None
+    assert audited(main, other).samples == 2000
+
+
+def test_a_federation_of_an_audit_that_cannot_be_set_up_is_told_with_its_line(resolved, monkeypatch):
+    suite = resolved()
+    monkeypatch.setattr(run_plan, "audit_task_of", Mock(side_effect=ValueError("samples must be at most 3")))
+    with pytest.raises(ConfigError, match=r"line \d+.*federation main cannot be set up: samples must be at most 3"):
+        plan_run(suite)
 
 
 def test_a_federation_that_borrows_its_calibration_is_attacked_but_neither_measured_nor_audited(planned):

@@ -85,7 +85,10 @@ def test_results_cut_at_any_byte_and_written_on_come_out_whole(tmp_path_factory,
     assert sorted(found(place)) == [("a", 0), ("b", 0), ("b", 1), ("b", 2), ("c", 0), ("c", 1)]
 
 
-@pytest.mark.parametrize("change", [(b"0.5", b"0.9"), (b'"value":0.5', b'"value":"x"'), (b"result-2", b"result-9")])
+@pytest.mark.parametrize(
+    "change",
+    [(b"0.5", b"0.9"), (b'"value":0.5', b'"value":"x"'), (b"result-2", b"result-9"), (b"0.5", b"[" * 100_000)],
+)
 def test_a_row_that_a_hand_changed_is_put_back_as_it_was_measured(store, change):
     for cell_id in "ab":
         store.finish(cell_id, rows(cell_id, 2))
