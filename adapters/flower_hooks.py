@@ -308,6 +308,7 @@ class FlowerHooks:
                 noise_multiplier=stated.noise_multiplier,
                 rows=len(rows),
                 rounding=rounding,
-                coarseness=_ROUNDING * scale * float(self._before.abs().max()),
+                # Of numbers alone: a model may have become NaN.
+                coarseness=_ROUNDING * scale * float(torch.nan_to_num(self._before.abs(), 0.0, 0.0).max()),
             )
         )

@@ -17,7 +17,7 @@ from ..checks.watched_sums import contributions
 from ..fl.streams import global_states, seeded
 from .logged_data import LoggedData
 from .loop import Array, LoopWatch, Vectors, _indices
-from .neighbours import Played, TrainingOnData, ended
+from .neighbours import Played, TrainingOnData, ended, returned_numbers
 from .unwatchable import Unwatchable
 
 _LONG = Plant(weight=1e4)
@@ -131,12 +131,10 @@ class Loop(TrainingOnData):
                 raise
             if len(made.watches) != 1:
                 raise ValueError(f"train must call watch(model) once, and called it {len(made.watches)} times")
-            return self._played(made.watches[0], data, _tensors(returned), account=account)
+            return self._played(made.watches[0], data, returned, account=account)
 
-    def _played(
-        self, watch: "_PlayedWatch", data: LoggedData, returned: Mapping[str, Tensor], *, account: bool
-    ) -> Played:
-        state, record = watch.state, watch.recording()
+    def _played(self, watch: "_PlayedWatch", data: LoggedData, returned: object, *, account: bool) -> Played:
+        state, record, states = watch.state, watch.recording(), _tensors(returned)
         record = replace(
             record,
             releases=tuple(replace(one, rest=rest) for one, rest in zip(record.releases, watch.rests, strict=True)),
@@ -146,7 +144,9 @@ class Loop(TrainingOnData):
             held=tuple(watch.held),
         )
         numbers = ({}, {}) if state is None else (state.start, state.ends)
-        return Played(record=record, begins=numbers[0], ends={**numbers[1], **returned}, reads=data.reads)
+        others = {name: one for name, one in returned_numbers(returned).items() if name not in states}
+        ends = {**numbers[1], **states}
+        return Played(record=record, begins=numbers[0], ends=ends, reads=data.reads, returned=others)
 
     def _why_not_forced(self, first: Played, seed: int) -> str:
         """Why the loop does not go on with what ``watch.release`` wrote; by a run with other noise."""

@@ -6,9 +6,9 @@ On other records all that is a function of noised sums ends as it did: what ends
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.check import ACCOUNTED, NEIGHBOUR, SIZE, CheckResult
+from ..audit.check import ACCOUNTED, MOVED, NEIGHBOUR, SIZE, CheckResult
 from ..audit.claim import ONE_TRAINER, Adjacency, Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
 from ..checks.neighbour_runs import ReplacedRun, moved_setting, renamed, size_check, sums_on_neighbours, unit_moves
@@ -46,6 +46,7 @@ class Played:
         begins, ends: numbers of all that is trained, by name, at the start and at the end; empty where not seen.
         reads: how often each record was read, by its index.
         adaptive: whether the clip norm is moved by a noised count.
+        returned: numbers that the function which trains returned beside these, see ``returned_numbers``.
     """
 
     record: TrainingRecord
@@ -53,6 +54,19 @@ class Played:
     ends: Mapping[str, Tensor]
     reads: Mapping[int, int]
     adaptive: bool = False
+    returned: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+def returned_numbers(found: object, name: str = "returned") -> dict[str, Tensor]:
+    """Return copies of all numbers, arrays and tensors in what a function returned, by where they stand in it."""
+    if isinstance(found, Tensor):
+        return {name: found.detach().clone()}
+    numbers = isinstance(found, np.ndarray) and found.dtype.kind in "biuf"
+    if numbers or isinstance(found, bool | int | float | np.number):
+        return {name: torch.as_tensor(np.array(found))}
+    parts: Iterable[tuple[object, object]] = found.items() if isinstance(found, Mapping) else ()
+    parts = enumerate(found) if isinstance(found, list | tuple) else parts
+    return {key: one for place, part in parts for key, one in returned_numbers(part, f"{name} {place}").items()}
 
 
 class TrainingOnData(ABC):
@@ -125,7 +139,8 @@ class TrainingOnData(ABC):
             skipped = [one.skipped(f"the training {reason}") for one in (NEIGHBOUR, SIZE)]
             return replace(found, results=(*found.results, *skipped))
         sums, size, named = self._on_neighbours(first, seed)
-        moved = self._explained(first, seed)
+        following = set[str]()
+        moved = self._explained(first, seed, following)
         if not named:  # Then it is not known which records are in no lot, and may be public.
             moved = tuple(replace(one, by_data=False) for one in moved)
         moved = (*moved, *seeded)
@@ -136,9 +151,12 @@ class TrainingOnData(ABC):
         # Under add/remove the claim is about data of another size, on which nothing was then seen.
         unseen = size.words if size.passed is None and self._adjacency is Adjacency.ADD_REMOVE else ""
         unseen = sums.words if sums.passed is None and self.all_seen else unseen
+        names = ", ".join(sorted(following)[:3])
+        words = f"what train returns follows the data ({names}): the claim holds if it stays there"
+        leaves = [MOVED.skipped(words)] if following else []
         return replace(
             found,
-            results=(*found.results, sums, size),
+            results=(*leaves, *found.results, sums, size),
             unexplained="; ".join(filter(None, (found.unexplained, unseen))),
         )
 
@@ -210,8 +228,10 @@ class TrainingOnData(ABC):
             pass
         return self._play(seed, changes=changes, **given).record
 
-    def _explained(self, first: Played, seed: int) -> tuple[Movement, ...]:
-        """What data move, by runs on other records; as it was where these do not show it."""
+    def _explained(self, first: Played, seed: int, following: set[str]) -> tuple[Movement, ...]:
+        """What data move, by runs on other records; as it was where these do not show it. The names of returned
+        numbers that they move are added to ``following``.
+        """
         recording = first.record
         moved = recording.moved or ()
         forced = [one.released for one in recording.releases]
@@ -248,6 +268,9 @@ class TrainingOnData(ABC):
                 certain = certain and self._ends_at(seed, {}, forced, len(recording.releases))
                 return (*moved, Movement(name="the number of steps", how=how, by_data=certain))
             names |= differing(first.ends, again.ends)
+            following |= differing(first.returned, again.returned)
+        if following:  # Of which times, for one, differ on the same records too.
+            following -= differing(first.returned, self._play(seed, forced=forced).returned)
         if not looked:
             how = "made other lots or draws in runs on other records, which therefore do not show what data move"
             unlooked = Movement(name="the training", how=how, by_data=False)

@@ -14,7 +14,7 @@ from ..fl.layout import Layout
 from ..fl.streams import seeded
 from .logged_data import LoggedData
 from .many_units import ManyUnits
-from .neighbours import Played, TrainingOnData, ended
+from .neighbours import Played, TrainingOnData, ended, returned_numbers
 from .opacus_hooks import OpacusParts, modules_of, parts_of
 from .opacus_run import OpacusRun
 from .play_back import PlayBack, Step
@@ -135,7 +135,7 @@ class Training(TrainingOnData):
             with run.watching():
                 try:
                     with ended("train"):
-                        self._call(built)
+                        returned = self._call(built)
                 except Unwatchable:
                     raise
                 except Exception as error:
@@ -147,6 +147,7 @@ class Training(TrainingOnData):
                 begins=run.begins,
                 ends=run.ends,
                 reads=data.reads,
+                returned=returned_numbers(returned),
                 adaptive=parts.adaptive,
             )
 
@@ -181,11 +182,8 @@ class Training(TrainingOnData):
         """Play frozen rows through clip and noise of the training, without training. Raises as ``step``."""
         return PlayBack(self.step(), seed)
 
-    def _call(self, built: Any) -> None:
-        if isinstance(built, Mapping):
-            self._train(**built)
-        else:
-            self._train(*built)
+    def _call(self, built: Any) -> object:
+        return self._train(**built) if isinstance(built, Mapping) else self._train(*built)
 
     def _recording(self, run: OpacusRun, *, ended: bool) -> TrainingRecord:
         if len(run.accountants) > 1 and not run.shared:

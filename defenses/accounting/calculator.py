@@ -32,6 +32,10 @@ from ..defense import check_delta
 from .accountant import ORDERS, Method, epsilon_of, renyi_divergences, sensitivity
 from .stated_laws import event_of
 
+_ROUNDED = 1e-13
+"""Rounding of a Renyi divergence of one step, in all and relative."""
+_LARGEST = 600.0
+"""Epsilon of which e^epsilon is a number."""
 _INTERVAL, _SAME, _LEAST, _TIGHT_DELTA = 1e-3, 1e-3, 1e-9, 1e-12
 _MOST_STEPS, _MOST_SQUARE, _LEAST_SIGMA = 10**7, 2e6, 0.05
 _DELTAS, _NOISES, _RATES, _COUNTS, _PARTS = (1e-300, 1.0), (1e-6, 1e6), (1e-9, 1.0), (1, 10**12), (1e-6, 1e12)
@@ -309,7 +313,7 @@ def _by_other_accountants(laws: Sequence[_Law]) -> Iterator[_Unnamed]:
 def _together(laws: Sequence[_Law], *, fixed: bool = False) -> float:
     """The least proved epsilon: by all items in all lots, or by their draws."""
     first, most = laws[0], epsilon_from_mu(math.sqrt(_square(laws)), laws[0].delta)
-    if not _countable(laws) or all(law.rate == 1 for law in laws):
+    if all(law.rate == 1 for law in laws):
         return most
     event, adjacency, method = _composed(laws), first.adjacency, Method.PLD
     if fixed:
@@ -317,7 +321,39 @@ def _together(laws: Sequence[_Law], *, fixed: bool = False) -> float:
         adjacency, method = Adjacency.REPLACE_ONE, Method.RDP
         lots = SampledWithoutReplacementDpEvent(first.size, int(first.taken), GaussianDpEvent(first.noise / 2))
         event = SelfComposedDpEvent(lots, first.steps * first.rounds)
+    if not _countable(laws):
+        steps = sum(law.rounds * law.steps for law in laws)
+        least = _of_pairs if adjacency is Adjacency.REPLACE_ONE and not fixed else _by_whole_orders
+        return min(most, least(event, steps, first.delta, adjacency))
     return min(most, epsilon_of(event, delta=first.delta, adjacency=adjacency, method=method, interval=_INTERVAL))
+
+
+def _of_pairs(event: DpEvent, steps: int, delta: float, adjacency: Adjacency) -> float:
+    """The epsilon of a replaced item, which is one removed and one added: twice the epsilon of either, at a delta that
+    is smaller by 1 + e^epsilon: P(S) <= e^epsilon P'(S) + delta, applied twice.
+    """
+    half = 0.0
+    for _ in range(50):
+        found = _by_whole_orders(event, steps, delta / (1 + math.exp(half)), Adjacency.ADD_REMOVE)
+        if found <= half or not found < _LARGEST:
+            return 2 * half if found <= half else math.inf
+        half = found + 1e-6
+    return math.inf
+
+
+def _by_whole_orders(event: DpEvent, steps: int, delta: float, adjacency: Adjacency) -> float:
+    """The epsilon of Renyi divergences of whole orders, sums of positive numbers, with their rounding added; infinite
+    where there is none.
+
+    From Mironov, Talwar and Zhang (2019), section 3.3, and Canonne, Kamath and Steinke (2020), proposition 12.
+    """
+    orders = np.unique(np.round(2 ** (np.arange(8, 81) / 8)))
+    with suppress(ValueError):
+        found = renyi_divergences(event, orders=orders.tolist(), adjacency=adjacency)
+        found = found * (1 + _ROUNDED) + steps * _ROUNDED
+        values = found + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
+        return max(0.0, float(np.nanmin(values, initial=math.inf)))
+    return math.inf
 
 
 def _countable(laws: Sequence[_Law]) -> bool:

@@ -47,6 +47,12 @@ def test_a_model_in_single_precision_with_large_weights_is_not_accused():
     assert failed(app) == []
 
 
+def test_a_client_that_sends_nan_limits_the_claim_and_ends_no_watched_run():
+    found = App(server(), client(length=float("nan"))).watch()
+    assert not found.failed
+    assert "is no number" in found.limit
+
+
 @pytest.mark.simulations
 def test_none_of_a_hundred_correct_runs_is_accused():
     app = App(server(), client())

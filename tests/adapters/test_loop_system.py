@@ -1,5 +1,7 @@
 """A loop as a system: run on neighbouring data and with a planted unit; right loops, broken ones, and wrong use."""
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -324,3 +326,35 @@ def test_an_exception_of_the_loop_passes_through_with_its_place():
     with pytest.raises(MemoryError) as raised:
         loop(stop=stop).run()
     assert "raised by train after 1 releases" in raised.value.__notes__[-1]
+
+
+PRIVATE = torch.arange(3.0)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        lambda loss: loss,
+        lambda loss: [1, {"loss": loss}],
+        lambda loss: {"a": {"w": loss * PRIVATE}},
+        lambda loss: (loss * PRIVATE).numpy(),
+        lambda loss: [loss * PRIVATE],
+    ],
+    ids=["a number", "in a table", "in tables", "an array", "a tensor"],
+)
+def test_numbers_that_train_returns_are_named_where_they_follow_the_data(shape):
+    def named(of):
+        inner = loop()
+
+        def train(data, watch):
+            inner._train(data, watch)
+            return shape(of(data))
+
+        found = Loop(train, records(), **STATED).watch()
+        assert not found.failed
+        return "what train returns follows the data" in found.aside
+
+    assert named(lambda data: data.tensors[1].square().mean().item())
+    assert not named(lambda data: 0.25)
+    # A time differs in each run, whatever the data are.
+    assert not named(lambda data: time.perf_counter())

@@ -639,3 +639,12 @@ def test_without_opacus_the_import_names_the_extra():
     code = "import sys\nsys.modules['opacus'] = None\nimport fedassay.adapters.opacus"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "needs Opacus: pip install 'fedassay[opacus]'" in done.stderr
+
+
+def test_a_loss_that_train_returns_is_named():
+    def losing(model, optimizer, loader, engine):
+        train(model, optimizer, loader, engine)
+        return float(sum(LOSS(model(x), y).item() for x, y in loader))
+
+    assert "what train returns follows the data (returned)" in training(train=losing).watch().aside
+    assert "what train returns" not in training().watch().aside
