@@ -54,8 +54,7 @@ def check_targets(
     places = [path.resolve() for path in targets]
     data = {folder / name for folder in folders for name in _DATA} | {path.resolve() for path in read}
     cells = {folder / "cells" for folder in folders}
-    blocked = any(above.is_file() for path in targets for above in path.parents)
-    overwrites = blocked or any(place in data or place.is_dir() or cells & {place, *place.parents} for place in places)
+    overwrites = any(place in data or place.is_dir() or cells & {place, *place.parents} for place in places)
     # A pipe in another person's run would wait for a reader; one of the user's own, as /dev/stdout, is meant.
     overwrites |= any({*place.parents} & {*folders} and place.exists() and not place.is_file() for place in places)
     if overwrites or len(set(places)) < len(places):
@@ -67,8 +66,10 @@ def check_replaced(place: Path, targets: Iterable[Path], written: str, mark: byt
     """Raise ValueError if ``targets`` in the folder ``place`` would replace files of a user's own: some are there, and
     the file ``written`` of this folder, which is written first, does not hold the ``mark`` of an earlier one.
     """
+    # A file in the place of a folder, too.
+    within = [above for path in targets for above in path.parents if place in above.parents and above.is_file()]
     # A page of an earlier report may be replaced wherever it is.
-    there = [path for path in targets if path.exists() and not (path.is_file() and _PAGE in path.read_bytes())]
+    there = within + [path for path in targets if path.exists() and not (path.is_file() and _PAGE in path.read_bytes())]
     first = place / written
     if there and not (first.is_file() and mark in first.read_bytes()):
         raise ValueError(f"{there[0]} would be replaced, and {place} holds no earlier output: name another folder")
