@@ -24,8 +24,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ..audit.output_file import LOCK, check_inside, is_changed, locked, parsed_json, with_checksum, write_atomically
+from ..audit.output_file import check_inside, is_changed, parsed_json, with_checksum, write_atomically
 from ..audit.parts import import_last_from_here
+from ..fl.folder_lock import LOCK, locked
 from .target import find_function, read_input
 
 VERDICTS = "verdicts.json"

@@ -1,20 +1,17 @@
-"""Write a file completely or not at all, and never through a link out of the folder that was named for it; the lock of
-such a folder; the checksum in a JSON file.
+"""Write a file completely or not at all, and never through a link out of the folder that was named for it; the
+checksum in a JSON file.
 """
 
 import hashlib
 import json
 import os
 import secrets
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 SUM = "sha256"
 """Key of the checksum of everything else in a JSON object."""
-LOCK = ".lock"
-"""Name of a folder's lock."""
 
 
 def check_inside(place: Path, folder: Path) -> None:
@@ -47,33 +44,6 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
     finally:
         temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder while it is written, because two processes would do and keep the same work twice.
-
-    Raises ValueError if another process holds it, and OSError where the folder cannot be written.
-    """
-    from filelock import FileLock, Timeout
-
-    check_inside(folder / LOCK, folder)
-    # The system releases the lock of a process that dies, so a file left by a crash locks nobody out.
-    lock = FileLock(folder / LOCK, blocking=False, thread_local=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        words = f"another process is writing {folder} (its lock: {LOCK}); wait until it ends, or stop it first"
-        raise ValueError(words) from None
-    try:
-        yield
-    finally:
-        # While the lock is held; a process that opened the file before notices that it is gone and is refused (of
-        # filelock 3.29.7 and later; under earlier ones two processes could hold it).
-        # Windows does not remove an open file, but removes this one on release.
-        with suppress(OSError):
-            (folder / LOCK).unlink(missing_ok=True)
-        lock.release()
 
 
 def parsed_json(text: str | bytes, **hooks: Any) -> Any:

@@ -17,17 +17,16 @@ from typing import Any
 import numpy as np
 
 from ...audit.output_file import (
-    LOCK,
     SUM,
     check_inside,
     digest_of,
     is_changed,
-    locked,
     parsed_json,
     with_checksum,
     write_atomically,
 )
 from ...fl.data.files.readers import arrays_of
+from ...fl.folder_lock import LOCK, locked
 from ..config.source import ConfigError, config_errors
 from .record import Record
 from .rows import Rows, read_rows

@@ -15,7 +15,7 @@ import fedassay
 import numpy as np
 import pytest
 from fedassay.adapters import kept_runs
-from fedassay.audit.output_file import locked
+from fedassay.fl.folder_lock import locked
 
 LOOPS = """\
 import os

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 from fedassay.adapters import replicas
-from fedassay.audit.output_file import locked
+from fedassay.fl.folder_lock import locked
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 SYSTEMS = """\

@@ -8,9 +8,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import fedassay
-import filelock
 import numpy as np
 import pytest
+from fedassay.fl import folder_lock
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.regression.gated_run import judge_folder
 from fedassay.suites.config.source import ConfigError
@@ -283,7 +283,7 @@ def test_a_second_writer_of_one_run_is_refused(tmp_path):
 
 
 def test_a_folder_that_cannot_be_locked_is_a_mistake_that_names_it(store, monkeypatch):
-    monkeypatch.setattr(filelock.FileLock, "acquire", lambda lock: os.strerror(os.open("/none", os.O_WRONLY)))
+    monkeypatch.setattr(folder_lock.FileLock, "acquire", lambda lock: os.strerror(os.open("/none", os.O_WRONLY)))
     with pytest.raises(ConfigError, match=f"the folder {store.folder} cannot be made or written: "), store.locked():
         pytest.fail("it is locked")
 
