@@ -293,13 +293,13 @@ def known_verdicts(path: Path, *, kept: bool) -> list[str]:
     Where there are none yet, an empty file is written, without which no run may be kept: levels that were spent and are
     not known would be spent again.
 
-    Raises ValueError for a damaged file, one without a checksum, none beside runs that are kept, and for a link out of
+    Raises ValueError for a damaged file, one without a checksum, none where runs are kept, and for a link out of
     its folder.
     """
     check_inside(path, path.parent)
     if not path.exists():
         if kept:
-            words = "runs are kept beside it, and verdicts that were given on them would not count: name another folder"
+            words = "runs are kept there, and verdicts that were given on them would not count: name another folder"
             raise ValueError(f"{path} is missing, but {words}")
         _write_verdicts(path, [])
     looks = _content(path, checked=True).get("verdicts")

@@ -46,7 +46,7 @@ class Played:
         begins, ends: numbers of all that is trained, by name, at the start and at the end; empty where not seen.
         reads: how often each record was read, by its index.
         adaptive: whether the clip norm is moved by a noised count.
-        returned: numbers that the function which trains returned beside these, see ``returned_numbers``.
+        returned: further numbers that the function which trains returned, see ``returned_numbers``.
     """
 
     record: TrainingRecord

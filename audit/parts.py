@@ -396,7 +396,7 @@ class NoFile(ValueError):
 
 def _from_file(place: str, what: str) -> ModuleType:
     """The module of a Python file, which is searched where modules are; imported as ``python FILE`` would."""
-    # Last in libraries: whoever names queue.py has a file of this name.
+    # Last in libraries: a user who names queue.py has a file of this name.
     places = sorted((*map(str, sys.path), ""), key=_is_library)
     path = next((one for folder in places if (one := Path(folder, place)).is_file()), None)
     if path is None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ..audit.claim import Claim
-from ..audit.finding import Finding
 from ..suites.config.source import ConfigError, apply_override, config_errors
 from ..suites.results.outcome import Outcome
 from .console import print_lines
@@ -89,25 +88,15 @@ def print_site(folders: Sequence[Path], place: Path) -> list[str]:
     return [*unread, f"open   {files[0]} ({len(files)} files)"]
 
 
-def write_page(
-    path: Path,
-    target: str,
-    claim: Claim,
-    gate: Outcome,
-    *,
-    finding: Finding | None = None,
-    checks: Sequence[tuple[str, bool | None, str]] = (),
-    lines: Sequence[str] = (),
-    as_json: bool = False,
-) -> None:
-    """Write the page of an audit or of a watched run, see ``html_of_finding``, and say where unless JSON was printed.
+def write_page(path: Path, target: str, claim: Claim, gate: Outcome, *, as_json: bool, **shown: Any) -> None:
+    """Write the page of an audit or of a watched run, and say where unless JSON was printed; ``shown``: of
+    ``html_of_finding``.
 
     Raises ConfigError for a file that cannot be written.
     """
     from ..reports.formats.page import html_of_finding
     from ..reports.formats.write import check_targets, write_whole
 
-    shown: dict[str, Any] = {"finding": finding, "checks": checks, "lines": lines}
     with config_errors():
         check_targets([path], [])
         write_whole(path, html_of_finding(target, claim, gate.verdict_line, code=gate.exit_code, **shown))

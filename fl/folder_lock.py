@@ -19,7 +19,7 @@ def locked(folder: Path) -> Iterator[None]:
     Raises ValueError if another process holds it, and OSError where the folder cannot be written.
     """
     check_inside(folder / LOCK, folder)
-    # The system releases the lock of a process that dies, so a file left by a crash locks nobody out.
+    # The system releases the lock of a process that dies, so a file left by a crash locks no process out.
     lock = FileLock(folder / LOCK, blocking=False, thread_local=False)
     try:
         lock.acquire()

@@ -19,7 +19,7 @@ from ...audit.wording import counted
 from ...suites.results.record import Record
 from ..reading.claims import beyond_claims
 from ..reading.pooling import gathered, grouped, shared
-from ..reading.run_folder import Order, RunFolder
+from ..reading.run_folder import Order, RunFolder, once_per_run
 from ..tables import numerals
 from ..tables.pooled_rows import undefended
 from ..tables.printed import observer_words
@@ -103,26 +103,32 @@ def three_pictures(folder: RunFolder, defense: str) -> tuple[str, list[tuple[str
     what the attack makes of it, and what it makes of it under ``defense``: titles and addresses of data; None where the
     run holds no such pictures.
     """
-    rows = [record for record in folder.rows("attack", status="ok") if record.metric == "psnr"]
-    best: tuple[float, Record, FloatArray, FloatArray] | None = None
-    for record in rows:
-        if record.defense == undefended([record.defense]) and (arrays := folder.files.arrays(record)):
-            place = int(np.nanargmax(np.nan_to_num(arrays["psnr"], nan=-np.inf)))
-            found = float(arrays["psnr"][place])
-            if best is None or found > best[0]:
-                best = found, record, arrays["originals"][place], arrays["reconstructions"][place]
-    if best is None:
+    if (best := _best_without(folder)) is None:
         return None
-    _, without, original, rebuilt = best
-    for record in rows:
+    without, original, rebuilt = best
+    for record in folder.rows("attack", status="ok"):
         same = (record.defense, record.federation, record.attack) == (defense, without.federation, without.attack)
-        if same and (arrays := folder.files.arrays(record)) and arrays["originals"].shape[1:] == original.shape:
+        if same and record.metric == "psnr" and (arrays := folder.files.arrays(record)):
             for one, other in zip(arrays["originals"], arrays["reconstructions"], strict=True):
                 if np.array_equal(one, original):
                     pictures = (("original", original), ("without a defense", rebuilt), ("with it", other))
                     who = f"{observer_words(without.observer)}, by {without.attack} on {without.federation}"
                     return who, [(title, _address(image)) for title, image in pictures]
     return None
+
+
+@once_per_run
+def _best_without(folder: RunFolder) -> tuple[Record, FloatArray, FloatArray] | None:
+    """The row of the best reconstruction without a defense, its original, and the reconstruction."""
+    best: tuple[float, Record, FloatArray, FloatArray] | None = None
+    for record in folder.rows("attack", status="ok"):
+        bare = record.metric == "psnr" and record.defense == undefended([record.defense])
+        if bare and (arrays := folder.files.arrays(record)):
+            psnr = np.nan_to_num(arrays["psnr"], nan=-np.inf)
+            place = int(np.argmax(psnr))
+            if best is None or psnr[place] > best[0]:
+                best = float(psnr[place]), record, arrays["originals"][place], arrays["reconstructions"][place]
+    return None if best is None else best[1:]
 
 
 def _address(image: FloatArray) -> str:

@@ -84,7 +84,7 @@ OWNER = {
     "NOT_REFUTED": "Say what was tested and what was not; no test proves that a claim holds.",
     "UNDERPOWERED": "Do not rely on this test: it decided nothing.",
 }
-"""What whoever answers for a system should do, by the verdict on its claim."""
+"""What the owner of a system should do, by the verdict on its claim."""
 NOT_TESTED = "Do not report this claim as tested."
 """The same for every other verdict."""
 _ENGINEER = {
@@ -270,14 +270,14 @@ class ClaimAnswer:
 
     @property
     def owner(self) -> str:
-        """What whoever answers for the system should do."""
+        """What the owner of the system should do."""
         decide = _DECIDE if self._undecided and self.outside else ""
         weak = self.weak and self.verdict == "NOT_REFUTED"
         return " ".join(filter(None, (decide, _WEAK_OWNER if weak else OWNER.get(self.verdict, NOT_TESTED))))
 
     @property
     def engineer(self) -> str:
-        """What whoever builds it should do; where no violation of the claim was found, what to do first."""
+        """What its engineer should do; where no violation of the claim was found, what to do first."""
         own, _ = self.utility
         change = _CHANGE_FIRST if self._undecided and own and own.useless else ""
         return " ".join(filter(None, (change, self._step)))

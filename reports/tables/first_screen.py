@@ -28,7 +28,7 @@ _NAMES = {
 }
 
 
-class Kind(StrEnum):
+class Meaning(StrEnum):
     """What a mark of a ruler stands for."""
 
     PROVED = "proved"
@@ -41,7 +41,7 @@ class Kind(StrEnum):
 class Mark:
     """A value on the axis of a ruler: ``at`` in [0, ``WIDTH``], and what it means in ``words``."""
 
-    kind: Kind
+    kind: Meaning
     at: float
     words: str
 
@@ -105,10 +105,10 @@ def ruler(row: ClaimRow | Tested) -> Ruler:
         if found > allowed:
             return _recognised(allowed, found, row.fpr_high, str(claim.unit))
     marks = {
-        Kind.PROVED: (low, f"proved: at least {numerals.lower_bound(low)}"),
-        Kind.CLAIM: (claim.epsilon, f"claimed: {plain(claim.epsilon)}"),
-        Kind.SEEN: (row.detectable, f"a true ε from {numerals.epsilon(row.detectable)} is found in 9 of 10 tests"),
-        Kind.MOST: (row.ceiling, f"most that so many runs can prove: {numerals.epsilon(row.ceiling)}"),
+        Meaning.PROVED: (low, f"proved: at least {numerals.lower_bound(low)}"),
+        Meaning.CLAIM: (claim.epsilon, f"claimed: {plain(claim.epsilon)}"),
+        Meaning.SEEN: (row.detectable, f"a true ε from {numerals.epsilon(row.detectable)} is found in 9 of 10 tests"),
+        Meaning.MOST: (row.ceiling, f"most that so many runs can prove: {numerals.epsilon(row.ceiling)}"),
     }
     given = [value for value, _ in marks.values() if value is not None and math.isfinite(value)]
     # Far beyond the claim, how far is of no interest: such marks stand at the right end.
@@ -125,8 +125,8 @@ def _recognised(allowed: float, found: float, alarms: float, unit: str) -> Ruler
     """The axis of a claim that its trade-off curve refuted."""
     least, most = math.floor(100 * found), math.ceil(100 * allowed)
     marks = (
-        Mark(kind=Kind.PROVED, at=WIDTH * found, words=f"recognised: at least {least} of 100"),
-        Mark(kind=Kind.CLAIM, at=WIDTH * allowed, words=f"the claim allows: {most} of 100"),
+        Mark(kind=Meaning.PROVED, at=WIDTH * found, words=f"recognised: at least {least} of 100"),
+        Mark(kind=Meaning.CLAIM, at=WIDTH * allowed, words=f"the claim allows: {most} of 100"),
     )
     axis = f"runs with the {unit}, recognised at {math.ceil(100 * alarms)} false alarms in 100"
     return Ruler(axis=axis, marks=marks, broken=True)
@@ -171,7 +171,7 @@ def watchers_of(
 
 
 @dataclass(frozen=True, kw_only=True)
-class People:
+class OfThousand:
     """Of 1,000 people, how many an attacker with one false alarm in a hundred finds: by guessing, at most under the
     claim, and by the best attack of the run, None where it was not measured at so few false alarms; ``broken``: whether
     the claim was refuted.
@@ -190,10 +190,10 @@ class People:
         return said if self.found is None else [*said, ("found", f"by the best attack here {self.found:,}")]
 
 
-def people(row: ClaimRow | Tested, found: int | None = None) -> People:
+def people(row: ClaimRow | Tested, found: int | None = None) -> OfThousand:
     """Return what a claim means for people; ``found``: how many of 1,000 the best attack found."""
     allowed, broken = allowed_of_thousand(row.claim), row.verdict == "REFUTED"
-    return People(guessed=PEOPLE // 100, allowed=allowed, found=found, broken=broken)
+    return OfThousand(guessed=PEOPLE // 100, allowed=allowed, found=found, broken=broken)
 
 
 def use(answer: ClaimAnswer) -> list[tuple[str, str, float]]:

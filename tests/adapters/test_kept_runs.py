@@ -237,7 +237,7 @@ def test_runs_whose_verdicts_are_lost_are_refused(say, loops):
     (loops / "here/verdicts.json").unlink()
     again = say(*command)
     assert (again.exit_code, kept(loops / "here")) == (2, before)
-    assert "verdicts.json is missing, but runs are kept beside it" in again.stderr
+    assert "verdicts.json is missing, but runs are kept there" in again.stderr
 
 
 def test_runs_in_a_folder_that_cannot_be_written_are_judged_again(say, loops, monkeypatch):

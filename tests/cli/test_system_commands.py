@@ -228,7 +228,7 @@ def test_runs_without_their_verdicts_or_in_another_process_are_refused(say, targ
     assert (second.exit_code, "another process is writing" in " ".join(second.output.split())) == (2, True)
     (tmp_path / "kept/replicas.verdicts.json").unlink()
     lost = say(*command)
-    assert (lost.exit_code, "is missing, but runs are kept beside it" in " ".join(lost.output.split())) == (2, True)
+    assert (lost.exit_code, "is missing, but runs are kept there" in " ".join(lost.output.split())) == (2, True)
 
 
 def test_runs_of_a_system_that_was_changed_are_never_mixed(say, target, tmp_path):
