@@ -27,13 +27,25 @@ from .finished import FinishedRelease
 from .joint_release import JointRelease
 from .neighbour_draws import SECONDS, DrawCounter, PreparationSetup
 from .published import PublishedVector, equal_values, first_difference
-from .records import RecordPair, changed_sets, exact_pairs, extreme_rows, few_records, without_rows
+from .records import (
+    RecordPair,
+    changed_sets,
+    equal_records,
+    exact_pairs,
+    extreme_rows,
+    few_records,
+    uneven_records,
+    without_rows,
+)
 
 _LARGEST = 2**26
 """Numbers of the training records, at most."""
-_SEARCHED, _FEW, _FEWEST = 8, 40, 16
-"""Records that are changed in the search for differences without noise, and records of a small data set that is
-searched as well, and of one on which a training is tried, at least.
+_SEARCHED, _FEWEST = 8, 16
+"""Records that are changed in the search for differences without noise, and of one data set on which a training is
+tried, at least.
+"""
+_FEW, _MOST_OF_LABEL = 40, 10
+"""Records of a data set of equal ones, and of one label, at most, in one of uneven labels, which are searched as well.
 """
 _PILOT, _SHORT = 512, 64
 """Draws of each arm that teach scores, and as many again that fix and choose an event; fewer where a draw takes long.
@@ -153,9 +165,10 @@ class _Search:
             return
         held = self.unit
         yield records, [held, *(row.reshape(1) for row in extreme_rows(records, held, _SEARCHED)[1:])]
-        few = few_records(records, _FEW)
-        if few is not records:
-            yield few, [row.reshape(1) for row in extreme_rows(few, torch.zeros(1, dtype=torch.int64), _SEARCHED)]
+        # A claim holds for every data set: counts near any threshold, and noise for a spread that is none.
+        uneven, equal = uneven_records(records, _MOST_OF_LABEL), equal_records(records, _FEW)
+        for few, searched in ((uneven, 2 * _MOST_OF_LABEL), (equal, 2)):
+            yield few, [row.reshape(1) for row in extreme_rows(few, torch.zeros(1, dtype=torch.int64), searched)]
 
     def _made(self, records: Dataset, number: int, arm: int) -> _Made:
         draw = self.setup.pipeline.draw(records, number=number, arm=arm)
@@ -179,33 +192,35 @@ class _Search:
                 try:
                     changed = self._made(other, 0, 0)
                     name = first_difference(base[0].leaves, changed.leaves, _constant(base))
-                    if name and changed.random:
-                        several = [changed, *(self._made(other, number, 0) for number in (1, 2))]
-                        name = first_difference(base[0].leaves, changed.leaves, _constant(base) & _constant(several))
                 except ValueError as error:
                     if own:
                         self.refused.append(f"{words}: {error}")
                     continue
                 self.tried += own
-                if name and self._stays(records, name) and self._stays(other, name):
+                if name and self._told_apart(records, other, name):
                     return self._refuting(records, other, rows, words, name)
         return None
 
-    def _stays(self, records: Dataset, name: str) -> bool:
-        """Whether a published value is the same in further draws as well, which are not counted."""
-        made = [self._made(records, number, 0) for number in range(_STEADY)]
-        return all(equal_values(made[0].leaves.get(name), one.leaves.get(name)) for one in made[1:])
+    def _told_apart(self, records: Dataset, other: Dataset, name: str) -> bool:
+        """Whether a published value is one and the same in further draws of the records, which are not counted, and
+        another in all of their neighbours'.
+        """
+        value, *again = (self._made(records, number, 0).leaves.get(name) for number in range(_STEADY))
+        others = (self._made(other, number, 0).leaves.get(name) for number in range(_STEADY))
+        return all(equal_values(value, one) for one in again) and not any(equal_values(value, one) for one in others)
 
     def _refuting(self, records: Dataset, other: Dataset, rows: Tensor, words: str, name: str) -> CheckResult:
-        """Count a difference without noise in draws of two data sets that are neighbours by the claim."""
-        sides, apart = [records, other], 1
+        """Count the value that no draw of the records changes, in draws of two data sets that are neighbours by the
+        claim.
+        """
+        sides, apart = [other, records], 1
         if self.setup.claim.adjacency is not Adjacency.REPLACE_ONE:
             # Two different values cannot both be that of the records without the unit.
             try:
                 removed = without_rows(records, rows)
                 gone = self._made(removed, 0, 0).leaves.get(name)
                 before = self._made(records, 0, 0).leaves.get(name)
-                sides = [removed, other if equal_values(gone, before) else records]
+                sides = [other, removed] if equal_values(gone, before) else [removed, records]
                 changed = words.replace("replaced by", "as", 1)
                 words = changed if equal_values(gone, before) else words.split(" replaced")[0]
                 words += ", present and removed"

@@ -138,13 +138,17 @@ class ReceivedNumbers:
         if rank >= UPLOADS.rank or observer.sees_participation:
             yield "cohort", _flat(event.cohort.sum(1, keepdim=True))
         changed = changes_broadcast(self.protection)
-        if rank >= AGGREGATE.rank or (rank == GLOBAL_MODELS.rank and not changed):
+        summed = rank >= AGGREGATE.rank or (rank == GLOBAL_MODELS.rank and not changed)
+        if summed:
             yield from self._vector("aggregate", event.aggregate)
         if rank >= GLOBAL_MODELS.rank:
             if changed:
                 yield from self._vector("broadcast", event.broadcast)
             for name, array in _arrays("state", event.state, len(event.aggregate), _DEEPEST):
                 yield from self._array(name, array)
+                if summed and array.numel() == event.aggregate.numel():
+                    # Noise that was drawn before may be public by now.
+                    yield f"aggregate without {name}", self._without(event.aggregate, array)
             for name, array in event.shared.items():
                 yield from self._vector(f"shared {name}", array)
 
@@ -217,6 +221,13 @@ class ReceivedNumbers:
         elif not array.is_floating_point() and 0 <= float(rows.amin()) <= float(rows.amax()) < len(self.direction):
             # Places of a vector: what the unit's row holds there.
             yield f"{name} at", _flat(self.direction.double()[rows.long()].sum(1, keepdim=True))
+
+    def _without(self, values: Tensor, held: Tensor) -> FloatArray:
+        """The projection and length of each run's vector ``(R, d)``, less its part along another one of that run."""
+        rows, other = values.double(), held.double().reshape(values.shape)
+        squares = other.square().sum(1).clamp_min(1e-300)
+        rest = rows - ((rows * other).sum(1) / squares).unsqueeze(1) * other
+        return _flat(torch.stack([rest @ self._unit(rest.shape[1]), torch.linalg.vector_norm(rest, dim=1)], dim=1))
 
     def _unit(self, dim: int) -> Tensor:
         direction = self.direction.double()

@@ -115,7 +115,7 @@ def without_rows(records: Dataset, rows: Tensor) -> Dataset:
     """Return the data set without these training rows."""
     keep = torch.ones(len(records.train_labels), dtype=torch.bool)
     keep[rows] = False
-    return _changed(records, {name: getattr(records, name)[keep] for name in _given(records)})
+    return _kept(records, keep)
 
 
 def exact_pairs(claim: Claim, records: Dataset, rows: Tensor, seed: int, *, removes: bool) -> Iterator[RecordPair]:
@@ -143,15 +143,18 @@ def exact_pairs(claim: Claim, records: Dataset, rows: Tensor, seed: int, *, remo
 
 
 def extreme_rows(records: Dataset, held: Tensor, count: int) -> Tensor:
-    """Return some rows of all records: that of a client, those farthest from the mean, and one of the rarest label."""
+    """Return some rows of all records: that of a client, one of each of the rarest labels, and those farthest from the
+    mean.
+    """
     flat = records.train_images.flatten(1).double()
     spread = flat.std(0, correction=0)
     far = (((flat - flat.mean(0)) / torch.where(spread > 0, spread, 1.0)) ** 2).sum(1)
     order = [int(held[0]), *far.argsort(descending=True)[:count].tolist()]
     if records.task == CLASSIFICATION:
+        # The rarest label first.
         counts = torch.bincount(records.train_labels, minlength=records.classes)
-        rarest = int(torch.where(counts > 0, counts, counts.max() + 1).argmin())
-        order.insert(1, int((records.train_labels == rarest).nonzero()[0]))
+        labels = [label for label in counts.argsort(stable=True).tolist() if counts[label]]
+        order[1:1] = [int((records.train_labels == label).nonzero()[0]) for label in labels[: max(1, count // 2)]]
     return torch.tensor(list(dict.fromkeys(order))[:count])
 
 
@@ -165,7 +168,29 @@ def few_records(records: Dataset, count: int) -> Dataset:
         there = (labels == label).nonzero().flatten()
         turns[there] = torch.arange(len(there))
     keep = turns.argsort(stable=True)[:count].sort().values
-    return _changed(records, {name: getattr(records, name)[keep] for name in _given(records)})
+    return _kept(records, keep)
+
+
+def uneven_records(records: Dataset, most: int) -> Dataset:
+    """Return a data set of one record of a label, two of the next, and so on up to ``most``, so that one record decides
+    whatever depends on a small count.
+    """
+    if records.task != CLASSIFICATION:
+        return few_records(records, most * (most + 1) // 2)
+    keep = [
+        (records.train_labels == label).nonzero().flatten()[: 1 + place % most]
+        for place, label in enumerate(np.unique(records.train_labels.numpy()).tolist())
+    ]
+    return _kept(records, torch.cat(keep).sort().values)
+
+
+def equal_records(records: Dataset, count: int) -> Dataset:
+    """Return ``count`` copies of the first record, which have no spread at all."""
+    return _kept(records, torch.zeros(min(count, len(records.train_labels)), dtype=torch.int64))
+
+
+def _kept(records: Dataset, rows: Tensor) -> Dataset:
+    return _changed(records, {name: getattr(records, name)[rows] for name in _given(records)})
 
 
 def _given(records: Dataset) -> list[str]:

@@ -1,68 +1,16 @@
-"""Tabulate which adversaries each claim covers, and say in plain words what attacks did to the others."""
+"""Say in plain words what attacks did that no claim covers."""
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain
 
 from ...audit.binomial import upper_bound
-from ...audit.observer import Observer
-from ..reading.claims import (
-    ClaimRow,
-    adversaries,
-    covered_elsewhere,
-    covers,
-    one_row_per_claim,
-    same_subject,
-    stated_rows,
-)
+from ..reading.claims import covers
 from ..reading.pooling import LEVEL, gathered
 from ..reading.run_folder import RunFolder, once_per_run
 from . import numerals
 from .pooled_rows import AttackRow, pooled_attacks, primary_results
-from .printed import namer, verdict_words
 from .reconstruction import SUCCESS, Success, priors, rebuilt_counts
-from .table import Table, tabulate
-
-
-def covered_table(folder: RunFolder) -> Table:
-    """Return a table with one row per claim and one column per adversary: the verdict below the claim's own adversary,
-    and below those that the claim does not cover the results of attacks, which no claim of this defense bounds.
-    """
-    rows = [row for row in one_row_per_claim(stated_rows(folder)) if row.claim.part == "joint"]
-    observers = dict.fromkeys(one for row in rows for one in adversaries(row.claim))
-    return tabulate(
-        "Claims by adversary",
-        rows,
-        {
-            "defense": namer(rows),
-            "unit": lambda row: str(row.claim.unit),
-            **{observer.phrase: partial(_cell, folder, observer) for observer in observers},
-        },
-        note="Adversaries from the weakest to the strongest. The verdict stands below the claim's adversary; the claim "
-        "also covers every adversary who receives less. Another claim: one of this defense about the same unit covers "
-        "the adversary, in another row. Not covered: nothing is claimed, and the attacks on this "
-        "defense that received as much show what is possible.",
-        about=2,
-    )
-
-
-def _cell(folder: RunFolder, observer: Observer, row: ClaimRow) -> str:
-    if observer not in adversaries(row.claim):
-        return ""
-    if row.claim.observer.name == observer.name:
-        return verdict_words(row)
-    if observer in covered_elsewhere(row.claim, same_subject(folder, row)):
-        return "another claim"
-    if row.claim.observer.covers(observer):
-        # What refutes a claim may need all that its adversary receives.
-        return "covered by a refuted claim" if row.verdict == "REFUTED" else "covered"
-    shown = [
-        f"{one.attack} {value_words(one)}"
-        for one in uncovered_attacks(folder, row.defense)
-        if one.observer == str(observer)
-    ]
-    return "; ".join(("not covered", *shown))
 
 
 def uncovered_attacks(folder: RunFolder, defense: str) -> list[AttackRow]:

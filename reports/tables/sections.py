@@ -7,7 +7,7 @@ from ..reading.claims import claim_rows, covered, stated_rows
 from ..reading.run_folder import RunFolder
 from . import numerals, summary
 from .auditors import mutant_rows, mutant_table
-from .covered import covered_table, value_words
+from .covered import value_words
 from .membership_table import membership_table
 from .pooled_rows import AttackRow, attack_grids, omission_rows, pooled_attacks, pooled_utility, primary_results
 from .printed import (
@@ -197,7 +197,6 @@ def sections(folder: RunFolder) -> list[Section]:
     return [
         # Claims come first, because the verdict of the run is about them.
         _section("claims", claim_table(claims, summary.claims_note(claims, folder.kinds)), part="claims"),
-        _section("covered", covered_table(folder), part="claims"),
         _section("trust", trust_table(folder), part="claims"),
         _section("coverage", coverage_table(claims)),
         _section("same-epsilon", same_epsilon_table(folder)),

@@ -7,6 +7,7 @@ Stopping because nothing can be refuted any more needs no alpha: it only replace
 """
 
 import importlib
+import math
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from ...audit.check import MEASURED, PURE, SENSITIVITY, CheckResult
 from ...audit.claim import Claim
 from ...audit.evidence import MembershipScores, Setting
-from ...audit.finding import CheckPower, Verdict, Weakness, judge, not_audited, refutes, with_evidence
+from ...audit.finding import CheckPower, Finding, Verdict, Weakness, judge, not_audited, refutes, with_evidence
 from ...audit.measurement import Measurement
 from ...audit.parts import Spec
 from ...audit.power import Look
@@ -544,18 +545,39 @@ def _judged(planned: PlannedAudit, store: Store) -> list[Record]:
     weakness = replace(weakness, unseen=weakness.unseen or unseen)
     coverage = method.coverage(audit, checks)
     weakness = replace(weakness, not_looked_at=coverage.blind)
-    finding = judge(audit.claim, reading.measurement, weakness=weakness)
+    further = [check.evidence for check in checks if check.evidence is not None]
+    finding = _by_any(audit.claim, reading.measurement, further, weakness, None)
     if finding.verdict is not Verdict.REFUTED and not coverage.blind:
         # What the checks of a stronger claim would have found takes a further run of all of them.
         needed = finding.verdict is Verdict.UNDERPOWERED
         power = method.check_power(audit, checks) or (method.power_of_stronger(audit, checks) if needed else None)
-        finding = judge(audit.claim, reading.measurement, weakness=weakness, checked=power)
-    finding = with_evidence(finding, [check.evidence for check in checks if check.evidence is not None])
+        finding = _by_any(audit.claim, reading.measurement, further, weakness, power)
+    finding = with_evidence(finding, further)
     # The finding's own measurement: judging removes numbers that turned out not to be known.
     measured = finding.measurement or reading.measurement
-    scores = store.save_arrays(audit.cell.cell_id, "scores", _arrays(measured, reading))
+    if finding.verdict is not Verdict.REFUTED:
+        # The largest of several bounds holds with the sum of their error probabilities.
+        total = sum(one.alpha for one in (reading.measurement, *further))
+        measured = replace(measured, alpha=min(total, math.nextafter(1, 0)))
+    scores = store.save_arrays(audit.cell.cell_id, "scores", _arrays(reading))
     verdict = verdict_row(audit.cell, replace(finding, measurement=measured), checks, scores)
     return [verdict.model_copy(update=_added(verdict, coverage, checks, stopped)), *check_rows(audit.cell, checks)]
+
+
+def _by_any(
+    claim: Claim, measured: Measurement, further: Sequence[Measurement], weakness: Weakness, power: CheckPower | None
+) -> Finding:
+    """The finding by the largest bound, of the audit's runs or of the trials of its checks; by the runs where those
+    trials alone are too weak.
+    """
+    best = max((measured, *further), key=lambda one: one.epsilon_low)
+    if best is not measured:
+        # The power of such trials is known, whatever that of the audit's runs is.
+        known = replace(weakness, no_power="", unknown_power="", low_power="")
+        found = judge(claim, best, weakness=known, checked=power)
+        if found.verdict is not Verdict.UNDERPOWERED:
+            return found
+    return judge(claim, measured, weakness=weakness, checked=power)
 
 
 def _read_alone(audit: PlannedAudit) -> Reading:
@@ -584,8 +606,9 @@ def _added(verdict: Record, coverage: Coverage, checks: Sequence[CheckResult], s
     return seen | ({"stopped": stopped, "reason": f"{verdict.reason}; {stopped}"} if stopped else {})
 
 
-def _arrays(measured: Measurement, reading: Reading) -> dict[str, NDArray[Any]]:
+def _arrays(reading: Reading) -> dict[str, NDArray[Any]]:
     """Scores without and with the canary, and the numbers that reports draw together with them."""
+    measured = reading.measurement
     counted = ("threshold", "fpr_high", "fnr_high", "alpha", "made", "right")
     known = {name: getattr(measured, name) for name in counted}
     arrays = {"member": reading.scores.member, "nonmember": reading.scores.nonmember}

@@ -8,7 +8,6 @@ from fedassay.audit.observer import FINAL_MODEL, GLOBAL_MODELS, PASSIVE_PARTY, U
 from fedassay.reports.reading.claims import claim_rows
 from fedassay.reports.tables import numerals
 from fedassay.reports.tables.answers import answers
-from fedassay.reports.tables.covered import covered_table
 from fedassay.reports.tables.pooled_rows import pooled_attacks
 from fedassay.reports.tables.sections import by_defense
 from fedassay.reports.tables.several_runs import by_run
@@ -100,7 +99,6 @@ def test_what_another_claim_about_the_same_unit_covers_is_not_called_uncovered(r
         assert other.phrase in elsewhere
         assert "several labels at once" in uncovered
     assert {row[5] for row in trust_table(folder).rows} == {"–"}
-    assert "not covered" not in {cell for row in covered_table(folder).rows for cell in row}
 
 
 @pytest.mark.parametrize(

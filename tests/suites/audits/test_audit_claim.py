@@ -286,6 +286,19 @@ def test_what_is_received_refutes_a_claim_that_the_canary_alone_does_not(store, 
 
 
 @pytest.mark.simulations
+def test_the_bound_of_a_claim_is_the_larger_one_of_its_runs_and_of_the_trials_of_its_checks(store, audit_of):
+    audit = audit_of("audit.trials=8192")
+    # Runs of so much noise show little; the trials run the defense itself.
+    write_block(store, audit.blocks[0], BrokenRelease(noise=20.0))
+    row = judged(store, audit)
+    (trials,) = [one for one in store.cell_records(audit.cell.cell_id) if one.metric == "check_all_that_is_received"]
+    assert (row.verdict, row.value) == ("NOT_REFUTED", trials.value)
+    assert row.value > 0.3
+    assert "evidence: everything that the adversary receives" in row.reason
+    assert row.ci_level < 1 - audit.alpha
+
+
+@pytest.mark.simulations
 def test_a_check_that_is_not_possible_is_skipped_with_its_reason(assay, suite_file, own_defense):
     module = own_defense("pass")
     run = assay(suite_file(), defenses=[f"{module}:Signing"])

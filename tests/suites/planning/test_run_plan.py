@@ -70,7 +70,7 @@ def test_no_two_cells_of_a_bundled_suite_share_an_id(name):
     plan = plan_run(resolve(spec, source, seed=0))
     counted = Counter(cell.cell_id for cell in plan.cells)
     assert max(counted.values()) == 1
-    assert len(plan.cells) == 182
+    assert len(plan.cells) == 151
 
 
 def test_one_configuration_under_two_labels_is_two_cells(planned):
