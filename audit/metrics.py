@@ -180,6 +180,11 @@ def area_interval(sides: ScoresByRun, level: float = 0.95) -> Area:
     return Area(value=value, low=float(low), high=float(high), method="DeLong over runs, logit scale")
 
 
+def null_area_error(members: int, nonmembers: int) -> float:
+    """Return the standard deviation of the area for scores that say nothing and do not tie (Mann and Whitney 1947)."""
+    return math.sqrt((members + nonmembers + 1) / (12 * members * nonmembers))
+
+
 def _influences(sides: ScoresByRun, value: float) -> list[FloatArray]:
     """Each run's contribution to the error of the area: one stratum if runs have both sides, else one per side."""
     # In a mixed run the parts of both sides share noise, so they are added before anything is squared.
