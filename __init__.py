@@ -16,7 +16,8 @@ states how far the claim holds.
     audit_mechanism audit a claim about a function of an input and a random generator
     audit_outputs   audit a claim with outputs of runs on two neighbouring inputs
     audit_scores    audit a claim with attack scores of independent or clustered runs
-    audit_one_run   audit a claim with scores of canaries that fair coins included in one run
+    audit_one_run   audit a claim with scores of canaries that fair coins included in one run, or in several
+    MembershipResult  AUC and TPR of scores of members and non-members, without a claim
     claim_from_noise the claim of DP-SGD with a noise multiplier, sampling rate and number of steps
     claim_from_accountant  the claim that the history of an accountant implies
     claim_from_rho  the claim of a rho-zCDP mechanism
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from .audit.mechanism.mechanism import audit_mechanism as audit_mechanism
     from .audit.mechanism.mechanism import audit_outputs as audit_outputs
     from .audit.mechanism.mechanism import ball_neighbours as ball_neighbours
+    from .audit.metrics import MembershipResult as MembershipResult
     from .audit.supplied.scores import audit_one_run as audit_one_run
     from .audit.supplied.scores import audit_scores as audit_scores
     from .checks.training_record import Plant as Plant
@@ -109,6 +111,7 @@ __all__ = [
     "Function",
     "LoopWatch",
     "ManyUnits",
+    "MembershipResult",
     "Plant",
     "PlayBack",
     "Prepared",
@@ -154,6 +157,7 @@ _HOMES = {
     "Adjacency": "audit.claim",
     "Finding": "audit.finding",
     "judge": "audit.finding",
+    "MembershipResult": "audit.metrics",
     "audit_mechanism": "audit.mechanism.mechanism",
     "audit_outputs": "audit.mechanism.mechanism",
     "audit_one_run": "audit.supplied.scores",

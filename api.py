@@ -2,6 +2,7 @@
 
 import math
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -175,6 +176,9 @@ def run(
     Returns:
         the finished run.
 
+    Warns:
+        UserWarning: of attacks that the run cannot tell from guessing.
+
     Raises:
         ConfigError: an unknown name, key or field, a value that is out of range or of the wrong type, a folder that
             already holds a run or cannot be made or written, or a backend that is not installed or does not answer.
@@ -225,8 +229,17 @@ def run(
             cost=cost,
             until=until,
         )
-        gate = carry_out(begun, progress or _display(), workers)
+        gate = carry_out(_warned(begun), progress or _display(), workers)
     return _reported(begun, gate, report)
+
+
+def _warned(begun: "Launch") -> "Launch":
+    """The run itself, after a warning of attacks that it cannot tell from guessing."""
+    from .suites.planning.plan_text import weak_attacks
+
+    if weak := weak_attacks(begun.plan):
+        warnings.warn(weak, stacklevel=3)
+    return begun
 
 
 def _in_budget(spec: "Suite", source: "Source", budget: str | None, **options: Any) -> tuple["Suite", float]:

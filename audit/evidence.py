@@ -16,8 +16,8 @@ from .wording import NamedEnum
 
 
 class Design(NamedEnum):
-    """How the trials of an audit depend on each other: independent runs, canaries of one run, or scores that share
-    runs.
+    """How the trials of an audit depend on each other: independent runs, canaries of one run, scores that share runs,
+    or a fixed split of the samples of one model, which no theorem covers.
 
     Theorems differ in the design that they cover, and an estimator refuses a design that its theorem does not cover.
     """
@@ -25,6 +25,7 @@ class Design(NamedEnum):
     INDEPENDENT = "independent"
     ONE_RUN = "one_run"
     CLUSTERED = "clustered"
+    FIXED_SPLIT = "fixed_split"
 
 
 @dataclass(frozen=True, kw_only=True)

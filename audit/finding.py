@@ -257,9 +257,9 @@ def with_evidence(finding: Finding, further: Sequence[Measurement]) -> Finding:
     return next((found for found in judged if found.verdict is Verdict.REFUTED), finding)
 
 
-def not_audited(claim: Claim, reason: str) -> Finding:
-    """Return the finding OUT_OF_SCOPE for a claim that no audit method covers."""
-    return _found(Verdict.OUT_OF_SCOPE, reason, claim, None)
+def not_audited(claim: Claim | None, reason: str) -> Finding:
+    """Return the finding OUT_OF_SCOPE for a claim that no audit method covers, and NO_CLAIM where none was stated."""
+    return _found(Verdict.NO_CLAIM if claim is None else Verdict.OUT_OF_SCOPE, reason, claim, None)
 
 
 def not_run(claim: Claim, reason: str) -> Finding:

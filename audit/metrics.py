@@ -7,17 +7,23 @@ to 50 % of runs without any leak. The joint statement bounds both rates, at alph
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, logit, stdtrit
 
 from .arrays import FloatArray, IntArray
-from .binomial import check_level, upper_bound
+from .binomial import check_level, check_number, upper_bound
 from .evidence import Design, MembershipScores, checked_scores, whole_numbers
+from .wording import plain
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -105,6 +111,8 @@ class ScoresByRun:
         Runs with scores on both sides contribute their non-members and their members in turn, in the order of their
         numbers, so that the choice depends on no score.
         """
+        if not self.has_mixed_runs:
+            return self
         both = np.intersect1d(self.member_runs, self.nonmember_runs)
         inside = ~np.isin(self.member_runs, both[0::2])
         outside = ~np.isin(self.nonmember_runs, both[1::2])
@@ -120,8 +128,15 @@ def run_weights(runs: IntArray) -> FloatArray:
 
     ``runs``: (n,) run numbers; the result has the same shape.
     """
+    if _number(runs) == len(runs):
+        return np.ones(len(runs))
     _, place, sizes = np.unique(runs, return_inverse=True, return_counts=True)
     return np.asarray(1.0 / sizes[place], dtype=np.float64)
+
+
+def _number(runs: IntArray) -> int:
+    """The number of different runs; of millions, ``np.unique`` takes seconds."""
+    return int(np.count_nonzero(np.diff(np.sort(runs)))) + 1
 
 
 _NOTHING = 1e-12
@@ -178,6 +193,11 @@ def area_interval(sides: ScoresByRun, level: float = 0.95) -> Area:
     half = float(stdtrit(freedom, 0.5 + level / 2)) * error / (value * (1 - value))
     low, high = expit(logit(value) - half), expit(logit(value) + half)
     return Area(value=value, low=float(low), high=float(high), method="DeLong over runs, logit scale")
+
+
+def null_area_error(members: int, nonmembers: int) -> float:
+    """Return the standard deviation of the area for scores that say nothing and do not tie (Mann and Whitney 1947)."""
+    return math.sqrt((members + nonmembers + 1) / (12 * members * nonmembers))
 
 
 def _influences(sides: ScoresByRun, value: float) -> list[FloatArray]:
@@ -296,7 +316,7 @@ def counted_runs(sides: ScoresByRun) -> int:
 
     0 where members or non-members would have none.
     """
-    return 0 if sides.one_side_per_run is None else len(np.unique(sides.one_side_per_run.nonmember_runs))
+    return 0 if sides.one_side_per_run is None else _number(sides.one_side_per_run.nonmember_runs)
 
 
 def lowest_rate(runs: int) -> float | None:
@@ -344,8 +364,130 @@ def joint_statement(sides: ScoresByRun, rate: float, alpha: float = 0.05) -> Joi
         ),
         alpha=alpha,
         n0=count,
-        n1=len(np.unique(separated.member_runs)),
+        n1=_number(separated.member_runs),
     )
+
+
+def tpr_interval(sides: ScoresByRun, rate: float, level: float = 0.95) -> tuple[float, float] | None:
+    """Return a confidence interval of an attack's TPR at the FPR ``rate`` itself, in (0, 1); None where fewer than
+    ``fewest_for_tpr`` independent non-members bound no FPR by ``rate``.
+
+    ``level``: its confidence, of which each of four bounds has a quarter. The TPR above a threshold whose FPR is
+    certainly at most ``rate`` is the lower end, that at or above one whose FPR is certainly at least ``rate`` the upper
+    one. Both thresholds are order statistics, as in ``joint_statement``.
+    """
+    check_level("rate", rate)
+    check_level("level", level)
+    separated = sides.one_side_per_run
+    if separated is None or counted_runs(sides) < fewest_for_tpr(rate, level):
+        return None
+    member, nonmember, each = separated.member, separated.nonmember, (1 - level) / 4
+    low = 1 - _missed(separated, member, nonmember, rate, each)
+    # The complement of "at or above" is "above" for scores of the opposite sign, with members in the other role.
+    return low, _missed(separated, -member, -nonmember, 1 - rate, each)
+
+
+def fewest_for_tpr(rate: float, level: float = 0.95) -> int:
+    """Return the fewest independent non-members for which ``tpr_interval`` gives an interval at this FPR."""
+    return math.ceil(math.log((1 - level) / 4) / math.log1p(-rate))
+
+
+def _missed(sides: ScoresByRun, member: FloatArray, nonmember: FloatArray, rate: float, alpha: float) -> float:
+    """Upper bound at ``alpha`` on the share of ``member`` at or below the lowest of ``nonmember`` above which their
+    share is at most ``rate`` but with probability ``alpha``; 1 where there is none.
+    """
+    several = _number(sides.nonmember_runs)
+    each = alpha / (math.e if several < len(nonmember) else 1.0)
+    allowed = bisect_right(range(several), rate, key=lambda above: float(upper_bound(above, several, each))) - 1
+    if allowed < 0:
+        return 1.0
+    below = member <= _threshold(nonmember, sides.nonmember_runs, allowed)
+    return _upper(float(run_weights(sides.member_runs)[below].sum()), sides.member_runs, alpha)
+
+
+RATES = (0.01, 0.001)
+"""The false-positive rates at which the TPR of a user's scores is stated."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MembershipResult:
+    """How well scores distinguish the samples that a model was trained on from others.
+
+    This judges no privacy claim: for that, see ``fedassay.audit_scores``. Where all samples share the model's training,
+    its 95 % intervals are over the samples, and hold for this model alone.
+
+    Example:
+        ``print(fedassay.MembershipResult.of(members, nonmembers).line())``
+    """
+
+    sides: ScoresByRun
+
+    @classmethod
+    def of(cls, members: ArrayLike, nonmembers: ArrayLike, *runs: ArrayLike) -> "MembershipResult":
+        """Measure scores (n1,) and (n0,), higher means member; ``runs``: their runs, as in ``ScoresByRun.of``.
+
+        Raises ValueError for empty or non-finite scores.
+        """
+        return cls(sides=ScoresByRun.of(members, nonmembers, *runs))
+
+    @property
+    def members(self) -> FloatArray:
+        """(n1,) scores of the model's training samples; higher means member."""
+        return self.sides.member
+
+    @property
+    def nonmembers(self) -> FloatArray:
+        """(n0,) scores of the others."""
+        return self.sides.nonmember
+
+    @cached_property
+    def auc(self) -> Area:
+        """The area under the ROC curve, with its interval."""
+        return area_interval(self.sides)
+
+    def tpr(self, fpr: float) -> float:
+        """Return the share of members above the lowest threshold that at most the share ``fpr`` of non-members exceeds.
+
+        It is a point estimate: the threshold was chosen on the same scores. Raises ValueError unless 0 <= fpr <= 1.
+        """
+        check_number("fpr", fpr)
+        if not 0 <= fpr <= 1:
+            raise ValueError(f"fpr (a false-positive rate) must be in [0, 1], got {fpr}")
+        return tpr_at(self.members, self.nonmembers, fpr)
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """AUC, and TPR at FPRs of 1 % and 0.1 %: metric, value, low, high, and the non-members needed; None where it is
+        not measurable.
+        """
+        rows = [("AUC", self.auc.value, self.auc.low, self.auc.high, 1)]
+        for rate in RATES:
+            ends = tpr_interval(self.sides, rate)
+            found = (self.tpr(rate), *ends) if ends else (None, None, None)
+            rows.append((f"TPR at FPR {plain(100 * rate)} %", *found, fewest_for_tpr(rate)))
+        return [dict(zip(("metric", "value", "low", "high", "needed"), row, strict=True)) for row in rows]
+
+    def words(self) -> dict[str, str]:
+        """Return the metric of each of ``rows`` and its value in words."""
+        return {row["metric"]: self._said(**row) for row in self.rows}
+
+    def _said(self, metric: str, value: float | None, low: float | None, high: float | None, needed: int) -> str:
+        if value is None:
+            return f"not measurable with {counted_runs(self.sides):,} independent non-members ({needed:,} are needed)"
+        return f"{value:.3f} {self.auc.method if low is None else f'[{low:.3f}, {high:.3f}]'}"
+
+    def line(self) -> str:
+        """Return one line to print."""
+        return ", ".join(f"{name} {words}" for name, words in self.words().items())
+
+    def frame(self) -> "pandas.DataFrame":
+        """Return ``rows`` as a table."""
+        import pandas
+
+        return pandas.DataFrame(self.rows)
+
+    def _repr_html_(self) -> str:
+        return str(self.frame().to_html(index=False, float_format="{:.3f}".format, na_rep=""))
 
 
 def _allowed(count: int, rate: float) -> int:
@@ -354,6 +496,8 @@ def _allowed(count: int, rate: float) -> int:
 
 def _threshold(scores: FloatArray, runs: IntArray, allowed: int) -> float:
     """The lowest of ``scores`` that at most ``allowed`` of them exceed, where every run weighs 1."""
+    if _number(runs) == len(runs):
+        return float(np.sort(scores)[max(0, len(scores) - 1 - allowed)])
     levels, place = np.unique(scores, return_inverse=True)
     weights = np.bincount(place, weights=run_weights(runs))
     above = weights.sum() - np.cumsum(weights)
@@ -362,7 +506,7 @@ def _threshold(scores: FloatArray, runs: IntArray, allowed: int) -> float:
 
 def _upper(count: float, runs: IntArray, alpha: float) -> float:
     """Upper bound at ``alpha`` on the mean rate of a run, when the rates of all runs sum to ``count``."""
-    several = len(np.unique(runs))
+    several = _number(runs)
     # With several scores per run the summands are shares in [0, 1], and the tail is at most e times the binomial one.
     worse = math.e if several < len(runs) else 1.0
     return float(upper_bound(min(several, math.ceil(count - 1e-9)), several, alpha / worse))

@@ -126,7 +126,7 @@ def run(
         from ..suites.execution.run import carry_out, launch
         from ..suites.planning.budget import budget_seconds, in_budget
         from ..suites.planning.estimate import estimate, learnt
-        from ..suites.planning.plan_text import headline
+        from ..suites.planning.plan_text import headline, weak_attacks
         from ..suites.results.environment import Cost
         from .progress import progress
 
@@ -148,6 +148,8 @@ def run(
             print_lines(f"plan   {headline(begun.plan)}")
             if budget is None:  # The line of the budget states the time that was expected.
                 print_lines(f"time   {estimate(begun.plan, times)}")
+            if weak := weak_attacks(begun.plan):
+                print_lines(f"weak   {weak}")
             with resumable(begun.store.folder):
                 gate = carry_out(begun, progress(), workers)
         with resumable(begun.store.folder):

@@ -37,11 +37,16 @@ IndependentRuns = Annotated[
 OneRun = Annotated[
     bool, _option("--one-run", help="Scores: of canaries of one run, each included by a fair coin of its own.")
 ]
+FixedSplit = Annotated[
+    bool,
+    _option("--fixed-split", help="Scores: of samples of one model whose members no coin chose; bounds no epsilon."),
+]
 Included = Annotated[
     str | None, _option(metavar="COLUMN", help="Scores of one run: the column that says which were included.")
 ]
 Clusters = Annotated[
-    str | None, _option(metavar="COLUMN", help="Scores: several share a run, whose number or name this column has.")
+    str | None,
+    _option(metavar="COLUMN", help="Scores: several share a run, which this column names; --one-run counts all."),
 ]
 Higher = Annotated[bool, _option("--higher-is-member", help="Scores: a high score means member.")]
 Lower = Annotated[bool, _option("--lower-is-member", help="Scores: a low score (a loss) means member.")]
@@ -99,6 +104,7 @@ def audit(
     rounds: Rounds = 1,
     independent_runs: IndependentRuns = False,
     one_run: OneRun = False,
+    fixed_split: FixedSplit = False,
     included: Included = None,
     clusters: Clusters = None,
     higher: Higher = False,
@@ -125,7 +131,10 @@ def audit(
     json: Json = False,
     html: Html = None,
 ) -> None:
-    """Audit a claim with your own mechanism, scores or system (an Opacus training, a Flower app); no suite is run."""
+    """Audit a claim with your own mechanism, scores or system (an Opacus training, a Flower app); no suite is run.
+
+    Of scores, AUC and TPR at small FPR are printed with and without a claim.
+    """
     given = dict(locals())
     with reported_errors():
         from .audit_run import carry_out

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,14 @@ import numpy as np
 
 from ..adapters.kept_runs import MOST_BY_DEFAULT, KeptRuns, KeptTraining, RunFailed
 from ..adapters.target import find_function, read_input, read_json
+from ..audit.arrays import IntArray
 from ..audit.claim import Claim
-from ..audit.evidence import Design
-from ..audit.finding import Finding, accept_weak, not_run
+from ..audit.evidence import Design, checked_scores
+from ..audit.finding import Finding, accept_weak, not_audited, not_run
 from ..audit.mechanism.mechanism import DEFAULT_TRIALS, FEWEST, audit_mechanism, audit_outputs
+from ..audit.metrics import MembershipResult
 from ..audit.supplied.chosen import EstimatorOptions, chosen, options_of
-from ..audit.supplied.given import ONE_PER_CLUSTER, check_alpha
+from ..audit.supplied.given import ONE_PER_CLUSTER, check_alpha, check_copies, cluster_numbers, direction_test
 from ..audit.supplied.power import reach, too_few_trials, trials_text
 from ..audit.supplied.scores import DEFAULT_ESTIMATORS, audit_one_run, audit_scores, check_split
 from ..audit.wording import plain
@@ -33,10 +36,13 @@ if TYPE_CHECKING:
 _ASSUMED = {"unit": "report", "adjacency": "replace_one", "observer": "uploads"}
 _OF_DPSGD = {"unit": "sample", "adjacency": "add_remove", "observer": "uploads"}
 """What is assumed of a claim of DP-SGD, whose accountants state one sample under add/remove."""
+_OF_SCORES = {"unit": "sample", "adjacency": "add_remove", "observer": "final_model"}
+"""What is assumed of a claim that scores judge, which mostly are losses of samples under a trained model."""
 
 
 def stated_claim(
     *,
+    scores: bool,
     epsilon: float | None,
     delta: float,
     mu: float | None,
@@ -52,7 +58,7 @@ def stated_claim(
     Raises:
         ConfigError: options that state no claim, several claims, or one that contradicts itself.
     """
-    default = _ASSUMED if noise_multiplier is None else _OF_DPSGD
+    default = _OF_SCORES if scores else _ASSUMED if noise_multiplier is None else _OF_DPSGD
     assumed = {name: value for name, value in default.items() if setting[name] is None}
     fields: dict[str, Any] = {name: value for name, value in setting.items() if value is not None} | assumed
     fields |= {"epsilon": epsilon, "delta": delta, "rounds": rounds}
@@ -77,14 +83,17 @@ def stated_claim(
 
 _SCORES, _FUNCTION = "a file of scores", "a mechanism"
 _ONLY_SCORES = (
-    *("threshold", "independent_runs", "one_run", "included", "clusters", "higher", "lower", "columns"),
-    *("score", "is_member", "member", "nonmember", "dimension", "guesses"),
+    *("threshold", "independent_runs", "one_run", "fixed_split", "included", "clusters", "higher", "lower"),
+    *("columns", "score", "is_member", "member", "nonmember", "dimension", "guesses"),
 )
 _DESIGNS = {
     Design.INDEPENDENT: "independent runs, each with its own noise (stated, not checked)",
     Design.ONE_RUN: "one run, in which an independent fair coin included each canary (stated)",
-    Design.CLUSTERED: f"clustered scores: {ONE_PER_CLUSTER} (stated, not checked)",
+    Design.CLUSTERED: f"clustered scores: {ONE_PER_CLUSTER} (stated, not checked); if it was fair, --one-run as well "
+    "counts all scores",
+    Design.FIXED_SPLIT: "samples of one model whose members no coin chose: no bound on epsilon follows",
 }
+_SEVERAL_RUNS = "several runs, in each of which an independent fair coin included each canary (stated)"
 _LAYOUTS = "columns score and is_member, or member and nonmember"
 
 
@@ -92,20 +101,29 @@ _LAYOUTS = "columns score and is_member, or member and nonmember"
 class Report:
     """What ``fedassay audit`` prints about one audit besides its finding.
 
-    ``assumed``: the parts of the setting that were not stated; ``plan``: what the evidence can show at best.
+    ``assumed``: the parts of the setting that were not stated; ``plan``: what the evidence can show at best;
+    ``attack``: measures how well scores distinguish members, and says of what its intervals are and what a score means.
     """
 
     target: str
     design: str
     plan: str
     assumed: Mapping[str, str]
+    attack: "Callable[[], Attack | None]" = lambda: None
 
     def lines(self, finding: Finding, gate: Outcome, *, as_json: bool) -> list[str]:
         """Return the lines to print: claim, setting, evidence and verdict, as text or as one JSON object."""
         if as_json:
             claim = None if finding.claim is None else finding.claim.to_dict()
-            facts = {"target": self.target, "claim": claim, "finding": finding.to_dict(), "exit_code": gate.exit_code}
-            facts |= {"design": self.design, "assumed": dict(self.assumed), "plan": self.plan}
+            facts: dict[str, Any] = {"target": self.target, "claim": claim, "finding": finding.to_dict()}
+            facts |= {
+                "exit_code": gate.exit_code,
+                "design": self.design,
+                "assumed": {**self.assumed},
+                "plan": self.plan,
+            }
+            if shown := self.attack():
+                facts |= {"attack": shown[0].rows, "attack_about": shown[1]}
             return [json.dumps(facts, indent=1, allow_nan=False)]
         lines = [f"claim  {self.target}  {finding.line()}"]
         if self.assumed:
@@ -113,6 +131,8 @@ class Report:
             options = ", ".join(f"--{name}" for name in self.assumed)
             lines.append(f"assume {words}, because {options} {'was' if len(self.assumed) == 1 else 'were'} not given")
         lines.append(f"design {self.design}")
+        if shown := self.attack():
+            lines += [f"attack {shown[0].line()}", *(f"       {words}" for words in shown[1])]
         if (measured := finding.measurement) is not None:
             seen = (
                 f"{measured.estimator}, {measured.trials}, alpha {plain(measured.alpha)}, {measured.threshold_policy}"
@@ -121,6 +141,7 @@ class Report:
         return [*lines, f"gate   {gate.verdict_line} (exit code {gate.exit_code})"]
 
 
+Attack = tuple[MembershipResult, tuple[str, ...]]
 Audit = tuple[Report, Callable[[], Finding]]
 """What is printed besides the finding, and the audit itself."""
 
@@ -138,7 +159,10 @@ def carry_out(target: str, given: Mapping[str, Any]) -> int:
 
         return carry_out_replicas(target, system, given)
     stated = {name: given[name] for name in (*names, *setting)}
-    claim, assumed = with_config_errors(target, lambda: stated_claim(**stated))
+    scores, none = is_score_file(target), {"delta": 0.0, "rounds": 1}
+    claim, assumed = None, dict[str, str]()
+    if not scores or any(value != none.get(name) for name, value in stated.items()):
+        claim, assumed = with_config_errors(target, lambda: stated_claim(scores=scores, **stated))
     report, audit = with_config_errors(target, lambda: prepared(target, claim, assumed, given))
     if not given["json"]:
         print_lines(f"plan   {report.plan}")
@@ -149,7 +173,8 @@ def carry_out(target: str, given: Mapping[str, Any]) -> int:
         print_lines(*line.split("\n"))
     if given["html"] is not None:
         lines = [f"plan   {report.plan}", *report.lines(finding, gate, as_json=False)]
-        write_page(given["html"], target, claim, gate, finding=finding, lines=lines, as_json=given["json"])
+        shown: dict[str, Any] = {"finding": finding, "attack": report.attack(), "lines": lines}
+        write_page(given["html"], target, claim, gate, as_json=given["json"], **shown)
     return gate.exit_code
 
 
@@ -176,19 +201,27 @@ def _system(target: str, given: Mapping[str, Any]) -> "Runner | None":
     return system
 
 
-def prepared(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapping[str, Any]) -> Audit:
+def prepared(target: str, claim: Claim | None, assumed: Mapping[str, str], given: Mapping[str, Any]) -> Audit:
     """Return the audit of this target under the options ``given``, and what its evidence can show at best.
+
+    ``claim``: None of scores alone, of which AUC and TPR are of interest without one.
 
     Raises:
         ConfigError: an unknown kind of target, options that do not belong to it, or scores that cannot be judged.
     """
     check_alpha(given["alpha"])
-    return (_scores if is_score_file(target) else _function)(target, claim, assumed, given)
+    if is_score_file(target):
+        return _scores(target, claim, assumed, given)
+    assert claim is not None
+    return _function(target, claim, assumed, given)
 
 
-def _scores(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapping[str, Any]) -> Audit:
+def _scores(target: str, claim: Claim | None, assumed: Mapping[str, str], given: Mapping[str, Any]) -> Audit:
     end_at_once()
     _refuse(target, given, ("inputs", "trials", "batched", "low_bits", "keep", "jobs"), _FUNCTION)
+    if claim is None:
+        judging = {name: given[name] or None for name in ("estimator", "accept_weak")}
+        _refuse(target, {**given, **judging}, ("threshold", "deviation", "dimension", "guesses", *judging), "a claim")
     design = _design(given)
     if design is Design.ONE_RUN:
         _refuse(target, given, ("threshold", "deviation"), "independent runs")
@@ -206,9 +239,10 @@ def _scores(target: str, claim: Claim, assumed: Mapping[str, str], given: Mappin
         unnamed=given["columns"],
     )
     table = read_scores(Path(target), names, one_class=bool(given["one_run"] and given["estimator"] == ["one_shot"]))
-    if design is not None and table.design not in (None, design.value):
+    if design not in (None, Design.FIXED_SPLIT) and table.design not in (None, design.value):
         raise ConfigError(f"{target} records the design {table.design}, and the options state {design.value}")
-    chosen = design or _recorded(target, table)
+    # Without a claim nothing is at stake, and intervals for one model alone hold whatever the design.
+    chosen = design or (Design.FIXED_SPLIT if claim is None else _recorded(target, table))
     direction = _direction(given)
     common: dict[str, Any] = {
         "higher_is_member": direction,
@@ -216,28 +250,53 @@ def _scores(target: str, claim: Claim, assumed: Mapping[str, str], given: Mappin
         "alpha": given["alpha"],
         "seed": given["seed"],
     }
+    words = _DESIGNS[chosen] + ("" if design or claim else " (assumed, because no design was stated)")
+    counts = len(table.member), len(table.nonmember)
+    named = given["estimator"] not in (None, [], ["clopper_pearson"], ["one_run"])
+    options: dict[str, Any] = {"alpha": given["alpha"], "fixed": given["threshold"] is not None, "named": named}
     report = Report(
         target=target,
-        design=_DESIGNS[chosen],
-        plan=reach(
-            claim,
-            chosen,
-            len(table.member),
-            len(table.nonmember),
-            alpha=given["alpha"],
-            fixed=given["threshold"] is not None,
-            named=given["estimator"] not in (None, [], ["clopper_pearson"], ["one_run"]),
-        ),
+        design=_SEVERAL_RUNS if chosen is Design.ONE_RUN and table.clusters else words,
+        plan=f"{counts[1]} + {counts[0]} scores" if claim is None else reach(claim, chosen, *counts, **options),
         assumed=assumed,
+        attack=cache(partial(_attack, table, chosen, direction)),
     )
 
     def audit() -> Finding:
         try:
+            if claim is None or chosen is Design.FIXED_SPLIT:
+                sides = (checked_scores("scores", side) for side in (table.member, table.nonmember))
+                check_copies(*sides, design=Design.ONE_RUN)
+            if claim is None:
+                report.attack()  # Now, because names of runs may be missing.
+                return not_audited(None, "none was stated (--epsilon), so that none was judged")
             return _audit_table(table, claim, chosen, common, given)
         except ValueError as error:
             raise ConfigError(f"{target} (columns {' and '.join(table.columns)}): {error}") from None
 
     return report, audit
+
+
+def _attack(table: ScoreTable, design: Design, higher_is_member: bool | None) -> Attack | None:
+    """How well the scores distinguish members; None of rows and of scores of members alone."""
+    member, nonmember, runs = table.member, table.nonmember, tuple[IntArray, ...]()
+    if member.ndim > 1 or not len(nonmember):
+        return None
+    if higher_is_member is False:
+        member, nonmember = -member, -nonmember
+    if table.clusters is None:
+        member, nonmember = np.sort(member), np.sort(nonmember)  # In their order they are compared much faster.
+    else:
+        numbers = cluster_numbers(np.concatenate(table.clusters), len(member) + len(nonmember))
+        runs = (numbers[: len(member)], numbers[len(member) :])
+    alone = design in (Design.ONE_RUN, Design.FIXED_SPLIT) and not runs
+    about = [f"95 % intervals over {'samples, for this one model alone' if alone else 'runs'}"]
+    about[0] += f"; a {'low' if higher_is_member is False else 'high'} score means member"
+    about[0] += " (assumed)" if higher_is_member is None else ""
+    if direction_test(member, nonmember).reversed:
+        other = "--higher-is-member" if higher_is_member is False else "--lower-is-member"
+        about.append(f"WARNING: members score on the other side of non-members; {other} turns the direction")
+    return MembershipResult.of(member, nonmember, *runs), tuple(about)
 
 
 def _audit_table(
@@ -246,7 +305,8 @@ def _audit_table(
     if design is Design.ONE_RUN:
         scores = np.concatenate([table.member, table.nonmember])
         coins = np.arange(len(scores)) < len(table.member)
-        more = {"dimension": given["dimension"], "guesses": given["guesses"], "ordered": False}
+        runs = None if table.clusters is None else np.concatenate(table.clusters)
+        more = {"dimension": given["dimension"], "guesses": given["guesses"], "ordered": False, "runs": runs}
         if table.inside is not None:
             check_split(table.inside)
         return audit_one_run(scores, coins, claim, **common, **more)
@@ -349,8 +409,9 @@ def _trained(
 def _design(given: Mapping[str, Any]) -> Design | None:
     """The stated design; None where none was stated."""
     options = {"independent_runs": Design.INDEPENDENT, "one_run": Design.ONE_RUN, "clusters": Design.CLUSTERED}
+    options["fixed_split"] = Design.FIXED_SPLIT
     named = [name for name in options if given[name]]
-    if len(named) > 1:
+    if len(named) > 1 and named != ["one_run", "clusters"]:
         words = " and ".join(f"--{name.replace('_', '-')}" for name in named)
         raise ConfigError(f"the scores have one design, got {words}")
     return options[named[0]] if named else None
@@ -367,8 +428,9 @@ def _recorded(target: str, table: ScoreTable) -> Design:
         )
     raise ConfigError(
         f"state how the scores in {target} depend on each other: --independent-runs (each score is of a run of its "
-        "own, with its own noise), --one-run (canaries of one run, each included by a fair coin) or --clusters COLUMN "
-        "(several scores of each run). Scores of many records of one model are not independent runs"
+        "own, with its own noise), --one-run (canaries of one run, each included by a fair coin), --clusters COLUMN "
+        "(several scores of each run) or --fixed-split (samples of one model whose members no coin chose: no claim can "
+        "be judged)"
     )
 
 

@@ -88,7 +88,7 @@ def print_site(folders: Sequence[Path], place: Path) -> list[str]:
     return [*unread, f"open   {files[0]} ({len(files)} files)"]
 
 
-def write_page(path: Path, target: str, claim: Claim, gate: Outcome, *, as_json: bool, **shown: Any) -> None:
+def write_page(path: Path, target: str, claim: Claim | None, gate: Outcome, *, as_json: bool, **shown: Any) -> None:
     """Write the page of an audit or of a watched run, and say where unless JSON was printed; ``shown``: of
     ``html_of_finding``.
 

@@ -29,8 +29,8 @@ Table = Mapping[str, "Series | Values | None"]
 """The columns of a file by their names: of pandas, whose cells may be missing, or arrays."""
 SUFFIXES = (".csv", ".tsv", ".npz", ".npy", ".parquet", ".json")
 _TRUE, _FALSE = ("1", "true", "yes", "t", "y", "1.0"), ("0", "false", "no", "f", "n", "0.0")
-_BYTES = 64
-"""Bytes of memory that an audit takes per score, as measured."""
+_BYTES = 80
+"""Bytes of memory that an audit and its page take per score, as measured."""
 _NOT_FINITE = ": a score must be finite, got NaN or infinity"
 _OTHER_NAMES = " (--score, --is-member, --member and --nonmember name other columns)"
 

@@ -263,13 +263,7 @@ def one_score_per_cluster(
     Raises ValueError where several scores of every cluster are all of members or all of non-members: then the runs
     differ in several records, which no claim about one record covers.
     """
-    names = np.asarray(clusters)
-    if names.shape != scores.shape:
-        raise ValueError(f"clusters must name one cluster per score, shape {scores.shape}, got shape {names.shape}")
-    if names.dtype.kind == "O" and len(kinds := {type(one) for one in names.tolist()}) > 1:
-        kind = ", ".join(sorted(one.__name__ for one in kinds))
-        raise ValueError(f"clusters must be numbers alone or texts alone, got {kind}")
-    groups = np.unique(names, return_inverse=True)[1].reshape(scores.shape)
+    groups = cluster_numbers(clusters, len(scores))
     sizes, taken = np.bincount(groups), np.bincount(groups, weights=member)
     several = sizes > 1
     if len(sizes) == 1:
@@ -286,6 +280,23 @@ def one_score_per_cluster(
     drawn = _one_of_each(groups, np.random.default_rng(seed))
     kept, inside = scores[drawn], member[drawn]
     return kept[inside], kept[~inside]
+
+
+def cluster_numbers(clusters: ArrayLike, scores: int) -> NDArray[np.int64]:
+    """Return the runs of so many ``scores`` as numbers from 0, from their numbers or names.
+
+    Raises ValueError for another number of names, missing ones, and numbers among texts.
+    """
+    names = column(np.asarray(clusters))
+    if names.shape != (scores,):
+        raise ValueError(f"clusters must name one cluster per score, shape {(scores,)}, got shape {names.shape}")
+    # By inequality with itself, because names may be of any type.
+    if any(name is None or name != name for name in names.tolist()):
+        raise ValueError("clusters must name the run of every score, got a missing name (None or NaN)")
+    if names.dtype.kind == "O" and len(kinds := {type(one) for one in names.tolist()}) > 1:
+        kind = ", ".join(sorted(one.__name__ for one in kinds))
+        raise ValueError(f"clusters must be numbers alone or texts alone, got {kind}")
+    return np.unique(names, return_inverse=True)[1]
 
 
 def _one_of_each(groups: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:

@@ -165,9 +165,9 @@ def reach(
     """Return in words the largest epsilon that these numbers of scores can certify by the default estimator.
 
     ``fixed``: whether the threshold was fixed before, so that no half of the scores only chooses it; ``named``: whether
-    other estimators were named, for which no largest epsilon is computed.
+    other estimators were named, for which no largest epsilon is computed, as for a fixed split.
     """
-    if named:
+    if named or design is Design.FIXED_SPLIT:
         return f"{nonmembers} + {members} scores"
     if design is Design.ONE_RUN:
         canaries = members + nonmembers

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
 
 from ..arrays import BoolArray, FloatArray
 from ..claim import Claim, check_claim
@@ -16,7 +16,7 @@ from ..estimators.catalogue import Estimator
 from ..estimators.hockey_stick import MechanismOutputs
 from ..estimators.one_run_claim import one_run_estimators
 from ..evidence import CandidateScores, Design, Guesses, Setting, checked_scores
-from ..finding import Finding, not_run
+from ..finding import Finding, not_audited, not_run
 from ..measurement import Measurement
 from ..wording import plain, shortened
 from .chosen import (
@@ -36,6 +36,7 @@ from .given import (
     check_copies,
     check_direction,
     check_whole,
+    cluster_numbers,
     column,
     direction,
     one_score_per_cluster,
@@ -45,6 +46,11 @@ from .given import (
 from .power import Assignment, judged_by_assignments, too_few_scores
 
 DEFAULT_ESTIMATORS = ("clopper_pearson",)
+_FIXED = (
+    "the members of one model are a fixed split, and no independent coins decided who is a member, so that no lower "
+    "bound on epsilon holds: it takes scores of independent runs (--independent-runs) or of canaries that fair coins "
+    "included (--one-run)"
+)
 
 
 def audit_scores(
@@ -73,7 +79,8 @@ def audit_scores(
     records in one trained model are not. ``"clustered"``: several scores share a run; ``clusters`` holds the number or
     name of the run of each score, for members and for non-members, and one score of each run is drawn at random.
     ``"one_run"``: the scores are of canaries of one run, which fair coins included (``member``) or not; see
-    ``audit_one_run``.
+    ``audit_one_run``. ``"fixed_split"``: the scores are of samples of one model whose members no coin chose; the claim
+    is OUT_OF_SCOPE, and ``fedassay.MembershipResult`` measures the attack.
 
     ``higher_is_member``: whether a high score means member (False for losses). None tests it where a half of the scores
     only chooses the threshold; a direction that these contradict is refused, whether or not it was stated.
@@ -117,6 +124,8 @@ def audit_scores(
             seed=seed,
             ordered=False,
         )
+    if stated is Design.FIXED_SPLIT:
+        return not_audited(claim, _FIXED)
     found = chosen(estimator, Design.INDEPENDENT, DEFAULT_ESTIMATORS)
     check_used(found, options)
     witness = "scores supplied by the user"
@@ -169,8 +178,8 @@ def _design(design: Design | str | None) -> Design:
         raise ValueError(
             "state how the scores depend on each other: independent runs, each with its own noise "
             '(--independent-runs, in Python design="independent"), canaries of one run that fair coins included '
-            '(--one-run, design="one_run"), or several scores of each run (--clusters COLUMN, design="clustered"). '
-            "Scores of many records of one model are not independent runs"
+            '(--one-run, design="one_run"), several scores of each run (--clusters COLUMN, design="clustered"), or '
+            'samples of one model that no coin chose (--fixed-split, design="fixed_split")'
         )
     return Design(design)
 
@@ -190,9 +199,6 @@ def _reduced(
     if not hasattr(clusters, "__len__") or len(clusters) != 2:
         raise ValueError(f"clusters must be two arrays, of members and of non-members, got {shortened(clusters)}")
     names = [column(np.asarray(part)) for part in clusters]
-    # By inequality with itself, because names may be of any type.
-    if any(name is None or name != name for part in names for name in part.ravel().tolist()):
-        raise ValueError("clusters must name the run of every score, got a missing name (None or NaN)")
     if [part.shape for part in names] != [within.shape, out.shape]:
         raise ValueError(
             f"clusters must hold one name per score, of shapes {within.shape} and {out.shape}, "
@@ -226,10 +232,15 @@ def audit_one_run(
     alpha: float = 0.05,
     seed: int = 0,
     ordered: bool = True,
+    runs: ArrayLike | None = None,
 ) -> Finding:
-    """Judge a claim by the scores of many canaries of one training run.
+    """Judge a claim by the scores of many canaries of one training run, or of several.
 
     ``scores``: (m,) one finite score per canary; ``included``: (m,) booleans, whether the run contained it.
+
+    ``runs``: (m,) numbers or names of the runs, where there are several. Each coin moves one run alone, and runs share
+    no noise, so that all runs together are one mechanism with the claimed privacy of each coin, and the theorem counts
+    all of their scores. It takes coins of their own in each run: equal numbers of included canaries are refused.
 
     The theorem assumes that an independent fair coin decided for each canary, and that the scores were computed from
     the run's output without the coins. The canaries may share the run's noise. ``higher_is_member`` must be stated,
@@ -269,6 +280,8 @@ def audit_one_run(
         raise ValueError(f"{found[0].name} makes no guesses: leave guesses out")
     if guessing:
         witness += _checked(candidates.values, coins, higher_is_member, seed)
+        if runs is not None:
+            witness += _checked_runs(coins, runs)
     if higher_is_member is False:
         candidates = CandidateScores(-candidates.values, setting)
 
@@ -337,3 +350,18 @@ def _check_coins(coins: BoolArray) -> None:
             f"{taken} of {len(coins)} canaries were included, which independent fair coins give with probability "
             f"{plain(p)}: an audit of one run needs a fair coin for each canary"
         )
+
+
+def _checked_runs(coins: BoolArray, runs: ArrayLike) -> str:
+    """Refuse runs that all included the same number of canaries, and return in words how many there are; fair coins of
+    each run are refused with probability 1e-6 at most.
+    """
+    places = cluster_numbers(runs, len(coins))
+    sizes, taken = np.bincount(places), np.bincount(places, weights=coins)
+    equal = np.ptp(sizes) == np.ptp(taken) == 0
+    if equal and binom.pmf(sizes[0] // 2, sizes[0], 0.5) ** (len(sizes) - 1) < _UNFAIR:
+        raise ValueError(
+            f"each of {len(sizes)} runs included exactly {taken[0]:.0f} of {sizes[0]} canaries, a fixed number, and no "
+            "independent fair coins"
+        )
+    return f"; they are of {len(sizes)} runs, together one mechanism"

@@ -21,6 +21,7 @@ from ...fl.laws import GaussianLaw
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
+from ...fl.sampling import Poisson
 from ...fl.streams import row_generators, uniform
 from ..accounting.accountant import RENYI
 from ..accounting.gaussian import check_least_noise
@@ -353,8 +354,11 @@ def least_survivors(plan: Plan, dropout: float) -> int:
         ValueError: where fewer than two clients are expected: the sum of one client is that client's word.
     """
     if (whole := _whole_cohort(plan)) < 2:
+        sampled = isinstance(plan.cohort, Poisson)
+        needed = f"; at this rate it takes {math.ceil(2 / plan.cohort_rate - 1e-9)} clients" if sampled else ""
         raise ValueError(
-            f"a secure sum must have at least 2 clients per round, got an expected cohort of {plan.expected_cohort:g}"
+            "a secure sum must have at least 2 clients per round, "
+            f"got an expected cohort of {plan.expected_cohort:g}{needed}"
         )
     return survivors_of(whole, dropout)
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from ...audit.arrays import FloatArray
 from ...audit.claim import Claim
-from ...audit.metrics import area, largest_tpr, roc_vertices
+from ...audit.metrics import MembershipResult, area, largest_tpr, roc_vertices
 from ...audit.wording import at_most, plain
 from ...suites.results.record import CORRECT
 from ..reading.claims import ClaimRow, stated_rows
@@ -183,6 +183,13 @@ AUDIT_DESCRIPTION = (
     "point is selected afterwards."
 )
 
+_SCORES_DESCRIPTION = (
+    "The share of members that score above a threshold (TPR) against the share of non-members that do (FPR), on "
+    "logarithmic axes down to one score in n. The line by itself refutes no claim, because its best point is selected "
+    "afterwards."
+)
+_HATCHED = " Hatched: the region that no attack reaches on average if the claim holds."
+
 
 def roc(folder: RunFolder) -> Figure | None:
     """Draw the ROC curves of the audits; return None if no audit of a claim stored its scores."""
@@ -236,13 +243,16 @@ def _scores(folder: RunFolder, row: ClaimRow) -> dict[str, FloatArray]:
 
 def _panel(row: ClaimRow, scores: dict[str, FloatArray], ax: Axes) -> None:
     member, nonmember = scores["member"].ravel(), scores["nonmember"].ravel()
-    # One run in n is the smallest rate that the data can show.
-    lowest = (1 / len(nonmember), 1 / len(member))
-    open_panel(ax, [row.claim], *lowest)
-    fpr, tpr = drawable(*roc_vertices(member, nonmember), *lowest, width=frame.PLOT)
-    colour = frame.RED if row.verdict == "REFUTED" else frame.BLUE
-    ax.plot(fpr, tpr, color=colour, linewidth=1.8, drawstyle="steps-post")
+    _line(member, nonmember, [row.claim], frame.RED if row.verdict == "REFUTED" else frame.BLUE, ax)
     _corner(ax, row)
+
+
+def _line(member: FloatArray, nonmember: FloatArray, claims: Sequence[Claim], colour: str, ax: Axes) -> None:
+    # One run in n is the smallest rate that the data can show; with one score the axis would have length zero.
+    lowest = min(1 / len(nonmember), 0.5), min(1 / len(member), 0.5)
+    open_panel(ax, claims, *lowest)
+    fpr, tpr = drawable(*roc_vertices(member, nonmember), *lowest, width=frame.PLOT)
+    ax.plot(fpr, tpr, color=colour, linewidth=1.8, drawstyle="steps-post")
     ax.set(xlabel="FPR", ylabel="TPR")
 
 
@@ -254,6 +264,23 @@ def _corner(ax: Axes, row: ClaimRow) -> None:
     arm: dict[str, Any] = {"color": frame.INK, "linewidth": 1.6, "solid_capstyle": "butt", "zorder": 5}
     ax.plot([x / 1.9, x, x], [y, y, min(1.1, y * 1.9)], **arm)
     ax.plot([x], [y], marker="o", markersize=5, color=frame.INK, zorder=6)
+
+
+def roc_of_scores(attack: MembershipResult, claims: Sequence[Claim]) -> Figure:
+    """Draw the ROC curve of a user's scores, with the region that ``claims`` exclude, if any."""
+    limits = LIMITS if claims else {"chance": LIMITS["chance"]}
+    title, columns = "ROC curve of the scores", ("metric", "value and 95 % interval")
+    return panel_figure(
+        KEY,
+        [Panel(draw=partial(_line, attack.members, attack.nonmembers, claims, frame.BLUE))],
+        plots=(_AUDIT_HEIGHT,),
+        foot=_FOOT,
+        head=8.0,
+        legend={"scores": {"color": frame.BLUE, "linewidth": 1.8}, **limits},
+        title=title,
+        description=_SCORES_DESCRIPTION + (_HATCHED if claims else ""),
+        table=Table(title=title, headers=columns, rows=tuple(attack.words().items())),
+    )
 
 
 def _audit_table(drawn: Sequence[tuple[ClaimRow, dict[str, FloatArray]]]) -> Table:

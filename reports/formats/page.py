@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from ...audit.claim import Claim
 from ...audit.finding import Finding
+from ...audit.metrics import MembershipResult
 from ...audit.wording import plain
 from ...suites.results.outcome import FAIL
 from ..figures.attacks import heatmap, observers
@@ -16,7 +17,7 @@ from ..figures.claims import claimed_measured, privacy_utility
 from ..figures.curves import accuracy_spent, leakage_by_round, learning, spending
 from ..figures.frame import Figure
 from ..figures.images import gain_by_noise, reconstructions, three_pictures
-from ..figures.roc import membership_roc, roc
+from ..figures.roc import membership_roc, roc, roc_of_scores
 from ..reading.claims import claim_rows, stated_rows
 from ..reading.run_folder import RunFolder
 from ..tables import first_screen, numerals, printed, summary
@@ -74,24 +75,27 @@ def html(folder: RunFolder) -> str:
 
 def html_of_finding(
     target: str,
-    claim: Claim,
+    claim: Claim | None,
     verdict: str,
     *,
     code: int,
     finding: Finding | None = None,
+    attack: tuple[MembershipResult, Sequence[str]] | None = None,
     checks: Sequence[tuple[str, bool | None, str]] = (),
     lines: Sequence[str] = (),
 ) -> str:
     """Return the page of one audit, or of one watched run, of a user's own system.
 
     Args:
-        target: the system's name. claim: what it claims. verdict: one line. code: the exit code of the command.
-        finding: of an audit; None of a watched run. checks: names, outcomes (None: not looked at) and words.
+        target: the system's name. claim: what it claims; None of scores alone. verdict: one line. code: the exit code
+        of the command. finding: of an audit; None of a watched run. attack: how well scores distinguish members, and
+        of what its intervals are. checks: names, outcomes (None: not looked at) and words.
         lines: what the command printed.
     """
-    tested = Tested(claim=claim, verdict="REFUTED" if code == FAIL else "UNDERPOWERED")
-    if finding is not None and finding.verdict.value != "NO_CLAIM":
+    tested = None if claim is None else Tested(claim=claim, verdict="REFUTED" if code == FAIL else "UNDERPOWERED")
+    if finding is not None and claim is not None:
         tested = Tested.of(claim, finding)
+    bounding = [] if claim is None or tested is None or tested.verdict == "OUT_OF_SCOPE" else [claim]
     return (
         _environment()
         .get_template("finding.html.j2")
@@ -102,10 +106,12 @@ def html_of_finding(
             code=code,
             finding=finding,
             tested=tested,
+            attack=attack and (attack[0].line(), *attack[1]),
+            figure=attack and roc_of_scores(attack[0], bounding),
             checks=checks,
             lines=lines,
             first=first_screen,
-            owner=OWNER.get(tested.verdict, NOT_TESTED),
+            owner=NOT_TESTED if tested is None else OWNER.get(tested.verdict, NOT_TESTED),
             plain=plain,
             width=first_screen.WIDTH,
         )

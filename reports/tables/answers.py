@@ -96,6 +96,10 @@ _ENGINEER = {
     "NOT_AUDITED": "Add an audit to the suite.",
     "FAILED": "Mend the error that the table of claims shows, and continue with fedassay resume --retry-failed.",
 }
+_TOO_SMALL = (
+    "The defense does not state this claim for the audit's federation: change the suite's table [audit] as the reason "
+    "in the table of claims says."
+)
 _WEAK_OWNER = "Do not report this claim as tested: only a large violation is ruled out."
 _WEAK_ENGINEER = "Raise the number of runs of this audit in the suite until the min detectable ε is at most {most}."
 _CHANGE_FIRST = "The model is of no use: change the settings of the defense first."
@@ -300,6 +304,8 @@ class ClaimAnswer:
             )
         if self.weak and self.verdict == "NOT_REFUTED":
             return _WEAK_ENGINEER.format(most=plain(weak_beyond(row.claim.epsilon)))
+        if self.verdict == "OUT_OF_SCOPE" and row.record and "the audit's federation (" in row.record.reason:
+            return _TOO_SMALL
         return _ENGINEER.get(self.verdict, "")
 
 

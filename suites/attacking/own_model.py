@@ -21,9 +21,8 @@ from ...attacks.membership.candidates import MembershipAttack
 from ...attacks.membership.shadow_attack import ShadowAttack
 from ...attacks.shadow_bank import ShadowBank, true_class_logits
 from ...audit.arrays import BoolArray, FloatArray, IntArray
-from ...audit.binomial import check_number
-from ...audit.evidence import CandidateScores, LabelCounts, Reconstructions, checked_scores
-from ...audit.metrics import Area, ScoresByRun, area_interval, tpr_at
+from ...audit.evidence import CandidateScores, LabelCounts, Reconstructions
+from ...audit.metrics import MembershipResult
 from ...audit.observer import FINAL_MODEL, UPLOADS
 from ...audit.supplied.given import detached, scores_or_rows
 from ...audit.wording import shortened
@@ -191,50 +190,6 @@ def _changes_in_training(model: nn.Module) -> str:
 
 
 Labelled = tuple[ArrayLike, ArrayLike]
-
-
-@dataclass(frozen=True, eq=False)
-class MembershipResult:
-    """How well an attack distinguishes samples that one model was trained on from samples that it was not.
-
-    All samples share the model's training, so this judges no privacy claim: for that, see ``fedassay.audit_scores``.
-
-    Attributes:
-        members: (n1,) scores of the model's training samples; higher means member.
-        nonmembers: (n0,) scores of the others.
-        auc: area under the ROC curve, with a 95 % interval over the samples, which holds for this model alone.
-    """
-
-    members: FloatArray
-    nonmembers: FloatArray
-    auc: Area
-
-    @classmethod
-    def of(cls, members: ArrayLike, nonmembers: ArrayLike) -> "MembershipResult":
-        """Measure scores, higher means member. Raises ValueError for empty or non-finite scores."""
-        one, other = checked_scores("members", members), checked_scores("nonmembers", nonmembers)
-        return cls(members=one, nonmembers=other, auc=area_interval(ScoresByRun.of(one, other)))
-
-    def tpr(self, fpr: float) -> float:
-        """Return the share of members above the lowest threshold that at most the share ``fpr`` of non-members exceeds.
-
-        It is a point estimate: the threshold was chosen on the same scores. Raises ValueError unless 0 <= fpr <= 1.
-        """
-        check_number("fpr", fpr)
-        if not 0 <= fpr <= 1:
-            raise ValueError(f"fpr (a false-positive rate) must be in [0, 1], got {fpr}")
-        return tpr_at(self.members, self.nonmembers, fpr)
-
-    def frame(self) -> "pandas.DataFrame":
-        """Return the AUC with its interval and the true-positive rate at false-positive rates of 1 % and 10 %."""
-        import pandas
-
-        rows = [{"metric": "auc", "value": self.auc.value, "low": self.auc.low, "high": self.auc.high}]
-        rows += [{"metric": f"tpr at fpr {rate:g}", "value": self.tpr(rate)} for rate in (0.01, 0.1)]
-        return pandas.DataFrame(rows)
-
-    def _repr_html_(self) -> str:
-        return str(self.frame().to_html(index=False, float_format="{:.3f}".format, na_rep=""))
 
 
 def attack_membership(

@@ -1,17 +1,30 @@
 """Describe what a planned run would do, before it starts."""
 
+import math
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
+from scipy.special import ndtri, stdtrit
+
+from ...attacks.labels.label_attack import LabelAttack
+from ...attacks.membership.source_attack import SourceAttack
 from ...audit.binomial import largest_certifiable_epsilon
-from ...audit.observer import FINAL_MODEL
+from ...audit.evidence import Exposures
+from ...audit.metrics import null_area_error
+from ...audit.observer import FINAL_MODEL, UPLOADS
 from ...audit.wording import counted
 from ...fl.data.datasets import load_dataset
 from ...fl.models.network import WORDS, returns_probabilities
+from ...fl.streams import Streams
 from ...fl.task import network_of
 from ..attacking.jobs import OtherAuditJob, TrainingJob
+from ..attacking.trial import TrialJob
 from ..audits.audit_method import PlannedAudit
 from ..config.other_federations import vertical_task_of
+from ..config.resolve import AttackEntry, plan_of, task_of
 from ..config.tables.suite import FederationSpec
 from ..results.outcome import Trained, other_training
 from ..vertical.audit import VerticalAuditJob, why_not
@@ -20,6 +33,9 @@ from .run_plan import RunPlan
 
 _MOST_AUDITS = 100
 """Audits that are described; to compute what a new claim's audit can show takes up to half a second."""
+
+_NAMED = 3
+"""Attacks that a line of the plan names."""
 
 
 def headline(plan: RunPlan) -> str:
@@ -52,7 +68,8 @@ def _trainings(plan: RunPlan) -> list[TrainingJob]:
 
 
 def plan_lines(plan: RunPlan) -> list[str]:
-    """Return lines that state what is trained on each federation and what the audit of each claim can show."""
+    """Return lines that state what is trained on each federation, and what the audit of each claim and the attacks
+    can show."""
     lines, own = [], dict[str, Trained]()
     for name, jobs in _by_federation(plan).items():
         own[name] = _trained(jobs[0].cells[0].facts)
@@ -69,8 +86,96 @@ def plan_lines(plan: RunPlan) -> list[str]:
             lines.append(f"{words}: {power}")
     lines += [f"mutant {job.name}: {job.correct.facts['federation']}" for job in plan.mutants]
     lines += [line for audit in plan.audits[:_MOST_AUDITS] for line in _audit_lines(audit, own)]
-    more = len(plan.audits) - _MOST_AUDITS
-    return [*lines, f"audit  and {more} more, which --only shows by their defenses"] if more > 0 else lines
+    if (more := len(plan.audits) - _MOST_AUDITS) > 0:
+        lines.append(f"audit  and {more} more, which --only shows by their defenses")
+    return [*lines, *(f"attack {power.words(names)}" for power, names in _attack_powers(plan).items())]
+
+
+def weak_attacks(plan: RunPlan) -> str:
+    """Return which attacks the run cannot tell from guessing, and what would do; empty if it can tell all."""
+    return "; ".join(power.words(names) for power, names in _attack_powers(plan).items() if power.weak)
+
+
+@dataclass(frozen=True)
+class AttackPower:
+    """What guessing reaches in attacks on one federation that score equally many units in equally many seeds.
+
+    Args:
+        units: members and non-members, of an AUC; else the number of guesses, each right or wrong.
+        chance: what guessing reaches on average.
+    """
+
+    federation: str
+    units: tuple[int, ...]
+    chance: float
+    seeds: int
+
+    @property
+    def half_width(self) -> float:
+        """Half the expected width of the 95 % interval of guessing: over seeds, or over the units of a single one."""
+        binomial = math.sqrt(self.chance * (1 - self.chance) / self.units[0])
+        error = binomial if len(self.units) == 1 else null_area_error(*self.units)
+        quantile = stdtrit(self.seeds - 1, 0.975) if self.seeds > 1 else ndtri(0.975)
+        return float(quantile * error / math.sqrt(self.seeds))
+
+    @property
+    def weak(self) -> bool:
+        """Whether an attack halfway from guessing to one without error is not told from guessing."""
+        return self.half_width > (1 - self.chance) / 2
+
+    @property
+    def _size(self) -> str:
+        return f"{' + '.join(map(str, self.units))} {'guesses' if len(self.units) == 1 else 'candidates'}"
+
+    def words(self, attacks: list[str]) -> str:
+        """Describe the interval and, where it is too wide, how many seeds or units would do."""
+        more = f" and {len(attacks) - _NAMED} more" if len(attacks) > _NAMED else ""
+        who = f"{', '.join(attacks[:_NAMED])}{more} on {self.federation}: {self._size}, {counted(self.seeds, 'seed')}"
+        metric = "accuracy" if len(self.units) == 1 else "AUC"
+        reached = f"{who}: guessing reaches {metric} {self.chance:.2f} ± {self.half_width:.2f}"
+        if not self.weak:
+            return reached
+        seeds = next(n for n in count(3) if not replace(self, seeds=n).weak)
+        if self.seeds == 2:
+            return f"{who}: no interval; {seeds} seeds would do"
+        alike = (replace(self, units=(n,) * len(self.units)) for n in count(1))
+        least = next(one for one in alike if not one.weak)
+        halfway = f"{metric} {(1 + self.chance) / 2:.2f} is not told from guessing"
+        return f"{reached}, so {halfway}; {seeds} seeds or {least._size} would do"
+
+
+def _attack_powers(plan: RunPlan) -> dict[AttackPower, list[str]]:
+    """The labels of attacks by their power; where defenses have different numbers of seeds, the widest interval is
+    taken.
+    """
+    cells = [(item.cell.facts, job, item.entry) for job in plan.trials for item in job.attacks]
+    seeds = Counter((facts["federation"], facts["attack"], facts["defense"]) for facts, _, _ in cells)
+    places = {(facts["federation"], facts["attack"]): (job, entry) for facts, job, entry in cells}
+    found: dict[AttackPower, list[str]] = {}
+    for place, (job, entry) in places.items():
+        if scored := _scored(job, entry):
+            powers = (AttackPower(place[0], *scored, n) for here, n in seeds.items() if here[:2] == place)
+            found.setdefault(max(powers, key=lambda power: power.half_width), []).append(place[1])
+    return found
+
+
+def _scored(job: TrialJob, entry: AttackEntry) -> tuple[tuple[int, ...], float] | None:
+    """The units that an attack scores, and what guessing reaches; None where the interval is not predicted."""
+    attack, task = entry.attack, task_of(job.federation, job.seed)
+    if isinstance(attack, LabelAttack) and entry.observer.rank >= UPLOADS.rank:
+        uploads = max(1, round(plan_of(job.federation, job.change, task).expected_cohort))
+        return (uploads,), 1 / task.network.classes
+    try:
+        planted = attack.plant(task, Streams(job.seed).generator("candidates"))
+    except Exception:  # A user's attack may raise anything: its rows record the reason.
+        return None
+    # Exposures have no AUC.
+    if planted is None or type(attack).run.__annotations__.get("return") in (Exposures, Exposures.__name__):
+        return None
+    inside, outside = int(planted.member.sum()), int((~planted.member).sum())
+    if isinstance(attack, SourceAttack):
+        return ((inside,), 1 / task.clients) if task.clients > 1 else None
+    return ((inside, outside), 0.5) if inside and outside else None
 
 
 def _by_federation(plan: RunPlan) -> dict[str, list[TrainingJob]]:

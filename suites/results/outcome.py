@@ -209,6 +209,8 @@ def judge_finding(name: str, finding: Finding) -> Outcome:
     if finding.verdict is Verdict.NOT_REFUTED:
         weak = f" {ACCEPTED}: {finding.reason}" if finding.weak else ""
         return Outcome(verdict_line=f"OK: 1 claim NOT REFUTED{weak}", exit_code=OK)
+    if finding.verdict is Verdict.NO_CLAIM:
+        return Outcome(verdict_line=f"NO CLAIM: {finding.reason}", exit_code=OK)
     word = finding.verdict.value.replace("_", " ")
     return Outcome(verdict_line=f"INCONCLUSIVE: {word}: {finding.reason}", exit_code=INCONCLUSIVE)
 

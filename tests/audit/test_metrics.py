@@ -21,6 +21,7 @@ from fedassay.audit.metrics import (
     largest_tpr,
     roc_vertices,
     tpr_at,
+    tpr_interval,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -277,3 +278,27 @@ def test_both_rates_hold_jointly_as_often_as_stated():
         said = joint_statement(ScoresByRun.of(rng.normal(1, 1, 300), rng.normal(0, 1, 300)), 0.1)
         wrong += norm.sf(said.threshold) > said.fpr_high or norm.sf(said.threshold - 1) < said.tpr_low
     assert wrong <= 40
+
+
+def test_the_interval_of_a_tpr_holds_as_often_as_it_states():
+    """At least .95; ties of a grid and of the rates do not cost it."""
+    rng, held, widths = np.random.default_rng(7), 0, []
+    for _ in range(300):
+        low, high = tpr_interval(ScoresByRun.of(rng.normal(1, 1, 400), rng.normal(0, 1, 600)), 0.05)
+        held += low <= norm.sf(norm.isf(0.05) - 1) <= high
+        widths.append(high - low)
+    assert held >= 285
+    assert np.mean(widths) < 0.35
+    ties = ScoresByRun.of(np.repeat([0.0, 1.0], 50), np.repeat([0.0, 1.0], [570, 30]))
+    low, high = tpr_interval(ties, 0.05)
+    # No threshold with an FPR of certainly .05 or more is above the tie of 0, and none of certainly less is below 1.
+    assert (low, high) == (0.0, 1.0)
+
+
+def test_the_fewest_non_members_of_an_interval_by_hand():
+    # (1 - .01)^437 < .05 / 4 < (1 - .01)^436
+    member = np.arange(400.0) + 0.5
+    assert tpr_interval(ScoresByRun.of(member, np.arange(436.0)), 0.01) is None
+    low, _ = tpr_interval(ScoresByRun.of(member + 337, np.arange(437.0)), 0.01)
+    # Above the highest of the 437 non-members, 436, are all members but the lowest 99, 337.5 to 435.5.
+    assert low == pytest.approx(1 - float(upper_bound(99, 400, 0.0125)))

@@ -30,6 +30,8 @@ def test_a_run_prints_plan_progress_claims_tables_gate_and_the_report(say, suite
     assert lines(result, "plan") == [
         "plan   2 defenses x 2 attacks, 1 seed: 2 federations; 1 audit on 80 replicas; 8 cells"
     ]
+    # Said before anything is run.
+    assert result.stdout.index("weak   loss, random_scores on main: 8 + 8 candidates") < result.stdout.index("run    8")
     progress = lines(result, "run")
     assert progress[0] == "run    8 cells, cached 0"
     assert [line.split()[1] for line in progress[1:]] == [f"{number}/8" for number in range(1, 9)]

@@ -150,7 +150,7 @@ def test_json_holds_the_claim_the_finding_and_the_exit_code(say, scores):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("scores.npz", "a claim must state epsilon or mu, got neither"),
+        ("scores.npz --delta 0.1", "a claim must state epsilon or mu, got neither"),
         ("scores.npz --epsilon 1 --inputs 0 1", "--inputs can be given only with a mechanism, not with scores.npz"),
         ("scores.npz --epsilon 1 --trials 9", "--trials can be given only with a mechanism, not with scores.npz"),
         ("no.npz --epsilon 1 --independent-runs", "no such file: no.npz"),

@@ -316,8 +316,55 @@ def test_options_that_do_not_fit_are_refused(say, tmp_path, words, says):
 def test_what_was_not_stated_is_printed_as_assumed(say, tmp_path):
     np.savez(tmp_path / "s.npz", member=np.arange(50.0) + 0.5, nonmember=np.arange(50.0))
     printed = say("audit", "s.npz", "--epsilon", 1, "--unit", "client", *RUNS).stdout
-    assert "assume adjacency replace_one, observer uploads, because --adjacency, --observer were not given" in printed
-    assert "assume" not in say("audit", "s.npz", *CLAIM, *RUNS).stdout
+    assert (
+        "assume adjacency add_remove, observer final_model, because --adjacency, --observer were not given" in printed
+    )
+    assert "\nassume" not in say("audit", "s.npz", *CLAIM, *RUNS).stdout
+
+
+def test_scores_without_a_claim_have_an_auc_a_curve_and_no_ok(say, tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "s.npz", loss=rng.normal(size=3000) - 2 * (np.arange(3000) < 1500), train=np.arange(3000) < 1500
+    )
+    words = ("--score", "loss", "--is-member", "train", "--lower-is-member")
+    result = say("audit", "s.npz", *words, "--html", "page.html")
+    assert (result.exit_code, "OK" in result.stdout) == (0, False), result.output
+    # The AUC of two normal laws 2 apart is .921, the TPR at FPR 1 % is .372.
+    assert "AUC 0.92" in result.stdout
+    assert "TPR at FPR 0.1 % not measurable with 1,500 independent non-members (4,380 are needed)" in result.stdout
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "No claim was stated" in page
+    assert "<svg" in page[page.index("What the attack reaches") :]
+    assert not {"No violation found", "<script"} & {word for word in ("No violation found", "<script") if word in page}
+    auc, one, fewer = json.loads(say("audit", "s.npz", *words, "--json").stdout)["attack"]
+    assert auc["low"] < 0.9214 < auc["high"]
+    assert one["low"] < 0.3721 < one["high"]
+    assert fewer["value"] is None
+    assert "--lower-is-member turns" in say("audit", "s.npz", *words[:4]).stdout
+    result = say("audit", "s.npz", "--threshold", 1, *words)
+    assert (result.exit_code, "--threshold can be given only with a claim" in result.stderr) == (2, True)
+
+
+def test_a_fixed_split_of_one_model_has_an_auc_and_judges_no_claim(say, tmp_path):
+    np.savez(tmp_path / "s.npz", member=np.arange(900.0) + 800.5, nonmember=np.arange(900.0))
+    result = say("audit", "s.npz", *CLAIM, "--fixed-split")
+    assert (result.exit_code, "INCONCLUSIVE: OUT OF SCOPE: the members of one model" in result.stdout) == (11, True)
+    assert "AUC 0.99" in result.stdout
+    assert "for this one model alone" in result.stdout
+
+
+def test_fair_coins_of_several_runs_count_all_scores(say, tmp_path):
+    rng = np.random.default_rng(0)
+    coins, runs = rng.random((40, 50)) < 0.5, np.repeat(np.arange(40), 50)
+    table = {"score": (rng.normal(size=coins.shape) + 2 * coins).ravel(), "is_member": coins.ravel(), "run": runs}
+    np.savez(tmp_path / "s.npz", **table)
+    words = ("audit", "s.npz", *CLAIM, "--clusters", "run", "--higher-is-member")
+    assert [say(*words, *more).exit_code for more in ((), ("--one-run",))] == [11, 10]
+    half = np.argsort(rng.random(coins.shape)) < 25
+    np.savez(tmp_path / "s.npz", **table | {"is_member": half.ravel()})
+    result = say(*words, "--one-run")
+    assert (result.exit_code, "each of 40 runs included exactly 25 of 50 canaries" in result.stderr) == (2, True)
 
 
 def test_a_design_that_the_file_records_is_not_overruled(say, tmp_path):

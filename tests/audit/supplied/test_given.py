@@ -288,3 +288,19 @@ def test_scores_that_share_runs_refute_a_true_claim_no_oftener_than_alpha(most_f
         refuted += found.verdict is Verdict.REFUTED
         naive += audit_scores(*sides, OF_RUNS, design="independent", **options).verdict is Verdict.REFUTED
     assert refuted <= most_false_alarms(repeats, 0.05) < naive
+
+
+@pytest.mark.simulations
+def test_coins_of_several_runs_together_refute_a_true_claim_no_oftener_than_alpha(most_false_alarms):
+    # Randomised response at epsilon 1 is where the theorem is tight; the same claim at a half is false.
+    rng, repeats, refuted, found = np.random.default_rng(2), 300, 0, 0
+    runs = np.repeat(np.arange(20), 25)
+    for seed in range(repeats):
+        coins = rng.random(500) < 0.5
+        scores = np.where(rng.random(500) < 1 / (1 + np.e), ~coins, coins) + 0.1 * rng.normal(size=20)[runs]
+        options = {"runs": runs, "seed": seed, "higher_is_member": True, "guesses": 500}
+        verdicts = [audit_one_run(scores, coins, Claim.stated(eps), **options).verdict for eps in (1.0, 0.5)]
+        refuted += verdicts[0] is Verdict.REFUTED
+        found += verdicts[1] is Verdict.REFUTED
+    assert refuted <= most_false_alarms(repeats, 0.05)
+    assert found > 0.9 * repeats

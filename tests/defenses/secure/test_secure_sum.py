@@ -251,7 +251,7 @@ def test_shares_of_clients_are_rounded_down_as_their_decimals_read():
     ("fields", "cohort", "words"),
     [
         ({}, FixedSize(1), "a secure sum must have at least 2 clients per round, got an expected cohort of 1"),
-        ({}, Poisson(0.015), "a secure sum must have at least 2 clients per round, got an expected cohort of 1.5"),
+        ({}, Poisson(0.015), "expected cohort of 1.5; at this rate it takes 134 clients"),
         ({"bits": 8, "epsilon": 0.01}, FixedSize(10), "clip norm is at least one grid step"),
     ],
 )

@@ -95,6 +95,13 @@ def test_an_accepted_test_of_small_power_is_called_weak_and_has_its_own_advice(o
         ("UNDERPOWERED", {}, "Not decided", "Do not rely on this test", "Raise the number of runs"),
         ("OUT_OF_SCOPE", {"value": None}, "Out of scope of every test", "Do not report", "No audit method"),
         (
+            "OUT_OF_SCOPE",
+            {"value": None, "reason": "the defense cannot be prepared for the audit's federation (2 clients): x"},
+            "Out of scope of every test",
+            "Do not report",
+            "The defense does not state this claim for the audit's federation",
+        ),
+        (
             "",
             {"value": None, "status": "failed", "reason": "boom"},
             "The test failed",

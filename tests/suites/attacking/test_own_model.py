@@ -206,8 +206,8 @@ def test_members_of_an_overfitted_model_are_found_and_by_chance_are_not(trained,
     assert low < found.auc.value < high
     assert found.auc.low < found.auc.value < found.auc.high
     assert (len(found.members), len(found.nonmembers)) == (60, 100)
-    assert list(found.frame().metric) == ["auc", "tpr at fpr 0.01", "tpr at fpr 0.1"]
-    assert "auc" in found._repr_html_()
+    assert list(found.frame().metric) == ["AUC", "TPR at FPR 1 %", "TPR at FPR 0.1 %"]
+    assert "AUC" in found._repr_html_()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,16 @@
 """What a run consists of: each cell once, named by all that determines its rows and by nothing else."""
 
 import math
+import re
 from collections import Counter
 from dataclasses import replace
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
+from fedassay.audit.metrics import ScoresByRun, area
 from fedassay.fl import engine, replay
+from fedassay.reports.reading.pooling import mean_over_seeds
 from fedassay.suites.attacking import shadows, trial
 from fedassay.suites.audits import case
 from fedassay.suites.audits.power import enough_replicas
@@ -15,7 +19,7 @@ from fedassay.suites.config.resolve import audited, resolve
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.planning import run_plan
-from fedassay.suites.planning.plan_text import headline, plan_lines
+from fedassay.suites.planning.plan_text import AttackPower, headline, plan_lines, weak_attacks
 from fedassay.suites.planning.run_plan import plan_run
 from suite_text import SHOWN
 
@@ -255,6 +259,43 @@ def test_a_claim_gets_as_many_runs_as_it_needs_where_the_suite_allows_more(plann
     assert audit.blocks[0].replicas == 5
 
 
+def _interval(chance, units, seeds):
+    return AttackPower("main", units, chance, seeds)
+
+
+@pytest.mark.parametrize(("chance", "units", "seeds"), [(0.5, (5, 5), 2), (0.5, (40, 10), 3), (0.1, (8,), 3)])
+def test_the_predicted_width_is_that_of_the_intervals_that_guessing_gets(chance, units, seeds):
+    rng = np.random.default_rng(0)
+
+    def guessed():
+        if len(units) == 1:
+            return rng.binomial(units[0], chance) / units[0]
+        return area(ScoresByRun.of(*(rng.normal(size=n) for n in units)))
+
+    pooled = [mean_over_seeds([guessed() for _ in range(seeds)]) for _ in range(3000)]
+    squares = [((one.high - one.low) / 2) ** 2 if one.low is not None else 0.0 for one in pooled]
+    assert _interval(chance, units, seeds).half_width == pytest.approx(np.mean(squares) ** 0.5, rel=0.06)
+
+
+def test_the_plan_warns_of_an_attack_halfway_to_certainty_that_is_not_told_from_guessing(planned):
+    enough = ("[attacks.loss]\ncount = 8", "[attacks.loss]\ncount = 30")
+    assert "loss on main" not in weak_attacks(planned(*enough, overrides=("seeds=3",)))
+    (few,) = [line for line in weak_attacks(planned(overrides=("seeds=3",))).split("; ") if "loss" in line][:1]
+    assert "8 + 8 candidates, 3 seeds" in few
+    assert f"attack {few}" in "; ".join(plan_lines(planned(overrides=("seeds=3",))))
+    assert "2 seeds: no interval" in weak_attacks(planned(*enough, overrides=("seeds=2",)))
+
+
+def test_as_many_seeds_or_candidates_as_the_plan_names_would_do_and_no_fewer():
+    weak = _interval(0.5, (5, 5), 3)
+    seeds, least, other = map(
+        int, re.search(r"; (\d+) seeds or (\d+) \+ (\d+) candidates", weak.words(["loss"])).groups()
+    )
+    assert least == other
+    assert [_interval(0.5, (5, 5), n).weak for n in (3, seeds - 1, seeds)] == [True, True, False]
+    assert [_interval(0.5, (n, n), 3).weak for n in (5, least - 1, least)] == [True, True, False]
+
+
 UNAUDITABLE = """\
 from dataclasses import dataclass, replace
 
@@ -274,8 +315,7 @@ class Mine(LDPGaussian):
 
 def test_the_plan_text_states_why_a_claim_that_no_canary_covers_is_not_audited(planned, own_module):
     module = own_module(UNAUDITABLE.format(name="Unit", change="unit=Unit.USER"))
-    line = plan_lines(planned(extra=(f"{module}:Mine",)))[-1]
-    assert line.startswith("audit  Mine: ")
+    (line,) = (line for line in plan_lines(planned(extra=(f"{module}:Mine",))) if line.startswith("audit  Mine: "))
     assert "OUT OF SCOPE: no canary design covers unit user under replace_one: this claim is not audited" in line
 
 
@@ -302,7 +342,9 @@ def test_of_very_many_audits_the_first_hundred_are_described(planned):
     lines = plan_lines(plan)
     assert len(plan.audits) == 102
     assert sum(line.startswith("audit  d") or line.startswith("audit  ldp") for line in lines) == 100
-    assert lines[-1] == "audit  and 2 more, which --only shows by their defenses"
+    assert [line for line in lines if line.startswith("audit")][
+        -1
+    ] == "audit  and 2 more, which --only shows by their defenses"
 
 
 def test_an_executor_gives_its_federation_other_cells_and_no_executor_the_cells_of_before(planned):
