@@ -545,7 +545,7 @@ def _judged(planned: PlannedAudit, store: Store) -> list[Record]:
     weakness = replace(weakness, unseen=weakness.unseen or unseen)
     coverage = method.coverage(audit, checks)
     weakness = replace(weakness, not_looked_at=coverage.blind)
-    further = [check.evidence for check in checks if check.evidence is not None]
+    further = [_against(audit.claim, check.evidence) for check in checks if check.evidence is not None]
     finding = _by_any(audit.claim, reading.measurement, further, weakness, None)
     if finding.verdict is not Verdict.REFUTED and not coverage.blind:
         # What the checks of a stronger claim would have found takes a further run of all of them.
@@ -562,6 +562,17 @@ def _judged(planned: PlannedAudit, store: Store) -> list[Record]:
     scores = store.save_arrays(audit.cell.cell_id, "scores", _arrays(reading))
     verdict = verdict_row(audit.cell, replace(finding, measurement=measured), checks, scores)
     return [verdict.model_copy(update=_added(verdict, coverage, checks, stopped)), *check_rows(audit.cell, checks)]
+
+
+def _against(claim: Claim, measured: Measurement) -> Measurement:
+    """The evidence; only as a bound on epsilon where it was tested against the curve of a stronger claim, which the
+    defense states for the federation of its trials.
+    """
+    try:
+        judge(claim, measured)
+    except ValueError:
+        return replace(measured, below_curve=None, tangent=None)
+    return measured
 
 
 def _by_any(
