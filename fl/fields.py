@@ -81,10 +81,11 @@ def check_fields(part: Any) -> None:
 @cache
 def _checks(kind: Any) -> tuple[tuple[str, Callable[[str, Any], None]], ...]:
     names = [one.name for one in dataclasses.fields(kind)]
-    return tuple((name, check) for name in names for base in kind.__mro__ for check in _checks_of(_hint(base, name)))
+    return tuple((name, check) for name in names for base in kind.__mro__ for check in _checks_of(type_in(base, name)))
 
 
-def _hint(base: type[Any], name: str) -> Any:
+def type_in(base: type[Any], name: str) -> Any:
+    """Return the type that a class itself states for a field; None where it states none, or none that can be read."""
     hint = inspect.get_annotations(base).get(name)
     if not isinstance(hint, str):
         return hint

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
 from ...audit.wording import plain
 from ...suites.results.record import CORRECT
 from ..reading.claims import ClaimRow, one_row_per_claim, stated_rows
-from ..reading.pooling import gathered
+from ..reading.pooling import Pooled, gathered
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.pooled_rows import UtilityRow, pooled_utility, undefended
@@ -149,11 +149,24 @@ UTILITY_DESCRIPTION = (
     "Accuracy (IoU for segmentation, R2 for regression, macro F1 for several labels per sample; mean over seeds with a "
     "95 % t interval) against ε. R2 below -1 is drawn at -1. Filled marker: the ε that a defense claims. Hollow "
     "marker: the lower bound of the audit. The line between them is the range that the audit leaves open. Dashed line: "
-    "the federation without a defense. Within a panel, higher and further left is better, but only filled markers are "
-    "upper limits; panels cannot be compared. Red: controls, which break their claim on purpose."
+    "the federation without a defense. A sweep of a defense has one colour, one label and a line through its claims. "
+    "Within a panel, higher and further left is better, but only filled markers are upper limits; panels cannot be "
+    "compared. Red: controls, which break their claim on purpose."
 )
 _HEIGHT, _UTILITY_FOOT = 200.0, 52.0
-Point = tuple[ClaimRow, UtilityRow]
+
+
+class Point(NamedTuple):
+    """A claim, the accuracy of its defense, and the name of the line that they are a point of."""
+
+    row: ClaimRow
+    accuracy: UtilityRow
+    pooled: Pooled
+    line: str
+
+    @property
+    def height(self) -> float:
+        return drawn(self.accuracy.metric, self.pooled.value)
 
 
 def privacy_utility(folder: RunFolder) -> Figure | None:
@@ -163,14 +176,14 @@ def privacy_utility(folder: RunFolder) -> Figure | None:
     rows = [row for row in pooled_utility(folder) if row.metric in numerals.HEADLINES and row.pooled]
     utility = {(row.federation, row.defense): row for row in rows}
     points = [
-        (row, utility[row.federation, row.defense])
+        Point(row, found, found.pooled, folder.line_of(row.defense))
         for row in one_row_per_claim(stated_rows(folder))
-        if (row.federation, row.defense) in utility
+        if (found := utility.get((row.federation, row.defense))) and found.pooled
     ]
     if not points:
         return None
     panels = gathered(
-        ((point[0].federation, neighbours_of(point[0].claim), point[0].claim.observer.phrase), point)
+        ((point.row.federation, neighbours_of(point.row.claim), point.row.claim.observer.phrase), point)
         for point in points
     )
     baseline = undefended(defense for _, defense in utility) or ""
@@ -186,7 +199,7 @@ def privacy_utility(folder: RunFolder) -> Figure | None:
             )
             for (federation, terms, observer), panel in panels.items()
         ],
-        plots=(max(_HEIGHT, *(label_height(len(panel) + 1) for panel in panels.values())),),
+        plots=(max(_HEIGHT, *(label_height(len(_lines(panel)) + 1) for panel in panels.values())),),
         foot=_UTILITY_FOOT,
         legend=_utility_legend(),
         title=UTILITY_TITLE,
@@ -210,33 +223,32 @@ def _accuracy_range(rows: Sequence[UtilityRow]) -> tuple[float, float]:
 def _utility_panel(
     points: Sequence[Point], baseline: UtilityRow | None, limits: Mapping[str, tuple[float, float]], ax: Axes
 ) -> None:
-    metric = points[0][1].metric
+    metric = points[0].accuracy.metric
     ax.set(ylim=limits[metric], xlabel="ε", ylabel=numerals.metric(metric).name)
-    claimed = [row.claim.epsilon for row, _ in points]
-    shown = [row.epsilon_low for row, _ in points if row.epsilon_low is not None]
-    right = 1.08 * max(claimed + shown)
+    right = 1.08 * max(max(point.row.claim.epsilon, point.row.epsilon_low or 0.0) for point in points)
     ax.set_xlim(0, right)
     ax.grid()
     if baseline and baseline.pooled:
         ax.axhline(drawn(baseline.metric, baseline.pooled.value), **frame.REFERENCE_LINE)
-    for place, (row, accuracy) in enumerate(points):
-        _point(ax, place, row, accuracy)
+    for place, line in enumerate(_lines(points).values()):
+        ends = sorted((point.row.claim.epsilon, point.height) for point in line)
+        ax.plot(*zip(*ends, strict=True), color=_colour(place, line), linewidth=1.4)
+        for point in line:
+            _point(ax, place, _colour(place, line), point)
     label_column(ax, _labels(points, baseline, right))
 
 
 def _labels(points: Sequence[Point], baseline: UtilityRow | None, right: float) -> list[Label]:
-    """The label of each point, at its marker that is further to the right, and the one of the federation without a
+    """The label of each line, at its marker that is furthest to the right, and the one of the federation without a
     defense, at the right end of its line.
     """
     labels = [
         (
-            max(row.claim.epsilon, row.epsilon_low or 0.0),
-            drawn(accuracy.metric, accuracy.pooled.value),
-            row.defense,
-            _colour(place, row),
+            *max((max(one.row.claim.epsilon, one.row.epsilon_low or 0.0), one.height) for one in line),
+            name,
+            _colour(place, line),
         )
-        for place, (row, accuracy) in enumerate(points)
-        if accuracy.pooled
+        for place, (name, line) in enumerate(_lines(points).items())
     ]
     if baseline and baseline.pooled:
         value = baseline.pooled.value
@@ -245,22 +257,25 @@ def _labels(points: Sequence[Point], baseline: UtilityRow | None, right: float) 
     return labels
 
 
-def _colour(place: int, row: ClaimRow) -> str:
-    return frame.RED if row.control else frame.SERIES[(place + 1) % len(frame.SERIES)]
+def _lines(points: Iterable[Point]) -> dict[str, list[Point]]:
+    """The points of each line: those of one sweep, or a defense alone."""
+    return gathered((point.line, point) for point in points)
 
 
-def _point(ax: Axes, place: int, row: ClaimRow, accuracy: UtilityRow) -> None:
-    if accuracy.pooled is None:
-        return
-    marker, colour = frame.MARKERS[(place + 1) % len(frame.MARKERS)], _colour(place, row)
-    claimed, height = row.claim.epsilon, drawn(accuracy.metric, accuracy.pooled.value)
+def _colour(place: int, line: Sequence[Point]) -> str:
+    return frame.RED if line[0].row.control else frame.SERIES[(place + 1) % len(frame.SERIES)]
+
+
+def _point(ax: Axes, place: int, colour: str, point: Point) -> None:
+    marker, row, height = frame.MARKERS[(place + 1) % len(frame.MARKERS)], point.row, point.height
+    claimed, pooled = row.claim.epsilon, point.pooled
     look: dict[str, Any] = {"marker": marker, "color": colour, "markersize": 8, "linestyle": "", "clip_on": False}
     # An unaudited claim has no lower bound; a hollow marker at 0 would look like one.
     if row.epsilon_low is not None:
         ax.plot([row.epsilon_low, claimed], [height, height], color=colour, linewidth=1, alpha=0.55)
         ax.plot([row.epsilon_low], [height], markerfacecolor=frame.PAPER, markeredgewidth=1.4, zorder=4, **look)
-    if accuracy.pooled.low is not None and accuracy.pooled.high is not None:
-        ends = [drawn(accuracy.metric, end) for end in (accuracy.pooled.low, accuracy.pooled.high)]
+    if pooled.low is not None and pooled.high is not None:
+        ends = [drawn(point.accuracy.metric, end) for end in (pooled.low, pooled.high)]
         ax.plot([claimed, claimed], ends, color=colour, linewidth=1.4)
     ax.plot([claimed], [height], zorder=5, **look)
 
@@ -276,14 +291,14 @@ def _utility_legend() -> dict[str, dict[str, Any]]:
 
 
 def _table(points: Sequence[Point]) -> Table:
-    metrics = " or ".join(numerals.metric(key).name for key in _metrics(accuracy for _, accuracy in points))
+    metrics = " or ".join(numerals.metric(key).name for key in _metrics(point.accuracy for point in points))
     return tabulate(
         UTILITY_TITLE,
         points,
         {
-            "defense": lambda point: defense_words(point[0].defense, point[0].control),
-            "claim": lambda point: point[0].claim_text,
-            Right("measured ε ≥"): lambda point: numerals.lower_bound(point[0].epsilon_low),
-            Right(metrics): lambda point: pooled_words(point[1].metric, point[1].pooled),
+            "defense": lambda point: defense_words(point.row.defense, point.row.control),
+            "claim": lambda point: point.row.claim_text,
+            Right("measured ε ≥"): lambda point: numerals.lower_bound(point.row.epsilon_low),
+            Right(metrics): lambda point: pooled_words(point.accuracy.metric, point.pooled),
         },
     )

@@ -201,12 +201,12 @@ def learning(folder: RunFolder) -> tuple[Figure, ...]:
             # A single round is no curve; the utility table shows it.
             if drawn := {name: curve for name, curve in curves.items() if len(curve) > 1}:
                 found.setdefault(federation, {})[metric] = drawn
-    return tuple(_learning_figure(federation, panels, many=len(found) > 1) for federation, panels in found.items())
+    return tuple(_learning_figure(folder, *one, many=len(found) > 1) for one in found.items())
 
 
-def _learning_figure(federation: str, panels: Panels, many: bool) -> Figure:
+def _learning_figure(folder: RunFolder, federation: str, panels: Panels, many: bool) -> Figure:
     title, names = frame.titled(LEARNING_TITLE, federation, many), _defenses(panels)
-    styles = frame.line_styles((name, False) for name in names)
+    styles = frame.line_styles(((name, False) for name in names), folder.line_of)
     return panel_figure(
         f"learning-{federation}",
         [

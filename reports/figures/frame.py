@@ -190,15 +190,18 @@ REFERENCE_LINE: dict[str, Any] = {"color": INK, "linewidth": 1.1, "linestyle": (
 CHANCE_LINE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (1, 2))}
 
 
-def line_styles(lines: Iterable[tuple[str, bool]]) -> dict[str, dict[str, Any]]:
+def line_styles(lines: Iterable[tuple[str, bool]], sweep: Callable[[str], str] = str) -> dict[str, dict[str, Any]]:
     """Return the colour and dash of the lines of each attack or defense, the same in every panel. Each is given by its
-    label and by whether it is a null attack, which ignores what it observes and is grey.
+    label and by whether it is a null attack, which ignores what it observes and is grey. ``sweep``: from a label to the
+    sweep that it belongs to, whose lines have one colour.
     """
     styles: dict[str, dict[str, Any]] = {}
+    sweeps: dict[str, set[str]] = {}
     for label, null in sorted(lines, key=lambda one: one[1]):
-        place = len(styles)
+        sweeps.setdefault(sweep(label), set()).add(label)
+        place, number = [*sweeps].index(sweep(label)), len(sweeps[sweep(label)]) - 1
         # The dash is shifted after each cycle of the colours, so that the ninth line differs from the first.
-        dash = DASHES[(place + place // len(SERIES)) % len(DASHES)]
+        dash = DASHES[(place + place // len(SERIES) + number) % len(DASHES)]
         colour = FAINT if null else SERIES[place % len(SERIES)]
         styles.setdefault(label, {"color": colour, "linestyle": dash, "linewidth": 1.5})
     return styles

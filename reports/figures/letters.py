@@ -83,8 +83,8 @@ def _cut(text: str, start: int, end: int) -> str:
 
 
 def broken(text: str, size: float, width: float, most: int = 9) -> list[str]:
-    """Break the text into at most ``most`` lines of at most ``width`` pixels, at blanks, after underscores and at its
-    own line breaks; a longer text ends in an ellipsis.
+    """Break the text into at most ``most`` lines of at most ``width`` pixels, at blanks, after underscores, at
+    hyphens before a letter and at its own line breaks; a longer text ends in an ellipsis.
     """
     lines = [line for part in text.split("\n") for line in _filled(part, size, width)]
     if len(lines) <= most:
@@ -98,7 +98,7 @@ def broken(text: str, size: float, width: float, most: int = 9) -> list[str]:
 def _filled(text: str, size: float, width: float) -> list[str]:
     lines = [""]
     # No break at a non-breaking space, which \s would match.
-    for word in re.findall(r"[^_ ]*_+|[^_ ]+ *| +", text):
+    for word in re.findall(r"(?:[^_ -]|-(?![A-Za-z]))*(?:_+|-(?=[A-Za-z]))|[^_ ]+ *| +", text):
         if lines[-1] and text_width((lines[-1] + word).rstrip(), size) > width:
             lines.append("")
         lines[-1] += shortened(word.rstrip(" "), size, width) + " " * (len(word) - len(word.rstrip(" ")))

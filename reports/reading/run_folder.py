@@ -305,6 +305,10 @@ class RunFolder:
         fields = _table(self.manifest.suite, "defenses").get(defense)
         return fields if isinstance(fields, dict) else {}
 
+    def line_of(self, defense: str) -> str:
+        """Return the sweep that a defense is a point of, which figures draw as one line; its label if of none."""
+        return str(self.defense_fields(defense).get("sweep") or defense)
+
 
 def once_per_run(compute: Callable[[RunFolder], T]) -> Callable[[RunFolder], T]:
     """Decorate a function of a run so that its result is computed once per folder. Every call returns the same object,

@@ -364,7 +364,7 @@ _BOARD_NOTE = (
     "it covers and that did better than guessing. Of no use: the model is not clearly better than guessing or than a "
     "constant answer. Commit: of the repository in which the run was started."
 )
-SETTINGS = frozenset({"part", "plan", "federation", "replicas", "seeds", "epsilon", "delta"})
+SETTINGS = frozenset({"part", "plan", "federation", "replicas", "seeds", "sweep", "epsilon", "delta"})
 """What a suite sets for every defense, which is no option of its part."""
 
 

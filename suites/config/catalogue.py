@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import FunctionType
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -115,8 +116,13 @@ def part_from_instance(instance: Any, kind: Kind) -> Part:
     return Part(path=path, instance=instance, version=version_of(owner))
 
 
+# A field may replace a property, which states a value that other parts compute.
+_METHODS = (FunctionType, classmethod, staticmethod)
+
+
 def _check_fields(part: type[Any], name: str, kind: Kind) -> None:
-    """Raise ConfigError for a field named like a reserved key of a suite's table, which would take its value, and for
+    """Raise ConfigError for a field named like a reserved key of a suite's table, which would take its value; for one
+    named like a method of a class before, or like what the root of all parts states, which it would replace; and for
     one that a class sets without being a dataclass itself, so that its parts have the value of the class before.
     """
     reserved = _TABLES[kind].model_fields
@@ -126,6 +132,12 @@ def _check_fields(part: type[Any], name: str, kind: Kind) -> None:
             f"{name}: rename its field {taken[0]!r}, because a suite file reserves the keys {keys} of {kind}s"
         )
     for field in fields(part):
+        for base in part.__mro__[1:]:
+            if isinstance(found := vars(base).get(field.name), _METHODS) or (found is not None and base is _base(kind)):
+                raise ConfigError(
+                    f"{name}: rename its field {field.name!r}, which shadows {base.__name__}.{field.name} of its base "
+                    "class"
+                )
         owner = next(one for one in part.__mro__ if field.name in {*vars(one), *inspect.get_annotations(one)})
         if "__dataclass_fields__" not in vars(owner) or field.name not in inspect.get_annotations(owner):
             value = vars(owner).get(field.name)

@@ -107,6 +107,7 @@ class Source:
         preset: name of the preset that was applied, or empty.
         folder: the file's folder, empty for a bundled suite.
         given: the suite as nested dictionaries with the keys of a suite file; None where there is a text.
+        sweeps: the table of each defense of a sweep, by label.
     """
 
     name: str
@@ -116,6 +117,7 @@ class Source:
     preset: str = ""
     folder: str = ""
     given: Mapping[str, Any] | None = field(default=None, repr=False)
+    sweeps: Mapping[str, str] = field(default_factory=dict, kw_only=True, repr=False)
 
     @property
     def data_folder(self) -> str:
@@ -148,6 +150,7 @@ class Source:
         ``--set key`` or ``--key`` where the command line set the path or a table of it; else ``file, line N`` of its
         longest part that the file contains; else the file alone.
         """
+        path = self.written(path)
         if path and path[0] in self.options:
             return f"--{path[0]}"
         for key in self.overrides:
@@ -162,6 +165,10 @@ class Source:
             (len(key) - 2 * preset, preset, -line) for preset, key, line in found if _is_prefix(key[2 * preset :], path)
         ]
         return f"{self.name}, line {-max(named)[2]}" if named else self.name
+
+    def written(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the path of a key as the suite writes it: in the table of a sweep for each of its defenses."""
+        return (path[0], self.sweeps.get(path[1], path[1]), *path[2:]) if path[:1] == ("defenses",) != path else path
 
     @cached_property
     def _keys(self) -> list[tuple[int, tuple[str, ...]]]:
@@ -243,8 +250,9 @@ FEDERATION_TABLES = ("federations", "vertical", "transfer")
 TABLES = (*FEDERATION_TABLES, "defenses", "attacks")
 
 
-def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
-    """Change a parsed suite ``tree`` in place, as its table ``[presets.NAME]`` specifies.
+def apply_preset(tree: dict[str, Any], name: str, source: Source) -> list[str]:
+    """Change a parsed suite ``tree`` in place, as its table ``[presets.NAME]`` specifies; return the names of the
+    tables, and of the defenses of sweeps, that it removes.
 
     ``keep`` lists tables: all others of the same kind are removed. ``drop`` lists tables that are removed in any case.
     Both accept ``*`` for any letters. The published figures of a removed table are removed as well. Every other key is
@@ -259,7 +267,7 @@ def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
         known = nearest(name, presets) if presets else "the suite has none"
         raise ConfigError(f"--preset {name}: {source.name} has no preset of this name; known: {known}")
     changes, place = presets[name], source.where((PRESETS, name))
-    gone = _leave_out(tree, changes, place)
+    gone = _leave_out(tree, changes, place, source.sweeps)
     # After the removal: setting a key of a removed table would silently create the table again.
     for key in (key for key in changes if key not in (KEEP, DROP)):
         if key in (*TABLES, PRESETS):
@@ -269,18 +277,19 @@ def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
             if f"{key}.".startswith(f"{table}."):
                 raise ConfigError(f"{place}: the preset sets {key}, but removes the table {table} that holds it")
         set_key(tree, key.split("."), changes[key], change=f"{place}: {key}")
+    return gone
 
 
 def keep_only(tree: dict[str, Any], patterns: Iterable[str], source: Source) -> list[str]:
     """Remove from a parsed suite, in place, all tables except those that ``patterns`` name; return the names of those
-    that are removed.
+    that are removed, and of the removed defenses of sweeps.
 
     A pattern is that of ``keep`` in a preset, such as ``defenses.dp_*``; it restricts only the tables of its kind.
 
     Raises:
         ConfigError: if a pattern matches no table.
     """
-    return _leave_out(tree, {KEEP: list(patterns)}, f"only: {source.name}")
+    return _leave_out(tree, {KEEP: list(patterns)}, f"only: {source.name}", source.sweeps)
 
 
 def check_left_out(tree: dict[str, Any], gone: Iterable[str], source: Source) -> None:
@@ -324,16 +333,22 @@ def _tables(found: object) -> dict[str, dict[str, Any]]:
     return {key: value for key, value in items if isinstance(value, dict)}
 
 
-def _leave_out(tree: dict[str, Any], changes: dict[str, Any], place: str) -> list[str]:
-    """Remove the tables that ``changes`` excludes; returns their names."""
+def _leave_out(tree: dict[str, Any], changes: dict[str, Any], place: str, sweeps: Mapping[str, str]) -> list[str]:
+    """Remove the tables that ``changes`` excludes; returns their names, and those of the sweeps' excluded defenses."""
     there = [f"{kind}.{name}" for kind in TABLES for name in tree.get(kind, {})]
     there += [AUDIT] if AUDIT in tree else []
-    kept, dropped = (_matching(changes.get(word, []), there, f"{place}: {word}") for word in (KEEP, DROP))
+    points = {f"defenses.{label}": f"defenses.{name}" for label, name in sweeps.items() if f"defenses.{name}" in there}
+    names = [*there, *points]
+    kept, dropped = (_matching(changes.get(word, []), names, f"{place}: {word}") for word in (KEEP, DROP))
+    # A sweep is kept whole, or for the sake of one of its defenses.
+    kept |= {point for point, table in points.items() if table in kept}
+    kept |= {table for point, table in points.items() if point in kept}
     chosen = {_kind(key) for key in kept}
     # `keep` restricts only the kinds that it names: keeping one attack must not remove all defenses.
-    gone = [key for key in there if key in dropped or (_kind(key) in chosen and key not in kept)]
+    gone = [key for key in names if key in dropped or (_kind(key) in chosen and key not in kept)]
     for key in gone:
-        _remove(tree, key)
+        if key in there:
+            _remove(tree, key)
     return gone
 
 

@@ -22,6 +22,7 @@ from .source import (
     mistake_text,
     outside_bounds,
 )
+from .sweeps import expanded
 from .tables.suite import Suite
 
 GIVEN = "defenses"
@@ -49,12 +50,13 @@ def load_suite(
     """
     source = _source_of(suite)
     tree = source.parse()
+    whole, source = expanded(source.parse(), source)
+    gone, left_out = list[str](), list[str]()
+    if preset is not None or only:
+        check_suite(whole, source)  # Checks the unchanged file first, so that its tables and presets are valid.
     if preset is not None:
-        check_suite(source.parse(), source)  # Checks the unchanged file first, so that its presets are valid tables.
-        apply_preset(tree, preset, source)
-    gone = list[str]()
+        left_out = apply_preset(tree, preset, source)
     if only:
-        check_suite(source.parse(), source)  # Checks the whole suite first, so that its tables can be chosen from.
         gone = keep_only(tree, [pattern for pattern in only if pattern != GIVEN], source)
     keys = tuple(apply_override(tree, assignment) for assignment in overrides)
     for_mutants = [key for key in keys if key.startswith("mutants.")]
@@ -66,7 +68,11 @@ def load_suite(
         )
     own = tuple(apply_override(tree, assignment) for assignment in options)
     check_left_out(tree, gone, source)
-    source = replace(source, overrides=keys, options=own, preset=preset or "")
+    named, source = source.sweeps, replace(source, overrides=keys, options=own, preset=preset or "", sweeps={})
+    tree, source = expanded(tree, source, {*left_out, *gone})
+    lost, rows = [label for label in named if label not in source.sweeps], tree.get("published")
+    if lost and isinstance(rows, list):  # What was published for a defense that a change of its sweep left out.
+        tree["published"] = [row for row in rows if not (isinstance(row, dict) and row.get("defense") in lost)]
     spec = check_suite(tree, source)
     # The presets are dropped from the resolved suite: editing an unused one must not change a run's identity.
     changes: dict[str, Any] = {"presets": {}}
@@ -162,7 +168,7 @@ def with_data_files(spec: Suite, folder: str, digests: dict[str, str]) -> Suite:
 
 
 def _explain(item: dict[str, Any], source: Source) -> str:
-    path = tuple(str(part) for part in item["loc"] if part != "[key]")
+    path = source.written(tuple(str(part) for part in item["loc"] if part != "[key]"))
     if item["type"] == "misplaced":
         path = tuple(item["ctx"]["place"].split("."))
     if path[:1] == ("attacks",) and path[2:3] == ("federation",):

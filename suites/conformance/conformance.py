@@ -30,6 +30,7 @@ from .audit_parts import CANARY_CHECKS, ESTIMATOR_CHECKS
 from .check import LIMIT, CheckedPart, CheckOutcome, ConformanceCheck, run_checks
 from .defense import DEFENSE_CHECKS, TRANSFER_DEFENSE_CHECKS, VERTICAL_DEFENSE_CHECKS
 from .federation_parts import ALGORITHM_CHECKS, DATASET_CHECKS, MODEL_CHECKS, PARTITION_CHECKS, SAMPLING_CHECKS
+from .toys import usual_values
 
 SAMPLING: dict[str, Any] = {
     "full": "full",
@@ -49,15 +50,6 @@ _CHECKS: dict[str, tuple[ConformanceCheck, ...]] = {
     "defense": DEFENSE_CHECKS,
     "attack": ATTACK_CHECKS,
 }
-_USUAL: dict[str, Any] = {
-    "learning_rate": 0.1,
-    "local_steps": 2,
-    "mu": 0.1,
-    "radius": 1.0,
-    "alpha": 0.5,
-    "per_client": 2,
-}
-"""Values of fields without a default at which the catalogue's algorithms and partitions are checked."""
 
 
 def known_parts(kind: str) -> tuple[str, ...]:
@@ -205,10 +197,7 @@ def _usual(kind: str, name: str) -> dict[str, Any]:
     """Usual values of the fields of an algorithm or partition that have no default."""
     known: dict[str, Any] = {**KNOWN_ALGORITHMS, **KNOWN_PARTITIONS}
     part = known.get(name) or (find_outside(kind, name) if kind == "algorithm" else None)
-    if not callable(part):
-        return {}
-    needed = [one.name for one in inspect.signature(part).parameters.values() if one.default is one.empty]
-    return {one: _USUAL[one] for one in needed if one in _USUAL}
+    return usual_values(part) if callable(part) else {}
 
 
 def _estimator(name: str) -> Estimator:

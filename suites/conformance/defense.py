@@ -54,7 +54,7 @@ class DefenseKind:
     """A kind of federations, and what its defenses prepare.
 
     Args:
-        plans: tasks and plans that are tried in turn, until the defense accepts one.
+        plans: (defense) -> tasks and plans that are tried in turn, until the defense accepts one.
         looked_at: of how many of these plans the claims are checked.
         covered: the rounds of a plan that a claim may cover.
         trained: (task, plan, protection, runs) -> the final models, ``(runs, numbers)``.
@@ -93,7 +93,7 @@ VERTICAL = DefenseKind(
 TRANSFERS = DefenseKind(
     prepared=PreparedTransfer,
     protection=TransferProtection,
-    plans=lambda: iter([toy_transfer()]),
+    plans=lambda _: iter([toy_transfer()]),
     covered=lambda plan: 1,
     trained=lambda task, plan, protection, runs: run_transfer(task, plan, protection, Streams(1), runs=runs),
 )
@@ -281,7 +281,7 @@ def _prepared(defense: Any, **size: int) -> tuple[Any, Any, Any]:
 def _accepted(defense: Any, **size: int) -> Iterator[tuple[Any, Any, Any]]:
     """All tasks and plans that the defense accepts, and what it prepares for them."""
     kind, refusals, accepted = _kind_of(defense), list[ValueError](), False
-    for task, plan in kind.plans(**size):
+    for task, plan in kind.plans(defense, **size):
         try:
             prepared = defense.prepare(plan)
         except ValueError as error:

@@ -2,7 +2,10 @@
 parties of a vertical federation, and teachers that hold digits.
 """
 
-from collections.abc import Iterator
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -11,7 +14,7 @@ import numpy as np
 import torch
 
 from ...audit.parts import Spec, name_and_options
-from ...fl.algorithms import BoundedUpdate, FedAvg, FedSGD, Scaffold
+from ...fl.algorithms import Algorithm, BoundedUpdate, FedAvg, FedSGD, Scaffold
 from ...fl.data.dataset import Dataset
 from ...fl.data.datasets import load_dataset
 from ...fl.data.shakespeare import ALPHABET, CODES, LETTERS, PREFIX, tokens_of
@@ -31,6 +34,15 @@ _ALGORITHMS = (
     BoundedUpdate(learning_rate=0.2, local_steps=2, mu=0.1, radius=1.0),
     Scaffold(learning_rate=0.2, local_steps=2),
 )
+USUAL: dict[str, Any] = {
+    "learning_rate": 0.1,
+    "local_steps": 2,
+    "mu": 0.1,
+    "radius": 1.0,
+    "alpha": 0.5,
+    "per_client": 2,
+}
+"""Values of fields without a default at which algorithms and partitions are checked."""
 _LOTS = (Full(), Poisson(0.3), FixedSize(1))
 _PEOPLE, _TEACHERS, _QUERIES = 24, 10, 6
 
@@ -90,10 +102,32 @@ def toy_plan(task: Task, **changes: Any) -> Plan:
     return Plan(**(fields | changes))
 
 
-def client_plans(*, inert: int = 0, count: int = 24) -> Iterator[tuple[Task, Plan]]:
+def usual_values(part: Callable[..., Any], usual: Mapping[str, Any] = USUAL) -> dict[str, Any]:
+    """Return the usual values of a part's fields that have no default."""
+    needed = [one.name for one in inspect.signature(part).parameters.values() if one.default is one.empty]
+    return {one: usual[one] for one in needed if one in usual}
+
+
+def algorithms_for(defense: Any) -> Iterator[Algorithm]:
+    """Yield the algorithms that are tried with a defense: the package's, with updates bounded by its clip norm, then
+    others that its file defines or imports, at the defense's values of fields of the same names.
+    """
+    values = USUAL | {"radius": getattr(defense, "clip_norm", USUAL["radius"])} | defense.fields()
+    for one in _ALGORITHMS:
+        with suppress(TypeError, ValueError):  # A clip norm that is refused is no radius.
+            yield replace(one, radius=values["radius"]) if isinstance(one, BoundedUpdate) else one
+    members = [name for name in vars(Algorithm) if not name.startswith("_")]
+    for one in list(vars(sys.modules[type(defense).__module__]).values()):
+        own = isinstance(one, type) and one.__module__ != Algorithm.__module__
+        if own and all(hasattr(one, name) for name in members):
+            with suppress(TypeError, ValueError):  # A field has no usual value.
+                yield one(**usual_values(one, values))
+
+
+def client_plans(defense: Any, *, inert: int = 0, count: int = 24) -> Iterator[tuple[Task, Plan]]:
     """Yield plans of federations of four clients that are tried in turn, until a defense accepts one."""
     task = toy_task(clients=4, count=count).with_inert(inert)
-    for algorithm in _ALGORITHMS:
+    for algorithm in algorithms_for(defense):
         for lot in _LOTS:
             yield task, toy_plan(task, algorithm=algorithm, lot=lot, rounds=3)
 
@@ -116,7 +150,7 @@ def _vertical_task(*, summed: bool) -> VerticalTask:
     return build_vertical_task(halves, streams=streams, people=_PEOPLE, public=30, hidden=hidden, summed=summed)
 
 
-def vertical_plans() -> Iterator[tuple[VerticalTask, VerticalPlan]]:
+def vertical_plans(_: Any = None) -> Iterator[tuple[VerticalTask, VerticalPlan]]:
     """Yield plans of vertical federations that are tried in turn, until a defense accepts one."""
     for summed, frozen, batch in ((False, False, 8), (False, True, 8), (True, False, 8), (True, True, _PEOPLE)):
         task = _vertical_task(summed=summed)

@@ -207,6 +207,8 @@ class DefenseSpec(BaseModel):
     """Runs per arm (with and without the canary) in its audit; by default the audit's number."""
     seeds: Whole | None = Field(default=None, ge=1)
     """How many of the suite's seeds it runs on, the first ones, for a defense that takes hours. By default all."""
+    sweep: Label | None = Field(default=None, exclude_if=is_absent)
+    """The line of a figure that it is a point of, by a name of your choice. A list of values of a field sets it."""
 
 
 class AttackSpec(BaseModel):

@@ -13,7 +13,7 @@ from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.reports.figures.attacks import heatmap
 from fedassay.reports.figures.claims import claimed_measured, privacy_utility
 from fedassay.reports.figures.curves import learning
-from fedassay.reports.figures.frame import Sheet
+from fedassay.reports.figures.frame import Sheet, line_styles
 from fedassay.reports.figures.images import reconstructions
 from fedassay.reports.figures.roc import drawable, roc
 from fedassay.reports.formats.page import figures
@@ -67,6 +67,21 @@ def test_claims_of_other_units_or_deltas_have_panels_of_their_own(run_maker, mak
         "one client (add/remove), δ = 1e-6",
         "one sample (add/remove), δ = 1e-5",
     ]
+
+
+def test_the_points_of_a_sweep_share_a_line_a_colour_and_a_label(run_maker, make_claim):
+    names = ("dp_sgd", "dp_fedavg", "ldp_gaussian", "skellam", "user_level", "ldp_duchi")
+    points = {f"{name}-epsilon-{epsilon}": (name, epsilon) for name in names for epsilon in (1, 2, 4, 8)}
+    for label, (_, epsilon) in points.items():
+        sign_and_measure(run_maker, label, make_claim(epsilon=float(epsilon)))
+    run_maker.manifest["suite"]["defenses"] = {label: {"sweep": name} for label, (name, _) in points.items()}
+    folder = run_maker.write()
+    words = texts(privacy_utility(folder).svg)
+    assert [words.count(name) for name in names] == [1] * 6
+    assert not {*words} & {*points}
+    styles = line_styles(((label, False) for label in points), folder.line_of)
+    assert len({style["color"] for style in styles.values()}) == 6
+    assert len({str(style) for style in styles.values()}) == len(points)
 
 
 def test_claimed_against_measured_shows_the_bound_rounded_down_and_the_claim(run_maker, make_claim):

@@ -144,7 +144,7 @@ def test_an_unknown_field_lists_the_parts_fields_nearest_first():
         build("defense", "dp_sgd", {"epslion": 1.0})
 
 
-@pytest.mark.parametrize("field", ["part", "plan", "federation", "replicas"])
+@pytest.mark.parametrize("field", ["part", "plan", "federation", "replicas", "sweep"])
 def test_a_field_that_a_suites_table_keeps_for_itself_is_refused(own_module, field):
     module = own_module(MINE.replace("clip_norm", field))
     says = f"rename its field '{field}', because a suite file reserves the keys part, plan, federation, replicas"
@@ -152,6 +152,19 @@ def test_a_field_that_a_suites_table_keeps_for_itself_is_refused(own_module, fie
         build("defense", f"{module}:Mine", {})
     with pytest.raises(ConfigError, match=f"^{module}:Mine: {says}"):
         part_from_instance(importlib.import_module(module).Mine(), "defense")
+
+
+@pytest.mark.parametrize(
+    ("field", "shadowed"),
+    [("prepare", "Defense.prepare"), ("control", "DefensePart.control"), ("scaled", "Mine.scaled")],
+)
+def test_a_field_that_would_replace_a_method_of_a_base_class_is_refused(own_module, field, shadowed):
+    mine = f"{MINE}\n    def scaled(self):\n        return 2 * self.clip_norm\n".replace("class Other:\n    pass\n", "")
+    derived = f"\n\n@dataclass(frozen=True, kw_only=True)\nclass Derived(Mine):\n    {field}: float = 1.0\n"
+    module = own_module(mine + derived)
+    assert build("defense", f"{module}:Mine", {}).instance.scaled() == 2.0
+    with pytest.raises(ConfigError, match=f"{module}:Derived: rename its field '{field}', which shadows {shadowed}"):
+        build("defense", f"{module}:Derived", {field: 2.0})
 
 
 @pytest.mark.parametrize("stated", ["clip_norm: int = 2", "clip_norm = 2"])

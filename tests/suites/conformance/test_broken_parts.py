@@ -2,10 +2,12 @@
 
 import re
 import sys
+from itertools import islice
 
 import pytest
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.conformance.conformance import check_part, kind_of
+from fedassay.suites.conformance.check import run_checks
+from fedassay.suites.conformance.conformance import check_part, checks_and_subject, kind_of
 
 PRELUDE = """\
 import random, time
@@ -408,6 +410,37 @@ def test_a_sound_part_has_no_fault(own_module, kind, source):
     lines, made = lines_of(own_module, kind, source)
     assert lines == []
     assert made >= 4
+
+
+OWN_ALGORITHM = """\
+from dataclasses import dataclass
+from fedassay.defenses.clipped.claims import ClippedDefense
+from fedassay.defenses.sample_level.dp_sgd import DPSGD
+from fedassay.fl.algorithms import BoundedUpdate, FedAvg
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(FedAvg):
+    clip_norm: float
+
+@dataclass(frozen=True, kw_only=True)
+class Needing(ClippedDefense):
+    bounded: bool = False
+
+    def prepare(self, plan):
+        kind, name = (BoundedUpdate, "radius") if self.bounded else (Mine, "clip_norm")
+        if not isinstance(plan.algorithm, kind) or getattr(plan.algorithm, name) != self.clip_norm:
+            raise ValueError(f"algorithm must be {kind.__name__} with the clip norm, got {plan.algorithm}")
+        return DPSGD(epsilon=self.epsilon, delta=self.delta, clip_norm=self.clip_norm).prepare(plan)
+"""
+
+
+def test_a_defense_is_checked_under_the_algorithm_that_it_needs_at_its_own_clip_norm(own_module):
+    part = f"{own_module(OWN_ALGORITHM)}:Needing"
+    for bounded, name in ((False, "Mine"), (True, "BoundedUpdate")):
+        checks, subject = checks_and_subject(part, options={"clip_norm": 0.5, "bounded": bounded})
+        built, prepares = islice(run_checks(checks, subject), 2)
+        assert built.passed
+        assert prepares.remark.startswith(f"under {name}: eps 4")
 
 
 NOT_FOUND = {
