@@ -175,6 +175,39 @@ def test_public_steps_are_not_refuted(adjacency):
     assert passed(counted[0]) == BOTH
 
 
+def frequent_labels(noise):
+    def made(records, rng):
+        counts = torch.bincount(records.train_labels, minlength=3).numpy() + noise * rng.laplace(size=3)
+        return PreparedData(dataset=records, published={"frequent": "".join(map(str, np.flatnonzero(counts >= 3)))})
+
+    return made
+
+
+def noisy_mean(scale_of):
+    def made(records, rng):
+        light = records.train_images.clamp(0, 1).flatten(1).double().mean(1).numpy()
+        noised = light.mean() + scale_of(light) / len(light) * rng.laplace()
+        return PreparedData(dataset=records, published={"light": noised})
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("broken", "correct", "size"),
+    [
+        # Every label has more than twenty records, and fewer are dropped: in small data sets one record decides.
+        (frequent_labels(0), frequent_labels(2), "among 6 records"),
+        # Equal records show no range, and one that differs shows that there was none.
+        (noisy_mean(np.ptp), noisy_mean(lambda light: 1.0), "among 40 records"),
+    ],
+)
+def test_what_shows_in_other_data_sets_alone_is_refuted_there(broken, correct, size):
+    found, claim = of(broken)
+    assert refuted(found, claim) == ["preparation"]
+    assert size in found["preparation"].witness
+    assert passed(of(correct)[0]) == BOTH
+
+
 def test_clients_drawn_anew_are_no_leak():
     def shuffled(records, rng):
         order = rng.permutation(len(records.train_labels))

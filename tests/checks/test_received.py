@@ -93,6 +93,17 @@ def test_arrays_of_the_public_state_are_numbers_of_every_run(values):
     assert any(np.array_equal(column, np.arange(RUNS)) for column in found.T)
 
 
+@pytest.mark.parametrize(("share", "shown"), [(0.0, False), (0.5, True)])
+def test_noise_that_the_public_state_held_before_hides_no_row(values, share, shown):
+    noise = 100 * torch.from_numpy(np.random.default_rng(1).standard_normal((RUNS, DIM))).float()
+    held = share * noise if share else noise.flip(0)
+    plain = event(values, state={"next": held})
+    found = numbers(GLOBAL_MODELS, replace(plain, aggregate=plain.aggregate + noise))
+    row = plain.aggregate.double().sum(1).numpy()
+    varies = found[:, found.std(0) > 0]
+    assert (np.abs(np.corrcoef(varies.T, row)[-1, :-1]).max() > 0.9) == shown
+
+
 def test_numbers_that_are_none_or_infinite_stay_finite(values):
     values[0, 0, 0], values[1, 0, 0] = float("nan"), float("inf")
     assert np.isfinite(numbers(UPLOADS, event(values))).all()
