@@ -156,6 +156,7 @@ def has_form(shown: Shown, layout: Layout, *, stated: bool) -> bool:
         all(_equal(*pair, moves, size) for pair in pairs)
         and _forgets(shown)
         and _independent(shown.noise, shown.own)
+        and _steady(shown.noise)
         and _alike(shown.noise, layout)
         and (_even(shown.noise) or _parallel(shown, layout))
         and (stated or _gaussian(shown.noise))
@@ -203,6 +204,16 @@ def _independent(noise: Tensor, own: Tensor) -> bool:
     pairs = len(flat) * (len(flat) - 1)
     mean = float(squares.sum() - squares.diagonal().sum()) / pairs
     return bool(mean * dim <= 1 + _ERRORS * 2 / pairs**0.5)
+
+
+def _steady(noise: Tensor) -> bool:
+    """Whether most vectors of noise have one size: with a size that is drawn anew, numbers of one vector depend."""
+    squares = noise.square().mean(-1)
+    squares = squares[squares > 0]
+    share = squares / squares.median()
+    apart = torch.maximum(share, 1 / share) - 1
+    # Squares of independent Gaussian numbers scatter by the root of 2 / d, and those of longer tails by more.
+    return float((apart <= 2 * _ERRORS * (2 / noise.shape[-1]) ** 0.5).double().mean()) >= _MOST
 
 
 def _alike(noise: Tensor, layout: Layout) -> bool:

@@ -1,9 +1,12 @@
 """Generates the API reference when the site is built: one page for the package, one per family of parts.
 
+Findings in other libraries stay out of the site unless FEDASSAY_SITE_FINDINGS=all is set: maintainers hear of them first.
+
 Nothing is listed by hand: pages follow ``fedassay.__all__`` and the folders of the package. Source: docstrings.
 """
 
 import ast
+import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +23,12 @@ INTRODUCTION = """\
 `import fedassay` takes milliseconds; each name is imported on first use. All other names are listed by folder.
 
 """
+WITHHELD = os.environ.get("FEDASSAY_SITE_FINDINGS") != "all"
+FINDINGS = """\
+# Findings in public libraries
+
+Findings go to the maintainers of a library first. They stand here when they have been answered.
+"""
 
 
 @event_priority(100)  # Before mkdocstrings reads the paths.
@@ -27,6 +36,8 @@ def on_config(config):
     """Add the pages to the navigation, and show griffe the package without the folders that are not part of it."""
     packages = list(_packages())
     pages = [{name.partition(".")[2]: _page(name)} for name in packages]
+    if WITHHELD:
+        config["nav"] = [one for one in config["nav"] if "Findings" not in one] + [{"Findings": "findings/index.md"}]
     config["nav"].append({"Reference": [{"fedassay": "reference/index.md"}, *pages]})
     # The repository root is the package: without this, a virtual environment in it would be read as a part of it.
     on_config.folder = tempfile.TemporaryDirectory(prefix="reference-")  # Deleted when Python ends.
@@ -40,11 +51,19 @@ def on_config(config):
 
 
 def on_files(files: Files, config):
-    """Write the pages."""
+    """Write the pages, and leave out those of findings that are withheld."""
+    if WITHHELD:
+        kept = [one for one in files if not one.src_uri.startswith("findings/")]
+        files = Files([*kept, File.generated(config, "findings/index.md", content=FINDINGS)])
     files.append(File.generated(config, "reference/index.md", content=_root_page()))
     for name in _packages():
         files.append(File.generated(config, _page(name), content=_package_page(name)))
     return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Point links to pages that are withheld to the page that says so."""
+    return re.sub(r"\]\((\.\./)?findings/[^)]*\)", r"](\1findings/index.md)", markdown) if WITHHELD else markdown
 
 
 def _packages() -> Iterator[str]:

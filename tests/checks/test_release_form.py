@@ -91,6 +91,11 @@ def quieter_round(noise, rows):
     return released
 
 
+def sizes_by_coin(noise, rows):
+    coins = torch.rand(noise.shape[:2], generator=generator(5)) < 0.5
+    return torch.where(coins[..., None, None], noise, 3 * noise) + rows
+
+
 def clipped_afterwards(noise, rows):
     return clip(noise + rows, 5.0)
 
@@ -157,6 +162,7 @@ def test_a_sum_with_noise_of_one_size_has_the_form_whatever_a_few_of_its_numbers
         mixed_numbers,
         louder_layer,
         quieter_round,
+        sizes_by_coin,
         clipped_afterwards,
         kept_half,
         neighbours_alike,
