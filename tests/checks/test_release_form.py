@@ -93,7 +93,7 @@ def quieter_round(noise, rows):
 
 def sizes_by_coin(noise, rows):
     coins = torch.rand(noise.shape[:2], generator=generator(5)) < 0.5
-    return torch.where(coins[..., None, None], noise, 3 * noise) + rows
+    return torch.where(coins[..., None], noise, 3 * noise) + rows
 
 
 def clipped_afterwards(noise, rows):
