@@ -45,8 +45,7 @@ _SEARCHED, _FEWEST = 8, 16
 tried, at least.
 """
 _FEW, _MOST_OF_LABEL = 40, 10
-"""Records of a data set of equal ones, and of one label, at most, in one of uneven labels, which are searched as well.
-"""
+"""Records of small data sets that are searched as well, and of one label, at most, in one of uneven labels."""
 _PILOT, _SHORT = 512, 64
 """Draws of each arm that teach scores, and as many again that fix and choose an event; fewer where a draw takes long.
 """
@@ -165,10 +164,12 @@ class _Search:
             return
         held = self.unit
         yield records, [held, *(row.reshape(1) for row in extreme_rows(records, held, _SEARCHED)[1:])]
-        # A claim holds for every data set: counts near any threshold, and noise for a spread that is none.
-        uneven, equal = uneven_records(records, _MOST_OF_LABEL), equal_records(records, _FEW)
-        for few, searched in ((uneven, 2 * _MOST_OF_LABEL), (equal, 2)):
-            yield few, [row.reshape(1) for row in extreme_rows(few, torch.zeros(1, dtype=torch.int64), searched)]
+        # A claim holds for every data set: one in which a record moves more, counts near any threshold, and noise for a
+        # spread that is none.
+        even, uneven = few_records(records, _FEW), uneven_records(records, _MOST_OF_LABEL)
+        for few, searched in ((even, _SEARCHED), (uneven, 2 * _MOST_OF_LABEL), (equal_records(records, _FEW), 2)):
+            if few is not records:
+                yield few, [row.reshape(1) for row in extreme_rows(few, torch.zeros(1, dtype=torch.int64), searched)]
 
     def _made(self, records: Dataset, number: int, arm: int) -> _Made:
         draw = self.setup.pipeline.draw(records, number=number, arm=arm)
