@@ -46,7 +46,7 @@ tried, at least.
 """
 _FEW, _MOST_OF_LABEL = 40, 10
 """Records of small data sets that are searched as well, and of one label, at most, in one of uneven labels."""
-_PILOT, _SHORT = 512, 64
+_PILOT, _SHORT = 2048, 64
 """Draws of each arm that teach scores, and as many again that fix and choose an event; fewer where a draw takes long.
 """
 _STEADY = 16
@@ -273,7 +273,7 @@ class _Search:
         def leaves(arm: int, first: int, runs: int) -> list[Leaves]:
             return [self._made(sides[arm], number, arm).leaves for number in range(first, first + runs)]
 
-        pilot = _PILOT if 4 * _PILOT * self._seconds <= SECONDS else _SHORT
+        pilot = 2 ** int(np.log2(np.clip(SECONDS / (4 * self._seconds), _SHORT, _PILOT)))
         taught = [leaves(arm, 2**20, pilot) for arm in (0, 1)]
         equal = [[self._made(side, number, 0).leaves for number in range(_STEADY)] for side in sides]
         vector = PublishedVector.learnt(taught, equal)
