@@ -1,6 +1,7 @@
 """Generates the API reference when the site is built: one page for the package, one per family of parts.
 
-Findings in other libraries stay out of the site unless FEDASSAY_SITE_FINDINGS=all is set: maintainers hear of them first.
+Findings in other libraries stay out of the site unless FEDASSAY_SITE_FINDINGS=all is set: maintainers hear of them
+first.
 
 Nothing is listed by hand: pages follow ``fedassay.__all__`` and the folders of the package. Source: docstrings.
 """
