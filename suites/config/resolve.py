@@ -166,7 +166,11 @@ def resolve(spec: Suite, source: Source, *, seed: int, extra: tuple[str | Defens
         raise ConfigError(f"seed must be >= 0, got {seed}")
     if source.folder and any(paths_of(spec)):
         import_first_from(source.folder)
-    defenses = [_defense_entry(label, spec, source) for label in spec.defenses]
+    mistakes = list[str]()
+    defenses = _each(lambda label: _defense_entry(label, spec, source), spec.defenses, mistakes)
+    attacks = tuple(_each(lambda label: _attack_entry(label, spec, source), spec.attacks, mistakes))
+    if mistakes:
+        raise ConfigError(*dict.fromkeys(mistakes))
     for added in extra:
         part = build("defense", added, {}) if isinstance(added, str) else part_from_instance(added, "defense")
         if source.folder and isinstance(added, str):  # The command names it: its module is in the current folder.
@@ -174,7 +178,6 @@ def resolve(spec: Suite, source: Source, *, seed: int, extra: tuple[str | Defens
         defenses.append(DefenseEntry(label=_free_label(part, defenses), part=part, spec=_as_written(part)))
     # The manifest keeps the whole suite, the added defenses included: a resumed run gets them from there.
     spec = spec.model_copy(update={"defenses": {entry.label: entry.spec for entry in defenses}})
-    attacks = tuple(_attack_entry(label, spec, source) for label in spec.attacks)
     _check_paths(spec, source)
     digests = _digests(spec, source)
     spec = with_data_files(spec, source.data_folder, digests)
@@ -485,6 +488,17 @@ def _check_law(label: str, protection: Protection, claim: Claim, plan: Plan) -> 
         raise ConfigError(
             f"defense {label}: law(observer, plan, client) must return a law such as GaussianLaw, or None, got {law!r}"
         )
+
+
+def _each(make: Callable[[str], _Built], labels: Iterable[str], mistakes: list[str]) -> list[_Built]:
+    """What is made of each label; of those that are refused their mistakes are added."""
+    made = list[_Built]()
+    for one in labels:
+        try:
+            made.append(make(one))
+        except ConfigError as error:
+            mistakes += error.args
+    return made
 
 
 def _defense_entry(label: str, spec: Suite, source: Source) -> DefenseEntry:

@@ -82,6 +82,13 @@ def test_a_parts_bad_field_from_the_command_line_is_blamed_on_it(resolved):
     assert said.startswith("--set defenses.ldp_gaussian.epsilon: ldp_gaussian: epsilon must be")
 
 
+def test_the_mistakes_of_all_parts_are_reported_at_once(resolved):
+    said = refusal(
+        resolved, "[defenses.none]", "[defenses.nnoe]\n\n[attacks.los]", overrides=("defenses.ldp_gaussian.epsilon=-1",)
+    )
+    assert [word in said for word in ("'nnoe'", "'los'", "epsilon must be")] == [True] * 3
+
+
 def test_a_label_may_name_another_part(resolved):
     suite = resolved("[defenses.none]", '[defenses.weak]\npart = "ldp_gaussian"\nepsilon = 100.0')
     assert [entry.label for entry in suite.defenses] == ["weak", "ldp_gaussian"]
