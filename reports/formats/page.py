@@ -49,6 +49,7 @@ def html(folder: RunFolder) -> str:
             first=first_screen,
             band=first_screen.band(answered, finished=folder.gate is not None),
             pictures={one.row.defense: three_pictures(folder, one.row.defense) for one in answered},
+            reached={one.row.defense: first_screen.reached(folder, one.row.defense) for one in answered},
             controls_words=controls_sentence(claims),
             verdict_line=summary.verdict_line(folder),
             exit_words=summary.exit_words(folder),

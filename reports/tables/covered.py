@@ -92,10 +92,18 @@ def better_than_guessing(folder: RunFolder, one: AttackRow) -> bool | None:
     rebuilt, prior = rebuilt_images(folder, one), priors(folder).get(one.federation)
     if rebuilt is not None and prior is not None and rebuilt.low > prior:
         return True
-    guess, pooled = _guess(folder, one), one.pooled
+    guess, pooled = guess_of(folder, one), one.pooled
     if guess is None or pooled is None or pooled.low is None or pooled.high is None:
         return None
     return pooled.high < guess if one.direction == _LOWER else pooled.low > guess
+
+
+def beats_guessing(folder: RunFolder, one: AttackRow) -> bool:
+    """Return whether the value of an attack is better than that of guessing, whatever its interval."""
+    guess = guess_of(folder, one)
+    if guess is None or one.pooled is None:
+        return False
+    return one.pooled.value < guess if one.direction == _LOWER else one.pooled.value > guess
 
 
 def succeeded(folder: RunFolder, one: AttackRow) -> bool:
@@ -153,11 +161,11 @@ def _guess_words(folder: RunFolder, one: AttackRow) -> str:
     counts = [row.count for row in _nulls(folder, one) if row.count]
     if one.count is not None and counts:
         return str(max(counts, key=lambda count: count.right / count.units))
-    guess = _guess(folder, one)
+    guess = guess_of(folder, one)
     return "" if guess is None else numerals.metric_value(one.metric, guess)
 
 
-def _guess(folder: RunFolder, one: AttackRow) -> float | None:
+def guess_of(folder: RunFolder, one: AttackRow) -> float | None:
     """What an attack reaches that uses nothing: a constant for some metrics, else the best null attack of the
     federation; of counts the upper bound on its share, because few units may hold no lucky guess.
     """

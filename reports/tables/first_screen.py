@@ -1,4 +1,4 @@
-"""What the first screen of a page draws about one claim: a ruler, who sees what, people, and use."""
+"""What the first screen of a page draws about one claim: a ruler, who sees what, people, attacks, and use."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -10,9 +10,12 @@ from ...audit.finding import Finding
 from ...audit.observer import Observer
 from ...audit.wording import plain
 from ..reading.claims import ClaimRow, adversaries, covered_elsewhere, same_subject
+from ..reading.run_folder import RunFolder
 from . import numerals
 from .answers import PEOPLE, ClaimAnswer, allowed_of_thousand, most_found
-from .covered import successes
+from .covered import beats_guessing, guess_of, successes
+from .pooled_rows import primary_results, undefended
+from .printed import observer_words
 
 WIDTH = 320
 """Width of a drawing, in its own units."""
@@ -204,6 +207,29 @@ def use(answer: ClaimAnswer) -> list[tuple[str, str, float]]:
         for name, one in zip(names, answer.utility, strict=True)
         if one is not None and one.pooled is not None
     ]
+
+
+def reached(folder: RunFolder, defense: str) -> tuple[str, list[tuple[str, str, float]]] | None:
+    """Return what the attack that learns most without a defense reaches, where it rebuilds no images: its name, metric
+    and adversary in words, and like ``use`` the values without a defense, with it, and of guessing; None without one.
+    """
+    results = primary_results(folder)
+    own = {(row.federation, row.attack, row.metric): row for row in results.get(defense, [])}
+    tried = [
+        (bare, own[key])
+        for bare in results.get(undefended(results) or "", [])
+        if (key := (bare.federation, bare.attack, bare.metric)) in own and bare.metric != "psnr"
+        if not bare.null and beats_guessing(folder, bare)
+    ]
+    if not tried:
+        return None
+    bare, other = min(tried, key=lambda pair: numerals.ATTACK_HEADLINES.index(pair[0].metric))
+    values = [None if one.pooled is None else one.pooled.value for one in (bare, other)]
+    shown = zip(("without a defense", "with it", "guessing"), (*values, guess_of(folder, bare)), strict=True)
+    known = [(name, value) for name, value in shown if value is not None]
+    most = max(1.0, *(value for _, value in known))
+    who = f"{observer_words(bare.observer)}, by {bare.attack} on {bare.federation}; {bare.words}"
+    return who, [(name, numerals.metric_value(bare.metric, value), max(value, 0.0) / most) for name, value in known]
 
 
 def use_title(answer: ClaimAnswer) -> str:
