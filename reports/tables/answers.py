@@ -90,8 +90,8 @@ NOT_TESTED = "Do not report this claim as tested."
 _ENGINEER = {
     "REFUTED": "Mend the defense or state a larger ε, and run the suite again.",
     "NOT_REFUTED": "Keep this run as a baseline (fedassay gate). Test again when code, data, model or rounds change.",
-    "UNDERPOWERED": "Raise the number of runs of this audit in the suite; of an audit of clients, fedassay plan prints "
-    "how many it takes to find that half of the noise is missing.",
+    "UNDERPOWERED": "Raise the number of runs of this audit in the suite; for an audit of clients, fedassay plan "
+    "prints how many find that half of the noise is missing.",
     "OUT_OF_SCOPE": "No audit method covers this claim: state it for what an adversary receives.",
     "NOT_AUDITED": "Add an audit to the suite.",
     "FAILED": "Mend the error that the table of claims shows, and continue with fedassay resume --retry-failed.",

@@ -131,8 +131,8 @@ _BY_RUN = (
             "adversary": lambda row: observer_words(row.observer),
         },
         attack_words,
-        "The first metric of each attack, with its 95 % interval where there is one: of images over all "
-        "images, else over seeds; of a single seed that of its own measurement.",
+        "The first metric of each attack, with its 95 % interval where there is one: over all images for "
+        "images, else over seeds; a single seed has the interval of its own measurement.",
     ),
     _ByRun(
         "Utility by run",
