@@ -9,7 +9,7 @@ from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.reports.formats.page import html
 from fedassay.reports.tables.answers import answers
-from fedassay.reports.tables.first_screen import WIDTH, band, people, ruler, use, watchers
+from fedassay.reports.tables.first_screen import WIDTH, band, people, reached, ruler, use, watchers
 from toy_claim import toy_claim
 
 
@@ -134,3 +134,21 @@ def test_the_three_pictures_show_one_image_without_and_with_the_defense(answer, 
     page = html(answer().folder)
     assert page.count('<img src="data:image/png;base64,') == 3
     assert "By the server that observes individual updates, by inversion on main." in page
+
+
+@pytest.mark.parametrize(("bare", "shown"), [(0.9, True), (0.1, False)])
+def test_without_images_the_values_of_the_best_attack_stand_beside_guessing(answer, run_maker, bare, shown):
+    values = {("none", "tried"): bare, ("mine", "tried"): 0.3, ("none", "guess"): 0.2}
+    for (defense, attack), value in values.items():
+        for seed in (0, 1):
+            run_maker.row(
+                role="null" if attack == "guess" else "attack", attack=attack, metric="label_accuracy", value=value,
+                observer="uploads", defense=defense, direction="higher_leaks", seed=seed,
+            )  # fmt: skip
+    answer()
+    found = reached(run_maker.write(), "mine")
+    if not shown:
+        assert found is None
+        return
+    assert [round(share, 6) for _, _, share in found[1]] == [0.9, 0.3, 0.2]
+    assert "by tried on main" in found[0]
