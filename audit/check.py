@@ -273,7 +273,7 @@ PARTICIPATION = Check(
 )
 ONCE = Check(
     "rows used once",
-    measures="change of all rounds together by one row, over their noise",
+    measures="change of the releases of all rounds together by one row, divided by their noise",
     hook=_CLIPPING,
     cause="a row of one round also reaches releases of later rounds, as by momentum or error feedback",
     mend="keep only noised values between rounds, or account for every release of a row",
@@ -440,7 +440,7 @@ EVERY_ROUND = Check(
     "noise scale in every round",
     NOISE,
     plain="the size of the noise in each single round",
-    measures="spread of releases without the canary over the noise law's, worst round",
+    measures="standard deviation of releases without the canary, divided by that of the noise law, in the worst round",
     of_runs=True,
     hook=_NOISING,
     cause="the noise of one round is missing or smaller than in others",

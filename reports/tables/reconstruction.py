@@ -117,15 +117,17 @@ def _upload(record: Record) -> tuple[int | None, int | None]:
 SUCCESS = 20.0
 """PSNR in dB from which an image counts as reconstructed; 20 dB is a mean squared error of .01."""
 NOTE = (
-    "An attack beats the best null attack where the interval of its mean gain in PSNR lies above zero. The gain is "
-    f"paired by image and averaged by upload; the {100 * LEVEL:.0f} % interval (Student's t over uploads) holds "
-    "jointly for all attacks on that defense (Bonferroni), and covers other samples under the models of these seeds. "
-    f"An image counts as reconstructed from a PSNR of {SUCCESS:.0f} dB. The column shows the attack that reconstructs "
-    "most, with a Clopper-Pearson interval, also joint, if each upload holds one image. Prior success is the largest "
-    "upper bound, at the same level, over the null attacks of the federation; a better guess without the update would "
-    "raise it. It determines how often the claim allows any attack to reconstruct a sample (Balle, Cherubin, Hayes "
-    "2022; Hayes, Mahloujifar, Balle 2023). OUT OF SCOPE: the defense states a claim, but none that covers these "
-    "attacks on this federation, so the result neither supports nor refutes it."
+    "An attack beats the best null attack where the interval of its mean gain in PSNR over that null attack lies above "
+    "zero. The gain is paired by image and averaged by upload. The "
+    f"{100 * LEVEL:.0f} % interval (Student's t over uploads) holds jointly for all attacks on that defense "
+    "(Bonferroni); it shows how the gain varies with the samples, but not how it varies with the seeds of training. "
+    f"An image counts as reconstructed from a PSNR of {SUCCESS:.0f} dB. The column of reconstructed images shows the "
+    "attack that reconstructs most, with a Clopper-Pearson interval, also joint, if each upload holds one image. Prior "
+    "success bounds from above, at the same level, the share of images that any null attack of the federation "
+    "reconstructs; a better guess without the update would raise it. The claim and the prior success determine how "
+    "often any attack may reconstruct a sample (Balle, Cherubin, Hayes 2022; Hayes, Mahloujifar, Balle 2023). OUT OF "
+    "SCOPE: the defense states a claim, but none that covers these attacks on this federation, so the result neither "
+    "supports nor refutes it."
 )
 
 
