@@ -546,18 +546,21 @@ def _judged(planned: PlannedAudit, store: Store) -> list[Record]:
     coverage = method.coverage(audit, checks)
     weakness = replace(weakness, not_looked_at=coverage.blind)
     further = [_against(audit.claim, check.evidence) for check in checks if check.evidence is not None]
-    finding = _by_any(audit.claim, reading.measurement, further, weakness, None)
+    # Whoever names an estimator, or one run, wants to know what it measures.
+    own = audit.blocks[0].audit if audit.blocks else None
+    larger = further if own is not None and own.estimator is None and own.design == "independent" else []
+    finding = _by_any(audit.claim, reading.measurement, larger, weakness, None)
     if finding.verdict is not Verdict.REFUTED and not coverage.blind:
         # What the checks of a stronger claim would have found takes a further run of all of them.
         needed = finding.verdict is Verdict.UNDERPOWERED
         power = method.check_power(audit, checks) or (method.power_of_stronger(audit, checks) if needed else None)
-        finding = _by_any(audit.claim, reading.measurement, further, weakness, power)
+        finding = _by_any(audit.claim, reading.measurement, larger, weakness, power)
     finding = with_evidence(finding, further)
     # The finding's own measurement: judging removes numbers that turned out not to be known.
     measured = finding.measurement or reading.measurement
-    if finding.verdict is not Verdict.REFUTED:
+    if larger and finding.verdict is not Verdict.REFUTED:
         # The largest of several bounds holds with the sum of their error probabilities.
-        total = sum(one.alpha for one in (reading.measurement, *further))
+        total = sum(one.alpha for one in (reading.measurement, *larger))
         measured = replace(measured, alpha=min(total, math.nextafter(1, 0)))
     scores = store.save_arrays(audit.cell.cell_id, "scores", _arrays(reading))
     verdict = verdict_row(audit.cell, replace(finding, measurement=measured), checks, scores)
