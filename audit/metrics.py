@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,9 +21,6 @@ from .arrays import FloatArray, IntArray
 from .binomial import check_level, check_number, upper_bound
 from .evidence import Design, MembershipScores, checked_scores, whole_numbers
 from .wording import plain
-
-if TYPE_CHECKING:
-    import pandas
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -480,14 +477,9 @@ class MembershipResult:
         """Return one line to print."""
         return ", ".join(f"{name} {words}" for name, words in self.words().items())
 
-    def frame(self) -> "pandas.DataFrame":
-        """Return ``rows`` as a table."""
-        import pandas
-
-        return pandas.DataFrame(self.rows)
-
     def _repr_html_(self) -> str:
-        return str(self.frame().to_html(index=False, float_format="{:.3f}".format, na_rep=""))
+        rows = (f"<tr><th>{name}</th><td>{words}</td></tr>" for name, words in self.words().items())
+        return f"<table>{''.join(rows)}</table>"
 
 
 def _allowed(count: int, rate: float) -> int:

@@ -206,7 +206,7 @@ def test_members_of_an_overfitted_model_are_found_and_by_chance_are_not(trained,
     assert low < found.auc.value < high
     assert found.auc.low < found.auc.value < found.auc.high
     assert (len(found.members), len(found.nonmembers)) == (60, 100)
-    assert list(found.frame().metric) == ["AUC", "TPR at FPR 1 %", "TPR at FPR 0.1 %"]
+    assert [row["metric"] for row in found.rows] == ["AUC", "TPR at FPR 1 %", "TPR at FPR 0.1 %"]
     assert "AUC" in found._repr_html_()
 
 
