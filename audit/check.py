@@ -639,7 +639,7 @@ VIEW = Check(
     hook=_NOISING,
     cause="the defense releases more about one unit than it claims",
     mend="see the event, and which failed check explains it",
-    seen="all that is received shows {}",
+    seen="runs with and without the unit show {}",
 )
 
 PREPARATION = Check(
