@@ -21,7 +21,10 @@ from fedassay.suites.config.part_listing import all_errata
 
 ROOT = Path(fedassay.__file__).resolve().parent
 DOCS, README = ROOT / "docs", ROOT / "README.md"
-SLOW = {"your-own-project", "your-own-data", "your-own-parts", "preparation", "systems", "read-a-report", "vertical"}
+SLOW = {
+    *("your-own-project", "your-own-data", "your-own-parts", "preparation", "systems", "read-a-report", "vertical"),
+    *("gate-in-ci", "add-a-defense"),
+}
 """Pages whose blocks take more than half a minute: .ci/full runs them."""
 BLOCK = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"  # exit code (\d+)$")
