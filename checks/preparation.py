@@ -198,11 +198,11 @@ class _Search:
                         self.refused.append(f"{words}: {error}")
                     continue
                 self.tried += own
-                if name and self._told_apart(records, other, name):
+                if name and self._always_differs(records, other, name):
                     return self._refuting(records, other, rows, words, name)
         return None
 
-    def _told_apart(self, records: Dataset, other: Dataset, name: str) -> bool:
+    def _always_differs(self, records: Dataset, other: Dataset, name: str) -> bool:
         """Whether a published value is one and the same in further draws of the records, which are not counted, and
         another in all of their neighbours'.
         """

@@ -546,7 +546,7 @@ def _judged(planned: PlannedAudit, store: Store) -> list[Record]:
     coverage = method.coverage(audit, checks)
     weakness = replace(weakness, not_looked_at=coverage.blind)
     further = [_against(audit.claim, check.evidence) for check in checks if check.evidence is not None]
-    # Whoever names an estimator, or one run, wants to know what it measures.
+    # An audit with an estimator or a design of its own states what these measure.
     own = audit.blocks[0].audit if audit.blocks else None
     larger = further if own is not None and own.estimator is None and own.design == "independent" else []
     finding = _by_any(audit.claim, reading.measurement, larger, weakness, None)
