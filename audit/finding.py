@@ -393,6 +393,15 @@ def accept_weak(finding: Finding) -> Finding:
     return replace(finding, verdict=Verdict.NOT_REFUTED) if finding.weak else finding
 
 
+def with_weak_part(finding: Finding, words: str) -> Finding:
+    """Return the finding as UNDERPOWERED where nothing refuted the claim and the test of a part of what it covers is
+    weak; ``words`` say which and how weak.
+    """
+    if finding.verdict is not Verdict.NOT_REFUTED:
+        return finding
+    return replace(finding, verdict=Verdict.UNDERPOWERED, reason=f"{words}; {finding.reason}", weak=True)
+
+
 def _found(verdict: Verdict, reason: str, claim: Claim | None, seen: Measurement | None, route: str = "") -> Finding:
     return Finding(verdict=verdict, route=route, reason=reason, claim=claim, measurement=seen)
 

@@ -91,7 +91,7 @@ def line(audit: PlannedAudit, violated: float) -> str:
 
 def best_bound(claim: Claim, runs: int) -> float:
     """The largest bound that is expected of so many runs of each arm, over all thresholds."""
-    level = 2.5e-7
+    level = SUITE.level("trials") / 2
     if claim.delta == 0:
         q = 1 / (1 + exp(claim.epsilon))
         rates = np.array([[q, q]])

@@ -43,7 +43,7 @@ class FinishedRelease:
 
     def result(self) -> CheckResult:
         """Count the first difference that no noise hides."""
-        own, started = self.setup.pipeline.records, time.perf_counter()
+        own, started = self.setup.pipeline.records, time.process_time()
         for records, units in self.data_sets:
             pipeline, setup = self.setup.pipeline, self.setup
             if records is not own:
@@ -96,7 +96,7 @@ class _GivenModels:
         for unit in units:
             first = next(self.joint.pairs(unit))
             for pair in self.joint.pairs(unit):
-                if not names or time.perf_counter() > until:
+                if not names or time.process_time() > until:
                     return
                 try:
                     for found in self._found(pair, first, names):
@@ -151,9 +151,9 @@ class _GivenModels:
         words = f"{name}, which draws nothing given the models, of {size} records, {pair.words}"
         counter = DrawCounter(setup=setup, apart=pair.apart, words=words)
         sides.again(0, 0)
-        started = time.perf_counter()
+        started = time.process_time()
         timed = len(sides.again(1, 0).finished)
-        seconds = (time.perf_counter() - started) / timed
+        seconds = (time.process_time() - started) / timed
         # Models that make both equal are no evidence: twice as many runs, and a margin.
         needed = counter.needed() * (4 if equal else 1)
         if 2 * needed * seconds > 4 * SECONDS:

@@ -252,9 +252,9 @@ class Sides:
 
     def tried(self, counter: DrawCounter) -> CheckResult:
         """Trials of this pair."""
-        started, few = time.perf_counter(), 32 if self.steady else 8
+        started, few = time.process_time(), 32 if self.steady else 8
         self._runs(0, few, block=2)
-        seconds = (time.perf_counter() - started) / few
+        seconds = (time.process_time() - started) / few
         pilot = _PILOT if 2 * _PILOT * seconds <= SECONDS else _SHORT
         both = [list(self.drawn(arm, pilot)) for arm in (0, 1)]
         leaves = [[one for run in side for one in run.leaves] for side in both]

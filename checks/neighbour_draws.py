@@ -36,7 +36,7 @@ from .records import unit_rows
 
 _ALPHA = SUITE.level("preparation")
 SECONDS = 30.0
-"""Seconds of one search or of the draws of one arm, at most."""
+"""CPU seconds of one search or of the draws of one arm, at most."""
 _COUNTED, _MOST = 512, 2**17
 """Draws of each arm that are counted, at least and at most."""
 _UNUSED = 2**40
@@ -196,11 +196,8 @@ class DrawCounter:
         given = [one for one in tried if isinstance(one[1].score, Summary) and one[0][0] >= promise[0]]
         given = [one for one in given if one[0][1] >= promise[1] - _SLACK]
         _, best, within, out = max(given or tried, key=lambda one: one[0])
-        detects = self._detectable(most)
-        weak = ""
-        if detects is None or detects > weak_beyond(setup.claim.epsilon):
-            seen = "no violation" if detects is None else f"epsilon {detects:.3g}"
-            weak = f"; a weak test, which finds {seen} with probability 0.9"
+        detects, gaussian = self._detectable(most, bounded=True), self._detectable(most)
+        weak = self._weak(detects, gaussian, most) if gaussian > weak_beyond(setup.claim.epsilon) else ""
         tangent = tangent_at(self._curve, out / n, 1 - within / n, most)
         if self._futile(within / n, out / n, n, most, tangent):
             words = f"{2 * len(pilot[0])} draws, in which no event is likely to break the claim: {self.words}{weak}"
@@ -214,11 +211,27 @@ class DrawCounter:
     def _curve(self) -> Any:
         return self.setup.claim.curve if self.apart == 1 else None
 
-    def _detectable(self, draws: int) -> float | None:
-        """The smallest true epsilon that so many draws of each arm refute with probability 0.9, by the best score."""
-        claim = replace(self.setup.claim, epsilon=self.limit, delta=self.delta, curve=self._curve)
+    def _detectable(self, draws: int, *, bounded: bool = False) -> float:
+        """The smallest true epsilon that so many draws of each arm refute with probability 0.9, by the best score;
+        infinite where nothing in reach would do.
+
+        ``bounded``: of privacy losses that epsilon bounds, as those of Laplace noise; else of Gaussian noise, or under
+        the claim's curve.
+        """
+        delta, curve = (0.0, None) if bounded else (self.delta, self._curve)
+        claim = replace(self.setup.claim, epsilon=self.limit, delta=delta, curve=curve)
         found = TwoArms(claim=claim, alpha=2 * _ALPHA / len(_looks(draws)), most=draws).detectable(draws)
-        return None if found is None else found / self.apart
+        return math.inf if found is None else found / self.apart
+
+    def _weak(self, detects: float, gaussian: float, draws: int) -> str:
+        """What a test finds that is weak for Gaussian noise at least, and how many draws of each arm would do."""
+        limit, most = weak_beyond(self.setup.claim.epsilon), draws
+        while most < _UNUSED and self._detectable(most) > limit:
+            most *= 2
+        first, second = ("no violation" if math.isinf(one) else f"epsilon {one:.3g}" for one in (detects, gaussian))
+        words = f"; {draws:,} draws of each arm find {first} with probability 0.9 where losses are bounded, and "
+        enough = f"{most:,} would do" if most < _UNUSED else "no number would do"
+        return f"{words}{second} of Gaussian noise, for which {enough}"
 
     def _counted(
         self,

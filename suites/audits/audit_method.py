@@ -24,7 +24,18 @@ from numpy.typing import NDArray
 from ...audit.check import MEASURED, PURE, SENSITIVITY, CheckResult
 from ...audit.claim import Claim
 from ...audit.evidence import MembershipScores, Setting
-from ...audit.finding import CheckPower, Finding, Verdict, Weakness, judge, not_audited, refutes, with_evidence
+from ...audit.finding import (
+    CheckPower,
+    Finding,
+    Verdict,
+    Weakness,
+    judge,
+    not_audited,
+    refutes,
+    weak_beyond,
+    with_evidence,
+    with_weak_part,
+)
 from ...audit.measurement import Measurement
 from ...audit.parts import Spec
 from ...audit.power import Look
@@ -556,6 +567,8 @@ def _judged(planned: PlannedAudit, store: Store) -> list[Record]:
         power = method.check_power(audit, checks) or (method.power_of_stronger(audit, checks) if needed else None)
         finding = _by_any(audit.claim, reading.measurement, larger, weakness, power)
     finding = with_evidence(finding, further)
+    if weak := next((one for one in prepared if one.detects and one.detects > weak_beyond(audit.claim.epsilon)), None):
+        finding = with_weak_part(finding, f"{weak.name}: {weak.witness}")
     # The finding's own measurement: judging removes numbers that turned out not to be known.
     measured = finding.measurement or reading.measurement
     if larger and finding.verdict is not Verdict.REFUTED:

@@ -15,9 +15,11 @@ def test_the_levels_of_all_tests_add_up_to_the_probability_of_the_run(ledger, te
 
 
 def test_the_sums_are_the_stated_ones():
-    assert SUITE.total == pytest.approx(0.0313, rel=1e-2)
+    assert SUITE.total == pytest.approx(0.046, rel=1e-2)
     few = {"few values", "released labels", "vertical runs"}
-    assert sum(share.total for family, share in SUITE.shares.items() if family not in few) < 1.3e-3
+    refuting = {"trials", "preparation", "decisions"}
+    others = SUITE.shares.keys() - few - refuting
+    assert sum(SUITE.shares[family].total for family in others) < 1.1e-3
     assert WATCHED.total == 1e-5
 
 
