@@ -21,9 +21,11 @@ from ..audit.check import (
     GIVEN_ROUNDS,
     LOCAL,
     MASKS,
+    MEASURED,
     MESSAGE,
     ORDER,
     PRESENT,
+    PURE,
     SCALE,
     VIEW,
     CheckResult,
@@ -274,7 +276,10 @@ def claim_checks(
         about = plan if there.again else own
         setup = replay_setup(*checked, there.protection, there.claim, seed=seed, seen=of_checked.seen)
         replayed = _with_proposals(_replayed(setup, fit, own_model), setup)
-        measured = (*measured_checks(setup, about), *pure_checks(setup, about))
+        measured = (
+            *_guarded(MEASURED, lambda: measured_checks(setup, about)),
+            *_guarded(PURE, lambda: pure_checks(setup, about)),
+        )
     hooked = () if hooks.unprepared else of_hooks.checks()
     stated = fit(own)
     laid_out = HookSetup(task=own_task or task, plan=own, protection=stated.protection, claim=stated.claim, seed=seed)
@@ -320,6 +325,7 @@ def received_checks(
 
 _OF_NOISE = {
     PRESENT,
+    PURE,
     SCALE,
     BETWEEN_CLIENTS,
     BETWEEN_ROUNDS,

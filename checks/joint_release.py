@@ -124,7 +124,10 @@ class JointRelease:
         """Neighbours of the records that differ by the unit of these rows."""
         setup = self.setup
         removes = setup.pipeline.keeps_rows(setup.base) or self._parts_stay()
-        return exact_pairs(setup.claim, setup.pipeline.records, unit, setup.seed, removes=removes)
+        held = torch.cat(setup.held_in(setup.base))
+        # Records that are trained on show it where they follow the changed one.
+        near = held if setup.pipeline.keeps_rows(setup.base) and setup.claim.unit is Unit.SAMPLE else None
+        return exact_pairs(setup.claim, setup.pipeline.records, unit, setup.seed, removes=removes, near=near)
 
     def _relevant(self) -> Iterator[RecordPair]:
         pipeline = self.setup.pipeline

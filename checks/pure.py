@@ -134,6 +134,8 @@ def _loss(setup: ReplaySetup, direction: Direction, rate: float) -> _Loss:
     apart = noise[0::2] - noise[1::2]
     sent = (apart != 0).any(-1).all(0) | (shift != 0).any(-1)
     apart, shift, moves = apart[:, sent], shift[sent], moves[:, sent]
+    if not shift.numel():
+        raise NotCheckable("the release shows neither a move nor noise")
     _check_additive(moves, shift)
     # Of one draw each, which show a common length more than differences of two draws do.
     _check_alike((noise - noise.mean(0))[:, sent])

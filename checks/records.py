@@ -28,6 +28,8 @@ CONTENTS = (
     ("with each feature at one end of its range", "drawn", "own"),
     ("with the highest value in the feature that varies least", "single", "own"),
     ("that equals another record", "another", "another"),
+    ("that equals another record, of another label", "another", "other"),
+    ("that equals a public row, of another label", "public", "other"),
 )
 """What a changed record holds: in words, where its features come from, and where its label."""
 _ROWS = (
@@ -104,10 +106,12 @@ def changed_sets(claim: Claim, records: Dataset, rows: Tensor, seed: int) -> Ite
         yield RecordPair(records=records, rows=rows, words=words, **facts)
 
 
-def _contents(claim: Claim, records: Dataset, rows: Tensor, seed: int) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
+def _contents(
+    claim: Claim, records: Dataset, rows: Tensor, seed: int, near: Tensor | None = None
+) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
     rng, unit = np.random.default_rng(seed), unit_words(claim, rows)
     for words, features, labels in CONTENTS:
-        content = _features(records, rows, features, rng), _labels(records, rows, labels)
+        content = _features(records, rows, features, rng, near), _labels(records, rows, labels, near)
         yield f"{unit} replaced by one {words}", content
 
 
@@ -118,12 +122,15 @@ def without_rows(records: Dataset, rows: Tensor) -> Dataset:
     return _kept(records, keep)
 
 
-def exact_pairs(claim: Claim, records: Dataset, rows: Tensor, seed: int, *, removes: bool) -> Iterator[RecordPair]:
+def exact_pairs(
+    claim: Claim, records: Dataset, rows: Tensor, seed: int, *, removes: bool, near: Tensor | None = None
+) -> Iterator[RecordPair]:
     """Yield neighbours by the claim's adjacency.
 
     ``removes``: whether records can be left out; else a unit that is added or removed is replaced, two steps apart.
+    ``near``: rows among which the record lies that a changed one equals; None: all.
     """
-    unit, changed = unit_words(claim, rows), list(_contents(claim, records, rows, seed))
+    unit, changed = unit_words(claim, rows), list(_contents(claim, records, rows, seed, near))
     facts: dict[str, Any] = {"records": records, "rows": rows}
     if claim.adjacency is Adjacency.REPLACE_ONE or not removes:
         facts |= {"removed": False, "apart": 1 if claim.adjacency is Adjacency.REPLACE_ONE else 2}
@@ -211,13 +218,18 @@ def _with_rows(records: Dataset, rows: Tensor, images: Tensor, labels: Tensor) -
     return _changed(records, {"train_images": features, "train_labels": wanted})
 
 
-def _features(records: Dataset, rows: Tensor, kind: str, rng: np.random.Generator) -> Tensor:
+def _features(
+    records: Dataset, rows: Tensor, kind: str, rng: np.random.Generator, near: Tensor | None
+) -> Tensor:
     images = records.train_images
     own = images[rows]
     if kind == "own":
         return own
     if kind == "another":
-        return images[_others(records, rows)]
+        return images[_others(records, rows, near)]
+    if kind == "public":
+        public = records.test_images
+        return public[torch.arange(len(rows)) % len(public)].to(own.dtype) if len(public) else own
     low, high = _ends(records, rows)
     if kind == "single":
         changed, place = own.flatten(1).clone(), int(images.flatten(1).std(0, correction=0).argmin())
@@ -242,9 +254,11 @@ def _ends(records: Dataset, rows: Tensor) -> tuple[Tensor, Tensor]:
     return low - far, high + far
 
 
-def _others(records: Dataset, rows: Tensor) -> Tensor:
+def _others(records: Dataset, rows: Tensor, near: Tensor | None) -> Tensor:
     """As many records of others, from the last one: of another label where there is one."""
-    free = torch.ones(len(records.train_labels), dtype=torch.bool)
+    free = torch.full((len(records.train_labels),), near is None)
+    if near is not None:
+        free[near] = True
     free[rows] = False
     different = free.clone()
     if records.task == CLASSIFICATION:
@@ -255,13 +269,13 @@ def _others(records: Dataset, rows: Tensor) -> Tensor:
     return places[torch.arange(len(rows)) % len(places)]
 
 
-def _labels(records: Dataset, rows: Tensor, kind: str) -> Tensor:
+def _labels(records: Dataset, rows: Tensor, kind: str, near: Tensor | None) -> Tensor:
     labels = records.train_labels
     own = labels[rows]
     if kind == "own":
         return own
     if kind == "another":
-        return labels[_others(records, rows)]
+        return labels[_others(records, rows, near)]
     if records.task == MULTILABEL:
         return ~own
     if labels.is_floating_point():

@@ -37,6 +37,8 @@ from .received import RAW, ReceivedNumbers, RepeatedNoise
 
 _LONGEST, _LONG, _SHORT = 1e4, 10.0, 0.9
 """Rows in clip norms: two that every clip shortens, and one that none shortens."""
+_PLACES = 3
+"""Clients of the plan whose rows are replaced, at most: a further client may have a setting of its own."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,6 +94,11 @@ def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
         row = setup.length * factor * along[where]
         words = f"a row of {factor:g} clip norms {where}, others with {others} rows"
         yield _pair(setup, federation, row, _without(setup, row), words)
+    if claim.unit not in HELD_BY_CLIENTS and claim.adjacency is not Adjacency.ADD_REMOVE:
+        for place in setup.checked_clients[:_PLACES]:
+            row = setup.length * _LONG * anywhere
+            words = f"a row of {_LONG:g} clip norms along all weights in the place of client {place}"
+            yield _pair(setup, quiet, row, _without(setup, row), words, place=place)
     yield from _quietest(setup, quiet)
     yield from _against(setup, length)
 
@@ -110,8 +117,9 @@ def _against(setup: ReplaySetup, length: float) -> Iterator[Neighbours]:
     if alike is None or (towards := gradient_direction(alike)) is None:
         return
     loud = _surrounded(alike, _LONG * length)
-    row = -setup.length * _LONG * towards
-    words = f"a row of {_LONG:g} clip norms against all others, which are long and equal"
+    # Longer than all others together, so that it turns their mean around.
+    row = -setup.length * _LONGEST * towards
+    words = f"a row of {_LONGEST:g} clip norms against all others, which are long and equal"
     yield _pair(setup, loud, row, _without(setup, row), words)
 
 
@@ -155,11 +163,15 @@ def _surrounded(setup: ReplaySetup, steepness: float) -> FrozenFederation:
 
 
 def _pair(
-    setup: ReplaySetup, federation: FrozenFederation, present: Tensor, absent: Tensor | None, words: str
+    setup: ReplaySetup,
+    federation: FrozenFederation,
+    present: Tensor,
+    absent: Tensor | None,
+    words: str,
+    place: int | None = None,
 ) -> Neighbours:
     claim = setup.claim
-    place = None
-    if claim.unit is not Unit.SAMPLE and setup.unaccepted:
+    if place is None and claim.unit is not Unit.SAMPLE and setup.unaccepted:
         place = setup.checked_clients[0]
     canary = Canary(unit=claim.unit, present=present, absent=absent, client=0, place=place)
     apart = present if absent is None else present - absent
@@ -324,8 +336,12 @@ def view_checks(
         return (VIEW.skipped(reason),)
     try:
         found = _looked_at(small, most, seed, counted=few_weights is None)
+        repeats = found.repeats
         if few_weights is not None and (found.measured is None or not refutes(small[3], found.measured)):
-            found = replace(_looked_at(few_weights, most, seed, counted=True), repeats=found.repeats)
+            counted = _looked_at(few_weights, most, seed, counted=True)
+            # A choice of some weights shows nothing where a model has no more of them.
+            found = _looked_at(small, most, seed, counted=True) if counted.trials.constant else counted
+            found = replace(found, repeats=repeats)
     except Exception as error:  # A user's own defense may raise anything, and other checks still apply.
         words = f"the federation could not be run: {type(error).__name__}: {error}"
         return (VIEW.skipped(words),)

@@ -114,9 +114,17 @@ def test_too_little_noise_for_the_l1_norm_is_found(protection):
     assert "in the L1 norm" in result.witness
 
 
+class Empty(Laplace):
+    """Sends nothing."""
+
+    def report(self, updates, context, state, rng):
+        return updates.with_values(torch.zeros_like(updates.values))
+
+
 @pytest.mark.parametrize(
     ("protection", "words"),
     [
+        (Empty(scale=4.0), "neither a move nor noise"),
         (UnequalScales(scale=4.0), "weights is dependent or of unequal size"),
         (CommonFactor(scale=4.0), "vectors is dependent or of unequal size"),
         (OneLength(scale=4.0, norm=2.0), "vectors is dependent or of unequal size"),

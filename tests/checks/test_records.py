@@ -93,3 +93,14 @@ def test_masks_of_strokes_follow_from_the_changed_images():
     data = Dataset.of_parts("s", (images, torch.arange(4) % 2), (images, torch.arange(4) % 2), classes=2, strokes=True)
     changed = next(changed_sets(claim(), data, torch.tensor([1]), 0)).within
     assert changed.train_masks.any(2).any(1).tolist() == [False, True, False, False]
+
+
+def test_a_record_may_equal_a_public_row_and_one_that_is_near():
+    data, unit = records(True), torch.tensor([4])
+    kinds = [kind for _, *kind in CONTENTS]
+    found = [pair.within for pair in exact_pairs(claim(), data, unit, 0, removes=True, near=torch.tensor([4, 7, 9]))]
+    public, twin = found[kinds.index(["public", "other"])], found[kinds.index(["another", "other"])]
+    assert torch.equal(public.train_images[4], data.test_images[0])
+    # Of another label where there is one: row 4 has label 0.
+    assert torch.equal(twin.train_images[4], data.train_images[9])
+    assert int(twin.train_labels[4]) == 2

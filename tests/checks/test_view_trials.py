@@ -149,3 +149,31 @@ def test_pairs_of_inputs_are_neighbours_of_the_claim():
         assert {pair.inputs[1].canary.adjacency for pair in pairs} == {claim.adjacency}
         assert {pair.inputs[1].canary.unit for pair in pairs} == {claim.unit}
         assert len({pair.words for pair in pairs}) == len(pairs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LargestSigns(Protection):
+    """The signs of the twenty weights with the largest noisy size: all, of a model with no more weights."""
+
+    def report(self, updates, context, state, rng):
+        rows = torch.where(updates.values.abs() > 0, updates.values.sign(), 1.0)
+        kept = torch.zeros_like(rows).scatter(-1, updates.values.abs().topk(min(20, rows.shape[-1])).indices, 1.0)
+        return updates.with_values(kept)
+
+
+def test_where_few_weights_show_nothing_the_models_own_are_tried():
+    claim = Claim.stated(epsilon=4.0, unit="client", adjacency="replace_one", observer=AGGREGATE, rounds=3)
+    own, few = toy_task(), toy_task().with_few_weights()
+    federations = [(task, toy_plan(task), LargestSigns(), claim) for task in (own, few)]
+    assert view_checks(federations[1])[0].passed is None
+    assert view_checks(*federations)[0].passed is False
+
+
+def test_replaced_clients_are_also_those_of_the_plan():
+    claim = Claim.stated(
+        epsilon=4.0, delta=1e-5, unit="client", adjacency="replace_one", observer=AGGREGATE, rounds=3
+    )
+    task = toy_task()
+    setup = replay_setup(task, toy_plan(task), Constant(), claim)
+    holders = {pair.holder for pair in neighbours_of(setup)}
+    assert {*setup.checked_clients[:3], task.clients} <= holders
