@@ -47,7 +47,7 @@ def html(folder: RunFolder) -> str:
             tested=what_was_tested(folder),
             answers=answered,
             first=first_screen,
-            band=first_screen.band(answered, finished=folder.gate is not None),
+            band=first_screen.band(answered, finished=folder.gate is not None, attacked="; " in headline(folder)),
             pictures={one.row.defense: three_pictures(folder, one.row.defense) for one in answered},
             reached={one.row.defense: first_screen.reached(folder, one.row.defense) for one in answered},
             controls_words=controls_sentence(claims),

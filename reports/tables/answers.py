@@ -149,6 +149,11 @@ class ClaimAnswer:
         )
 
     @property
+    def unit(self) -> str:
+        """What one unit of the claim is, in words."""
+        return _UNITS[self.row.claim.unit]
+
+    @property
     def power(self) -> str:
         """What the test could have shown."""
         row, claimed = self.row, plain(self.row.claim.epsilon)
@@ -457,7 +462,8 @@ def _found_words(folder: RunFolder, rows: Sequence[ClaimRow]) -> str:
     broken = sum(row.verdict == "REFUTED" for row in rows)
     total = counted(len(rows), "privacy claim")
     if broken:
-        return "The privacy claim is violated" if len(rows) == 1 else f"{broken} of {total} violated"
+        names = ", ".join(dict.fromkeys(row.defense for row in rows if row.verdict == "REFUTED"))
+        return f"The privacy claim is violated: {names}" if len(rows) == 1 else f"{broken} of {total} violated: {names}"
     if folder.gate.exit_code == 12:
         return f"Incomplete: {total} cannot be judged yet"
     open_ = sum(row.verdict != "NOT_REFUTED" or bool(row.failed_checks) for row in rows)

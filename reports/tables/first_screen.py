@@ -10,6 +10,7 @@ from ...audit.finding import Finding
 from ...audit.observer import Observer
 from ...audit.wording import plain
 from ..reading.claims import ClaimRow, adversaries, covered_elsewhere, same_subject
+from ..reading.pooling import Pooled
 from ..reading.run_folder import RunFolder
 from . import numerals
 from .answers import PEOPLE, ClaimAnswer, allowed_of_thousand, most_found
@@ -188,8 +189,9 @@ class OfThousand:
     @property
     def words(self) -> list[tuple[str, str]]:
         """The numbers in words, each with what it stands for."""
-        allowed = "by the claim, which is broken" if self.broken else "if the claim holds"
-        said = [("guessed", f"by guessing {self.guessed}"), ("allowed", f"at most {self.allowed:,} {allowed}")]
+        most = f"{self.allowed:,}"
+        allowed = f"the claim's limit of {most} does not hold" if self.broken else f"at most {most} if the claim holds"
+        said = [("guessed", f"by guessing {self.guessed}"), ("allowed", allowed)]
         return said if self.found is None else [*said, ("found", f"by the best attack here {self.found:,}")]
 
 
@@ -199,19 +201,41 @@ def people(row: ClaimRow | Tested, found: int | None = None) -> OfThousand:
     return OfThousand(guessed=PEOPLE // 100, allowed=allowed, found=found, broken=broken)
 
 
-def use(answer: ClaimAnswer) -> list[tuple[str, str, float]]:
-    """Return how good the model is under the defense and without one: name, value in words, and value cut to [0, 1]."""
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A value as a bar: its name, the value in words, and the bar's length and its interval's ends in [0, 1]."""
+
+    name: str
+    value: str
+    length: float
+    ends: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, name: str, metric: str, value: float, pooled: Pooled | None, most: float = 1.0) -> "Bar":
+        """Return the bar of a value with its interval, where it has one, on an axis from 0 to ``most``."""
+
+        def at(one: float) -> float:
+            return min(max(one / most, 0.0), 1.0)
+
+        ends = None
+        if pooled is not None and pooled.low is not None and pooled.high is not None:
+            ends = at(pooled.low), at(pooled.high)
+        return cls(name=name, value=numerals.metric_value(metric, value), length=at(value), ends=ends)
+
+
+def use(answer: ClaimAnswer) -> list[Bar]:
+    """Return how good the model is under the defense and without one."""
     names = (answer.row.defense, "without a defense")
     return [
-        (name, numerals.metric_value(one.metric, one.pooled.value), min(max(one.pooled.value, 0.0), 1.0))
+        Bar.of(name, one.metric, one.pooled.value, one.pooled)
         for name, one in zip(names, answer.utility, strict=True)
         if one is not None and one.pooled is not None
     ]
 
 
-def reached(folder: RunFolder, defense: str) -> tuple[str, list[tuple[str, str, float]]] | None:
+def reached(folder: RunFolder, defense: str) -> tuple[str, list[Bar]] | None:
     """Return what the attack that learns most without a defense reaches, where it rebuilds no images: its name, metric
-    and adversary in words, and like ``use`` the values without a defense, with it, and of guessing; None without one.
+    and adversary in words, and the values without a defense, with it, and of guessing; None without one.
     """
     results = primary_results(folder)
     own = {(row.federation, row.attack, row.metric): row for row in results.get(defense, [])}
@@ -224,12 +248,12 @@ def reached(folder: RunFolder, defense: str) -> tuple[str, list[tuple[str, str, 
     if not tried:
         return None
     bare, other = min(tried, key=lambda pair: numerals.ATTACK_HEADLINES.index(pair[0].metric))
-    values = [None if one.pooled is None else one.pooled.value for one in (bare, other)]
-    shown = zip(("without a defense", "with it", "guessing"), (*values, guess_of(folder, bare)), strict=True)
-    known = [(name, value) for name, value in shown if value is not None]
-    most = max(1.0, *(value for _, value in known))
+    pooled, guess = (bare.pooled, other.pooled), guess_of(folder, bare)
+    values = [*(None if one is None else one.value for one in pooled), guess]
+    most = max([1.0, *(value for value in values if value is not None)])
+    shown = zip(("without a defense", "with it", "guessing"), values, (*pooled, None), strict=True)
     who = f"{observer_words(bare.observer)}, by {bare.attack} on {bare.federation}; {bare.words}"
-    return who, [(name, numerals.metric_value(bare.metric, value), max(value, 0.0) / most) for name, value in known]
+    return who, [Bar.of(name, bare.metric, value, own, most) for name, value, own in shown if value is not None]
 
 
 def use_title(answer: ClaimAnswer) -> str:
@@ -238,9 +262,13 @@ def use_title(answer: ClaimAnswer) -> str:
     return numerals.metric(own.metric).label if own is not None else ""
 
 
-def band(answered: Sequence[ClaimAnswer], *, finished: bool) -> tuple[str, str]:
-    """Return the sign of a run and its kind: ``broken``, ``open`` (not decided, weak or unfinished) or ``fine``."""
+def band(answered: Sequence[ClaimAnswer], *, finished: bool, attacked: bool = False) -> tuple[str, str]:
+    """Return the sign of a run and its kind: ``broken``, ``open`` (not decided, weak or unfinished), ``mixed`` (no
+    violation, but attacks outside the claims succeeded) or ``fine``.
+    """
     if any(one.verdict == "REFUTED" for one in answered):
         return "✕", "broken"
     fine = all(one.verdict == "NOT_REFUTED" and not one.weak and not one.row.failed_checks for one in answered)
-    return ("✓", "fine") if finished and answered and fine else ("?", "open")
+    if not (finished and answered and fine):
+        return "?", "open"
+    return ("!", "mixed") if attacked else ("✓", "fine")

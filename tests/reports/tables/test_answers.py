@@ -118,7 +118,7 @@ def test_every_verdict_has_its_words_and_a_next_step(one_claim, verdict, fields,
     if verdict == "REFUTED":
         assert one.power == "The true ε is at least 5.12, and the claimed one is 4."
         assert one.people.endswith("The claim does not hold, so do not count on this limit.")
-        assert headline(folder) == "The privacy claim is violated"
+        assert headline(folder) == "The privacy claim is violated: mine"
     elif fields.get("status") == "failed":
         assert headline(folder) == "Incomplete: 1 privacy claim cannot be judged yet"
     else:

@@ -8,8 +8,9 @@ from fedassay.audit.claim import Unit
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.reports.formats.page import html
+from fedassay.reports.reading.pooling import Pooled
 from fedassay.reports.tables.answers import answers
-from fedassay.reports.tables.first_screen import WIDTH, band, people, reached, ruler, use, watchers
+from fedassay.reports.tables.first_screen import WIDTH, Bar, band, people, reached, ruler, use, watchers
 from toy_claim import toy_claim
 
 
@@ -100,7 +101,16 @@ def test_people_and_use_are_those_of_the_answer(answer, run_maker):
     one = answer(replace(toy_claim(), epsilon=4.0, delta=1e-5, curve=GaussianCurve(1.0)))
     drawn = people(one.row, one.found_of_thousand)
     assert (drawn.guessed, drawn.allowed, drawn.found) == (10, 93, None)
-    assert use(one) == [("mine", "0.250", 0.25), ("without a defense", "0.900", 0.9)]
+    assert [(bar.name, bar.value, bar.length) for bar in use(one)] == [
+        ("mine", "0.250", 0.25),
+        ("without a defense", "0.900", 0.9),
+    ]
+
+
+def test_a_bar_shows_its_interval_as_far_as_the_axis_goes():
+    bar = Bar.of("mine", "accuracy", 0.5, Pooled(value=0.5, low=-0.1, high=1.7, n=3, over="3 seeds", method="t"))
+    assert (bar.length, bar.ends) == (0.5, (0.0, 1.0))
+    assert Bar.of("mine", "accuracy", 2.0, None, 4.0).length == 0.5
 
 
 @pytest.mark.parametrize(
@@ -118,6 +128,8 @@ def test_the_band_has_one_kind_per_outcome_and_only_a_tested_run_is_fine(answer,
     assert f'<div class="band {kind}">' in html(one.folder)
     assert band([], finished=True)[1] == "open"
     assert band([one], finished=False)[1] in (kind, "open") != "fine"
+    attacked = band([one], finished=True, attacked=True)
+    assert attacked == (("!", "mixed") if kind == "fine" else band([one], finished=True))
 
 
 def test_the_three_pictures_show_one_image_without_and_with_the_defense(answer, run_maker):
@@ -150,5 +162,6 @@ def test_without_images_the_values_of_the_best_attack_stand_beside_guessing(answ
     if not shown:
         assert found is None
         return
-    assert [round(share, 6) for _, _, share in found[1]] == [0.9, 0.3, 0.2]
+    assert [round(bar.length, 6) for bar in found[1]] == [0.9, 0.3, 0.2]
+    assert found[1][2].ends is None
     assert "by tried on main" in found[0]
