@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 from scipy.stats import binom
 
 from .arrays import FloatArray
@@ -27,7 +28,7 @@ from .curve import GaussianCurve, epsilon_from_mu
 from .estimators.catalogue import INPUTS, Estimator, estimators
 from .estimators.one_run import guess
 from .estimators.release_tests import BrokenRelease, GaussianRelease, design_test
-from .evidence import CandidateScores, Design, Guesses, Projections, Setting
+from .evidence import CanaryScores, CandidateScores, Design, Guesses, Projections, Setting
 from .measurement import FINITE, NEEDS_GAUSSIAN_CURVE, Kind, Measurement
 from .observer import UPLOADS
 from .supplied.chosen import evidence_of_runs
@@ -107,6 +108,9 @@ def evidence_of(
     where = setting(trials)
     if estimator.evidence is Guesses:
         return (_guesses(member, nonmember, rng, where),)
+    if estimator.evidence is CanaryScores:
+        included = np.arange(len(member) + len(nonmember)) < len(member)
+        return (CanaryScores(np.r_[member, nonmember], included, where),)
     if estimator.evidence is CandidateScores:
         return (CandidateScores(np.asarray(member, dtype=np.float64) / math.sqrt(DIMENSION), where),)
     if estimator.evidence not in INPUTS:
@@ -195,7 +199,7 @@ def degenerate_inputs(estimator: Estimator, law: KnownMechanism, kind: Kind) -> 
     """
     call = _caller(estimator, law)
     # Two sides of distinct scores that do not overlap, so that "without an error" holds at every threshold between.
-    spread = np.linspace(-1, 1, 100)
+    spread = ndtri(np.linspace(0.005, 0.995, 100)) / 2.6
     low, high = spread - REVEALED, spread + REVEALED
     yield "zero counts", _growing(call(high, low), call(np.tile(high, 10), np.tile(low, 10)), kind)
     yield "all wrong", _described(call(low, high))

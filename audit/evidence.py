@@ -197,6 +197,37 @@ class CandidateScores:
 
 
 @dataclass(frozen=True, eq=False)
+class CanaryScores:
+    """The scores of the canaries of one run, and which of them fair coins included.
+
+    ``values``: (m,), higher means included. ``included``: (m,) booleans. Raises ValueError for another shape or type of
+    ``included``, and for another design than ``one_run``.
+    """
+
+    values: FloatArray
+    included: BoolArray
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", checked_scores("values", self.values))
+        truth = np.asarray(self.included)
+        if truth.dtype != np.bool_ or truth.shape != self.values.shape:
+            raise ValueError(
+                f"included must be booleans of shape {self.values.shape}, got {truth.shape} of {truth.dtype}"
+            )
+        object.__setattr__(self, "included", truth)
+        if self.setting.design is not Design.ONE_RUN:
+            raise ValueError(
+                "canary scores need one run in which a fair coin decides whether each canary is included, got evidence "
+                f"of dependence type (design) {self.setting.design.value}"
+            )
+
+    def sides(self) -> tuple[FloatArray, FloatArray]:
+        """Return the scores of included and of other canaries; either may be empty."""
+        return self.values[self.included], self.values[~self.included]
+
+
+@dataclass(frozen=True, eq=False)
 class SourceScores:
     """Scores of an attack that guesses which client holds each sample; the client with the highest score is the guess.
 

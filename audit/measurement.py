@@ -19,7 +19,19 @@ FAIR_COINS = "canaries in or out by independent fair coins, number of guesses fi
 OBSERVED_LABELS = "labels independent of each other given the columns, none likelier than stated"
 UNKNOWN_LABELS = "public shares of the labels; what columns show of labels is not known, and counts as leakage"
 GAUSSIAN_ONE_RUN = f"{GAUSSIAN_MECHANISM}; {FAIR_COINS}"
-NEEDS_GAUSSIAN_CURVE = frozenset({GAUSSIAN_MECHANISM, GAUSSIAN_SCORES, KNOWN_GAUSSIAN, GAUSSIAN_ONE_RUN})
+_INDEPENDENT = "canaries in or out by independent fair coins, with independent scores given the coins"
+GAUSSIAN_CANARIES = f"{_INDEPENDENT}, Gaussian and of one unknown variance"
+INDEPENDENT_GAUSSIAN = f"{GAUSSIAN_MECHANISM}; {_INDEPENDENT}, threshold fixed on others"
+NEEDS_GAUSSIAN_CURVE = frozenset(
+    {
+        GAUSSIAN_MECHANISM,
+        GAUSSIAN_SCORES,
+        KNOWN_GAUSSIAN,
+        GAUSSIAN_ONE_RUN,
+        GAUSSIAN_CANARIES,
+        INDEPENDENT_GAUSSIAN,
+    }
+)
 
 FINITE = ("threshold", "fpr_high", "fnr_high", "epsilon_low", "ceiling", "estimate", "detectable", "effect_z")
 
@@ -144,7 +156,8 @@ class Measurement:
         """The sample size in words, such as ``1000 + 1000 trials`` or ``100 guesses on 1000 canaries of one run``."""
         if self.canaries is None:
             return f"{self.n0} + {self.n1} trials"
-        return f"{self.canaries if self.made is None else self.made} guesses on {self.canaries} canaries of one run"
+        made = "" if self.made is None else f"{self.made} guesses on "
+        return f"{made}{self.canaries} canaries of one run"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the measurement as a dictionary of JSON values; the setting is a nested dictionary."""

@@ -24,6 +24,7 @@ from fedassay.audit.check import PREPARATION
 from fedassay.audit.claim import Claim
 from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.finding import refutes
+from fedassay.audit.ledger import SUITE
 from fedassay.audit.measurement import Measurement
 from fedassay.checks import neighbour_draws
 from fedassay.checks.arms import Arms, TwoArms, of_one_step, two_steps

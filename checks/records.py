@@ -218,9 +218,7 @@ def _with_rows(records: Dataset, rows: Tensor, images: Tensor, labels: Tensor) -
     return _changed(records, {"train_images": features, "train_labels": wanted})
 
 
-def _features(
-    records: Dataset, rows: Tensor, kind: str, rng: np.random.Generator, near: Tensor | None
-) -> Tensor:
+def _features(records: Dataset, rows: Tensor, kind: str, rng: np.random.Generator, near: Tensor | None) -> Tensor:
     images = records.train_images
     own = images[rows]
     if kind == "own":

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_type_hints
 
-from ..evidence import CandidateScores, Design, Guesses, MembershipScores, Projections
+from ..evidence import CanaryScores, CandidateScores, Design, Guesses, MembershipScores, Projections
 from ..measurement import Measurement
 from .hockey_stick import MechanismOutputs
 from .pairwise_event import EventCounts
@@ -22,6 +22,7 @@ INPUTS: dict[type[Any], str] = {
     Projections: "one row of each run: its projection on the canary in every round",
     EventCounts: "one score of each run, and the event that it exceeds a threshold",
     Guesses: "one score of each canary, and whether it was included",
+    CanaryScores: "one score of each canary, and whether it was included",
     CandidateScores: "the cosine of each canary with the update sum; all canaries were included",
 }
 """The data that a user supplies for each type of evidence."""
@@ -51,7 +52,7 @@ class Estimator:
     @property
     def design(self) -> Design:
         """Whether the trials behind the estimator's evidence are independent runs or the canaries of one run."""
-        return Design.ONE_RUN if self.evidence in (Guesses, CandidateScores) else Design.INDEPENDENT
+        return Design.ONE_RUN if self.evidence in (Guesses, CanaryScores, CandidateScores) else Design.INDEPENDENT
 
     @property
     def inputs(self) -> str:

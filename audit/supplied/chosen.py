@@ -25,7 +25,7 @@ from ..estimators.one_run_claim import measured_guesses, planned_guesses
 from ..estimators.one_run_fdp import one_run_fdp
 from ..estimators.pairwise_event import EventCounts
 from ..estimators.release_tests import BrokenRelease, GaussianRelease, design_test
-from ..evidence import CandidateScores, Design, MembershipScores, Projections, Setting
+from ..evidence import CanaryScores, CandidateScores, Design, MembershipScores, Projections, Setting
 from ..measurement import NEEDS_GAUSSIAN_CURVE, Kind, Measurement
 from ..parts import Spec, find_outside, name_and_options
 from ..threshold import FixedThreshold, SplitThreshold, ThresholdPolicy
@@ -256,6 +256,9 @@ def measure_canaries(
         shown = CandidateScores(scores.values[included], scores.setting)
         arguments = _arguments(estimator, scores.setting, claim, alpha, options, len(included), witness)
         return estimator.measure(shown, **arguments)
+    if estimator.evidence is CanaryScores:
+        arguments = _arguments(estimator, scores.setting, claim, alpha, options, len(included), witness)
+        return estimator.measure(CanaryScores(scores.values, included, scores.setting), **arguments)
     made = guesses
     if made is None:
         made = planned_guesses(

@@ -15,7 +15,7 @@ from ..claim import Claim, check_claim
 from ..estimators.catalogue import Estimator
 from ..estimators.hockey_stick import MechanismOutputs
 from ..estimators.one_run_claim import one_run_estimators
-from ..evidence import CandidateScores, Design, Guesses, Setting, checked_scores
+from ..evidence import CanaryScores, CandidateScores, Design, Guesses, Setting, checked_scores
 from ..finding import Finding, not_audited, not_run
 from ..measurement import Measurement
 from ..wording import plain, shortened
@@ -248,9 +248,10 @@ def audit_one_run(
     scores contradict is refused. ``guesses``: their number, fixed before the scores were seen; None plans it from the
     claim and m. ``seed``: breaks ties.
 
-    ``estimator``: ``one_run``, ``one_run_fdp`` (for a claim with a Gaussian curve), or ``one_shot`` (cosines of
+    ``estimator``: ``one_run``; for a claim with a Gaussian curve also ``one_run_fdp``, ``one_run_rates`` (scores are
+    independent given the coins) and ``one_run_gaussian`` (which are Gaussian too); or ``one_shot`` (cosines of
     canaries that were all included, with the ``dimension`` of the model; an estimate that never refutes). By default
-    the first two where the claim allows both, at half of alpha each.
+    the first two where the claim allows both, at half of alpha each: they assume least and prove least.
 
     ``ordered``: whether the canaries stand in the order in which their coins were thrown; a fixed split is then refused
     (``check_split``). False for scores that were sorted.
@@ -278,7 +279,7 @@ def audit_one_run(
     guessing = any(one.evidence is Guesses for one in found)
     if guesses is not None and not guessing:
         raise ValueError(f"{found[0].name} makes no guesses: leave guesses out")
-    if guessing:
+    if guessing or any(one.evidence is CanaryScores for one in found):
         witness += _checked(candidates.values, coins, higher_is_member, seed)
         if runs is not None:
             witness += _checked_runs(coins, runs)

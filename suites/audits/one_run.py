@@ -18,9 +18,11 @@ from ...attacks.canary import CanarySetProjections
 from ...audit.arrays import BoolArray, FloatArray
 from ...audit.check import CheckResult
 from ...audit.claim import Adjacency, Unit
+from ...audit.curve import GaussianCurve
 from ...audit.estimators.one_run_claim import best_of_guesses, guesses_on, measured_by_guesses
+from ...audit.estimators.one_run_gaussian import detectable_epsilon, one_run_gaussian
 from ...audit.estimators.release_tests import BrokenRelease, release_scores
-from ...audit.evidence import CandidateScores, Design, Projections, Setting
+from ...audit.evidence import CanaryScores, CandidateScores, Design, Projections, Setting
 from ...audit.finding import Weakness
 from ...audit.measurement import Kind, Measurement
 from ...audit.output_file import parsed_json
@@ -90,6 +92,11 @@ class OneRun(BlockMethod):
     def measure(self, audit: PlannedAudit, store: Store) -> Reading:
         (block,) = audit.blocks
         candidates, coins, _ = self._scored(audit, store)
+        if _gaussian(audit):
+            claim, shown = audit.claim, CanaryScores(candidates.values, coins, candidates.setting)
+            levels = {"delta": claim.delta, "alpha": audit.alpha, "epsilon": claim.epsilon}
+            measured = one_run_gaussian(shown, **levels, witness=self._witness(audit))
+            return Reading(measurement=measured, scores=candidates.against(coins))
         # Ties are broken by the same draws for every estimator; no score depends on the coins.
         ties, witness = partial(Streams(block.seed).generator, "guess ties"), self._witness(audit)
         measured = measured_by_guesses(audit.claim, candidates, coins, alpha=audit.alpha, rng=ties, witness=witness)
@@ -153,11 +160,27 @@ class OneRun(BlockMethod):
         return Weakness(no_power=f"{reason}, or a published law that does not fit the claim")
 
     def plan_text(self, audit: PlannedAudit) -> list[str]:
+        if _gaussian(audit):
+            claim, canaries = audit.claim, _canaries(audit)
+            seen = detectable_epsilon(canaries, epsilon=claim.epsilon, delta=claim.delta, alpha=audit.alpha)
+            reach = "UNDERPOWERED" if seen is None else f"min detectable {seen:.2f}"
+            size = f"{canaries} canaries in one run, their mean shift by the published Gaussian law"
+            return [f"{size}, {reach} (power .9 at alpha {audit.alpha:.2g})"]
         best = best_of_guesses(audit.claim, _canaries(audit), alpha=audit.alpha)
         size = f"{audit.blocks[0].audit.canaries} canaries in one run, {guesses_text(guesses_planned(audit))}"
         reach = f"min detectable {best.detectable:.2f}" if best.detectable is not None else "UNDERPOWERED"
         certified = f"max certifiable {best.ceiling:.2f}"
         return [f"{size}, {certified}, {reach} (power .9 at alpha {audit.alpha:.2g})"]
+
+
+def _gaussian(audit: PlannedAudit) -> bool:
+    """Whether the scores of canaries are Gaussian by a published law, for a claim of a Gaussian curve: no round samples
+    them.
+    """
+    (block,), claim = audit.blocks, audit.claim
+    release = block.release
+    sampled = release is None or any(rate < 1 for rate in (release.rate, *release.rates))
+    return not sampled and isinstance(claim.curve, GaussianCurve) and claim.delta > 0
 
 
 def _check_runs(job: BlockJob, planted: CanarySet) -> None:

@@ -170,9 +170,7 @@ def test_where_few_weights_show_nothing_the_models_own_are_tried():
 
 
 def test_replaced_clients_are_also_those_of_the_plan():
-    claim = Claim.stated(
-        epsilon=4.0, delta=1e-5, unit="client", adjacency="replace_one", observer=AGGREGATE, rounds=3
-    )
+    claim = Claim.stated(epsilon=4.0, delta=1e-5, unit="client", adjacency="replace_one", observer=AGGREGATE, rounds=3)
     task = toy_task()
     setup = replay_setup(task, toy_plan(task), Constant(), claim)
     holders = {pair.holder for pair in neighbours_of(setup)}

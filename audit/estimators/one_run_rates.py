@@ -1,0 +1,151 @@
+"""One-run audit by the error rates of independent canaries at a threshold that other canaries chose.
+
+Given the coins, the scores of canaries are assumed independent, so that errors at a fixed threshold are binomial, or
+less spread where canaries differ (Hoeffding 1956). Both counts are tested together against a Gaussian curve: the bound
+is the largest mu at which so large a difference ``Phi^-1(hits / n1) - Phi^-1(false alarms / n0)`` has probability below
+alpha, whatever the false-positive rate is. The test is exact and unconditional; the rate is searched in a confidence
+interval whose error is paid for (Berger and Boos 1994). A published audit of this form takes the best of all thresholds
+without paying for the choice, and is above 0 on 11 % of null scores at level .05.
+
+``one_run`` and ``one_run_fdp`` need no independence, and prove less: a mechanism that fails for all canaries together
+with some probability is judged rightly by them alone.
+"""
+
+import math
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import bdtrc, ndtr, ndtri
+from scipy.stats import binom
+
+from ..arrays import FloatArray
+from ..binomial import check_delta, check_epsilon, check_level, upper_bound
+from ..bisection import crossing
+from ..curve import Curve, GaussianCurve, epsilon_from_mu, mu_from_epsilon
+from ..evidence import CanaryScores
+from ..measurement import INDEPENDENT_GAUSSIAN, Measurement
+from ..threshold import FixedThreshold, ThresholdPolicy
+
+_PAID = 0.05
+"""Share of alpha that pays for the interval of the false-positive rate."""
+_RATES = 65
+"""Rates in the interval that are tried; between them the probability changes by less than its rounding."""
+
+
+def mu_from_counts(alarms: int, n0: int, hits: int, n1: int, *, alpha: float) -> float:
+    """Return the lower bound on mu by false alarms on ``n0`` canaries that were left out and hits on ``n1`` included.
+
+    It is >= 0, and 0 where no mu is refuted.
+
+    Raises ValueError unless 0 <= alarms <= n0, 0 <= hits <= n1, both numbers are >= 1 and alpha is in (0, 1).
+    """
+    check_level("alpha", alpha)
+    if min(n0, n1) < 1 or not (0 <= alarms <= n0 and 0 <= hits <= n1):
+        raise ValueError(
+            f"counts must lie in 0 <= alarms <= n0 and 0 <= hits <= n1 with n0, n1 >= 1, got {alarms} of {n0} and "
+            f"{hits} of {n1}"
+        )
+    paid = _PAID * alpha
+    ends = 1 - upper_bound(n0 - alarms, n0, paid / 2), upper_bound(alarms, n0, paid / 2)
+    low, high = ndtri(np.clip(ends, 1e-12, 1 - 1e-12))
+    places = np.linspace(low, high, _RATES)[:, np.newaxis]
+    masses = binom.pmf(np.arange(n0 + 1), n0, ndtr(places))
+    out, within = _scores(n0), _scores(n1)
+    # Counts that hardly occur are left out, and count against a refutation.
+    kept = masses.max(0) > 1e-13
+    masses, rest = masses[:, kept], 1 - masses[:, kept].sum(1)
+    # For each number of false alarms: the fewest hits with as large a difference as was seen.
+    needed = np.searchsorted(within, within[hits] - out[alarms] + out[kept] - 1e-12)
+
+    def refuted(mu: float) -> bool:
+        tails = np.where(needed == 0, 1.0, bdtrc(np.maximum(needed - 1.0, 0.0), n1, ndtr(places + mu)))
+        return bool(((masses * tails).sum(1) + rest).max() < alpha - paid)
+
+    return crossing(refuted, relative=1e-4)[0]
+
+
+@lru_cache(maxsize=16)
+def _scores(n: int) -> FloatArray:
+    """The normal scores of all numbers of canaries above the threshold, of ``n``."""
+    return np.asarray(ndtri((np.arange(n + 1) + 0.5) / (n + 1)), dtype=np.float64)
+
+
+def one_run_rates(
+    scores: CanaryScores,
+    *,
+    delta: float,
+    alpha: float,
+    threshold: ThresholdPolicy,
+    curve: Curve,
+    epsilon: float | None = None,
+    witness: str = "",
+) -> Measurement:
+    """Compute a lower bound on epsilon at ``delta`` of a Gaussian mechanism from error rates of one run's canaries.
+
+    ``delta`` lies in (0, 1); the bound holds with probability 1 - ``alpha`` if scores are independent given the coins.
+
+    Args:
+        threshold: fixed before, or a split, which takes the median of a tenth of the canaries' scores and counts the
+            other canaries.
+        curve: the stated trade-off curve, a Gaussian one.
+        epsilon: the claimed one, for the detectable epsilon.
+
+    Raises:
+        ValueError: for another curve, a side without canaries, and levels out of range.
+    """
+    check_delta(delta)
+    check_epsilon(epsilon)
+    if not isinstance(curve, GaussianCurve) or delta == 0:
+        raise ValueError(f"one_run_rates needs a claim with a Gaussian curve and delta > 0, got delta {delta}")
+    canaries = len(scores.values)
+    if not isinstance(threshold, FixedThreshold):
+        scores, threshold = _at_the_median(scores, getattr(threshold, "seed", 0))
+    within, out = scores.sides()
+    if not len(within) or not len(out):
+        raise ValueError(
+            f"one_run_rates needs canaries on both sides, got {len(within)} included and {len(out)} others"
+        )
+    (errors,) = threshold.counts(within, out, delta=delta, alpha=alpha)
+    n0, n1, alarms, hits = errors.n0, errors.n1, errors.false_positives, errors.n1 - errors.false_negatives
+    return Measurement(
+        estimator="one_run_rates",
+        assumption=INDEPENDENT_GAUSSIAN,
+        alpha=alpha,
+        n0=0,
+        n1=0,
+        delta=delta,
+        threshold_policy="fixed before the counted scores were seen",
+        threshold=errors.threshold,
+        epsilon_low=epsilon_from_mu(mu_from_counts(alarms, n0, hits, n1, alpha=alpha), delta),
+        estimate=None,
+        ceiling=epsilon_from_mu(mu_from_counts(0, n0, n1, n1, alpha=alpha), delta),
+        detectable=None if epsilon is None else _detectable(epsilon, delta, n0, n1, alpha),
+        witness=f"{witness}; {alarms} of {n0} false alarms and {hits} of {n1} hits".removeprefix("; "),
+        setting=scores.setting,
+        canaries=canaries,
+        made=n0 + n1,
+        right=n0 - alarms + hits,
+    )
+
+
+def _at_the_median(scores: CanaryScores, seed: int) -> tuple[CanaryScores, FixedThreshold]:
+    """The scores of nine tenths of the canaries, and the others' median, at which a Gaussian shift shows best."""
+    m = len(scores.values)
+    order = np.random.default_rng(seed).permutation(m)
+    kept = order[max(1, m // 10) :]
+    cut = float(np.median(scores.values[order[: max(1, m // 10)]]))
+    counted = kept if len(kept) else order
+    return CanaryScores(scores.values[counted], scores.included[counted], scores.setting), FixedThreshold(cut)
+
+
+def _detectable(epsilon: float, delta: float, n0: int, n1: int, alpha: float) -> float:
+    """The epsilon of a Gaussian mechanism that is refuted with probability .9, at the middle threshold, by the normal
+    approximation.
+    """
+    claimed = mu_from_epsilon(epsilon, delta)
+    mu = claimed
+    for _ in range(50):
+        rate = float(ndtr(mu / 2))
+        error = math.sqrt(rate * (1 - rate) * (1 / n0 + 1 / n1)) / (math.exp(-(mu**2) / 8) / math.sqrt(2 * math.pi))
+        mu = claimed + float(ndtri(1 - alpha) + ndtri(0.9)) * error
+    return epsilon_from_mu(mu, delta)
