@@ -279,7 +279,7 @@ def test_an_attack_that_finds_all_labels_of_all_seeds_is_compared_with_guessing_
     (one,) = answers(folder)
     assert "idlg on main named labels (24 of 24 uploads; guessing: 2 of 24 uploads)" in one.outside
     assert headline(folder).endswith("the test is weak; outside the claims, attacks named labels (mine)")
-    assert "outside the claims, attacks named labels" in html(folder)
+    assert "Outside the claims, attacks named labels" in html(folder)
 
 
 def test_few_equal_counts_prove_nothing_against_a_guess_that_found_none(one_claim, run_maker):
