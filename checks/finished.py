@@ -4,7 +4,6 @@ The models differ from run to run, so that a threshold of private scores never l
 same models it has none: an observer computes from the models that it receives what one data set would have published.
 """
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from ..fl.models.network import Network
 from ..fl.preparation import Leaves
 from .arms import dependent
 from .joint_release import JointRelease, Sides
-from .neighbour_draws import SECONDS, DrawCounter, PreparationSetup, Summary
+from .neighbour_draws import SECONDS, DrawCounter, PreparationSetup, Summary, clock
 from .published import equal_values
 from .records import RecordPair
 
@@ -43,7 +42,7 @@ class FinishedRelease:
 
     def result(self) -> CheckResult:
         """Count the first difference that no noise hides."""
-        own, started = self.setup.pipeline.records, time.process_time()
+        own, started = self.setup.pipeline.records, clock()
         for records, units in self.data_sets:
             pipeline, setup = self.setup.pipeline, self.setup
             if records is not own:
@@ -96,7 +95,7 @@ class _GivenModels:
         for unit in units:
             first = next(self.joint.pairs(unit))
             for pair in self.joint.pairs(unit):
-                if not names or time.process_time() > until:
+                if not names or clock() > until:
                     return
                 try:
                     for found in self._found(pair, first, names):
@@ -151,9 +150,9 @@ class _GivenModels:
         words = f"{name}, which draws nothing given the models, of {size} records, {pair.words}"
         counter = DrawCounter(setup=setup, apart=pair.apart, words=words)
         sides.again(0, 0)
-        started = time.process_time()
+        started = clock()
         timed = len(sides.again(1, 0).finished)
-        seconds = (time.process_time() - started) / timed
+        seconds = (clock() - started) / timed
         # Models that make both equal are no evidence: twice as many runs, and a margin.
         needed = counter.needed() * (4 if equal else 1)
         if 2 * needed * seconds > 4 * SECONDS:

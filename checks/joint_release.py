@@ -7,7 +7,6 @@ sum.
 """
 
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -34,7 +33,7 @@ from ..fl.replay import ReplayedStreams
 from ..fl.streams import Streams, normal
 from ..fl.task import Task
 from ..fl.training.local import Batch
-from .neighbour_draws import SECONDS, DrawCounter, PreparationSetup
+from .neighbour_draws import SECONDS, DrawCounter, PreparationSetup, clock
 from .published import PublishedVector, equal_values, first_difference
 from .received import ReceivedNumbers
 from .records import RecordPair, exact_pairs, without_rows
@@ -255,9 +254,9 @@ class Sides:
 
     def tried(self, counter: DrawCounter) -> CheckResult:
         """Trials of this pair."""
-        started, few = time.process_time(), 32 if self.steady else 8
+        started, few = clock(), 32 if self.steady else 8
         self._runs(0, few, block=2)
-        seconds = (time.process_time() - started) / few
+        seconds = (clock() - started) / few
         pilot = _PILOT if 2 * _PILOT * seconds <= SECONDS else _SHORT
         both = [list(self.drawn(arm, pilot)) for arm in (0, 1)]
         leaves = [[one for run in side for one in run.leaves] for side in both]

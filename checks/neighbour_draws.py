@@ -1,6 +1,7 @@
 """Count an event in draws of two data sets that are neighbours, or two steps apart, against one claim."""
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,6 +40,8 @@ SECONDS = 30.0
 """CPU seconds of one search or of the draws of one arm, at most."""
 _COUNTED, _MOST = 512, 2**17
 """Draws of each arm that are counted, at least and at most."""
+_STATED = 2**20
+"""Draws that are said to be enough, at most."""
 _UNUSED = 2**40
 """The same where none is made, because nothing is drawn."""
 _SPECIAL = 5
@@ -226,11 +229,11 @@ class DrawCounter:
     def _weak(self, detects: float, gaussian: float, draws: int) -> str:
         """What a test finds that is weak for Gaussian noise at least, and how many draws of each arm would do."""
         limit, most = weak_beyond(self.setup.claim.epsilon), draws
-        while most < _UNUSED and self._detectable(most) > limit:
+        while most < _STATED and self._detectable(most) > limit:
             most *= 2
         first, second = ("no violation" if math.isinf(one) else f"epsilon {one:.3g}" for one in (detects, gaussian))
         words = f"; {draws:,} draws of each arm find {first} with probability 0.9 where losses are bounded, and "
-        enough = f"{most:,} would do" if most < _UNUSED else "no number would do"
+        enough = f"{most:,} would do" if most < _STATED else f"more than {_STATED:,} are needed"
         return f"{words}{second} of Gaussian noise, for which {enough}"
 
     def _counted(
@@ -304,6 +307,13 @@ class DrawCounter:
             ceiling=None if found.ceiling is None else found.ceiling / 2,
             witness=f"{found.witness}; by group privacy of two steps",
         )
+
+
+def clock() -> float:
+    """Return seconds by which searches and draws are limited: CPU time, and an eighth of the time that passes, because
+    code may wait for a file or for other processes.
+    """
+    return time.process_time() + time.perf_counter() / 8
 
 
 def _looks(most: int) -> tuple[tuple[int, int], ...]:

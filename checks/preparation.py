@@ -6,7 +6,6 @@ has noise is one mechanism of the records, which is tried alone; all of it toget
 ``joint_release``.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,7 +24,7 @@ from ..fl.data.dataset import Dataset
 from ..fl.preparation import Leaves
 from .finished import FinishedRelease
 from .joint_release import JointRelease
-from .neighbour_draws import SECONDS, DrawCounter, PreparationSetup
+from .neighbour_draws import SECONDS, DrawCounter, PreparationSetup, clock
 from .published import PublishedVector, equal_values, first_difference
 from .records import (
     RecordPair,
@@ -128,7 +127,7 @@ class _Search:
 
     def result(self) -> CheckResult:
         """Differences without noise first, then trials of those with noise."""
-        setup, started = self.setup, time.process_time()
+        setup, started = self.setup, clock()
         for records, rows in self.data_sets():
             found = self._without_noise(records, rows, started)
             if found is not None and found.passed is False:
@@ -188,7 +187,7 @@ class _Search:
         for rows in units:
             for pair in changed_sets(setup.claim, records, rows, setup.seed):
                 words, other = pair.words, pair.within
-                if time.process_time() - started > SECONDS:
+                if clock() - started > SECONDS:
                     return None
                 try:
                     changed = self._made(other, 0, 0)
@@ -249,10 +248,10 @@ class _Search:
     @cached_property
     def _seconds(self) -> float:
         """Time of one draw."""
-        started = time.process_time()
+        started = clock()
         for number in range(4):
             self._made(self.setup.pipeline.records, number, 0)
-        return (time.process_time() - started) / 4
+        return (clock() - started) / 4
 
     def _with_noise(self) -> CheckResult:
         """Trials of the pair of data sets whose published values differ most, in units of their noise."""

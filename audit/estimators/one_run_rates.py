@@ -11,12 +11,11 @@ without paying for the choice, and is above 0 on 11 % of null scores at level .0
 with some probability is judged rightly by them alone.
 """
 
-import math
 from functools import lru_cache
 
 import numpy as np
 from scipy.special import bdtrc, ndtr, ndtri
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 from ..arrays import FloatArray
 from ..binomial import check_delta, check_epsilon, check_level, upper_bound
@@ -24,7 +23,7 @@ from ..bisection import crossing
 from ..curve import Curve, GaussianCurve, epsilon_from_mu, mu_from_epsilon
 from ..evidence import CanaryScores
 from ..measurement import INDEPENDENT_GAUSSIAN, Measurement
-from ..threshold import FixedThreshold, ThresholdPolicy
+from ..threshold import FixedThreshold, SplitThreshold, ThresholdPolicy
 
 _PAID = 0.05
 """Share of alpha that pays for the interval of the false-positive rate."""
@@ -85,8 +84,8 @@ def one_run_rates(
     ``delta`` lies in (0, 1); the bound holds with probability 1 - ``alpha`` if scores are independent given the coins.
 
     Args:
-        threshold: fixed before, or a split, which takes the median of a tenth of the canaries' scores and counts the
-            other canaries.
+        threshold: fixed before, or a split: the middle between both medians of a tenth of the canaries, of which the
+            others are counted.
         curve: the stated trade-off curve, a Gaussian one.
         epsilon: the claimed one, for the detectable epsilon.
 
@@ -98,8 +97,10 @@ def one_run_rates(
     if not isinstance(curve, GaussianCurve) or delta == 0:
         raise ValueError(f"one_run_rates needs a claim with a Gaussian curve and delta > 0, got delta {delta}")
     canaries = len(scores.values)
+    if isinstance(threshold, SplitThreshold):
+        scores, threshold = _of_a_tenth(scores, threshold.seed)
     if not isinstance(threshold, FixedThreshold):
-        scores, threshold = _at_the_median(scores, getattr(threshold, "seed", 0))
+        raise ValueError(f"one_run_rates counts at one threshold, fixed or of a split, got {threshold}")
     within, out = scores.sides()
     if not len(within) or not len(out):
         raise ValueError(
@@ -128,24 +129,26 @@ def one_run_rates(
     )
 
 
-def _at_the_median(scores: CanaryScores, seed: int) -> tuple[CanaryScores, FixedThreshold]:
-    """The scores of nine tenths of the canaries, and the others' median, at which a Gaussian shift shows best."""
+def _of_a_tenth(scores: CanaryScores, seed: int) -> tuple[CanaryScores, FixedThreshold]:
+    """The scores of nine tenths of the canaries, and the middle between both medians of the others."""
     m = len(scores.values)
     order = np.random.default_rng(seed).permutation(m)
-    kept = order[max(1, m // 10) :]
-    cut = float(np.median(scores.values[order[: max(1, m // 10)]]))
+    first, kept = order[: max(1, m // 10)], order[max(1, m // 10) :]
+    taken = scores.included[first]
+    sides = [scores.values[first[taken == side]] for side in (True, False)]
+    # Halved before they are added: large scores would overflow.
+    cut = sum(float(np.median(side)) / sum(map(bool, map(len, sides))) for side in sides if len(side))
     counted = kept if len(kept) else order
     return CanaryScores(scores.values[counted], scores.included[counted], scores.setting), FixedThreshold(cut)
 
 
-def _detectable(epsilon: float, delta: float, n0: int, n1: int, alpha: float) -> float:
+def _detectable(epsilon: float, delta: float, n0: int, n1: int, alpha: float) -> float | None:
     """The epsilon of a Gaussian mechanism that is refuted with probability .9, at the middle threshold, by the normal
-    approximation.
+    approximation; None where no errors at all would not refute the claim.
     """
-    claimed = mu_from_epsilon(epsilon, delta)
-    mu = claimed
-    for _ in range(50):
-        rate = float(ndtr(mu / 2))
-        error = math.sqrt(rate * (1 - rate) * (1 / n0 + 1 / n1)) / (math.exp(-(mu**2) / 8) / math.sqrt(2 * math.pi))
-        mu = claimed + float(ndtri(1 - alpha) + ndtri(0.9)) * error
-    return epsilon_from_mu(mu, delta)
+    claimed, limit = mu_from_epsilon(epsilon, delta), mu_from_counts(0, n0, n1, n1, alpha=alpha)
+    mus = np.linspace(claimed, limit, 1001) if limit > claimed else np.zeros(0)
+    rates = ndtr(mus / 2)
+    errors = np.sqrt(rates * (1 - rates) * (1 / n0 + 1 / n1)) / norm.pdf(mus / 2)
+    found = np.flatnonzero(mus - claimed >= float(ndtri(1 - alpha) + ndtri(0.9)) * errors)
+    return epsilon_from_mu(float(mus[found[0]]), delta) if len(found) else None

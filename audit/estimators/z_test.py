@@ -86,7 +86,7 @@ def z_test(
         estimate=epsilon_from_mu(max(0.0, effect), delta),
         # Without a counted error there is no largest epsilon: a larger shift always proves more.
         ceiling=None,
-        detectable=None if claimed is None else epsilon_from_mu(detectable_mu(claimed, n0, n1, alpha, known), delta),
+        detectable=None if claimed is None else epsilon_from_mu(_detectable_mu(claimed, n0, n1, alpha, known), delta),
         witness=witness,
         setting=scores.setting,
         effect_z=None if claimed is None else (effect - claimed) / effect_error(claimed, n0, n1, known),
@@ -110,8 +110,8 @@ def effect_error(mu: float, n0: int, n1: int, known: bool) -> float:
     return math.sqrt(1 / n0 + 1 / n1 + (0.0 if known else mu**2 / (2 * (n0 + n1))))
 
 
-def detectable_mu(claimed: float, n0: int, n1: int, alpha: float, known: bool, power: float = 0.9) -> float:
-    """Return the mu that is detected with this power, by the normal approximation."""
+def _detectable_mu(claimed: float, n0: int, n1: int, alpha: float, known: bool, power: float = 0.9) -> float:
+    """The mu that is detected with this power, by the normal approximation."""
     # The test rejects by the error at the claim, while the effect varies with the error at the truth.
     needed = claimed - float(ndtri(alpha)) * effect_error(claimed, n0, n1, known)
     # A fixed point, because the error at the truth depends on the mu that is sought.

@@ -248,10 +248,10 @@ def audit_one_run(
     scores contradict is refused. ``guesses``: their number, fixed before the scores were seen; None plans it from the
     claim and m. ``seed``: breaks ties.
 
-    ``estimator``: ``one_run``; for a claim with a Gaussian curve also ``one_run_fdp``, ``one_run_rates`` (scores are
-    independent given the coins) and ``one_run_gaussian`` (which are Gaussian too); or ``one_shot`` (cosines of
-    canaries that were all included, with the ``dimension`` of the model; an estimate that never refutes). By default
-    the first two where the claim allows both, at half of alpha each: they assume least and prove least.
+    ``estimator``: ``one_run``; for a claim with a Gaussian curve also ``one_run_fdp`` and ``one_run_rates`` (scores
+    that are independent given the coins); or ``one_shot`` (cosines of canaries that were all included, with the
+    ``dimension`` of the model; an estimate that never refutes). By default the first two where the claim allows both,
+    at half of alpha each: they assume least.
 
     ``ordered``: whether the canaries stand in the order in which their coins were thrown; a fixed split is then refused
     (``check_split``). False for scores that were sorted.

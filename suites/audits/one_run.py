@@ -19,8 +19,9 @@ from ...audit.arrays import BoolArray, FloatArray
 from ...audit.check import CheckResult
 from ...audit.claim import Adjacency, Unit
 from ...audit.curve import GaussianCurve
+from ...audit.estimators.joint_point import best_bound
 from ...audit.estimators.one_run_claim import best_of_guesses, guesses_on, measured_by_guesses
-from ...audit.estimators.one_run_gaussian import detectable_epsilon, one_run_gaussian
+from ...audit.estimators.one_run_gaussian import detectable_epsilon, gaussian_canaries
 from ...audit.estimators.release_tests import BrokenRelease, release_scores
 from ...audit.evidence import CanaryScores, CandidateScores, Design, Projections, Setting
 from ...audit.finding import Weakness
@@ -38,6 +39,9 @@ from .audit_method import BlockJob, BlockMethod, PlannedAudit, Reading, unknown_
 from .case import Case
 from .planted_canary import canary_words
 from .replicas import SETTING
+
+_GUESSED = 0.1
+"""Share of alpha of the guesses where the scores' mean shift is tested too."""
 
 
 class OneRun(BlockMethod):
@@ -92,14 +96,16 @@ class OneRun(BlockMethod):
     def measure(self, audit: PlannedAudit, store: Store) -> Reading:
         (block,) = audit.blocks
         candidates, coins, _ = self._scored(audit, store)
-        if _gaussian(audit):
-            claim, shown = audit.claim, CanaryScores(candidates.values, coins, candidates.setting)
-            levels = {"delta": claim.delta, "alpha": audit.alpha, "epsilon": claim.epsilon}
-            measured = one_run_gaussian(shown, **levels, witness=self._witness(audit))
-            return Reading(measurement=measured, scores=candidates.against(coins))
         # Ties are broken by the same draws for every estimator; no score depends on the coins.
         ties, witness = partial(Streams(block.seed).generator, "guess ties"), self._witness(audit)
-        measured = measured_by_guesses(audit.claim, candidates, coins, alpha=audit.alpha, rng=ties, witness=witness)
+        alpha, claim = audit.alpha * (_GUESSED if _gaussian(audit) else 1.0), audit.claim
+        measured = measured_by_guesses(claim, candidates, coins, alpha=alpha, rng=ties, witness=witness)
+        if _gaussian(audit):
+            shown = CanaryScores(candidates.values, coins, candidates.setting)
+            levels = {"delta": claim.delta, "alpha": audit.alpha - alpha, "epsilon": claim.epsilon}
+            shift = gaussian_canaries(shown, **levels, witness=witness)
+            # Guesses also tell where the noise is none, or not as published.
+            measured = best_bound([measured, shift] if shift.estimate is None else [shift, measured])
         return Reading(measurement=measured, scores=candidates.against(coins))
 
     def measure_by(self, estimator: Spec, audit: PlannedAudit, store: Store) -> Reading:
@@ -160,9 +166,9 @@ class OneRun(BlockMethod):
         return Weakness(no_power=f"{reason}, or a published law that does not fit the claim")
 
     def plan_text(self, audit: PlannedAudit) -> list[str]:
-        if _gaussian(audit):
-            claim, canaries = audit.claim, _canaries(audit)
-            seen = detectable_epsilon(canaries, epsilon=claim.epsilon, delta=claim.delta, alpha=audit.alpha)
+        if _gaussian(audit) and audit.blocks[0].audit.estimator is None:
+            claim, canaries, alpha = audit.claim, _canaries(audit), audit.alpha * (1 - _GUESSED)
+            seen = detectable_epsilon(canaries, epsilon=claim.epsilon, delta=claim.delta, alpha=alpha)
             reach = "UNDERPOWERED" if seen is None else f"min detectable {seen:.2f}"
             size = f"{canaries} canaries in one run, their mean shift by the published Gaussian law"
             return [f"{size}, {reach} (power .9 at alpha {audit.alpha:.2g})"]

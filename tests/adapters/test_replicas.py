@@ -82,6 +82,7 @@ def test_runs_that_would_hardly_refute_the_planned_fault_are_no_ok_unless_a_weak
 SAMPLED = [(1.0, 0.1, 10), (4.0, 1.0, 10), (1.1, 0.01, 100)]
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 @pytest.mark.parametrize(("sigma", "rate", "steps"), SAMPLED)
 def test_the_power_of_a_plan_is_true_where_units_are_sampled(sigma, rate, steps):

@@ -50,6 +50,7 @@ COMPILED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 @pytest.mark.parametrize("name", COMPILED)
 def test_compiled_models_are_watched_like_plain_ones(name):
@@ -57,6 +58,7 @@ def test_compiled_models_are_watched_like_plain_ones(name):
     assert [one.words for one in found.failed + found.unseen] == []
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_half_of_the_noise_of_a_compiled_model_is_found_under_the_names_of_its_tensors():
     broken, train, check = BROKEN["half of the noise"]

@@ -1,6 +1,6 @@
 """Trials of everything that is received: broken pairs without a law are refuted, correct versions are not.
 
-One claim is refuted falsely with probability 1e-6 at most, by the level of its one counted event.
+One claim is refuted falsely with probability 5e-5 at most, by the level of its one counted event.
 """
 
 from dataclasses import dataclass, replace

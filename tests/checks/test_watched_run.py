@@ -20,6 +20,7 @@ def test_none_of_a_thousand_correct_runs_is_accused():
     assert accused(1000) == 0
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_the_probability_of_a_false_alarm_is_at_most_the_stated_one(monkeypatch):
     monkeypatch.setitem(WATCHED.shares, "watched run", Share(total=0.5, claims=1, groups=16))

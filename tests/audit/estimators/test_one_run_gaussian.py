@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import epsilon_from_mu, mu_from_epsilon
-from fedassay.audit.estimators.one_run_gaussian import detectable_epsilon, one_run_gaussian
+from fedassay.audit.estimators.one_run_gaussian import detectable_epsilon, gaussian_canaries
 from fedassay.audit.evidence import CanaryScores, Design, Setting
 from fedassay.audit.observer import UPLOADS
 
@@ -18,7 +18,7 @@ def bounds(mu, canaries, repeats, noise=None, coins=None):
         included = rng.random(canaries) < 0.5 if coins is None else coins(rng)
         drawn = rng.standard_normal(canaries) if noise is None else noise(rng, canaries)
         scores = CanaryScores(mu * included + drawn, included, SETTING)
-        yield one_run_gaussian(scores, delta=DELTA, alpha=0.05, epsilon=1.0)
+        yield gaussian_canaries(scores, delta=DELTA, alpha=0.05, epsilon=1.0)
 
 
 @pytest.mark.parametrize(("epsilon", "limit"), [(1, 0.58), (2, 1.54), (4, 3.49), (8, 7.40)])
@@ -52,6 +52,16 @@ def test_scores_that_are_not_gaussian_bound_nothing(noise):
     (found,) = bounds(5.0, 1000, 1, noise)
     assert found.epsilon_low == 0
     assert "not Gaussian" in found.witness
+    assert found.detectable is None
+
+
+@pytest.mark.parametrize("canaries", [1000, 4000])
+def test_posteriors_whose_skewness_cancels_bound_nothing(canaries):
+    mu, rng = 1.75, np.random.default_rng(2)
+    included = rng.random(canaries) < 0.5
+    exact = mu * included + rng.standard_normal(canaries)
+    scores = CanaryScores(1 / (1 + np.exp(-mu * (exact - mu / 2))), included, SETTING)
+    assert gaussian_canaries(scores, delta=DELTA, alpha=0.05).epsilon_low == 0
 
 
 def test_noise_that_all_canaries_share_changes_nothing():
@@ -71,7 +81,7 @@ def test_half_of_the_noise_is_refuted():
 )
 def test_one_sided_coins_bound_nothing(included):
     scores = CanaryScores(np.random.default_rng(0).standard_normal(200), included, SETTING)
-    assert one_run_gaussian(scores, delta=DELTA, alpha=0.05).epsilon_low == 0
+    assert gaussian_canaries(scores, delta=DELTA, alpha=0.05).epsilon_low == 0
 
 
 def test_the_detectable_epsilon_is_that_of_nine_in_ten_runs():
@@ -85,6 +95,6 @@ def test_the_detectable_epsilon_is_that_of_nine_in_ten_runs():
 def test_pure_claims_and_other_designs_are_refused():
     scores = next(iter([CanaryScores(np.arange(40.0), np.arange(40) % 2 == 0, SETTING)]))
     with pytest.raises(ValueError, match="delta must be > 0"):
-        one_run_gaussian(scores, delta=0.0, alpha=0.05)
+        gaussian_canaries(scores, delta=0.0, alpha=0.05)
     with pytest.raises(ValueError, match="included must be booleans of shape"):
         CanaryScores(np.arange(4.0), np.arange(4), SETTING)

@@ -54,6 +54,27 @@ def test_1000_canaries_prove_most_of_epsilon_4_whatever_the_scale_of_scores(scal
     assert found.detectable > 4
 
 
+def test_perfect_scores_prove_the_most_that_so_many_can():
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        included = rng.random(200) < 0.5
+        scores = CanaryScores(included.astype(float), included, SETTING)
+        found = one_run_rates(
+            scores, delta=1e-5, alpha=0.05, threshold=SplitThreshold(0.5), curve=GaussianCurve(MU), epsilon=4.0
+        )
+        assert found.epsilon_low == pytest.approx(found.ceiling)
+        assert found.epsilon_low > 8
+
+
+@pytest.mark.parametrize(("epsilon", "canaries"), [(4.0, 20), (8.0, 22), (15.0, 56), (40.0, 50), (40.0, 5000)])
+def test_what_is_detectable_is_above_the_claim_or_unknown(epsilon, canaries):
+    curve = GaussianCurve(mu_from_epsilon(epsilon, 1e-5))
+    found = one_run_rates(
+        drawn(0.0, canaries), delta=1e-5, alpha=0.05, threshold=SplitThreshold(0.5), curve=curve, epsilon=epsilon
+    )
+    assert found.detectable is None or epsilon < found.detectable <= found.ceiling
+
+
 def test_it_takes_canaries_on_both_sides():
     scores = CanaryScores(np.arange(40.0), np.ones(40, dtype=bool), SETTING)
     with pytest.raises(ValueError, match="canaries on both sides"):

@@ -99,6 +99,7 @@ def test_a_mechanism_exactly_at_its_claim_is_refuted_no_oftener_than_alpha(kind,
     assert set(verdicts) <= {Verdict.REFUTED, Verdict.NOT_REFUTED, Verdict.UNDERPOWERED}
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_choosing_among_pairs_spends_no_alpha(most_false_alarms):
     # Randomised response over four at its claim, six pairs that are all alike: the luckiest pilot is no excuse.

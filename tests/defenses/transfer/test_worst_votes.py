@@ -78,6 +78,7 @@ def audited(defense, plan, trials, seed=0):
     return audit_mechanism(mechanism, claim, pairs=pairs, trials=trials, batched=True, seed=seed)
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 @pytest.mark.parametrize(("control", "plan", "trials"), CASES)
 def test_the_broken_version_is_refuted_and_the_correct_one_is_not(control, plan, trials):

@@ -106,6 +106,7 @@ def protections(plan):
     return {"none": Protection(), "dp_sgd": DPSGD(clip_norm=0.5, epsilon=5.0).prepare(plan).protection}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protected", ["none", "dp_sgd"])
 @pytest.mark.parametrize("executor", ["sequential", "batched", "compiled"])
 @pytest.mark.parametrize(

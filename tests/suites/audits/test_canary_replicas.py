@@ -188,6 +188,7 @@ class SharedNoise(Defense):
         return Prepared(protection=protection, claims=(Claim.stated(4.0, 1e-5, mu=mu, **facts),))
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 @pytest.mark.parametrize("law", ["true", "false"])
 @pytest.mark.parametrize(("share", "code"), [(1.0, 0), (0.3, 10)])

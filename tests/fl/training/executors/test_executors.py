@@ -163,6 +163,7 @@ def test_two_runs_of_an_executor_have_the_same_bits(make_task, make_plan, execut
     assert torch.equal(one, other)
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 @pytest.mark.parametrize("protection", [Protection(), PerSample()], ids=["mean", "per sample"])
 @pytest.mark.parametrize("case", ["cnn", "dropout of fixed lots"])
