@@ -20,7 +20,7 @@ from scipy.stats import binom, norm
 from ..arrays import FloatArray
 from ..binomial import check_delta, check_epsilon, check_level, upper_bound
 from ..bisection import crossing
-from ..curve import Curve, GaussianCurve, epsilon_from_mu, mu_from_epsilon
+from ..curve import epsilon_from_mu, mu_from_epsilon
 from ..evidence import CanaryScores
 from ..measurement import INDEPENDENT_GAUSSIAN, Measurement
 from ..threshold import FixedThreshold, SplitThreshold, ThresholdPolicy
@@ -75,7 +75,6 @@ def one_run_rates(
     delta: float,
     alpha: float,
     threshold: ThresholdPolicy,
-    curve: Curve,
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
@@ -86,16 +85,15 @@ def one_run_rates(
     Args:
         threshold: fixed before, or a split: the middle between both medians of a tenth of the canaries, of which the
             others are counted.
-        curve: the stated trade-off curve, a Gaussian one.
         epsilon: the claimed one, for the detectable epsilon.
 
     Raises:
-        ValueError: for another curve, a side without canaries, and levels out of range.
+        ValueError: for delta 0, another policy, a side without canaries, and levels out of range.
     """
     check_delta(delta)
     check_epsilon(epsilon)
-    if not isinstance(curve, GaussianCurve) or delta == 0:
-        raise ValueError(f"one_run_rates needs a claim with a Gaussian curve and delta > 0, got delta {delta}")
+    if delta == 0:
+        raise ValueError("delta must be > 0 for one_run_rates, got 0: mu-GDP implies no finite epsilon at delta 0")
     canaries = len(scores.values)
     if isinstance(threshold, SplitThreshold):
         scores, threshold = _of_a_tenth(scores, threshold.seed)
@@ -132,7 +130,8 @@ def one_run_rates(
 def _of_a_tenth(scores: CanaryScores, seed: int) -> tuple[CanaryScores, FixedThreshold]:
     """The scores of nine tenths of the canaries, and the middle between both medians of the others."""
     m = len(scores.values)
-    order = np.random.default_rng(seed).permutation(m)
+    # In an order of their own first: that in which canaries are given must not matter.
+    order = np.lexsort((scores.included, scores.values))[np.random.default_rng(seed).permutation(m)]
     first, kept = order[: max(1, m // 10)], order[max(1, m // 10) :]
     taken = scores.included[first]
     sides = [scores.values[first[taken == side]] for side in (True, False)]

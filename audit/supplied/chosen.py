@@ -343,7 +343,6 @@ _STATED_BY = {
     "rate": "rate (--sampling-rate)",
     "steps": "steps (--steps)",
     "dimension": "dimension (--dimension), the number of model parameters",
-    "curve": "a claim that states a Gaussian trade-off curve (--mu)",
     "threshold": "a threshold that was fixed before the scores were seen (--threshold)",
 }
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fedassay.audit.binomial import upper_bound
 from fedassay.audit.claim import Adjacency, Unit
-from fedassay.audit.curve import GaussianCurve, epsilon_from_mu, mu_from_epsilon
+from fedassay.audit.curve import epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.estimators.gaussian_dp import mu_from_rates
 from fedassay.audit.estimators.one_run_rates import mu_from_counts, one_run_rates
 from fedassay.audit.evidence import CanaryScores, Design, Setting
@@ -46,7 +46,6 @@ def test_1000_canaries_prove_most_of_epsilon_4_whatever_the_scale_of_scores(scal
         delta=1e-5,
         alpha=0.05,
         threshold=SplitThreshold(0.5),
-        curve=GaussianCurve(MU),
         epsilon=4.0,
     )
     assert 2.8 < found.epsilon_low < 4
@@ -54,33 +53,37 @@ def test_1000_canaries_prove_most_of_epsilon_4_whatever_the_scale_of_scores(scal
     assert found.detectable > 4
 
 
+def test_the_order_of_canaries_does_not_matter():
+    scores, turned = drawn(MU, 200), np.arange(200)[::-1]
+    other = CanaryScores(scores.values[turned], scores.included[turned], SETTING)
+    bounds = {
+        one_run_rates(one, delta=1e-5, alpha=0.05, threshold=SplitThreshold(0.5)).epsilon_low for one in (scores, other)
+    }
+    assert len(bounds) == 1
+
+
 def test_perfect_scores_prove_the_most_that_so_many_can():
     rng = np.random.default_rng(4)
     for _ in range(20):
         included = rng.random(200) < 0.5
         scores = CanaryScores(included.astype(float), included, SETTING)
-        found = one_run_rates(
-            scores, delta=1e-5, alpha=0.05, threshold=SplitThreshold(0.5), curve=GaussianCurve(MU), epsilon=4.0
-        )
+        found = one_run_rates(scores, delta=1e-5, alpha=0.05, threshold=SplitThreshold(0.5), epsilon=4.0)
         assert found.epsilon_low == pytest.approx(found.ceiling)
         assert found.epsilon_low > 8
 
 
 @pytest.mark.parametrize(("epsilon", "canaries"), [(4.0, 20), (8.0, 22), (15.0, 56), (40.0, 50), (40.0, 5000)])
 def test_what_is_detectable_is_above_the_claim_or_unknown(epsilon, canaries):
-    curve = GaussianCurve(mu_from_epsilon(epsilon, 1e-5))
-    found = one_run_rates(
-        drawn(0.0, canaries), delta=1e-5, alpha=0.05, threshold=SplitThreshold(0.5), curve=curve, epsilon=epsilon
-    )
+    found = one_run_rates(drawn(0.0, canaries), delta=1e-5, alpha=0.05, threshold=SplitThreshold(0.5), epsilon=epsilon)
     assert found.detectable is None or epsilon < found.detectable <= found.ceiling
 
 
 def test_it_takes_canaries_on_both_sides():
     scores = CanaryScores(np.arange(40.0), np.ones(40, dtype=bool), SETTING)
     with pytest.raises(ValueError, match="canaries on both sides"):
-        one_run_rates(scores, delta=1e-5, alpha=0.05, threshold=FixedThreshold(1.0), curve=GaussianCurve(MU))
-    with pytest.raises(ValueError, match="needs a claim with a Gaussian curve"):
-        one_run_rates(scores, delta=0.0, alpha=0.05, threshold=FixedThreshold(1.0), curve=GaussianCurve(MU))
+        one_run_rates(scores, delta=1e-5, alpha=0.05, threshold=FixedThreshold(1.0))
+    with pytest.raises(ValueError, match="delta must be > 0"):
+        one_run_rates(scores, delta=0.0, alpha=0.05, threshold=FixedThreshold(1.0))
     with pytest.raises(ValueError, match="counts must lie in"):
         mu_from_counts(3, 2, 1, 2, alpha=0.05)
     assert epsilon_from_mu(mu_from_counts(0, 1, 1, 1, alpha=0.05), 1e-5) == 0
