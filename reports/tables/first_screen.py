@@ -202,7 +202,7 @@ def people(row: ClaimRow | Tested, found: int | None = None) -> OfThousand:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bar:
+class ValueBar:
     """A value as a bar: its name, the value in words, and the bar's length and its interval's ends in [0, 1]."""
 
     name: str
@@ -211,7 +211,7 @@ class Bar:
     ends: tuple[float, float] | None = None
 
     @classmethod
-    def of(cls, name: str, metric: str, value: float, pooled: Pooled | None, most: float = 1.0) -> "Bar":
+    def of(cls, name: str, metric: str, value: float, pooled: Pooled | None, most: float = 1.0) -> "ValueBar":
         """Return the bar of a value with its interval, where it has one, on an axis from 0 to ``most``."""
 
         def at(one: float) -> float:
@@ -223,17 +223,17 @@ class Bar:
         return cls(name=name, value=numerals.metric_value(metric, value), length=at(value), ends=ends)
 
 
-def use(answer: ClaimAnswer) -> list[Bar]:
+def use(answer: ClaimAnswer) -> list[ValueBar]:
     """Return how good the model is under the defense and without one."""
     names = (answer.row.defense, "without a defense")
     return [
-        Bar.of(name, one.metric, one.pooled.value, one.pooled)
+        ValueBar.of(name, one.metric, one.pooled.value, one.pooled)
         for name, one in zip(names, answer.utility, strict=True)
         if one is not None and one.pooled is not None
     ]
 
 
-def reached(folder: RunFolder, defense: str) -> tuple[str, list[Bar]] | None:
+def reached(folder: RunFolder, defense: str) -> tuple[str, list[ValueBar]] | None:
     """Return what the attack that learns most without a defense reaches, where it rebuilds no images: its name, metric
     and adversary in words, and the values without a defense, with it, and of guessing; None without one.
     """
@@ -253,7 +253,7 @@ def reached(folder: RunFolder, defense: str) -> tuple[str, list[Bar]] | None:
     most = max([1.0, *(value for value in values if value is not None)])
     shown = zip(("without a defense", "with it", "guessing"), values, (*pooled, None), strict=True)
     who = f"{observer_words(bare.observer)}, by {bare.attack} on {bare.federation}; {bare.words}"
-    return who, [Bar.of(name, bare.metric, value, own, most) for name, value, own in shown if value is not None]
+    return who, [ValueBar.of(name, bare.metric, value, own, most) for name, value, own in shown if value is not None]
 
 
 def use_title(answer: ClaimAnswer) -> str:

@@ -104,8 +104,10 @@ class OneRun(BlockMethod):
             shown = CanaryScores(candidates.values, coins, candidates.setting)
             levels = {"delta": claim.delta, "alpha": audit.alpha - alpha, "epsilon": claim.epsilon}
             shift = gaussian_canaries(shown, **levels, witness=witness)
-            # Guesses also tell where the noise is none, or not as published.
-            measured = best_bound([measured, shift] if shift.estimate is None else [shift, measured])
+            # Guesses also show noise that is none, or not as published. Either test finds what it can.
+            found = [one.detectable for one in (shift, measured) if one.detectable is not None]
+            best = best_bound([measured, shift] if shift.estimate is None else [shift, measured])
+            measured = replace(best, detectable=min(found, default=None))
         return Reading(measurement=measured, scores=candidates.against(coins))
 
     def measure_by(self, estimator: Spec, audit: PlannedAudit, store: Store) -> Reading:

@@ -10,7 +10,7 @@ from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.reports.formats.page import html
 from fedassay.reports.reading.pooling import Pooled
 from fedassay.reports.tables.answers import answers
-from fedassay.reports.tables.first_screen import WIDTH, Bar, band, people, reached, ruler, use, watchers
+from fedassay.reports.tables.first_screen import WIDTH, ValueBar, band, people, reached, ruler, use, watchers
 from toy_claim import toy_claim
 
 
@@ -108,9 +108,9 @@ def test_people_and_use_are_those_of_the_answer(answer, run_maker):
 
 
 def test_a_bar_shows_its_interval_as_far_as_the_axis_goes():
-    bar = Bar.of("mine", "accuracy", 0.5, Pooled(value=0.5, low=-0.1, high=1.7, n=3, over="3 seeds", method="t"))
+    bar = ValueBar.of("mine", "accuracy", 0.5, Pooled(value=0.5, low=-0.1, high=1.7, n=3, over="3 seeds", method="t"))
     assert (bar.length, bar.ends) == (0.5, (0.0, 1.0))
-    assert Bar.of("mine", "accuracy", 2.0, None, 4.0).length == 0.5
+    assert ValueBar.of("mine", "accuracy", 2.0, None, 4.0).length == 0.5
 
 
 @pytest.mark.parametrize(
