@@ -639,7 +639,7 @@ def _chance_of(few: int, many: float, epsilon: float, *, more: bool) -> float:
 
 
 def _of_rounds(schema: Schema, rounds: Mapping[str, int], out: FloatArray, within: FloatArray) -> Iterator[Score]:
-    """Likelihood ratios of all rounds' numbers of one channel, as if rounds were independent."""
+    """Likelihood ratios of all rounds' numbers of one channel, for rounds that are independent and that are not."""
     for name, width in rounds.items():
         if name not in schema.widths:
             continue
@@ -649,6 +649,8 @@ def _of_rounds(schema: Schema, rounds: Mapping[str, int], out: FloatArray, withi
             yield _Named(f"{name}, all rounds", learn_marginals(within, out, coordinates(places), bins))
         if (shift := fitted_shift(name, places[::width], out, within)) is not None:
             yield shift
+        if (linear := fitted_direction(name, places[::width], out, within)) is not None:
+            yield linear
 
 
 @dataclass(frozen=True)
@@ -716,3 +718,43 @@ def fitted_shift(name: str, places: IntArray, out: FloatArray, within: FloatArra
         rate = min(1.0, max(float(belongs.mean()), 1e-4))
         shift = float((belongs * values).sum() / max(float(belongs.sum()), 1e-12))
     return SampledShift(name, places, centre, spread, shift * signs, rate)
+
+
+@dataclass(frozen=True, eq=False)
+class Direction:
+    """A sum of rounds' numbers with ``weights (T,)``, which suits noise that depends from round to round.
+
+    ``places``: (T,), of the rounds' numbers in the outputs.
+    """
+
+    name: str
+    places: IntArray
+    weights: FloatArray
+
+    def __str__(self) -> str:
+        return f"likelihood ratio of correlated Gaussian noise in {len(self.places)} rounds of {self.name}"
+
+    def score(self, outputs: NDArray[Any]) -> FloatArray:
+        return np.asarray(outputs[:, self.places] @ self.weights, dtype=np.float64)
+
+
+def fitted_direction(name: str, places: IntArray, out: FloatArray, within: FloatArray) -> Direction | None:
+    """Fit Fisher's linear discriminant to pilot outputs; None of one round, and where nothing scatters.
+
+    The covariance is shrunk towards its diagonal by the share of Schaefer and Strimmer (2005) that is expected to err
+    the least.
+    """
+    if len(places) < 2:
+        return None
+    sides = [side[:, places] for side in (out, within)]
+    spread = sides[0].std(axis=0)
+    if not ((spread > 0).all() and np.isfinite(spread).all()):
+        return None
+    move = (sides[1].mean(axis=0) - sides[0].mean(axis=0)) / spread
+    rows = np.concatenate([(side - side.mean(axis=0)) / spread for side in sides])
+    covariance = rows.T @ rows / len(rows)
+    errors = np.square(rows).T @ np.square(rows) / len(rows) - np.square(covariance)
+    apart = ~np.eye(len(places), dtype=bool)
+    share = min(1.0, float(errors[apart].sum()) / (len(rows) * max(float(np.square(covariance[apart]).sum()), 1e-300)))
+    shrunk = covariance * np.where(apart, 1 - share, 1.0) + 1e-9 * np.eye(len(places))
+    return Direction(name, places, np.linalg.solve(shrunk, move) / spread)

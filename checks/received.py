@@ -32,6 +32,8 @@ _ROWS = 8
 """Rows behind a shuffler that are kept in an order of theirs."""
 _ROUNDS = 24
 """Rounds whose numbers are kept one by one; of more, the first and the last ones."""
+_MOST_ROUNDS = 512
+"""Rounds whose projections are kept one by one, at most."""
 _COMPARED = 64
 """Numbers of a vector whose least distance is measured."""
 _POOLED = 2**12
@@ -125,6 +127,10 @@ class ReceivedNumbers:
             if not name.endswith(_REDUCED):
                 found[name] = np.concatenate([series[turn] for turn in kept], axis=1)
                 self.widths[name] = width
+            if f"{name}{_REDUCED}" in self.rounds[-1] and _ROUNDS < len(series) <= _MOST_ROUNDS:
+                # Noise that is correlated over rounds can be told from a unit by all of them together.
+                found[f"{name}, along in all rounds"] = series[:, :, 0].T
+                self.widths[f"{name}, along in all rounds"] = 1
         return found
 
     def _of(self, event: RoundEvent) -> Iterator[tuple[str, FloatArray]]:

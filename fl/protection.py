@@ -30,6 +30,8 @@ class Context:
             start of the round. None where a hook is called without a federation.
         owners: ``(R, n)``, the owner of each sample of the lot, in ``local_step`` and ``local_query``; the samples of a
             canary have the owner -1. None in other hooks, and where the owners are not known.
+        draws: in ``aggregate``, gives a generator by the number of a draw >= 0, the same one in each round of a run,
+            for noise that is correlated over rounds: a round draws again what earlier rounds added. None elsewhere.
     """
 
     plan: Plan
@@ -39,6 +41,7 @@ class Context:
     public_loss: Callable[[], Tensor] | None = None
     samples: Callable[[int | None], Samples] | None = None
     owners: Tensor | None = None
+    draws: Callable[[int], np.random.Generator] | None = None
 
 
 Sums = Literal["mean", "unweighted mean", "sum"] | None
@@ -162,6 +165,8 @@ class Protection(Hooks):
         the reports are.
 
         Where a shuffler has hidden the senders, every row has the same weight.
+
+        ``rng`` is the generator ``context.draws(context.round)``.
         """
         senders = received.senders
         sizes = [1.0] * received.present.shape[1] if senders is None else [context.plan.weight(k) for k in senders]

@@ -323,8 +323,9 @@ class Round:
     @cached_property
     def aggregate(self) -> Tensor:
         """What the server makes of it, ``(R, d)``."""
+        context = replace(self.context, draws=lambda number: self.run.generator("aggregate", round=number))
         rng = self.generator("aggregate")
-        aggregate = self.run.protection.aggregate(self.received, self.context, self.state, rng)
+        aggregate = self.run.protection.aggregate(self.received, context, self.state, rng)
         return check_returned("aggregate", aggregate, self.model)
 
     @cached_property

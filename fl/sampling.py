@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from ..audit.parts import build, name_and_options, points
-from ..audit.wording import nearest
+from ..audit.wording import nearest, unknown
 from .fields import check_count
 from .streams import uniform
 
 _RULES = ("full", "poisson", "fixed_size")
+_EPOCH = ("epoch", "same", "probability")
 
 
 class Sampling(ABC):
@@ -112,23 +113,33 @@ class Epoch(Sampling):
     once.
 
     A pass cuts a random order of all items into batches, one per round, whose sizes differ by at most one. The next
-    pass has another order. Theorems for Poisson sampling do not apply.
+    pass has another order, unless all passes have the ``same`` one: then item i comes in round i of each pass, modulo
+    ``rounds`` (cyclic participation), and one more item changes no other item's rounds; each item then comes with
+    ``probability`` (cyclic Poisson sampling). Theorems for Poisson sampling of all items do not apply.
 
     The number of rounds in a pass stays when an audit cuts the federation to fewer clients, so that a client still
     takes part as often as the claim counts; with fewer clients than ``rounds`` some rounds have no client.
     """
 
     rounds: int
+    same: bool = False
+    probability: float = 1.0
 
     def __post_init__(self) -> None:
         check_count("Epoch rounds", self.rounds)
+        if Poisson(self.probability).probability < 1 and not self.same:
+            raise ValueError(f"an epoch with a probability must have the same order in each pass, got {self}")
 
     def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
-        return _ranks(rng, replicas, n) * self.rounds // max(n, 1) == turn
+        numbers = uniform(rng, (replicas, n))
+        if not self.same:
+            return _ascending(numbers).argsort(dim=1) * self.rounds // max(n, 1) == turn
+        # An item comes in one round of a pass at most, so that one number for it serves all of them.
+        return (torch.arange(n) % self.rounds == turn) & (numbers < self.probability)
 
     def rate(self, n: int) -> float:
         # Averaged over a pass: where batches differ by one item, the larger ones have a slightly larger share.
-        return 1 / self.rounds
+        return self.probability / self.rounds
 
     def pass_start(self, round: int) -> int:
         return round - round % self.rounds
@@ -141,12 +152,7 @@ class Epoch(Sampling):
 
     def fewest(self, n: int) -> int:
         """Return the smallest number of items in a batch of a pass over ``n`` items."""
-        return n // self.rounds
-
-
-def _ranks(rng: np.random.Generator, replicas: int, n: int) -> Tensor:
-    """The places ``(replicas, n)`` of n items in a random order, one order per replica."""
-    return _ascending(uniform(rng, (replicas, n))).argsort(dim=1)
+        return n // self.rounds if self.probability == 1 else 0
 
 
 def _ascending(numbers: Tensor) -> Tensor:
@@ -168,21 +174,28 @@ def _smallest(numbers: Tensor, size: int) -> Tensor:
 
 def cohort_from(spec: str | dict[str, Any], clients: int) -> Sampling:
     """Build the rule by which a suite file draws cohorts from ``clients`` clients: one of ``sampling_from``, or
-    ``{epoch = 500}``, which is passes over all clients in cohorts of at most 500.
+    ``{epoch = 500}``, which is passes over all clients in cohorts of at most 500; with ``same = true`` in one order for
+    all passes, and then with ``probability = 0.1`` each client of a cohort comes with this probability.
 
     The cohorts of a pass are as equal in size as possible: 1,200 clients and ``epoch = 500`` make three cohorts of 400.
-    With ``epoch`` >= ``clients`` every client takes part in every round.
+    With ``epoch`` >= ``clients`` a pass is one round.
 
     Raises:
         ValueError: for any other spelling; the message names the nearest known one.
     """
     if _is_outside(spec):
         return _outside(spec)
-    if not (isinstance(spec, dict) and set(spec) == {"epoch"}):
+    if not (isinstance(spec, dict) and "epoch" in spec):
         return _parsed(spec, (*_RULES, "epoch"))
-    size = spec["epoch"]
+    for name in spec:
+        if name not in _EPOCH:
+            raise unknown("field of the sampling rule epoch", name, _EPOCH)
+    size, same = spec["epoch"], spec.get("same", False)
     check_count("epoch, the largest size of a cohort,", size)
-    return Full() if size >= clients else Epoch(-(-clients // size))
+    if not isinstance(same, bool):
+        raise ValueError(f"same (whether each pass has the same order) must be true or false, got {same!r}")
+    rule = Epoch(-(-clients // size), same=same, probability=spec.get("probability", 1.0))
+    return Full() if rule.rounds == 1 and rule.probability == 1 else rule
 
 
 def sampling_from(spec: str | dict[str, Any]) -> Sampling:
@@ -194,7 +207,7 @@ def sampling_from(spec: str | dict[str, Any]) -> Sampling:
     """
     if _is_outside(spec):
         return _outside(spec)
-    if isinstance(spec, dict) and set(spec) == {"epoch"}:
+    if isinstance(spec, dict) and "epoch" in spec:
         raise ValueError(
             "lots must be full, Poisson or of fixed size: { epoch = N }, which is sampling without replacement across "
             f"rounds, is a rule for cohorts, got {spec!r}"

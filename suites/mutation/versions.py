@@ -259,10 +259,13 @@ def _federation(sampled: Unit, *, equal: bool = True, local_steps: int = 1) -> t
 
 
 def _sampled_unit(defense: Defense) -> Unit:
-    """The unit of its claim where all clients take part; REPORT, so that nothing is sampled, for zero-out."""
+    """The unit of its claim where all clients take part; REPORT, so that nothing is sampled, for zero-out and where the
+    claim counts on no sampling.
+    """
     _, plan = _federation(Unit.REPORT)
     claim = defense.prepare(plan).claims[0]
-    return Unit.REPORT if claim.adjacency is Adjacency.ZERO_OUT else claim.unit
+    counted = claim.adjacency is not Adjacency.ZERO_OUT and claim.sampling != "none assumed"
+    return claim.unit if counted else Unit.REPORT
 
 
 def _projections(

@@ -15,7 +15,17 @@ from fedassay.fl.streams import Streams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-RULES = [Full(), Poisson(0.3), Poisson(1.0), FixedSize(1), FixedSize(4), FixedSize(100), Epoch(1), Epoch(4)]
+RULES = [
+    Full(),
+    Poisson(0.3),
+    Poisson(1.0),
+    FixedSize(1),
+    FixedSize(4),
+    FixedSize(100),
+    Epoch(1),
+    Epoch(4),
+    Epoch(3, same=True, probability=0.4),
+]
 
 
 def rng(purpose="lot"):
@@ -91,6 +101,24 @@ def test_in_a_pass_every_item_is_as_likely_in_every_round():
     assert float((shares - 1 / 3).abs().max()) < 5 * math.sqrt(2 / 9 / 6000)
 
 
+def test_passes_of_the_same_order_follow_the_numbers_of_the_items_and_coins_are_drawn_anew():
+    """Item i comes in round i, modulo 3; of 4,000 replicas each coin is .4 within five standard errors, and two items'
+    coins are independent.
+    """
+    rule = Epoch(3, same=True)
+    assert [rule.draw(rng(), 1, 7, turn)[0].nonzero().flatten().tolist() for turn in range(3)] == [
+        [0, 3, 6],
+        [1, 4],
+        [2, 5],
+    ]
+    some = Epoch(3, same=True, probability=0.4)
+    turns = torch.stack([some.draw(rng(), 4000, 6, turn) for turn in range(3)]).double()
+    assert float(turns.sum(0).mean(0).sub(0.4).abs().max()) < 5 * math.sqrt(0.24 / 4000)
+    together = (turns[0, :, 0] * turns[1, :, 1]).mean()
+    assert abs(float(together) - 0.16) < 5 * math.sqrt(0.16 * 0.84 / 4000)
+    assert (some.rate(6), some.fewest(6), some.most(6)) == (pytest.approx(0.4 / 3), 0, 2)
+
+
 def test_a_client_takes_part_once_per_pass_also_in_one_that_is_cut_short():
     assert [Epoch(4).participations(rounds) for rounds in (1, 4, 5, 8, 9)] == [1, 1, 2, 2, 3]
     assert [Epoch(4).pass_start(round) for round in (0, 3, 4, 9)] == [0, 0, 4, 8]
@@ -151,6 +179,8 @@ def test_empty_lots_have_one_place_which_is_padding():
         ({"poisson": 1}, Poisson(1.0), Poisson(1.0)),
         ({"fixed_size": 32}, FixedSize(32), FixedSize(32)),
         ({"epoch": 500}, None, Epoch(20)),
+        ({"epoch": 500, "same": True, "probability": 0.1}, None, Epoch(20, same=True, probability=0.1)),
+        ({"epoch": 10_000, "same": True, "probability": 0.1}, None, Epoch(1, same=True, probability=0.1)),
         ({"epoch": 9999}, None, Epoch(2)),
         ({"epoch": 10_000}, None, Full()),
         ({"epoch": 10_001}, None, Full()),
@@ -173,7 +203,10 @@ def of_nine(spec):
         (of_nine, {"epoch": 2.5}, "got 2.5"),
         (of_nine, {"epoch": True}, "got True"),
         (of_nine, {"epochs": 3}, r"sampling must be .*\{ epoch = N \}.*known: epoch,"),
-        (of_nine, {"epoch": 3, "poisson": 0.1}, "sampling must be"),
+        (of_nine, {"epoch": 3, "poisson": 0.1}, "field of the sampling rule epoch must be .*, got 'poisson'"),
+        (of_nine, {"epoch": 3, "same": 1}, "same .* must be true or false, got 1"),
+        (of_nine, {"epoch": 3, "probability": 0}, r"probability must be in \(0, 1\], got 0"),
+        (of_nine, {"epoch": 3, "probability": 0.5}, "must have the same order in each pass"),
         (sampling_from, {"epoch": 3}, "lots must be full, Poisson or of fixed size"),
         (Epoch, 0, "Epoch rounds must be a whole number >= 1, got 0"),
         (sampling_from, "poison", r"got 'poison' \(known: poisson,"),
