@@ -7,6 +7,7 @@ the trials that it counts: that errs in 9 to 44 % of runs at a nominal 5 %.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -101,10 +102,25 @@ def best_cut(member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> C
 
 def _expected(fp: ArrayLike, n0: int, fn: ArrayLike, n1: int, plan: CountingPlan) -> FloatArray:
     """The bound expected from the counted trials."""
-    # At rates worse than those seen, because the best of many cuts looks better than it is.
-    expected = [np.floor(upper_bound(k, n, _CAUTION) * plan.trials) for k, n in ((fp, n0), (fn, n1))]
-    fpr_high, fnr_high = (upper_bound(k, plan.trials, plan.alpha / 2) for k in expected)
+    fpr_high, fnr_high = (
+        _of_pilot(n, plan.trials, plan.alpha)[np.asarray(k)]
+        if n <= _CUTS**2
+        else _raised(k, n, plan.trials, plan.alpha)
+        for k, n in ((fp, n0), (fn, n1))
+    )
     return privacy_loss(fpr_high, fnr_high, plan.delta)
+
+
+# Cached: a pilot tries many scores, and each has many cuts.
+@lru_cache(maxsize=64)
+def _of_pilot(n: int, trials: int, alpha: float) -> FloatArray:
+    return _raised(np.arange(n + 1), n, trials, alpha)
+
+
+def _raised(errors: ArrayLike, n: int, trials: int, alpha: float) -> FloatArray:
+    """The bound on an error rate that is expected of the counted trials, from the errors in ``n`` pilot trials."""
+    # At rates worse than those seen, because the best of many cuts looks better than it is.
+    return upper_bound(np.floor(upper_bound(errors, n, _CAUTION) * trials), trials, alpha / 2)
 
 
 def below_cuts(member: FloatArray, nonmember: FloatArray) -> tuple[FloatArray, IntArray, IntArray]:

@@ -31,7 +31,7 @@ from ..audit.mechanism.columns import coordinates
 from ..audit.mechanism.scores import Score, learn_marginals
 from ..audit.mechanism.search import Event
 from ..audit.mechanism.trial_stream import call_effect
-from ..audit.mechanism.trials import Counted, Trials, pilot_events
+from ..audit.mechanism.trials import Counted, ScoredEvent, Trials, scored_events
 from ..audit.power import minimum_detectable_epsilon
 from ..audit.threshold import CountingPlan, Cut, below_cuts, margin
 
@@ -93,6 +93,7 @@ class Arms:
         most: runs of each arm, at most, by their cost.
         rounds: how many numbers a round has, by the names of parts that hold those of single rounds one after the
             other; may be filled by ``draw``.
+        of_parts: (names of parts) -> a ``draw`` that may leave out all other parts; None where all cost the same.
     """
 
     draw: Callable[[int, int, int], Parts]
@@ -100,6 +101,7 @@ class Arms:
     batch: int
     most: int
     rounds: Mapping[str, int] = field(default_factory=dict)
+    of_parts: Callable[[frozenset[str]], Callable[[int, int, int], Parts]] | None = None
 
 
 @dataclass(kw_only=True)
@@ -118,7 +120,11 @@ class Schema:
         the last number: that something else is received may be what shows the unit.
         """
         runs = len(next(iter(parts.values()))) if parts else 0
-        other = sum((values[:, self.widths.get(name, 0) :] != 0).sum(1) for name, values in parts.items())
+        known = self.widths
+        beyond = [
+            values[:, known.get(name, 0) :] for name, values in parts.items() if values.shape[1] > known.get(name, 0)
+        ]
+        other = sum((values != 0).sum(1) for values in beyond)
         found = [_placed(parts.get(name), runs, width) for name, width in self.widths.items()]
         return np.concatenate([*found, np.broadcast_to(other, (runs,)).reshape(-1, 1)], axis=1, dtype=np.float64)
 
@@ -133,7 +139,7 @@ def _placed(values: FloatArray | None, runs: int, width: int) -> FloatArray:
     if values is None:
         return np.zeros((runs, width))
     values = values[:, :width]
-    return np.pad(values, ((0, 0), (0, width - values.shape[1])))
+    return values if values.shape[1] == width else np.pad(values, ((0, 0), (0, width - values.shape[1])))
 
 
 class Hits(NamedTuple):
@@ -174,6 +180,15 @@ class FixedEvents:
     def event(self) -> Event:
         """The event by which it is ranked."""
         return self.epsilon if self.curve is None else self.curve.event
+
+    @property
+    def counted(self) -> Arms:
+        """What draws the runs in which the events are counted: no part that neither event reads."""
+        scores = [self.epsilon.score, self.event.score]
+        parts = frozenset(score.part for score in scores if isinstance(score, _OF_ONE_PART))
+        if self.arms.of_parts is None or not all(isinstance(score, _OF_ONE_PART) for score in scores):
+            return self.arms
+        return replace(self.arms, draw=self.arms.of_parts(parts))
 
 
 class _CurveEvent(NamedTuple):
@@ -235,16 +250,15 @@ class TwoArms:
             out, within = (np.concatenate(both) for both in zip(before.rows, (out, within), strict=True))
         plan = CountingPlan(trials=self._runs(arms), delta=self.claim.delta, alpha=self.share, curve=None)
         more = partial(_of_rounds, schema, arms.rounds)
-        events = pilot_events(out, within, plan, learn=learn, thorough=thorough, more=more)
-        sides = within[learn:], out[learn:]
-        scored = [(event, event.score.score(sides[0]), event.score.score(sides[1])) for event in events]
+        scored = scored_events(out, within, plan, learn=learn, thorough=thorough, more=more)
+        scores = {id(event.score): (member, nonmember) for event, member, nonmember in scored}
         best = self._against_epsilon(scored, plan)
         curve = None if self.claim.curve is None else self._against_curve(scored, self._runs(arms))
         chosen = best if curve is None else curve.event
         if curve is not None:
-            best = max(best, self._farther_out(curve.event, *sides, plan), key=lambda event: event.cut.bound)
-        # The same score may serve both, so that it is computed once more at most.
-        (hits, misses) = (int((chosen.score.score(side) > chosen.cut.threshold).sum()) for side in sides)
+            farther = self._farther_out(chosen, *scores[id(chosen.score)], plan)
+            best = max(best, farther, key=lambda event: event.cut.bound)
+        hits, misses = (int((side > chosen.cut.threshold).sum()) for side in scores[id(chosen.score)])
         rank, suspect = self._rank(chosen, misses, hits, choose)
         return FixedEvents(
             arms=arms,
@@ -293,8 +307,8 @@ class TwoArms:
 
         def draw(arm: int, runs: int) -> Iterator[FloatArray]:
             # Several batches of each look, so that draws that the runs of a batch share would show.
-            several = replace(pilot.arms, batch=min(pilot.arms.batch, max(_ROWS, runs // _CALLS)))
-            for parts in self.drawn(several, arm, runs):
+            several = min(pilot.arms.batch, max(_ROWS, runs // _CALLS))
+            for parts in self.drawn(replace(pilot.counted, batch=several), arm, runs):
                 rows = pilot.schema.matrix(parts)
                 made.append((arm, len(rows)))
                 yield rows
@@ -340,7 +354,7 @@ class TwoArms:
     def _look(self, arms: Arms, out: FloatArray, within: FloatArray) -> None:
         self.different = self.different or any(bool((side != out[0]).any()) for side in (out, within))
 
-    def _against_curve(self, scored: Sequence[tuple[Event, FloatArray, FloatArray]], runs: int) -> _CurveEvent:
+    def _against_curve(self, scored: Sequence[ScoredEvent], runs: int) -> _CurveEvent:
         """The score and threshold that lie farthest below the stated curve; where none does, the threshold at which a
         violation would be refuted by the fewest runs.
         """
@@ -350,7 +364,7 @@ class TwoArms:
         _, event, fpr, fnr = max(found, key=lambda one: one[0] + isinstance(one[1].score, SampledShift))
         return _CurveEvent(event, tangent_at(self.claim.curve, fpr, fnr, runs))
 
-    def _against_epsilon(self, scored: Sequence[tuple[Event, FloatArray, FloatArray]], plan: CountingPlan) -> Event:
+    def _against_epsilon(self, scored: Sequence[ScoredEvent], plan: CountingPlan) -> Event:
         """The score and threshold with the largest bound on epsilon that is expected of the counted runs."""
         aim = best_rate(None, self.claim.epsilon, self.claim.delta, self.share, plan.trials)
         found: list[tuple[float, Event]] = []
@@ -368,13 +382,12 @@ class TwoArms:
         """The threshold of a score with the largest bound on epsilon if scores are normal: it is rarer than a pilot's
         own counts show. A curve that is stated decides by an event of its own.
         """
-        within, out = (event.score.score(side) for side in (member, nonmember))
-        spread = float(out.std()), float(within.std())
+        spread = float(nonmember.std()), float(member.std())
         if not min(spread) > 0:
             return event
         rates = np.array(_FPRS)
-        thresholds = float(out.mean()) - spread[0] * ndtri(rates)
-        missed = ndtr((thresholds - float(within.mean())) / spread[1])
+        thresholds = float(nonmember.mean()) - spread[0] * ndtri(rates)
+        missed = ndtr((thresholds - float(member.mean())) / spread[1])
         highs = upper_bound(np.floor(np.stack([rates, missed]) * plan.trials), plan.trials, plan.alpha / 2)
         bounds = privacy_loss(highs[0], highs[1], plan.delta)
         far = int(np.argmax(bounds))
@@ -646,7 +659,7 @@ def _of_rounds(schema: Schema, rounds: Mapping[str, int], out: FloatArray, withi
         where = schema.places(name)
         places = np.arange(where.start, where.stop)
         for bins in _BINS if len(out) >= _FINE else _BINS[:2]:
-            yield _Named(f"{name}, all rounds", learn_marginals(within, out, coordinates(places), bins))
+            yield _Named(name, learn_marginals(within, out, coordinates(places), bins))
         if (shift := fitted_shift(name, places[::width], out, within)) is not None:
             yield shift
         if (linear := fitted_direction(name, places[::width], out, within)) is not None:
@@ -655,13 +668,13 @@ def _of_rounds(schema: Schema, rounds: Mapping[str, int], out: FloatArray, withi
 
 @dataclass(frozen=True)
 class _Named:
-    """A score with the name of what it looks at."""
+    """A score of all rounds' numbers of one part."""
 
-    name: str
+    part: str
     score_of: Score
 
     def __str__(self) -> str:
-        return f"{self.score_of} ({self.name})"
+        return f"{self.score_of} ({self.part}, all rounds)"
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
         return self.score_of.score(outputs)
@@ -677,7 +690,7 @@ class SampledShift:
         shift: (T,), in units of the spread; ``rate``: the probability.
     """
 
-    name: str
+    part: str
     places: IntArray
     centre: FloatArray
     spread: FloatArray
@@ -686,7 +699,7 @@ class SampledShift:
 
     def __str__(self) -> str:
         return (
-            f"likelihood ratio of a Gaussian shift at rate {self.rate:.3g} in {len(self.places)} rounds of {self.name}"
+            f"likelihood ratio of a Gaussian shift at rate {self.rate:.3g} in {len(self.places)} rounds of {self.part}"
         )
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
@@ -727,12 +740,12 @@ class Direction:
     ``places``: (T,), of the rounds' numbers in the outputs.
     """
 
-    name: str
+    part: str
     places: IntArray
     weights: FloatArray
 
     def __str__(self) -> str:
-        return f"likelihood ratio of correlated Gaussian noise in {len(self.places)} rounds of {self.name}"
+        return f"likelihood ratio of correlated Gaussian noise in {len(self.places)} rounds of {self.part}"
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
         return np.asarray(outputs[:, self.places] @ self.weights, dtype=np.float64)
@@ -758,3 +771,6 @@ def fitted_direction(name: str, places: IntArray, out: FloatArray, within: Float
     share = min(1.0, float(errors[apart].sum()) / (len(rows) * max(float(np.square(covariance[apart]).sum()), 1e-300)))
     shrunk = covariance * np.where(apart, 1 - share, 1.0) + 1e-9 * np.eye(len(places))
     return Direction(name, places, np.linalg.solve(shrunk, move) / spread)
+
+
+_OF_ONE_PART = (_Named, SampledShift, Direction)

@@ -25,7 +25,7 @@ from ..audit.ledger import SUITE
 from ..audit.measurement import Measurement
 from ..audit.mechanism.scores import Score
 from ..audit.mechanism.search import Event, EventGuesses
-from ..audit.mechanism.trials import Counted, Trials, pilot_events
+from ..audit.mechanism.trials import Counted, Trials, scored_events
 from ..audit.threshold import CountingPlan
 from ..fl.plan import Plan
 from ..fl.preparation import Leaves, Pipeline, PreparedData
@@ -188,9 +188,9 @@ class DrawCounter:
             )
         plan = CountingPlan(trials=most, delta=self.delta, alpha=_ALPHA, curve=self._curve)
         learn, last = len(pilot[0]) // 2, 3 * len(pilot[0]) // 4
-        events = pilot_events(pilot[0][:last], pilot[1][:last], plan, learn=learn, more=_special)
+        events = scored_events(pilot[0][:last], pilot[1][:last], plan, learn=learn, more=_special)
         n, tried = len(pilot[0]) - last, list[tuple[tuple[float, float], Event, int, int]]()
-        for event in events:
+        for event, _, _ in events:
             out, within = (int((event.score.score(side[last:]) > event.cut.threshold).sum()) for side in pilot)
             low, high = cautious_rates(within, out, n)
             tried.append(((event.cut.margin, float(privacy_loss(high, 1 - low, self.delta))), event, within, out))

@@ -63,10 +63,12 @@ class ReceivedNumbers:
         grids: distances of the grids on which vectors lie, by their names; filled by the first batch, and kept for
             later ones, whose numbers must mean the same.
         compares: whether ``vectors`` and ``pool`` are kept.
+        only: the names of the parts of single rounds that ``numbers`` must give; None for all parts.
         widths: how many numbers a round has, by the names of those of single rounds; filled by ``numbers``.
         vectors: of each round one number ``(R, rows)`` for each vector that is released, which equal vectors share, by
             who sent them; NaN for vectors of few different numbers, which may repeat by chance.
         pool: numbers of the holder's report in each round, without zeros.
+        lines: names of the vectors whose first number is their projection on ``direction``.
     """
 
     observer: Observer
@@ -75,15 +77,17 @@ class ReceivedNumbers:
     direction: Tensor
     raw: int = RAW
     compares: bool = False
+    only: frozenset[str] | None = None
     grids: dict[str, float] = field(default_factory=dict)
     widths: dict[str, int] = field(default_factory=dict)
     rounds: list[dict[str, FloatArray]] = field(default_factory=list)
     vectors: list[dict[str, FloatArray]] = field(default_factory=list)
     pool: list[FloatArray] = field(default_factory=list)
+    lines: set[str] = field(default_factory=set)
 
     def watch(self, event: RoundEvent) -> None:
         """Record a finished round."""
-        self.rounds.append({name: _bounded(values) for name, values in self._of(event)})
+        self.rounds.append({name: _bounded(values) for name, values in self._of(event) if self._reads(name)})
         if not self.compares:
             return
         self.vectors.append({who: _named(rows) for who, rows in self._released(event)})
@@ -120,18 +124,24 @@ class ReceivedNumbers:
             zeros = np.zeros((len(final), width))
             # Rounds first: sums and extremes over them then pass through memory in its order.
             series = np.stack([zeros if values is None else _padded(values, width) for values in each])
-            if len(each) > 1:
+            if len(each) > 1 and self.only is None:
                 changes = np.diff(series, axis=0)
                 summed = [series.sum(0), series.min(0), series.max(0), changes.min(0), changes.max(0)]
                 found[f"{name}, of all rounds"] = np.concatenate(summed, axis=1)
             if not name.endswith(_REDUCED):
                 found[name] = np.concatenate([series[turn] for turn in kept], axis=1)
                 self.widths[name] = width
-            if f"{name}{_REDUCED}" in self.rounds[-1] and _ROUNDS < len(series) <= _MOST_ROUNDS:
+            if name in self.lines and _ROUNDS < len(series) <= _MOST_ROUNDS:
                 # Noise that is correlated over rounds can be told from a unit by all of them together.
-                found[f"{name}, along in all rounds"] = series[:, :, 0].T
-                self.widths[f"{name}, along in all rounds"] = 1
-        return found
+                found[f"{name}{ALL_ROUNDS}"] = series[:, :, 0].T
+                self.widths[f"{name}{ALL_ROUNDS}"] = 1
+        # In a batch in which nothing came, each run received nothing.
+        return found or {name: np.zeros((len(final), 0)) for name in self.only or ()}
+
+    def _reads(self, *names: str) -> bool:
+        if self.only is None:
+            return True
+        return any(name in self.only or f"{name}{ALL_ROUNDS}" in self.only for name in names)
 
     def _of(self, event: RoundEvent) -> Iterator[tuple[str, FloatArray]]:
         observer, rank = self.observer, self.observer.rank
@@ -199,12 +209,18 @@ class ReceivedNumbers:
 
     def _vector(self, name: str, values: Tensor) -> Iterator[tuple[str, FloatArray]]:
         """A vector per run, ``(R, d)``."""
+        if not self._reads(name, f"{name} numbers"):
+            return
+        self.lines.add(name)
         rows, unit = values.double(), self._unit(values.shape[-1])
         along = rows @ unit
         yield name, _flat(torch.stack([along, rows.sum(1)], dim=1))
+        if not self._reads(f"{name}{_REDUCED}", f"{name} numbers"):
+            return
         lengths = torch.linalg.vector_norm(rows, dim=1)
-        zeros = (rows == 0).sum(1).double()
-        place = rows.abs().argmax(1)
+        # numpy sorts, counts and finds the largest of short rows several times as fast as PyTorch.
+        zeros = torch.from_numpy((rows.numpy() == 0).sum(1)).double()
+        place = torch.from_numpy(np.abs(rows.numpy()).argmax(1))
         if name not in self.grids:
             self.grids[name] = _grid(rows)
         parity = _parity(rows, unit, self.grids[name])
@@ -217,7 +233,7 @@ class ReceivedNumbers:
     def _array(self, name: str, array: Tensor) -> Iterator[tuple[str, FloatArray]]:
         """An array of any shape per run, ``(R, ...)``."""
         rows = array.double().reshape(len(array), -1)
-        if not rows.shape[1]:
+        if not rows.shape[1] or not self._reads(name, f"{name} along", f"{name} at"):
             return
         if rows.shape[1] > self.raw:
             yield f"{name}{_REDUCED}", _flat(torch.stack([rows.sum(1), rows.square().sum(1), rows.amax(1)], dim=1))
@@ -240,6 +256,8 @@ class ReceivedNumbers:
         return direction if dim == len(direction) else torch.ones(dim, dtype=torch.float64) / max(1, dim) ** 0.5
 
 
+ALL_ROUNDS = ", projections of all rounds"
+"""How the names of projections end that are kept for more rounds than other numbers."""
 _REDUCED = " over all rounds"
 """How the names of numbers end that are kept for all rounds together, and not one by one."""
 
@@ -289,8 +307,9 @@ def _least_gap(rows: Tensor) -> Tensor:
     if rows.shape[1] < 2:
         return torch.zeros(len(rows), dtype=torch.float64)
     # Some numbers are enough: on a grid two of them are neighbours almost surely.
-    gaps = rows[:, :_COMPARED].sort(1).values.diff(dim=1)
-    return gaps.masked_fill(~(gaps > 0), math.inf).amin(1)
+    with np.errstate(invalid="ignore"):
+        gaps = np.diff(np.sort(rows[:, :_COMPARED].numpy(), axis=1), axis=1)
+    return torch.from_numpy(np.where(gaps > 0, gaps, math.inf).min(1))
 
 
 def _ends(size: int, most: int) -> Tensor:
@@ -304,7 +323,7 @@ def _kept_rounds(rounds: int) -> list[int]:
 
 
 def _padded(values: FloatArray, width: int) -> FloatArray:
-    return np.pad(values, ((0, 0), (0, width - values.shape[1])))
+    return values if values.shape[1] == width else np.pad(values, ((0, 0), (0, width - values.shape[1])))
 
 
 def _flat(values: Tensor) -> FloatArray:
@@ -312,6 +331,8 @@ def _flat(values: Tensor) -> FloatArray:
 
 
 def _bounded(values: FloatArray) -> FloatArray:
+    if np.abs(values).max(initial=0.0) <= _LARGEST:
+        return values
     # No number and infinity are values too, which may show the unit.
     return np.clip(np.nan_to_num(values, nan=-2 * _LARGEST, posinf=_LARGEST, neginf=-_LARGEST), -2 * _LARGEST, _LARGEST)
 

@@ -711,23 +711,23 @@ def _together(sampled: Sampled) -> CheckResult | None:
     if not drawn:
         return None
     runs, pairs = len(drawn[0][1]), list(_pairs_of(drawn, "sample" if of_sample else "client"))
-    limit, tests = SUITE.level("hooks", len(pairs)) / 2, list[tuple[float, float, float, str]]()
-    for one, two, words in pairs:
-        both, first, second = int((one & two).sum()), int(one.sum()), int(two.sum())
-        law = hypergeom(runs, first, second)
-        chance = min(1.0, 2 * min(float(law.sf(both - 1)), float(law.cdf(both))))
-        # Of independent coins, and how far from it chance reaches on the side of what was seen.
-        expected = first * second / runs
-        reached = float(law.isf(limit) if both > expected else law.ppf(limit))
-        tests.append((chance, abs(both - expected) / runs, abs(reached - expected) / runs, words))
-    worst = min(tests, key=lambda one: one[0])
-    if worst[0] >= 2 * limit:
+    limit = SUITE.level("hooks", len(pairs)) / 2
+    counts = np.array([(int((one & two).sum()), int(one.sum()), int(two.sum())) for one, two, _ in pairs])
+    law = runs, counts[:, 1], counts[:, 2]
+    tails = np.minimum(hypergeom.sf(counts[:, 0] - 1, *law), hypergeom.cdf(counts[:, 0], *law))
+    worst = int(np.argmin(tails))
+    if tails[worst] >= limit:
         return None
+    # Of independent coins, and how far from it chance reaches on the side of what was seen.
+    both, first, second = (int(count) for count in counts[worst])
+    expected = first * second / runs
+    found = hypergeom(runs, first, second)
+    reached = float(found.isf(limit) if both > expected else found.ppf(limit))
     return PARTICIPATION.failed(
-        f"{worst[3]} are drawn together: difference from the share of independent coins, in {runs} runs, "
-        f"chance {worst[0]:.2g}",
-        worst[1],
-        worst[2],
+        f"{pairs[worst][2]} are drawn together: difference from the share of independent coins, in {runs} runs, "
+        f"chance {min(1.0, 2 * float(tails[worst])):.2g}",
+        abs(both - expected) / runs,
+        abs(reached - expected) / runs,
         unit="share of runs",
     )
 

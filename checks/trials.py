@@ -25,7 +25,7 @@ from ..fl.engine import run_federation
 from ..fl.laws import ReportLaw
 from ..fl.plan import Plan
 from ..fl.protection import Protection
-from ..fl.replay import FixedGradients, FrozenFederation
+from ..fl.replay import FixedGradients, FixedTrainer, FrozenFederation
 from ..fl.streams import Streams, normal
 from ..fl.task import Task
 from ..fl.training.local import Batch
@@ -260,9 +260,18 @@ class FederationArms:
             batch=min(_MOST_BATCH, max(_LEAST_BATCH, _AT_ONCE // at_once)),
             most=(_NUMBERS_OF_FEW if plan.layout.dim <= _FEW else _NUMBERS) // cost,
             rounds=rounds,
+            of_parts=lambda names: partial(self._run, pair, rounds, only=names),
         )
 
-    def _run(self, pair: Neighbours, rounds: dict[str, int], arm: int, runs: int, block: int) -> Parts:
+    def _run(
+        self,
+        pair: Neighbours,
+        rounds: dict[str, int],
+        arm: int,
+        runs: int,
+        block: int,
+        only: frozenset[str] | None = None,
+    ) -> Parts:
         setup, given = self.setup, pair.inputs[arm]
         compares = pair.alone and arm == 0 and block < GUARD
         federation = pair.federation if given.task is None else replace(pair.federation, task=given.task)
@@ -274,6 +283,7 @@ class FederationArms:
             grids=self.grids,
             raw=pair.raw,
             compares=compares,
+            only=only,
         )
         final = run_federation(
             federation.task,
@@ -285,6 +295,7 @@ class FederationArms:
             canary=given.canary,
             recorders=[recorder],
             stop_after=federation.rounds,
+            executor=FixedTrainer,
         )
         numbers = recorder.numbers(final)
         rounds.update(recorder.widths)

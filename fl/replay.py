@@ -41,7 +41,7 @@ from .sampling import Sampling
 from .streams import Streams, uniform
 from .task import Task
 from .training.executors.sequential import Sequential
-from .training.local import Batch, LocalResult
+from .training.local import Batch, LocalResult, LocalStep, Lot, sums_by_norm
 
 HOOK_STREAMS = frozenset({"local noise", "local query", "report", "channel", "aggregate", "query", "broadcast"})
 """Streams from which hooks draw their noise. Participation (cohort, lot, participation) is drawn from others."""
@@ -244,6 +244,16 @@ class FixedTrainer(Sequential):
             network.known[samples] = LocalResult(update=result.update[:1], lots=[lot[:1] for lot in result.lots])
         one, size = network.known[samples], (len(model), -1)
         return LocalResult(update=one.update.expand(size), lots=[lot.expand(size) for lot in one.lots])
+
+    def step(self, local: Tensor, lot: Lot, context: Context, state: State) -> LocalStep:
+        network = self.task.network
+        flat = isinstance(network, FixedGradients) and not network.steepness
+        if not flat or sums_by_norm(self.protection, network):
+            return super().step(local, lot, context, state)
+        # All gradients are zero, and no sample is read.
+        if self.takes_mean(lot):
+            return LocalStep(direction=torch.zeros_like(local), drawn=lot.mask)
+        return self.protected(local.new_zeros(*lot.chosen.shape, local.shape[1]), lot, context, state)
 
     def _repeats(self, network: Network, client: int, lot: Sampling) -> bool:
         """Whether the client's update is the same in every round: without hooks in its steps, draws or a canary."""

@@ -32,6 +32,7 @@ _NUMPY_DTYPES: dict[torch.dtype, type[np.float32] | type[np.float64]] = {
     torch.float32: np.float32,
     torch.float64: np.float64,
 }
+_FIELDS = ("seed", "replicate", "arm", "round", "client", "step")
 
 
 @dataclass(frozen=True)
@@ -58,16 +59,12 @@ class Streams:
         """
         if not purpose:
             raise ValueError("purpose must name what is drawn, got an empty string")
-        numbers = {
-            "seed": self.seed,
-            "replicate": replicate,
-            "arm": arm,
-            "round": round,
-            "client": client,
-            "step": step,
-        }
+        numbers = (self.seed, replicate, arm, round, client, step)
+        for field, number in zip(_FIELDS, numbers, strict=True):
+            if type(number) is not int or number < 0:
+                _index(field, number)
         # Decimal numbers first, free text last: no two names have the same encoding, whatever the purpose holds.
-        name = ":".join([*(str(_index(field, number)) for field, number in numbers.items()), purpose])
+        name = ":".join([*(str(operator.index(number)) for number in numbers), purpose])
         # `person` keeps these keys apart from any other use of BLAKE2b on the same text.
         digest = hashlib.blake2b(name.encode(), digest_size=16, person=b"fedassay.streams").digest()
         # Numpy documents this type of seed, and its stubs leave it out.

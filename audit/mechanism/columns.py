@@ -25,7 +25,8 @@ def numbers(outputs: NDArray[Any]) -> FloatArray:
 
     Raises ValueError for whole numbers that float64 does not hold.
     """
-    return as_floats("outputs", outputs).reshape(len(outputs), -1)
+    rows = as_floats("outputs", outputs)
+    return rows if rows.ndim == 2 else rows.reshape(len(outputs), -1)
 
 
 def finite(rows: FloatArray) -> FloatArray:

@@ -42,7 +42,7 @@ from ..threshold import CountingPlan
 from ..wording import shortened
 from .search import Event, EventGuesses, Found, find_event
 from .trial_stream import Mechanism, TrialPurpose, coins
-from .trials import Counted, Trials, pilot_events
+from .trials import Counted, Trials, scored_events
 
 DEFAULT_TRIALS = 100_000
 """Trials counted per arm by default."""
@@ -321,7 +321,8 @@ def audit_outputs(
     check_copies(*sides, design=Design.INDEPENDENT)
     pilots, counted = [side[::2] for side in sides], [[side[1::2]] for side in sides]
     plan = CountingPlan(trials=min(len(side) // 2 for side in sides), delta=claim.delta, alpha=alpha, curve=claim.curve)
-    event = max(pilot_events(pilots[0], pilots[1], plan, inputs), key=lambda event: event.cut.promise)
+    events = (one.event for one in scored_events(pilots[0], pilots[1], plan, inputs))
+    event = max(events, key=lambda event: event.cut.promise)
     words = f"every second output; event {event}"
     return judged_with_power(
         claim, _measured_by(found, event, counted, claim, alpha=alpha, options=given, witness=words)

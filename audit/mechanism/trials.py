@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
+from ..arrays import FloatArray
 from ..threshold import CountingPlan
 from .candidates import candidates
 from .scores import Score
@@ -97,7 +98,15 @@ def at_looks(
     return found
 
 
-def pilot_events(
+class ScoredEvent(NamedTuple):
+    """An event, and its scores (n,) of the pilot outputs with and without the unit on which it was fixed."""
+
+    event: Event
+    member: FloatArray
+    nonmember: FloatArray
+
+
+def scored_events(
     out: NDArray[Any],
     within: NDArray[Any],
     plan: CountingPlan,
@@ -106,7 +115,7 @@ def pilot_events(
     learn: int | None = None,
     thorough: bool = True,
     more: Callable[[NDArray[Any], NDArray[Any]], Iterable[Score]] = lambda out, within: (),
-) -> list[Event]:
+) -> list[ScoredEvent]:
     """Learn scores on the first outputs of a pilot, and fix the event of each on the others.
 
     Args:
@@ -116,6 +125,18 @@ def pilot_events(
         more: further scores, from the outputs without and with the unit that teach them.
     """
     first = min(len(out), len(within)) // 2 if learn is None else learn
-    taught = candidates(within[:first], out[:first], inputs, thorough=thorough, low_bits=False)
-    scores = [*taught, *more(out[:first], within[:first])]
-    return [fix_event(score, score.score(within[first:]), score.score(out[first:]), plan) for score in scores]
+    taught_out, taught_within, out, within = map(_frozen, (out[:first], within[:first], out[first:], within[first:]))
+    taught = candidates(taught_within, taught_out, inputs, thorough=thorough, low_bits=False)
+    return [_fixed(score, within, out, plan) for score in (*taught, *more(taught_out, taught_within))]
+
+
+def _frozen(outputs: NDArray[Any]) -> NDArray[Any]:
+    """A copy that cannot change, so that no score copies it again."""
+    own = outputs.copy()
+    own.flags.writeable = False
+    return own
+
+
+def _fixed(score: Score, within: NDArray[Any], out: NDArray[Any], plan: CountingPlan) -> ScoredEvent:
+    scores = score.score(within), score.score(out)
+    return ScoredEvent(fix_event(score, *scores, plan), *scores)

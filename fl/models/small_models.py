@@ -79,7 +79,8 @@ def build_model(
                 model = _called(name, function, shape, classes, options)
             check_stateless(model)
             if all(parameter.requires_grad for parameter in model.parameters()):
-                model.to_empty(device="cpu")
+                # Not `to_empty`, which imports PyTorch's symbolic shapes.
+                model._apply(lambda tensor: torch.zeros(tensor.shape, dtype=tensor.dtype))  # type: ignore[no-untyped-call]
             else:
                 # Frozen parameters keep the values that the function gives them.
                 model = _called(name, function, shape, classes, options)

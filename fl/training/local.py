@@ -421,10 +421,11 @@ class LocalTrainer(ABC):
         """Return the step of a client at ``local (R, d)`` along the direction that the protection's hooks give."""
         if not self.takes_mean(lot) and sums_by_norm(self.protection, self.task.network):
             return self._by_norm(local, lot, context, state)
-        images, labels, weights = (moved(part, self.device) for part in (lot.images, lot.labels, lot.weights))
+        images, labels = moved(lot.images, self.device), moved(lot.labels, self.device)
         dropout = None if lot.dropout is None else moved(lot.dropout, self.device)
         with self.exactly():
             if self.takes_mean(lot):
+                weights = moved(lot.weights, self.device)
                 direction = self.network.gradient(local, images, labels, weights, dropout)
                 return LocalStep(direction=direction, drawn=lot.mask)
             rows = self.network.sample_gradients(local, images, labels, dropout)

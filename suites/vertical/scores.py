@@ -13,7 +13,7 @@ from ...audit.claim import Claim
 from ...audit.mechanism.columns import Columns, coordinates
 from ...audit.mechanism.scores import Score, learn_marginals
 from ...audit.mechanism.search import Event
-from ...audit.mechanism.trials import pilot_events
+from ...audit.mechanism.trials import scored_events
 from ...audit.threshold import CountingPlan
 
 _TAIL, _LARGE = 1e-3, 1e30
@@ -121,7 +121,7 @@ def clearest_event(out: FloatArray, within: FloatArray, claim: Claim, *, trials:
     plan = CountingPlan(trials=trials, delta=claim.delta, alpha=alpha, curve=claim.curve)
     # A margin is stated in standard deviations of the counted runs.
     scale = math.sqrt((len(out) - half) / trials)
-    events = pilot_events(out, within, plan, thorough=False, more=_of_cells)
+    events = [one.event for one in scored_events(out, within, plan, thorough=False, more=_of_cells)]
     found = [one for one in events if one.cut.margin * scale > _MARGIN or one.cut.bound > claim.epsilon]
     return max(found, key=lambda one: one.cut.promise, default=None)
 

@@ -14,7 +14,7 @@ from fedassay.audit.mechanism.mechanism import audit_mechanism
 from fedassay.audit.mechanism.scores import value
 from fedassay.audit.mechanism.search import Event
 from fedassay.audit.mechanism.trial_stream import MOST_TESTED, call_effect, dependence
-from fedassay.audit.mechanism.trials import Trials, at_looks, pilot_events
+from fedassay.audit.mechanism.trials import Trials, at_looks, scored_events
 from fedassay.audit.threshold import CountingPlan, Cut
 from scipy.stats import f_oneway, rankdata
 
@@ -67,12 +67,12 @@ def test_a_pilot_learns_on_its_first_outputs_and_fixes_events_on_the_others():
     rng = np.random.default_rng(2)
     out, within = rng.normal(size=(400, 1)), rng.normal(2.0, size=(400, 1))
     plan = CountingPlan(trials=1000, delta=0.0, alpha=0.05, curve=None)
-    best = max(pilot_events(out, within, plan), key=lambda event: event.cut.promise)
+    best = max((one.event for one in scored_events(out, within, plan)), key=lambda event: event.cut.promise)
     # At its threshold, the rates of two normal laws two deviations apart allow a bound above 1.5 from 1,000 runs.
     assert best.cut.bound > 1.5
     # Outputs that teach scores do not move thresholds.
     spoilt = np.concatenate([out[:200], within[200:]])
-    assert max(event.cut.bound for event in pilot_events(spoilt, within, plan)) < best.cut.bound
+    assert max(one.event.cut.bound for one in scored_events(spoilt, within, plan)) < best.cut.bound
 
 
 @pytest.mark.parametrize(("shared", "found"), [(1.0, True), (0.0, False)])
