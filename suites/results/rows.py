@@ -3,8 +3,9 @@
 import hashlib
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -70,30 +71,27 @@ def read_rows(path: Path) -> Rows:
     """Read every readable row of a results file; a missing file has no rows. If a measurement is stored more than once,
     only its first row counts.
     """
+    digest = ""
+    if path.exists():
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return _rows_of(path, digest)
+
+
+# Cached: a run's end, its report and the terminal each read the same file.
+@lru_cache(maxsize=1)
+def _rows_of(path: Path, content: str) -> Rows:
     reader = _Reader()
     lines: set[bytes] = set()
     # Bytes, because a text file would also break a line inside a reason, at U+2028; one by one, because of the memory.
     with path.open("rb") if path.exists() else io.BytesIO() as file:
         for number, line in enumerate(file, start=1):
-            for part in _parts(line):
-                reader.read(number, part)
+            reader.read(number, line)
             if line.strip():
                 lines.add(hashlib.sha256(line.strip()).digest())
     # Sorted: workers finish in any order, and a resumed run appends its cells in another one.
     digest = hashlib.sha256(b"".join(sorted(lines))).hexdigest()
     return Rows(records=tuple(reader.records.values()), skipped=tuple(reader.skipped), digest=digest)
-
-
-def _parts(line: bytes) -> list[bytes]:
-    """The rows of one line: more than one where a row was appended to the rest of an interrupted write.
-
-    Quotes inside a row are escaped, so that no row can contain the beginning of another.
-    """
-    try:
-        parsed_json(line)
-        return [line]
-    except ValueError:
-        return [part for part in _START.split(line) if part.strip()]
 
 
 class _Reader:
@@ -102,10 +100,23 @@ class _Reader:
         self.skipped: list[SkippedRow] = []
         self.known: dict[object, Any] = {}
 
-    def read(self, number: int, text: bytes) -> None:
+    def read(self, number: int, line: bytes) -> None:
+        """Read the rows of one line: more than one where a row was appended to the rest of an interrupted write.
+
+        Quotes inside a row are escaped, so that no row can contain the beginning of another.
+        """
+        try:
+            content = parsed_json(line)
+        except ValueError:
+            for part in filter(bytes.strip, _START.split(line)):
+                self._read(number, partial(_parsed, part))
+        else:
+            self._read(number, lambda: content)
+
+    def _read(self, number: int, parsed: Callable[[], Any]) -> None:
         content: Any = None
         try:
-            content = _parsed(text)
+            content = parsed()
             self._keep(self._shared(read_record(content)))
         except ValueError as error:
             found = content.get("cell_id") if isinstance(content, dict) else None
