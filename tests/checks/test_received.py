@@ -36,9 +36,9 @@ def event(values, *, round=0, side=None, shuffled=False, state=None):
     )
 
 
-def recorded(observer, *events):
+def recorded(observer, *events, only=None):
     direction = torch.ones(DIM) / DIM**0.5
-    recorder = ReceivedNumbers(observer=observer, protection=Plain(), holder=0, direction=direction)
+    recorder = ReceivedNumbers(observer=observer, protection=Plain(), holder=0, direction=direction, only=only)
     for one in events:
         recorder.watch(one)
     return recorder
@@ -64,6 +64,20 @@ def test_an_observer_of_sums_gets_no_number_of_single_reports(values):
         one, other = (numbers(observer, event(rows)) for rows in (values, exchanged(values)))
         assert np.allclose(one, other, atol=1e-5)
     assert not np.allclose(numbers(UPLOADS, event(values)), numbers(UPLOADS, event(exchanged(values))))
+
+
+@pytest.mark.parametrize("observer", [UPLOADS, AGGREGATE])
+def test_a_part_that_is_asked_for_alone_has_the_numbers_that_it_has_among_all(observer, values):
+    rounds = [event(values * turn, side={"ones": values.sign()}, state={"sum": values.sum(1)}) for turn in (1, 2)]
+    every = recorded(observer, *rounds).numbers(torch.zeros(RUNS, DIM))
+    single = [name for name in every if "all rounds" not in name]
+    assert len(single) >= 4
+    for name in single:
+        alone = recorded(observer, *rounds, only=frozenset({name})).numbers(torch.zeros(RUNS, DIM))
+        assert list(alone) == [name]
+        assert np.array_equal(alone[name], every[name])
+    absent = recorded(observer, *rounds, only=frozenset({"absent"})).numbers(torch.zeros(RUNS, DIM))
+    assert absent["absent"].shape == (RUNS, 0)
 
 
 def test_the_order_of_shuffled_rows_is_in_the_numbers_by_place_alone(values):

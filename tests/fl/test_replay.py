@@ -112,6 +112,10 @@ def test_gradients_are_those_at_one_point_wherever_the_model_is(make_task):
     )
     expected = 3 * network.sample_gradients(point.expand(2, -1), images, labels)
     torch.testing.assert_close(fixed.sample_gradients(elsewhere, images, labels), expected)
+    for _ in range(2):
+        alone = fixed.sample_gradients(elsewhere[:1], images[:1], labels[:1])
+        torch.testing.assert_close(alone, expected[:1])
+        alone.zero_()  # A hook may, and what is kept for later runs stays.
     weights = torch.rand(2, 4)
     summed = (expected * weights.unsqueeze(-1)).sum(1)
     torch.testing.assert_close(fixed.gradient(elsewhere, images, labels, weights), summed)
