@@ -104,7 +104,7 @@ def _expected(fp: ArrayLike, n0: int, fn: ArrayLike, n1: int, plan: CountingPlan
     """The bound expected from the counted trials."""
     fpr_high, fnr_high = (
         _of_pilot(n, plan.trials, plan.alpha)[np.asarray(k)]
-        if n <= _CUTS**2
+        if n <= 20 * _CUTS
         else _raised(k, n, plan.trials, plan.alpha)
         for k, n in ((fp, n0), (fn, n1))
     )
