@@ -11,7 +11,7 @@ from fedassay.audit.claim import Claim
 from fedassay.audit.curve import Tangent, epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.estimators.counted import refuted_fnr
 from fedassay.audit.finding import refutes
-from fedassay.checks.arms import Arms, Schema, TwoArms, fitted_shift, wanted_epsilon
+from fedassay.checks.arms import Arms, Schema, TwoArms, fitted_direction, fitted_shift, wanted_epsilon
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.layout import Layout
@@ -165,3 +165,27 @@ def test_the_detectable_epsilon_of_sampled_rounds_is_no_smaller_than_what_the_be
         found.append(rates[1] <= refuted_fnr(Tangent.at(claim.curve, rates[0]), rates[0], runs, share))
     assert any(found)
     assert epsilon < 1.3 * claim.epsilon
+
+
+def test_a_learnt_direction_whitens_noise_that_cancels_over_the_rounds():
+    """Each round's noise is the difference of two draws, so that the sum of eight rounds has the noise of one: mu is 8
+    over 1 along the sum, and 2 where rounds count as independent. Learnt from 2,000 runs it is within 5 %.
+    """
+    rng = np.random.default_rng(0)
+
+    def drawn(runs, moved):
+        return np.diff(rng.standard_normal((runs, 9)), axis=1, prepend=0.0)[:, :8] + moved
+
+    found = fitted_direction("sum", np.arange(8), drawn(1000, 0.0), drawn(1000, 1.0))
+    out, within = (found.score(drawn(20_000, moved)) for moved in (0.0, 1.0))
+    covariance = np.cov(np.diff(rng.standard_normal((10**6, 9)), axis=1, prepend=0.0)[:, :8].T)
+    best = np.sqrt(np.linalg.solve(covariance, np.ones(8)).sum())
+    seen = (within.mean() - out.mean()) / out.std()
+    independent = np.sqrt((1 / np.diag(covariance)).sum())
+    assert 0.95 * best < seen < 1.03 * best
+    assert seen > 2 * independent
+
+
+@pytest.mark.parametrize("places", [[0], [0, 1]], ids=["one round", "numbers that do not scatter"])
+def test_no_direction_is_learnt_of_one_round_or_of_constants(places):
+    assert fitted_direction("sum", np.array(places), np.zeros((9, 2)), np.ones((9, 2))) is None

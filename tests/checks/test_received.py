@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS
-from fedassay.checks.received import ReceivedNumbers
+from fedassay.checks.received import ALL_ROUNDS, ReceivedNumbers
 from fedassay.fl.message import Message
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import RoundEvent
@@ -121,6 +121,17 @@ def test_noise_that_the_public_state_held_before_hides_no_row(values, share, sho
 def test_numbers_that_are_none_or_infinite_stay_finite(values):
     values[0, 0, 0], values[1, 0, 0] = float("nan"), float("inf")
     assert np.isfinite(numbers(UPLOADS, event(values))).all()
+
+
+def test_of_many_rounds_the_projections_are_all_kept_alone_or_among_others(values):
+    """Of 30 rounds other numbers are kept of the first and the last twelve."""
+    rounds = [event(turn * values, round=turn) for turn in range(30)]
+    (name,) = (name for name in recorded(AGGREGATE, *rounds).numbers(torch.zeros(RUNS, DIM)) if "projections" in name)
+    assert name == f"aggregate{ALL_ROUNDS}"
+    for only in (None, frozenset({name})):
+        found = recorded(AGGREGATE, *rounds, only=only).numbers(torch.zeros(RUNS, DIM))[name]
+        assert found.shape == (RUNS, 30)
+        np.testing.assert_allclose(found, np.outer(found[:, 1], np.arange(30)), rtol=1e-5)
 
 
 def test_rounds_are_kept_one_by_one_and_together(values):
