@@ -1,10 +1,11 @@
 """Audits a foreign system by independent runs with and without one unit, as many as the planner names.
 
 Each run is scored by the exact log-likelihood ratio of a broken version of the claimed mechanism, for a worst-case
-adversary who knows all other rows. The errors are counted at a threshold that was fixed by simulation before the first
-run; the bound (Clopper and Pearson 1934) holds for any mechanism. The runs are judged several times, each time at its
-share of alpha, so that an audit of a gross fault ends early. The projections of finished runs are kept in a file, so
-that an interrupted audit goes on from there.
+adversary who knows all other rows. Half of alpha is for bets on these scores (``audit.betting``), which may end the
+audit after any run. The other half is for the errors that all runs make at a threshold that was fixed by simulation
+before the first run (Clopper and Pearson 1934). Both hold for any mechanism. The audit is given up where the runs so
+far made too many errors for all of them to refute the claim, if the others made none. The projections of finished runs
+are kept in a file, so that an interrupted audit goes on from there.
 """
 
 import errno
@@ -30,17 +31,19 @@ from ..audit.estimators.release_tests import (
     BrokenRelease,
     GaussianRelease,
     ReleaseTest,
+    audit_by_bets,
     audit_release_tests,
     chance_of_best,
+    could_refute,
     design_test,
     expected_measurement,
+    expected_scores,
     simulated_errors,
     simulated_release_points,
 )
 from ..audit.evidence import Projections, Setting
 from ..audit.finding import WEAK_TEST, Finding, Verdict, Weakness, checked_alone, judge, with_limit
 from ..audit.measurement import Measurement
-from ..audit.mechanism.trials import at_looks
 from ..audit.output_file import check_inside, parsed_json, write_atomically
 from ..audit.power import trials_needed
 from ..audit.supplied.given import check_alpha, check_whole
@@ -51,8 +54,9 @@ from ..checks.watched_run import Watched
 from ..fl.layout import Layout
 from .runner import Runner, check_stated, run_once, watch, why_not_planted
 
-LOOKS = 3
-"""Times that the runs are judged, each at an equal share of alpha."""
+_FIRST, _LOOK = 4, 1.25
+"""Runs per arm at the first look at the runs so far, and the growth of their number; a look takes a tenth of a second.
+"""
 _LIMIT, _POWER = 10**6, 0.9
 _SIMULATED, _MOST_SIMULATED = 50_000, 3 * 10**7
 """Simulated runs per arm from which the power is computed, and most of their releases."""
@@ -167,7 +171,9 @@ class ReplicaPlan:
         release: the claimed mechanism.
         tests: scores and thresholds, one per fault that is looked for.
         looks: runs per arm after which the claim is judged, ascending; the last is the number of runs per arm.
-        alpha: error probability of all looks and tests together.
+        alpha: error probability of all looks and tests together; one half of it is for bets.
+        expected: simulated scores of each test with and without the unit, on which bets are based before the first run.
+        detectable: the minimum detectable epsilon of all runs, if as many errors are counted as expected.
         noise_share: the share of the claimed noise against which the number of runs was planned.
         power: probability with which so many runs refute this share, at least.
         weak: why the test would be weak if nothing refutes the claim; empty where it would not.
@@ -180,6 +186,8 @@ class ReplicaPlan:
     noise_share: float
     power: float = 0.9
     weak: str = ""
+    expected: tuple[tuple[FloatArray, FloatArray], ...] = field(default=(), compare=False, repr=False)
+    detectable: float | None = None
 
     @property
     def weakness(self) -> Weakness:
@@ -198,7 +206,7 @@ class ReplicaPlan:
         """Return one line to print before the runs are made."""
         line = (
             f"{self.runs} runs per arm refute {self.noise_share:g} of the claimed noise with probability "
-            f"{self.power:g} (judged after {', '.join(str(one) for one in self.looks)}, alpha {self.alpha:g} in all)"
+            f"{self.power:g} (fewer where bets refute it before, or nothing could; alpha {self.alpha:g} in all)"
         )
         return (
             f"{line}; if they refute nothing, the verdict is UNDERPOWERED (exit code 11): {self.weak}"
@@ -236,7 +244,7 @@ def plan_replicas(
     faults = (BrokenRelease(noise=noise_share), BrokenRelease(row=unit.weight))
     rng = np.random.default_rng(seed)
     stated: dict[str, Any] = {"curve": claim.curve, "epsilon": claim.epsilon, "delta": claim.delta}
-    share = alpha / LOOKS
+    share = alpha / 2
     count = runs
     if count is None:
         points = simulated_release_points(release, faults[0], rng=rng)
@@ -260,13 +268,23 @@ def plan_replicas(
     planned_for = ReplicaPlan(
         release=release,
         tests=tests,
-        looks=tuple(sorted({max(1, count * n // LOOKS) for n in range(1, LOOKS + 1)})),
+        looks=_looks(count),
+        expected=expected_scores(release, tests, rng=rng),
         alpha=alpha,
         noise_share=noise_share,
         power=_POWER if runs is None else math.floor(100 * power(count)) / 100,
     )
-    expected = judge(claim, with_power(measured, claim), weakness=planned_for.weakness)
-    return replace(planned_for, weak=expected.reason if expected.verdict is Verdict.UNDERPOWERED else "")
+    known = with_power(measured, claim)
+    expected = judge(claim, known, weakness=planned_for.weakness)
+    weak = expected.reason if expected.verdict is Verdict.UNDERPOWERED else ""
+    return replace(planned_for, weak=weak, detectable=known.detectable)
+
+
+def _looks(runs: int) -> tuple[int, ...]:
+    looks = [min(_FIRST, runs)]
+    while looks[-1] < runs:
+        looks.append(min(runs, max(looks[-1] + 1, int(_LOOK * looks[-1]))))
+    return tuple(looks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,7 +353,7 @@ def audit_replicas(
     missing_unit = _unseen(runner, planned.release, unit, seed) or seen.unexplained
     layouts: set[Layout] = set()
 
-    def judged(look: int, share: float) -> Finding:
+    def judged(look: int) -> Finding | None:
         for member, number, values, layout in _made(runner, unit, kept.missing(look), seed, jobs):
             layouts.add(layout)
             if len(layouts) > 1 or len(values) != planned.release.rounds:
@@ -346,10 +364,10 @@ def audit_replicas(
             kept.keep(member, number, values)
             if progress is not None:
                 progress(len(kept.runs), 2 * planned.runs)
-        return _judged(runner.claim, planned, kept, look, share, unit, missing_unit)
+        return _judged(runner.claim, planned, kept, look, unit, missing_unit)
 
-    finding = at_looks(planned.looks, planned.alpha, judged, lambda finding: finding.verdict is Verdict.REFUTED)
-    return with_limit(finding, seen.results)
+    found = next(one for look in planned.looks if (one := judged(look)) is not None)
+    return with_limit(found, seen.results)
 
 
 def _release(runner: Runner, plant: Plant) -> GaussianRelease:
@@ -423,30 +441,39 @@ def _seed_of(seed: int, member: bool, number: int) -> int:
 
 
 def _judged(
-    claim: Claim, plan: ReplicaPlan, kept: KeptProjections, look: int, share: float, plant: Plant, unseen: str
-) -> Finding:
+    claim: Claim, plan: ReplicaPlan, kept: KeptProjections, look: int, plant: Plant, unseen: str
+) -> Finding | None:
+    """The finding by the first ``look`` runs of each arm; None where further runs are to be made."""
     setting = Setting.claimed(claim)
     sides = []
     for member in (True, False):
         values = kept.arm(member, look)
         sides.append(Projections(values=values, seen=np.ones(values.shape, dtype=bool), setting=setting))
     place = "all tensors" if plant.tensor is None else plant.tensor
-    measured = audit_release_tests(
-        sides[0],
-        sides[1],
-        plan.release,
-        plan.tests,
-        alpha=share,
-        delta=claim.delta,
-        curve=claim.curve,
-        epsilon=claim.epsilon,
-        witness=f"a record of {plant.weight:g} clip norms in {place}, {look} of at most {plan.runs} runs per arm",
+    stated: dict[str, Any] = {
+        "alpha": plan.alpha / 2,
+        "delta": claim.delta,
+        "curve": claim.curve,
+        "epsilon": claim.epsilon,
+        "witness": f"a record of {plant.weight:g} clip norms in {place}, {look} of at most {plan.runs} runs per arm",
+    }
+    weakness = replace(plan.weakness, unseen=unseen)
+    if look == plan.runs:
+        measured = audit_release_tests(sides[0], sides[1], plan.release, plan.tests, **stated)
+        return judge(claim, _of_both(with_power(measured, claim), plan), weakness=weakness)
+    levels = {name: value for name, value in stated.items() if name != "witness"}
+    given_up = not could_refute(sides[0], sides[1], plan.release, plan.tests, runs=plan.runs, **levels)
+    bets = audit_by_bets(
+        sides[0], sides[1], plan.release, plan.tests, expected=plan.expected, always=given_up, **stated
     )
-    return judge(
-        claim, _of_all_looks(with_power(measured, claim), plan), weakness=replace(plan.weakness, unseen=unseen)
-    )
+    if bets is None:
+        return None
+    words = "; given up: no result of the other runs could refute the claim" if given_up else ""
+    bets = replace(bets, witness=f"{bets.witness}{words}", detectable=plan.detectable)
+    found = judge(claim, _of_both(bets, plan), weakness=weakness)
+    return found if given_up or found.verdict is Verdict.REFUTED else None
 
 
-def _of_all_looks(measured: Measurement, plan: ReplicaPlan) -> Measurement:
-    """The measurement with the error probability of all looks: each look had its share."""
-    return replace(measured, alpha=plan.alpha, comparisons=measured.comparisons * len(plan.looks))
+def _of_both(measured: Measurement, plan: ReplicaPlan) -> Measurement:
+    """The measurement with the error probability of bets and counts together: each had one half."""
+    return replace(measured, alpha=plan.alpha, comparisons=2 * measured.comparisons)

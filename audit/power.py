@@ -11,7 +11,7 @@ a curve, the stated one or that of (epsilon, delta) alone. The exact binomial su
 each count, the false negatives that still refute form an interval from 0.
 
 A known bug is described by its operating points, the pairs of error rates that the thresholds of a score reach under
-it. Estimators that count errors use the point farthest from the claim; the e-process uses its best betting rate.
+it. Estimators that count errors use the point farthest from the claim; the e-process uses the best bets on all of them.
 """
 
 import math
@@ -21,11 +21,11 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import minimize_scalar
 from scipy.special import bdtr, gammaln, ndtr, ndtri, xlog1py, xlogy
 from scipy.stats import binom
 
 from .arrays import FloatArray
+from .betting import growth
 from .binomial import check_epsilon, check_level, check_positive, upper_bound
 from .bisection import crossing, fewest
 from .curve import Curve, GaussianCurve, ProfileCurve, epsilon_from_mu, mu_from_epsilon
@@ -351,34 +351,23 @@ def effect_trials_needed(true_mu: float, claimed_mu: float, *, alpha: float, pow
     return math.ceil((distance / (true_mu - claimed_mu)) ** 2)
 
 
-def sequential_trials_needed(points: OperatingPoints, *, epsilon: float, delta: float, alpha: float) -> int | None:
+def sequential_trials_needed(
+    points: OperatingPoints, *, curve: Curve | None, epsilon: float, delta: float, alpha: float
+) -> int | None:
     """Return how many pairs of trials the sequential (betting) audit is expected to need to refute the claim.
 
-    After them the expected log wealth reaches ln(1 / alpha) at the best stake and threshold.
-
-    ``ln(1 / alpha) / max E ln(1 + lambda (1{in} - e^epsilon 1{out} - delta))``; about half of the
-    runs stop by then; a run that has to learn its stake stops somewhat later. None where no bet on this bug grows.
+    After them the expected logarithm of the capital of the best bets against the ``curve`` (or against ``epsilon``,
+    where it is None) is ln(1 / alpha): about half of the runs stop by then. A run that has to learn its bets stops
+    later. None where no bet on this bug grows.
     """
     check_level("alpha", alpha)
     # Above 700 no bet grows, and e^epsilon would overflow.
-    odds = math.exp(min(epsilon, 700.0))
-    top = 1 / (odds + delta)
-
-    def growth(stake: float, tpr: float, fpr: float) -> float:
-        return sum(
-            (tpr if hit else 1 - tpr) * (fpr if false else 1 - fpr) * math.log1p(stake * (hit - odds * false - delta))
-            for hit in (0, 1)
-            for false in (0, 1)
-        )
-
-    # Only points at which TPR > e^epsilon FPR + delta violate the claim; elsewhere the best stake is 0.
-    rates = [
-        -float(minimize_scalar(lambda s, t=1 - b, a=a: -growth(s, t, a), bounds=(0, top * 0.999), method="bounded").fun)
-        for a, b in zip(points.fpr, points.fnr, strict=True)
-        if 1 - b > odds * a + delta
-    ]
-    best = max(rates, default=0.0)
-    return math.ceil(-math.log(alpha) / best) if best > 0 else None
+    found = (
+        0.0
+        if curve is None and epsilon > 700
+        else growth(points.fpr, points.fnr, forbidden_curve(curve, epsilon, delta))
+    )
+    return math.ceil(-math.log(alpha) / found) if found else None
 
 
 def fewest_trials(*, curve: Curve | None, epsilon: float, delta: float, alpha: float) -> int | None:

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays import BoolArray, FloatArray
+from ..betting import tangents_of
+from ..binomial import privacy_loss, upper_bound
 from ..curve import Curve
 from ..evidence import MembershipScores, Projections, Setting
 from ..measurement import Measurement
@@ -23,6 +25,7 @@ from ..threshold import FixedThreshold
 from .clopper_pearson import clopper_pearson
 from .joint_point import best_of
 from .likelihood_ratio import subsampled_gaussian
+from .sequential import Arms, capital, measured_bets
 
 RUNS = 10_000
 """Simulated runs per arm; a rate of zero errors among them is counted as half an error."""
@@ -349,6 +352,87 @@ def audit_release_tests(
         )
 
     return best_of(tests, alpha, measure)
+
+
+def audit_by_bets(
+    member: Projections,
+    nonmember: Projections,
+    release: GaussianRelease,
+    tests: Sequence[ReleaseTest],
+    *,
+    expected: Sequence[Arms],
+    alpha: float,
+    delta: float,
+    curve: Curve | None,
+    epsilon: float,
+    witness: str = "",
+    always: bool = False,
+) -> Measurement | None:
+    """Bet on the scores of several tests, whatever their thresholds; return the measurement if the bets refute the
+    claim or ``always``, else None.
+
+    May be called after every pair of runs: an anytime-valid test at ``alpha`` in all. ``expected``: of
+    ``expected_scores``.
+    """
+    sides = [
+        [release_scores(one.values, release, test.broken, seen=one.seen) for test in tests]
+        for one in (member, nonmember)
+    ]
+    scores = list(zip(*sides, strict=True))
+    bets = capital(scores, tangents_of(forbidden_curve(curve, epsilon, delta)), expected=expected)
+    # The bound on epsilon needs as much at least.
+    if bets.path().max() < -math.log(alpha) and not always:
+        return None
+    return measured_bets(
+        scores,
+        member.setting,
+        delta=delta,
+        alpha=alpha,
+        curve=curve,
+        epsilon=epsilon,
+        witness=f"{witness}; scores: {'; '.join(test.broken.score_words for test in tests)}",
+        expected=expected,
+    )
+
+
+def could_refute(
+    member: Projections,
+    nonmember: Projections,
+    release: GaussianRelease,
+    tests: Sequence[ReleaseTest],
+    *,
+    runs: int,
+    alpha: float,
+    delta: float,
+    curve: Curve | None,
+    epsilon: float,
+) -> bool:
+    """Return whether ``audit_release_tests`` of ``runs`` runs per arm could still refute the claim, if no test made
+    another error after these first runs.
+
+    Error counts only grow, and every bound falls with more errors.
+    """
+    forbidden = forbidden_curve(curve, epsilon, delta)
+    for test in tests:
+        within, out = (release_scores(one.values, release, test.broken, seen=one.seen) for one in (member, nonmember))
+        errors = np.count_nonzero(out > test.threshold), np.count_nonzero(within <= test.threshold)
+        fpr_high, fnr_high = (float(upper_bound(k, runs, alpha / len(tests) / 2)) for k in errors)
+        if fnr_high < forbidden.fnr(fpr_high) or privacy_loss(fpr_high, fnr_high, delta) > epsilon:
+            return True
+    return False
+
+
+def expected_scores(
+    release: GaussianRelease, tests: Sequence[ReleaseTest], *, rng: np.random.Generator
+) -> tuple[Arms, ...]:
+    """Return for each test its scores (n,) with and without the canary in simulated runs of the broken version that it
+    is designed for.
+    """
+
+    def arm(test: ReleaseTest, number: int) -> FloatArray:
+        return _simulated_scores(release, test.broken, [test.broken], arm=number, n=RUNS // 5, rng=rng)[0]
+
+    return tuple((arm(test, 1), arm(test, 0)) for test in tests)
 
 
 def _rate(errors: BoolArray, cautious: float) -> float:

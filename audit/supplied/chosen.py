@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import wraps
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -324,7 +324,7 @@ def _arguments(
     known |= {"delta": claim.delta, "alpha": alpha, "curve": claim.curve, "epsilon": claim.epsilon}
     known["rounds"] = setting.rounds
     if "threshold" in wanted:
-        known["threshold"] = _policy(estimator, claim, options)
+        known["threshold"] = options.policy(claim)
     elif options.threshold is not None and estimator.evidence is not EventCounts:
         raise ValueError(f"{estimator.name} uses no threshold: leave out --threshold")
     if estimator.evidence is Projections:
@@ -343,17 +343,7 @@ _STATED_BY = {
     "rate": "rate (--sampling-rate)",
     "steps": "steps (--steps)",
     "dimension": "dimension (--dimension), the number of model parameters",
-    "threshold": "a threshold that was fixed before the scores were seen (--threshold)",
 }
-
-
-def needs_fixed_threshold(estimator: Estimator) -> bool:
-    """Whether the estimator takes a threshold that was fixed before the scores were seen, and no other policy."""
-    return get_type_hints(estimator.measure).get("threshold") is FixedThreshold
-
-
-def _policy(estimator: Estimator, claim: Claim, options: EstimatorOptions) -> ThresholdPolicy | None:
-    return None if needs_fixed_threshold(estimator) and options.threshold is None else options.policy(claim)
 
 
 def _release(setting: Setting, claim: Claim, options: EstimatorOptions, n: int) -> dict[str, Any]:

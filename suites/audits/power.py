@@ -155,5 +155,7 @@ def replicas_needed(
     needed["epsilon alone"] = counted(None)
     if isinstance(curve, GaussianCurve) and gaussian:
         needed["effect size"] = effect_trials_needed(claimed_mu / share, curve.mu, alpha=alpha, power=_POWER)
-    needed["e-process"] = sequential_trials_needed(points, epsilon=claim.epsilon, delta=claim.delta, alpha=alpha)
+    needed["e-process"] = sequential_trials_needed(
+        points, curve=curve, epsilon=claim.epsilon, delta=claim.delta, alpha=alpha
+    )
     return needed

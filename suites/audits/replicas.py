@@ -17,7 +17,7 @@ from ...audit.estimators.release_tests import BrokenRelease, release_scores
 from ...audit.evidence import Design, MembershipScores, Projections, Setting
 from ...audit.output_file import parsed_json
 from ...audit.parts import Spec
-from ...audit.supplied.chosen import EstimatorOptions, chosen, measure_runs, needs_fixed_threshold
+from ...audit.supplied.chosen import EstimatorOptions, chosen, measure_runs
 from ...audit.threshold import SplitThreshold
 from ..config.tables.suite import AuditSpec
 from ..results.store import Store
@@ -104,10 +104,7 @@ class ReplicaMethod(BlockMethod):
             within, out = (
                 release_scores(side.values, law, BrokenRelease(), seen=side.seen) for side in (member, nonmember)
             )
-        # Fixed by the claim before any run: where both arms are equally likely, or half of the canary's shift.
-        fixed = 0.0 if law is not None else member.values.shape[1] / 2
         options = EstimatorOptions(
-            threshold=fixed if needs_fixed_threshold(one) else None,
             sigma=None if law is None else law.sigma,
             rate=None if law is None else law.rate,
             steps=None if law is None else law.steps,

@@ -43,7 +43,9 @@ def test_half_of_the_noise_is_refuted_and_the_correct_system_is_not(plan):
     correct = audit_replicas(GaussianRunner(), plan=plan)
     assert correct.verdict.value == "NOT_REFUTED"
     assert correct.measurement.alpha == 0.05
-    assert correct.measurement.n0 == plan.runs
+    # Given up where no result of the others could refute it.
+    assert plan.runs // 4 < correct.measurement.n0 <= plan.runs
+    assert correct.measurement.n0 == plan.runs or "given up" in correct.measurement.witness
 
 
 def a_system(sigma, rate, steps):
@@ -75,7 +77,7 @@ def test_runs_that_would_hardly_refute_the_planned_fault_are_no_ok_unless_a_weak
     assert (found.verdict.value, found.weak) == ("UNDERPOWERED", True)
     assert accept_weak(found).verdict.value == "NOT_REFUTED"
     sampled = plan_replicas(a_system(1.0, 0.1, 20), runs=150)
-    assert "so many runs refute 0.6 of the claimed noise with probability 0.2" in sampled.weak
+    assert "so many runs refute 0.6 of the claimed noise with probability 0.3" in sampled.weak
     assert plan_replicas(a_system(1.0, 0.1, 20)).weak == ""
 
 
@@ -99,8 +101,9 @@ def test_the_power_of_a_plan_is_true_where_units_are_sampled(sigma, rate, steps)
         }
         kept = KeptProjections(path=None, facts={}, runs=runs)
         refuted += any(
-            replicas._judged(system.claim, plan, kept, look, plan.alpha / 3, Plant(), "").verdict.value == "REFUTED"
-            for look in plan.looks
+            found is not None and found.verdict.value == "REFUTED"
+            for look in plan.looks[::4] + plan.looks[-1:]
+            for found in [replicas._judged(system.claim, plan, kept, look, Plant(), "")]
         )
     # 360 expected; three standard deviations fewer are 342. No more than half again as many runs as needed.
     assert 342 <= refuted < audits * 0.995
@@ -134,9 +137,10 @@ def test_the_power_is_what_the_plan_says_and_correct_systems_are_refuted_no_ofte
     assert refuted[1.0] <= 5
 
 
-def test_a_missing_clip_ends_the_audit_at_its_first_look(plan):
+def test_a_missing_clip_ends_the_audit_after_a_few_runs(plan):
     found = audit_replicas(GaussianRunner(clip=10.0), plan=plan)
-    assert (found.verdict.value, found.measurement.n1) == ("REFUTED", plan.looks[0])
+    assert (found.verdict.value, found.measurement.alpha) == ("REFUTED", 0.05)
+    assert found.measurement.n1 <= plan.runs // 8
     assert "a record of 10 clip norms in all tensors" in found.measurement.witness
 
 

@@ -140,17 +140,18 @@ def test_the_effect_size_needs_far_fewer(share, power, expected):
     assert effect_trials_needed(MU_ONE / share, MU_ONE, alpha=0.05, power=power) == pytest.approx(expected, rel=0.03)
 
 
-def test_the_e_process_stops_earlier_at_the_median():
-    assert sequential_trials_needed(gaussian_points(2 * MU_ONE), epsilon=1, delta=DELTA, alpha=0.05) == pytest.approx(
-        7.5e3, rel=0.01
-    )
+@pytest.mark.parametrize(("curve", "expected"), [(None, 3041), (GaussianCurve(MU_ONE), 181)])
+def test_the_e_process_stops_earlier_at_the_median(curve, expected):
+    # Against epsilon by the projection of both arms onto the claim; bets of one event need 7.5e3.
+    found = sequential_trials_needed(gaussian_points(2 * MU_ONE), curve=curve, epsilon=1, delta=DELTA, alpha=0.05)
+    assert found == pytest.approx(expected, rel=0.02)
 
 
 def test_what_keeps_the_claim_is_never_refuted():
     correct = gaussian_points(MU_ONE)
     assert trials_needed(correct, curve=GaussianCurve(MU_ONE), epsilon=1, delta=DELTA, alpha=0.05, limit=10**7) is None
     assert trials_needed(correct, limit=10**7, **AGAINST_EPSILON) is None
-    assert sequential_trials_needed(correct, epsilon=1, delta=DELTA, alpha=0.05) is None
+    assert sequential_trials_needed(correct, curve=GaussianCurve(MU_ONE), epsilon=1, delta=DELTA, alpha=0.05) is None
     assert effect_trials_needed(MU_ONE, MU_ONE, alpha=0.05) is None
 
 
@@ -213,6 +214,6 @@ def test_bad_input_is_named(call, words):
 @pytest.mark.parametrize("epsilon", [709.0, 720.0, 1e9])
 def test_a_claim_beyond_all_numbers_is_out_of_reach_of_every_estimator(epsilon):
     bug = gaussian_points(3.0)
-    assert sequential_trials_needed(bug, epsilon=epsilon, delta=DELTA, alpha=0.05) is None
+    assert sequential_trials_needed(bug, curve=None, epsilon=epsilon, delta=DELTA, alpha=0.05) is None
     assert trials_needed(bug, curve=None, epsilon=epsilon, delta=DELTA, alpha=0.05, limit=1000) is None
     assert fewest_trials(curve=None, epsilon=epsilon, delta=DELTA, alpha=0.05) is None

@@ -93,7 +93,7 @@ def test_one_noise_draw_makes_many_canaries_one_trial(scores_of, setting_of):
     levels = {"delta": 1e-5, "alpha": 0.05}
     for refused in (
         lambda: joint_beta(shared, **levels, threshold=FixedThreshold(0.5)),
-        lambda: sequential(shared, **levels, threshold=FixedThreshold(0.5)),
+        lambda: sequential(MechanismOutputs(np.ones((4, 1)), np.ones((4, 1)), shared.setting), **levels),
         lambda: z_test(shared, **levels),
         lambda: one_run(Guesses(1, 2, 3, shared.setting), **levels),
         lambda: one_run_fdp(Guesses(1, 2, 3, shared.setting), **levels),
