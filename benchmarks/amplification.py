@@ -2,11 +2,12 @@
 
     python benchmarks/amplification.py                    # Uniform2, the other budgets at 10,000; about a minute
     python benchmarks/amplification.py --budgets gauss2
+    python benchmarks/amplification.py --randomisers      # the privacy blanket against clones, 100 to a million reports
 
-Epsilon of one coordinate of one report at delta 1e-8. ``as published``: APES' clones averaged over all
-mechanisms; ``largest``, ``median``: the provable epsilon of a client of that budget, by clones of its own mechanism, if
-all run clip-Laplace and (``Laplace``) if all run the classic mechanism. The other columns assume the largest budget for
-all clients, as the paper does: ``FMT'22``: clones, evaluated exactly (Feldman et al. 2021), and its closed form as
+Epsilon of one coordinate of one report at delta 1e-8. ``as published``: APES' clones averaged over all mechanisms;
+``largest``, ``median``: the provable epsilon of a client of that budget, by the privacy blanket of its own mechanism,
+if all run clip-Laplace and (``Laplace``) if all run the classic mechanism. The other columns assume the largest budget
+for all clients, as the paper does: ``FMT'22``: clones, evaluated exactly (Feldman et al. 2021), and its closed form as
 printed; ``BBGN'19``, ``GDDTK'21``, ``Erlingsson'19``: see ``blanket``, ``renyi`` and ``swap``. A number in brackets
 lies outside of the condition of its theorem.
 """
@@ -17,13 +18,15 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from fedassay.audit.curve import mu_from_epsilon
 from fedassay.defenses.accounting.accountant import epsilon_from_rdp
+from fedassay.defenses.accounting.blanket import gaussian, laplace, randomised_response
 from fedassay.defenses.accounting.counts import least_epsilon
-from fedassay.defenses.accounting.shuffled import published_bound, shuffled
+from fedassay.defenses.accounting.shuffled import published_bound, shuffled, shuffled_bits
+from fedassay.defenses.shuffling.budgeted import CoordinateNoise
 from fedassay.defenses.shuffling.claims import (
     KNOWN_BUDGETS,
     AssuredCohort,
-    among_unequal_laplace,
     among_unequals,
     deal,
     representative_clients,
@@ -37,6 +40,7 @@ HEADERS = (
     *("clients", "as published", "largest", "median", "Laplace, largest", "Laplace, median"),
     *("FMT'22", "its closed form", "BBGN'19", "GDDTK'21", "Erlingsson'19"),
 )
+RANDOMISERS = ("clones", "2 values", "10 values", "Laplace", "clip-Laplace", "Gaussian", "exact, 2 values")
 _ORDERS = sorted({*range(2, 64), *np.geomspace(64, 20_000, 300).astype(int).tolist()})
 
 
@@ -132,8 +136,8 @@ def row(name: str, clients: int) -> list[str]:
     _, median, most = representative_clients(budgets)
     everybody, largest = AssuredCohort(others=clients - 1, failure=0.0), budgets[most]
     each = [
-        hidden(client=client, budgets=budgets, cohort=everybody)
-        for hidden in (among_unequals, among_unequal_laplace)
+        among_unequals(client=client, budgets=budgets, cohort=everybody, noise=noise)
+        for noise in CoordinateNoise
         for client in (most, median)
     ]
     own = [least_epsilon(profile.delta, DELTA) for profile in each]
@@ -148,10 +152,32 @@ def row(name: str, clients: int) -> list[str]:
     ]
 
 
+def randomisers(epsilon0: float, clients: int) -> list[str]:
+    """Epsilons by clones, for any randomiser; by the blanket of five; and the exact one of shuffled bits."""
+    several = (
+        randomised_response(epsilon0=epsilon0, values=2, reports=clients),
+        randomised_response(epsilon0=epsilon0, values=10, reports=clients),
+        laplace(epsilon0=epsilon0, reports=clients, clipped=False),
+        laplace(epsilon0=epsilon0, reports=clients, clipped=True),
+        gaussian(sigma=1 / mu_from_epsilon(epsilon0, DELTA), reports=clients),
+        shuffled_bits(clients=clients, epsilon0=epsilon0),
+    )
+    found = [shuffled(clients=clients, epsilon0=epsilon0).epsilon(DELTA), *(one.epsilon(DELTA) for one in several)]
+    return [f"{value:.4f}" for value in found]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budgets", choices=KNOWN_BUDGETS, default="uniform2")
+    parser.add_argument("--randomisers", action="store_true", help="the privacy blanket of randomisers against clones")
     arguments = parser.parse_args()
+    if arguments.randomisers:
+        print(f"| epsilon0 | clients | {' | '.join(RANDOMISERS)} |")
+        print("|---|---|" + "---|" * len(RANDOMISERS))
+        for epsilon0 in (0.5, 1.0, 2.0, 4.0):
+            for clients in (100, 1_000, 10_000, 100_000, 1_000_000):
+                print(f"| {epsilon0} | {clients:,} | {' | '.join(randomisers(epsilon0, clients))} |", flush=True)
+        return
     settings = [(arguments.budgets, clients) for clients in CROWDS]
     settings += [(name, 10_000) for name in KNOWN_BUDGETS if name != arguments.budgets]
     print(f"| budgets | {' | '.join(HEADERS)} |")

@@ -376,7 +376,10 @@ def _dotted(profile: Profile, releases: int) -> tuple[float, _Dots]:
         reach *= 1.5
     dots = math.ceil(min(_MOST_DOTS, _DOTS_PER_SPREAD * reach / spread))
     interval = reach / dots
-    ahead = np.minimum(1.0, [profile.delta(interval * dot) for dot in range(dots + 1)])
+    ahead = _convex(
+        np.expm1(interval * np.arange(dots + 1)),
+        np.minimum(1.0, [profile.delta(interval * dot) for dot in range(dots + 1)]),
+    )
     # By symmetry of the two directions, H(-e) = 1 - exp(-e) (1 - H(e)).
     behind = 1 - np.exp(-interval * np.arange(dots, 0, -1)) * (1 - ahead[:0:-1])
     deltas = np.minimum.accumulate(np.concatenate([behind, ahead]))
@@ -385,6 +388,24 @@ def _dotted(profile: Profile, releases: int) -> tuple[float, _Dots]:
     masses = np.concatenate([[1 - deltas[0] + falls[0] / grown], inner, [falls[-1] / math.expm1(-interval)]])
     return interval, _Dots(-dots, np.maximum(masses, 0.0), float(deltas[-1]))
 
+
+def _convex(ratios: FloatArray, deltas: FloatArray) -> FloatArray:
+    """The largest convex function of e^epsilon that is nowhere above ``deltas``: a divergence is convex, and so below
+    it where the deltas are upper bounds with errors of their own.
+    """
+    kept = [0]
+    for dot in range(1, len(deltas)):
+        while len(kept) > 1:
+            first, last = kept[-2:]
+            fallen = (deltas[last] - deltas[first]) * (ratios[dot] - ratios[last])
+            if fallen < (deltas[dot] - deltas[last]) * (ratios[last] - ratios[first]):
+                break
+            kept.pop()
+        kept.append(dot)
+    return np.interp(ratios, ratios[kept], deltas[kept])
+
+
+_TOGETHER = 2**16
 
 _Power = tuple[FloatArray, int]
 """Masses ``(n,)`` of the places 0 to n - 1 of a grid, and the number of losses with them, at least 1."""
@@ -402,9 +423,17 @@ def convolved(powers: Sequence[_Power], cut_off: float) -> tuple[int, FloatArray
     period = next_fast_len(max(length, *(len(masses) for masses, _ in powers)), real=True)
     transform: FloatArray = np.ones(period // 2 + 1)
     for masses, times in powers:
-        transform = transform * rfft(masses, period) ** times
+        transform = transform * _power(rfft(masses, period), times)
     sums = irfft(transform, period)
     return first, np.asarray(np.roll(sums, -first)[:length], dtype=np.float64)
+
+
+def _power(numbers: FloatArray, times: int) -> FloatArray:
+    """The numbers to the power ``times`` >= 1, by squaring: numpy's power of complex numbers takes 20 times as long."""
+    if times == 1:
+        return numbers
+    squared = _power(numbers * numbers, times // 2)
+    return squared * numbers if times % 2 else squared
 
 
 def _window(powers: Sequence[_Power], cut_off: float) -> tuple[int, int]:
@@ -431,9 +460,13 @@ def _log_moments(powers: Sequence[_Power], orders: FloatArray) -> FloatArray:
     total = np.zeros(len(orders))
     with np.errstate(divide="ignore"):
         for masses, times in powers:
-            logs, places = np.log(masses), np.arange(len(masses))
-            for index, order in enumerate(orders):
-                terms = logs + order * places
-                top = max(float(terms.max()), -1e300)
-                total[index] += times * (np.log(np.exp(terms - top).sum()) + top)
+            places = np.flatnonzero(masses)
+            logs = np.log(masses[places])
+            # Orders of short arrays together, of long ones by themselves, which takes less memory.
+            width = max(1, _TOGETHER // (1 + len(places)))
+            for start in range(0, len(orders), width):
+                terms = logs + orders[start : start + width, np.newaxis] * places
+                tops = terms.max(axis=1, initial=-1e300)
+                sums = np.exp(terms - tops[:, np.newaxis]).sum(axis=1)
+                total[start : start + width] += times * (np.log(sums) + tops)
     return total

@@ -35,14 +35,14 @@ from ...fl.plan import Plan
 from ...fl.sampling import Epoch, Full, Sampling
 from ...fl.streams import Streams
 from ..accounting.accountant import ACCOUNTANT
-from ..accounting.counts import least_epsilon, poisson_binomial
+from ..accounting.blanket import laplace, laplace_chances
+from ..accounting.counts import least_epsilon
 from ..accounting.gaussian import poisson_rate
 from ..accounting.pld import Profile, many_curve, many_epsilon
 from ..accounting.pure import advanced_composition
-from ..accounting.shuffled import ClonePair, client_bound, shuffled
 from ..defense import check_share
 from .budgeted import CoordinateNoise
-from .clip_laplace import LaplacePair, laplace_clones
+from .clip_laplace import LaplacePair
 
 Quantiles = Callable[[int], FloatArray]
 MOST_LOCAL = 50.0
@@ -306,37 +306,40 @@ def among_equals(*, others: int, epsilon0: float) -> Profile:
     """Return the privacy profile (delta as a function of epsilon) of one coordinate that is shuffled among those of
     ``others`` other clients; all clients use clip-Laplace at ``epsilon0``.
     """
-    return tighter(LocalPair(epsilon0), shuffled(clients=others + 1, epsilon0=epsilon0))
+    return Tighter(LocalPair(epsilon0), laplace(epsilon0=epsilon0, reports=others + 1, clipped=True))
 
 
-def among_unequals(*, client: int, budgets: tuple[float, ...], cohort: AssuredCohort) -> Profile:
-    """Return the privacy profile of one shuffled coordinate if clients use clip-Laplace at their own ``budgets``. Only
-    clones hide the report of ``client``: reports that can be treated as drawn by the client's own mechanism (see
-    ``accounting.heterogeneous``).
-
-    Where not all take part, the worst assured ``cohort`` is counted: larger budgets are clones less often.
-    """
-    rest = cohort.worst(np.sort(np.delete(np.asarray(budgets, dtype=np.float64), client))[::-1])[::-1]
-    return tighter(LocalPair(budgets[client]), client_bound(epsilon=budgets[client], others=rest))
-
-
-def among_unequal_laplace(*, client: int, budgets: tuple[float, ...], cohort: AssuredCohort) -> Profile:
-    """Return the privacy profile of one shuffled coordinate if clients use the classic Laplace mechanism at their own
-    budgets; clients with less noise than ``client`` do not hide its report (see ``laplace.laplace_clones``).
+def among_unequals(
+    *, client: int, budgets: tuple[float, ...], cohort: AssuredCohort, noise: str = CoordinateNoise.CLIP_LAPLACE
+) -> Profile:
+    """Return the privacy profile of one shuffled coordinate if clients add ``noise`` at their own ``budgets``. Only
+    reports that are drawn from the blanket of the client's own mechanism hide it; without clipping no client with less
+    noise sends one (see ``accounting.blanket``).
 
     Where not all take part, the worst assured ``cohort`` is counted.
     """
-    own = budgets[client]
-    # Sorted by probability, which is not monotone in the budget.
-    chances = cohort.worst(np.sort(laplace_clones(np.delete(np.asarray(budgets, dtype=np.float64), client), own)))
-    return tighter(LaplacePair(own), ClonePair(epsilon0=own, clones=poisson_binomial(chances)))
+    own, clipped = budgets[client], noise == CoordinateNoise.CLIP_LAPLACE
+    chances = laplace_chances(np.delete(np.asarray(budgets, dtype=np.float64), client), own, clipped=clipped)
+    alone = laplace(epsilon0=own, reports=1, clipped=clipped)
+    return Tighter(local_pair(noise, own), alone.hidden_by(cohort.worst(np.sort(chances))))
 
 
-def tighter(one: Profile, other: Profile) -> Profile:
-    """Return the one of two valid privacy profiles that has the smaller delta at epsilon 0. One profile is for the
-    shuffled report; the other assumes that the sender is known, and is exact if no other client hides the report.
+@dataclass(frozen=True)
+class Tighter:
+    """The smaller of two valid privacy profiles at each epsilon: one is for the shuffled report, the other assumes that
+    the sender is known.
     """
-    return one if one.delta(0.0) <= other.delta(0.0) else other
+
+    one: Profile
+    other: Profile
+
+    @property
+    def pure_epsilon(self) -> float:
+        """Return the smaller of both epsilons at delta 0."""
+        return min(self.one.pure_epsilon, self.other.pure_epsilon)
+
+    def delta(self, epsilon: float) -> float:
+        return min(self.one.delta(epsilon), self.other.delta(epsilon))
 
 
 def largest_scale(
@@ -354,25 +357,28 @@ def largest_scale(
     """
     check_positive("epsilon", epsilon)
 
+    @cache
     def excess(log_scale: float) -> float:
         # In logarithms, where the cost is nearly linear, the root search needs few evaluations.
         return math.log(max(cost(math.exp(log_scale)), 1e-12) / epsilon)
 
     # A start that is small for most federations; both directions are searched from it.
     low = high = math.log(0.1 / largest)
+    least, top = math.log(_LEAST_LOCAL / largest), math.log(MOST_LOCAL / largest)
     while excess(low) > 0:
-        low -= 1.5
-        if low < math.log(_LEAST_LOCAL / largest):
+        if low == least:
             raise ValueError(
                 f"epsilon must be large enough to allow local budgets above {_LEAST_LOCAL:g}, got {epsilon}"
             )
-    while excess(high) < 0:
-        high += 0.2
-        if high > math.log(MOST_LOCAL / largest):
+        low, high = max(least, low - 1.5), low
+    while (short := excess(high)) < 0:
+        if high == top:
             raise ValueError(
                 f"epsilon must be small enough to need local budgets of at most {MOST_LOCAL:g}{else_too_large}, "
                 f"got {epsilon}"
             )
+        # The cost grows at least as fast as the factor, so half of what is missing is hardly too far.
+        low, high = high, min(top, high + min(1.0, max(0.2, -short / 2)))
     root = float(brentq(excess, low, high, xtol=1e-5)) if high > low else low
     # The search ends on either side of the root; the budget must not be exceeded.
     while excess(root) > 0:

@@ -16,10 +16,9 @@ from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.sampling import FixedSize, Full
 from ...fl.streams import uniform
-from ..accounting.counts import binomial
+from ..accounting.blanket import BlanketPair, randomised_response
 from ..accounting.gaussian import poisson_rate
 from ..accounting.pld import many_curve, many_epsilon
-from ..accounting.shuffled import ClonePair
 from ..defense import Bound, Defense, Delta, Epsilon, Prepared
 from .budgeted import shuffle_rows
 from .claims import ACCOUNTED, LEAST_EPSILON, Terms, check_clients, check_local, largest_scale
@@ -112,10 +111,10 @@ class CLDPSGD(Defense):
     """A defense for local DP with a shuffler and little communication: a client sends log2(d) + 1 bits per round.
 
     Claims, replace-one, over all rounds: one record of a client, and the client's whole dataset. The adversary is the
-    analyser behind the shuffler. Each client uses one record, drawn uniformly from its own in every round, so that
-    replacing one of r records changes its report's law by ln(1 + (e^eps0 - 1) / r) at most; the others' reports are
-    clones at eps0 (Feldman, McMillan, Talwar 2021). Sampling of clients is used only to count the clones, which become
-    fewer.
+    analyser behind the shuffler, who sees how many reports there are. Each client uses one record, drawn uniformly from
+    its own in every round, so that its report is about one of r records with probability 1 / r. The privacy blanket of
+    the whole randomiser is counted (Balle et al. 2019): the coin by which a client takes part (Poisson cohorts, as in
+    dss-SGD and shuffled check-in), the draw of a record, and the randomised sign.
 
     Args:
         epsilon, delta: the budget of one record over all rounds, to which the local one is calibrated.
@@ -144,15 +143,14 @@ class CLDPSGD(Defense):
             return many_epsilon(record_pair(plan, epsilon0), releases=plan.rounds, delta=self.delta)
 
         local = self.local_epsilon or largest_scale(cost, self.epsilon)
-        # Both units are claimed: one record is hidden among its client's records and among clones, a client among
-        # clones alone.
+        # Both units are claimed: one record is hidden among its client's records too, a client among others alone.
         claims = (
             self._claim(plan, Unit.SAMPLE, local, record_pair(plan, local), rate=1 / min(plan.sizes)),
             self._claim(plan, Unit.CLIENT, local, client_pair(plan, local), rate=1.0),
         )
         return Prepared(protection=CLDPSGDProtection(radius=self.radius, local_epsilon=local), claims=claims)
 
-    def _claim(self, plan: Plan, unit: Unit, local: float, pair: ClonePair, *, rate: float) -> Claim:
+    def _claim(self, plan: Plan, unit: Unit, local: float, pair: BlanketPair, *, rate: float) -> Claim:
         # The computed cost and not the target: near the pure epsilon delta drops to 0 within the error of the search.
         epsilon = max(many_epsilon(pair, releases=plan.rounds, delta=self.delta), LEAST_EPSILON)
         claim = Terms(
@@ -161,7 +159,7 @@ class CLDPSGD(Defense):
             mechanism="randomised response of the sign of one coordinate, rows shuffled",
             radius=self.radius,
             trust="the shuffler",
-            source="Girgis et al. 2021; Feldman, McMillan, Talwar 2021, Section 3; Zhu, Dong, Wang 2022, Theorem 10",
+            source="Girgis et al. 2021; Balle et al. 2019, Lemma 5.3; Zhu, Dong, Wang 2022, Theorem 10",
         ).stated(
             unit=unit,
             epsilon=epsilon,
@@ -174,22 +172,21 @@ class CLDPSGD(Defense):
         return replace(claim, sampling=drawn) if unit is Unit.SAMPLE else claim
 
 
-def record_pair(plan: Plan, epsilon0: float) -> ClonePair:
-    """Return the worst-case pair of distributions in one round for one of a client's r records. The record changes the
-    client's report by a log-ratio of at most ln(1 + (e^eps0 - 1) / r), and the report hides among other clients'
-    reports.
-    """
-    own = math.log1p(math.expm1(epsilon0) / min(plan.sizes))
-    return replace(client_pair(plan, epsilon0), epsilon0=own)
+def record_pair(plan: Plan, epsilon0: float) -> BlanketPair:
+    """Return the bound of one round for one of a client's records, about which its report is with probability 1 / r."""
+    return _one_bit(plan, epsilon0).one_of(min(plan.sizes)).checked_in(poisson_rate("cohort", plan.cohort))
 
 
-def client_pair(plan: Plan, epsilon0: float) -> ClonePair:
-    """Return the worst-case pair of distributions in one round for a client's whole dataset, whose report hides among
-    those of the other clients that take part.
+def client_pair(plan: Plan, epsilon0: float) -> BlanketPair:
+    """Return the bound of one round for a client's whole dataset, whose report hides among those of the other clients
+    that check in, if it does so itself.
     """
-    # A client is a clone only if it takes part, so the two probabilities multiply.
-    rate = poisson_rate("cohort", plan.cohort)
-    return ClonePair(epsilon0=epsilon0, clones=binomial(plan.clients - 1, rate * math.exp(-epsilon0)))
+    return _one_bit(plan, epsilon0).checked_in(poisson_rate("cohort", plan.cohort))
+
+
+def _one_bit(plan: Plan, epsilon0: float) -> BlanketPair:
+    # The place is uniform whatever the values, and the sign moves most where all values are at their bounds.
+    return randomised_response(epsilon0=epsilon0, values=2, reports=plan.clients)
 
 
 def _check_one_record(plan: Plan) -> None:

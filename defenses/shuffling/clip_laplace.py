@@ -292,18 +292,6 @@ class LaplacePair:
         return -math.expm1((min(epsilon, self.epsilon) - self.epsilon) / 2)
 
 
-def laplace_clones(neighbour: FloatArray, epsilon: float) -> FloatArray:
-    """Compute the probability with which a Laplace report at budget ``neighbour`` can be treated as drawn at budget
-    ``epsilon``, for any values of the two clients.
-
-    It is the smallest ratio of the two densities, ``(e_n / e) exp(-e_n)`` where ``e_n <= e``, else 0. Narrower noise
-    than one's own has thinner tails and hides nothing there. A client with the median budget is therefore hidden by the
-    smaller half only, and the one with the smallest budget by no client; the paper (footnote 1) counts all.
-    """
-    chances = neighbour / epsilon * np.exp(-neighbour)
-    return np.asarray(np.where(neighbour <= epsilon, chances, 0.0), dtype=np.float64)
-
-
 class LaplaceLaw(BudgetLaw):
     """A distribution of a report with independent coordinates. Each is clipped to [-radius, radius] and then perturbed
     by Laplace noise, with the epsilon ``budget`` per coordinate.

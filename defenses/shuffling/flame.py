@@ -2,7 +2,6 @@
 2021).
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,10 +16,10 @@ from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import uniform
+from ..accounting.blanket import laplace
 from ..accounting.pld import Profile
-from ..accounting.shuffled import shuffled
 from .budgeted import shuffle_coordinates
-from .claims import AssuredCohort, LocalPair, SampledRelease, tighter
+from .claims import AssuredCohort, LocalPair, SampledRelease, Tighter
 from .clip_laplace import ClipLaplaceLaw, calibrated_mean, randomised_rows
 from .personal import OneBudget
 
@@ -79,8 +78,8 @@ class FLAME(OneBudget):
     Claims, replace-one: a client's whole report over all rounds, and one coordinate of one round. The adversary is the
     analyser behind the shuffler. Each coordinate is drawn with probability ``rate``, independently of all others, and
     the dummies are reports of 0 by the clients' own randomiser. The number that represents a client in a coordinate, a
-    report or a dummy, is therefore a local randomiser itself, at a smaller epsilon (``drawn_epsilon``), and those of
-    the others are its clones. Amplification by sampling, amplification by shuffling and all d coordinates compose.
+    report or a dummy, is therefore a local randomiser itself, and those of the others hide it where they are of its
+    privacy blanket, as all dummies are. Amplification by sampling, by shuffling and all d coordinates compose.
     (With a fixed number of coordinates they would not be independent.)
 
     The server that observes individual updates sees which coordinates were drawn, which reveals nothing about the
@@ -95,7 +94,7 @@ class FLAME(OneBudget):
     """
 
     mechanism = "clip-Laplace on drawn coordinates, dummies elsewhere"
-    source = "Feldman, McMillan, Talwar 2021, Section 3, of the randomiser with its dummies"
+    source = "Balle et al. 2019, Lemma 5.3, of the randomiser with its dummies"
     trust = "the shuffler, which adds the dummies"
 
     rate: Positive = 0.1
@@ -119,19 +118,6 @@ class FLAME(OneBudget):
 
     def _hidden(self, client: int, budgets: tuple[float, ...], cohort: AssuredCohort) -> Profile:
         epsilon0 = budgets[client]
-        clones = shuffled(clients=cohort.others + 1, epsilon0=drawn_epsilon(epsilon0, self.rate))
-        # At a small rate or with few others the bound without clones is the better one.
-        return tighter(SampledRelease(LocalPair(epsilon0), self.rate), clones)
-
-
-def drawn_epsilon(epsilon0: float, rate: float) -> float:
-    """Compute the local epsilon if a client reports its value with probability ``rate``, otherwise 0, and clip-Laplace
-    at ``epsilon0`` perturbs the reported number.
-
-    ``ln((rate + r) / (rate e^-eps0 + r))``, r = (1 - rate) p_0 / p_C at the end C of the range, where the ratio of the
-    two ends' mixtures is largest: the likeliest value of a report there is C, the least likely everywhere above 0 is
-    -C, at a constant ratio to a dummy.
-    """
-    half = math.exp(-epsilon0 / 2)
-    rest = (1 - rate) * half * (1 + half) / 2
-    return math.log((rate + rest) / (rate * half**2 + rest))
+        blanket = laplace(epsilon0=epsilon0, reports=cohort.others + 1, clipped=True).drawn(self.rate)
+        # With few others the bound without a shuffler is the better one.
+        return Tighter(SampledRelease(LocalPair(epsilon0), self.rate), blanket)

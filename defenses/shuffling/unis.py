@@ -16,8 +16,8 @@ class UniS(OneBudget):
     """A defense with a shuffler in which all clients have the same budget.
 
     Claims, replace-one: a client's whole report over all rounds, and one coordinate of one round. The adversary is the
-    analyser behind the shuffler. Each coordinate is hidden among clones of it (Feldman, McMillan, Talwar 2021,
-    evaluated exactly), and coordinates and rounds compose by privacy-loss distributions.
+    analyser behind the shuffler. Each coordinate is hidden among reports of its privacy blanket (Balle et al. 2019),
+    and coordinates and rounds compose by privacy-loss distributions.
 
     Args:
         epsilon, delta: the budget of all coordinates of all rounds, to which the local one is calibrated.
@@ -30,16 +30,16 @@ class UniS(OneBudget):
     Errata:
         - Slip: "the privacy bound refers to Eq. (2)" (Baselines), which gives .241 where Table 3 has eps_c .069, at
           10,000 clients, budget 1, delta 1e-8. The same paragraph lists the numerical result of Feldman et al. 2022,
-          which gives .0689. Here: the clones evaluated numerically.
+          which gives .0689. Here: the privacy blanket of clip-Laplace, which gives .0306.
         - Loose but valid: eps_uc 76.9 of Table 3, by advanced composition over 7850 coordinates. With one budget of 1
-          for all clients it is 5.81 at delta 3.6e-5. Here: composition by privacy-loss distributions.
+          for all clients it is 2.35 at delta 3.6e-5. Here: composition by privacy-loss distributions.
         - Not stated: a bound for classic Laplace noise at unequal budgets, which UniS runs (Baselines); footnote 1
           calls the printed eps_c "an approximation". Here: one budget for all, clip-Laplace; ``unis_unequal`` runs what
           the paper runs.
     """
 
     mechanism = "clip-Laplace on each coordinate"
-    source = "Feldman, McMillan, Talwar 2021, Section 3; Zhu, Dong, Wang 2022, Theorem 10"
+    source = "Balle et al. 2019, Lemma 5.3; Zhu, Dong, Wang 2022, Theorem 10"
     published_source = "Liu et al. 2023, equation 2 and Lemma 2, as published"
 
     variant: Variant = "corrected"
@@ -49,10 +49,6 @@ class UniS(OneBudget):
 
     def _hidden(self, client: int, budgets: tuple[float, ...], cohort: AssuredCohort) -> Profile:
         return among_equals(others=cohort.others, epsilon0=budgets[client])
-
-    def _single(self, client: int, budgets: tuple[float, ...], cohort: AssuredCohort) -> float:
-        clones = shuffled(clients=cohort.others + 1, epsilon0=budgets[client])
-        return clones.epsilon(self.coordinate_delta - cohort.failure)
 
     def _averaged(self, budgets: tuple[float, ...]) -> Callable[[float], float]:
         return shuffled(clients=len(budgets), epsilon0=budgets[0]).epsilon

@@ -8,7 +8,7 @@ from ..accounting.pld import Profile
 from ..accounting.shuffled import shuffled
 from ..defense import Prepared
 from .budgeted import CoordinateNoise
-from .claims import AssuredCohort, among_unequal_laplace, representative_clients
+from .claims import AssuredCohort, among_unequals, representative_clients
 from .personal import PersonalBudgets
 
 
@@ -34,21 +34,21 @@ class UniSUnequal(PersonalBudgets):
           because noise wider than one's own makes a clone less often. At Uniform2, 10,000 clients, delta 1e-8, the
           number holds: for a budget of 1 the truth lies between .0359 and .0590. At Gauss2 (of Figure 2(a), not of
           Table 3) it is open whether the approximation holds: it gives .0689, and the truth is at most .0712. Here:
-          clones of the client's own mechanism, .0799 for a budget of 1 at Uniform2, and .05, the local budget itself,
-          for the smallest.
+          the privacy blanket of the client's own mechanism, .0667 for a budget of 1 at Uniform2, and .05, the local
+          budget itself, for the smallest.
         - Slip: the true central epsilon "is unbounded" (footnote 1; "Baseline Results" has "may be unbounded"). The
           divergence between two clients' noise may be; the epsilon of the shuffled reports is at most the local one, as
           the section "Shuffle-based Privacy" has it. If the paper means that no bound is known, there is no slip. Here:
           no claim about one coordinate exceeds the local budget.
-        - Loose but valid: eps_uc 76.9 of Table 3 for all clients. At delta 3.6e-5 a budget of 1 has at most 6.90, and
-          the smallest at most 26.4, the same as without a shuffler: no report with less noise is a clone of its own,
-          and nothing better is proved here (with a hundred smaller budgets, 2.10). Here: composition by privacy-loss
+        - Loose but valid: eps_uc 76.9 of Table 3 for all clients. At delta 3.6e-5 a budget of 1 has at most 5.60, and
+          the smallest at most 26.4, the same as without a shuffler: no report with less noise is of its blanket, and
+          nothing better is proved here (with a hundred smaller budgets, 2.04). Here: composition by privacy-loss
           distributions.
     """
 
     noise = CoordinateNoise.LAPLACE
     mechanism = "Laplace noise on each coordinate at the client's own budget"
-    source = "clones of the client's own mechanism by reports with more noise, Poisson-binomial"
+    source = "Balle et al. 2019, Lemma 5.3, of the client's own mechanism, by reports with more noise"
     published_source = "Liu et al. 2023, equation 2 and Lemma 2, as published"
 
     def prepare(self, plan: Plan) -> Prepared:
@@ -60,10 +60,10 @@ class UniSUnequal(PersonalBudgets):
         return super().prepare(plan)
 
     def _hidden(self, client: int, budgets: tuple[float, ...], cohort: AssuredCohort) -> Profile:
-        return among_unequal_laplace(client=client, budgets=budgets, cohort=cohort)
+        return among_unequals(client=client, budgets=budgets, cohort=cohort, noise=self.noise)
 
     def _costliest(self, budgets: tuple[float, ...]) -> tuple[int, ...]:
-        # The number of clones grows with the budget, from none for the smallest, and so does what they must hide.
+        # Reports of the blanket grow in number with the budget, from none for the smallest, and so does what they hide.
         return representative_clients(budgets)[:1] + representative_clients(budgets)[-1:]
 
     def _averaged(self, budgets: tuple[float, ...]) -> Callable[[float], float]:

@@ -7,10 +7,10 @@ import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import SHUFFLED, UPLOADS
+from fedassay.defenses.accounting.blanket import laplace as blanket
 from fedassay.defenses.accounting.pld import many_epsilon
-from fedassay.defenses.accounting.shuffled import shuffled
 from fedassay.defenses.randomisers.numbers.clipped_laplace import ClippedLaplace
-from fedassay.defenses.shuffling.flame import FLAME, drawn_epsilon
+from fedassay.defenses.shuffling.flame import FLAME
 from fedassay.defenses.shuffling.unis import UniS
 from fedassay.fl.message import Message
 from fedassay.fl.protection import Context
@@ -28,13 +28,15 @@ def test_a_report_or_a_dummy_is_ldp_at_the_largest_ratio_of_all_values(epsilon0,
     values = np.linspace(-1, 1, 41)
     dummy = np.exp(one.log_density(grid, 0.0))
     laws = np.log([rate * np.exp(one.log_density(grid, value)) + (1 - rate) * dummy for value in values])
-    assert drawn_epsilon(epsilon0, rate) == pytest.approx((laws.max(0) - laws.min(0)).max(), rel=1e-9)
+    pair = blanket(epsilon0=epsilon0, reports=9, clipped=True).drawn(rate)
+    assert pair.pure_epsilon == pytest.approx((laws.max(0) - laws.min(0)).max(), rel=1e-9)
+    assert pair.similarity == pytest.approx(np.trapezoid(np.exp(laws.min(0)), grid), rel=1e-3)
 
 
-def test_the_claims_are_clones_of_that_randomiser_over_all_coordinates():
+def test_the_claims_are_those_of_that_randomisers_blanket_over_all_coordinates():
     joint, coordinate = FLAME(local_epsilon=4.0, rate=0.1).prepare(plan(rounds=3)).claims
     assert (joint.unit, joint.adjacency, joint.observer) == (Unit.CLIENT, Adjacency.REPLACE_ONE, SHUFFLED)
-    pair = shuffled(clients=1000, epsilon0=drawn_epsilon(4.0, 0.1))
+    pair = blanket(epsilon0=4.0, reports=1000, clipped=True).drawn(0.1)
     assert joint.epsilon == pytest.approx(many_epsilon(pair, releases=300, delta=1e-5))
     assert (coordinate.unit, coordinate.rounds) == (Unit.COORDINATE, 1)
     assert coordinate.epsilon == pytest.approx(pair.epsilon(1e-8), abs=2e-9)
