@@ -30,6 +30,8 @@ from ...audit.observer import Observer
 from ...audit.wording import NamedEnum, counted, plain
 from ..defense import check_delta
 from .accountant import ORDERS, Method, epsilon_of, renyi_divergences, sensitivity
+from .gaussian import FixedSizeGaussian
+from .pld import many_epsilon
 from .stated_laws import event_of
 
 _ROUNDED = 1e-13
@@ -325,6 +327,11 @@ def _together(laws: Sequence[_Law], *, fixed: bool = False) -> float:
         steps = sum(law.rounds * law.steps for law in laws)
         least = _of_pairs if adjacency is Adjacency.REPLACE_ONE and not fixed else _by_whole_orders
         return min(most, least(event, steps, first.delta, adjacency))
+    if fixed:
+        # Where delta is too small, or the steps are too many, for the losses of the profile, Renyi divergences remain.
+        with suppress(ValueError):
+            lot = FixedSizeGaussian(first.noise / 2, first.rate)
+            most = min(most, many_epsilon(lot, releases=first.steps * first.rounds, delta=first.delta))
     return min(most, epsilon_of(event, delta=first.delta, adjacency=adjacency, method=method, interval=_INTERVAL))
 
 

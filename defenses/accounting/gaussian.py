@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from ...audit.claim import Adjacency
-from ...audit.curve import GaussianCurve, ProfileCurve, epsilon_from_mu, mu_from_epsilon
+from ...audit.curve import GaussianCurve, ProfileCurve, delta_from_mu, epsilon_from_mu, mu_from_epsilon
 from ...fl.fields import check_positive
 from ...fl.sampling import Full, Poisson, Sampling
 from ..defense import check_budget, check_delta, check_whole
@@ -85,6 +85,38 @@ def _epsilon(mechanism: SampledGaussian, delta: float, method: Method) -> float:
 @lru_cache(maxsize=1024)
 def _profile(mechanism: SampledGaussian, reach: float) -> ProfileCurve:
     return profile_of(mechanism.event, reach)
+
+
+@dataclass(frozen=True)
+class FixedSizeGaussian:
+    """The privacy profile, under replace-one, of one Gaussian release on a uniform subset of fixed size: rate
+    delta(ln(1 + (e^epsilon - 1) / rate)), with delta that of the release without sampling. It is the same in both
+    directions.
+
+    Of the subsets without the record, each is a subset with it in which another record stands in its place, so that a
+    release moves by the whole replace-one sensitivity (Zhu, Dong, Wang 2022, Theorem 11). One release of records whose
+    others are all like the replacement has just this profile; for several releases it is an upper bound.
+
+    Args:
+        sigma: noise standard deviation over the **replace-one** sensitivity (two clip norms).
+        rate: size of the subsets over the number of records.
+    """
+
+    sigma: float
+    rate: float
+
+    def __post_init__(self) -> None:
+        check_positive("sigma", self.sigma)
+        if not 0 < self.rate <= 1:
+            raise ValueError(f"the sampling rate must be in (0, 1], got {self.rate}")
+
+    @property
+    def pure_epsilon(self) -> float:
+        """Return infinity: Gaussian noise has no finite epsilon at delta 0."""
+        return math.inf
+
+    def delta(self, epsilon: float) -> float:
+        return self.rate * delta_from_mu(1 / self.sigma, math.log1p(math.expm1(epsilon) / self.rate))
 
 
 def profile_of(event: dp_accounting.DpEvent, reach: float) -> ProfileCurve:
