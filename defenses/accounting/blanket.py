@@ -1,4 +1,4 @@
-"""Bound the privacy of shuffled reports by the privacy blanket, and of records that take part in one random step.
+"""Bound the privacy of shuffled reports by the privacy blanket of their own randomiser.
 
 Every report is drawn with some probability from a blanket, a distribution that does not depend on its client's value;
 only such reports of others hide a client (Balle, Bell, Gascon, Nissim 2019, Lemma 5.3). With ``one`` and ``other`` the

@@ -25,6 +25,7 @@ from ...fl.fields import check_positive
 from ...fl.sampling import Full, Poisson, Sampling
 from ..defense import check_budget, check_delta, check_whole
 from .accountant import Method, compose, epsilon_of, gaussian_steps, sensitivity
+from .pld import many_curve, many_epsilon
 
 _INTERVAL = 1e-3
 _TOLERANCE = 1e-4
@@ -36,7 +37,8 @@ LEAST_NOISE = 0.3
 @dataclass(frozen=True, kw_only=True)
 class SampledGaussian:
     """A mechanism of ``steps`` Gaussian releases, each computed on a Poisson sample drawn at ``rate``; neighbours
-    differ by adding or removing one record, client or user.
+    differ by adding or removing one record, client or user. With ``fixed`` samples are uniform subsets of fixed size,
+    and neighbours differ by replacing one.
 
     Args:
         sigma: noise standard deviation over the **add/remove** sensitivity (the clip norm).
@@ -48,6 +50,7 @@ class SampledGaussian:
     rate: float
     steps: int
     parts: int = 1
+    fixed: bool = False
 
     def __post_init__(self) -> None:
         check_positive("sigma", self.sigma)
@@ -61,7 +64,14 @@ class SampledGaussian:
         """Compute epsilon at ``delta`` in (0, 1), by default with privacy-loss distributions; most papers publish the
         larger epsilon of Renyi accounting.
         """
+        if self.fixed:
+            return many_epsilon(self._subset, releases=self.steps, delta=delta)
         return _epsilon(self, delta, method)
+
+    @property
+    def _subset(self) -> "FixedSizeGaussian":
+        # Replacing one moves a sum by two clip norms.
+        return FixedSizeGaussian(self.sigma / 2, self.rate)
 
     @property
     def event(self) -> dp_accounting.DpEvent:
@@ -74,7 +84,7 @@ class SampledGaussian:
 
         The accountant returns the larger delta of the two directions: sound for both, and exact for the larger one.
         """
-        return _profile(self, reach)
+        return many_curve(self._subset, releases=self.steps, reach=reach) if self.fixed else _profile(self, reach)
 
 
 @lru_cache(maxsize=1024)
@@ -132,10 +142,10 @@ def profile_of(event: dp_accounting.DpEvent, reach: float) -> ProfileCurve:
 
 @lru_cache(maxsize=1024)
 def calibrate_sampled_gaussian(
-    *, epsilon: float, delta: float, rate: float, steps: int, parts: int = 1
+    *, epsilon: float, delta: float, rate: float, steps: int, parts: int = 1, fixed: bool = False
 ) -> SampledGaussian:
     """Find the smallest noise multiplier (to 1e-4) at which all ``steps`` Poisson-subsampled Gaussian releases together
-    satisfy (epsilon, delta); ``parts`` as in ``SampledGaussian``.
+    satisfy (epsilon, delta); ``parts`` and ``fixed`` as in ``SampledGaussian``.
 
     Raises:
         ValueError: for an invalid budget, or one so large that it needs less noise than .3 clip norms.
@@ -143,7 +153,7 @@ def calibrate_sampled_gaussian(
     check_budget(epsilon, delta)
 
     def of(noise: float) -> SampledGaussian:
-        return SampledGaussian(sigma=noise, rate=rate, steps=steps, parts=parts)
+        return SampledGaussian(sigma=noise, rate=rate, steps=steps, parts=parts, fixed=fixed)
 
     def excess(noise: float) -> float:
         return math.log(max(of(noise).epsilon(delta), 1e-9) / epsilon)

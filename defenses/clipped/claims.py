@@ -13,6 +13,7 @@ from ...audit.observer import GLOBAL_MODELS, UPLOADS
 from ...fl.algorithms import BoundedUpdate, FedSGD
 from ...fl.plan import Plan
 from ...fl.protection import Protection
+from ...fl.sampling import FixedSize
 from ..accounting.accountant import ACCOUNTANT
 from ..accounting.gaussian import SampledGaussian, calibrate_sampled_gaussian, poisson_rate
 from ..accounting.spending import sampled_spending
@@ -29,11 +30,17 @@ class ClippedDefense(Defense, ABC):
 
     def calibrated(self, plan: Plan, unit: Unit, *, parts: int = 1) -> SampledGaussian:
         """Find the noise on Poisson samples of the unit at which all releases of the plan satisfy the budget; ``parts``
-        as in ``SampledGaussian``.
+        as in ``SampledGaussian``. Lots of fixed size are accounted under replace-one, at the largest rate of a
+        client.
 
         Raises:
             ValueError: for a plan that samples otherwise.
         """
+        if unit is Unit.SAMPLE and isinstance(plan.lot, FixedSize):
+            rate = max(plan.lot.rate(size) for size in plan.sizes)
+            return calibrate_sampled_gaussian(
+                epsilon=self.epsilon, delta=self.delta, rate=rate, steps=plan.steps, fixed=True
+            )
         rate, steps = poisson_steps(plan, unit)
         return calibrate_sampled_gaussian(epsilon=self.epsilon, delta=self.delta, rate=rate, steps=steps, parts=parts)
 
@@ -101,7 +108,7 @@ def sampled_gaussian_claim(
     curve: Curve | None = None,
 ) -> Claim:
     """Return a defense's claim that ``mechanism``, Gaussian noise on Poisson samples, satisfies the defense's budget
-    under add/remove adjacency.
+    under add/remove adjacency, or on subsets of fixed size under replace-one.
 
     About one sample of a client, the adversary is the server, which observes individual updates. About one client or
     one user, it is another client, who sees every round's model.
@@ -111,15 +118,16 @@ def sampled_gaussian_claim(
         more: parameters in addition to noise, clip norm, rate and steps.
         curve: the tight trade-off curve, where one is stated.
     """
+    drawn = "all subsets of the same size alike" if mechanism.fixed else "independently"
     return Claim(
         epsilon=defense.epsilon,
         delta=defense.delta,
         unit=unit,
-        adjacency=Adjacency.ADD_REMOVE,
+        adjacency=Adjacency.REPLACE_ONE if mechanism.fixed else Adjacency.ADD_REMOVE,
         observer=_OBSERVERS[unit],
         rounds=rounds,
         dp_model="central",
-        mechanism="Poisson-subsampled Gaussian" + words,
+        mechanism=("Gaussian on subsets of fixed size" if mechanism.fixed else "Poisson-subsampled Gaussian") + words,
         parameters={
             "noise_multiplier": mechanism.sigma,
             "clip_norm": defense.clip_norm,
@@ -128,7 +136,7 @@ def sampled_gaussian_claim(
             **(more or {}),
         },
         accountant=accountant,
-        sampling=f"{_DRAWN[unit]} with probability {mechanism.rate:g}, independently, unseen",
+        sampling=f"{_DRAWN[unit]} with probability {mechanism.rate:g}, {drawn}, unseen",
         trust=_TRUST[unit],
         source=source,
         curve=curve,

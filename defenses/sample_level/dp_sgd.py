@@ -71,16 +71,16 @@ class DPSGDProtection(Protection):
 class DPSGD(ClippedDefense):
     """A defense for sample-level DP that runs DP-SGD at each client.
 
-    The claim: one sample of a client, add/remove, over all local steps of a client that takes part in every round. The
-    adversary is the server, which observes individual updates; it sees who takes part, so there is no amplification by
-    client sampling.
+    The claim: one sample of a client, add/remove, over all local steps of a client that takes part in every round; with
+    lots of fixed size replace-one, in which a sample moves a sum by two clip norms. The adversary is the server, which
+    observes individual updates; it sees who takes part, so there is no amplification by client sampling.
 
     Args:
         epsilon, delta: the budget to calibrate to, by the privacy-loss distribution.
         clip_norm: L2 bound of a sample's gradient.
 
     Raises (in prepare):
-        ValueError: if lots are not Poisson samples (or all samples), which is what the accountant assumes.
+        ValueError: if lots are neither Poisson samples, nor of fixed size, nor all samples.
     """
 
     def prepare(self, plan: Plan) -> Prepared:

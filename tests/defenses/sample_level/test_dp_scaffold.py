@@ -8,7 +8,7 @@ from fedassay.checks.replay import check_claim
 from fedassay.defenses.sample_level.dp_scaffold import DPScaffold
 from fedassay.fl.algorithms import FedAvg, Scaffold
 from fedassay.fl.engine import run_federation
-from fedassay.fl.sampling import FixedSize, Poisson
+from fedassay.fl.sampling import Poisson
 from fedassay.fl.training.local import Batch
 
 ALGORITHM = Scaffold(learning_rate=0.2, local_steps=3)
@@ -51,8 +51,6 @@ def test_no_check_fails(toy_task, toy_plan):
     assert {e.name for e in exposures if e.passed} >= {"sensitivity", "noise present", "noise scale"}
 
 
-def test_other_algorithms_and_lots_are_refused(toy_task, toy_plan):
+def test_other_algorithms_are_refused(toy_task, toy_plan):
     with pytest.raises(ValueError, match=r"algorithm must be scaffold for DP-SCAFFOLD, got FedAvg"):
         DPScaffold().prepare(toy_plan(toy_task(), algorithm=FedAvg(learning_rate=0.1, local_steps=3)))
-    with pytest.raises(ValueError, match="lot must be Poisson or full"):
-        DPScaffold().prepare(toy_plan(toy_task(), lot=FixedSize(3), algorithm=ALGORITHM))

@@ -1,6 +1,7 @@
 """DP-SGD: opacus' sums on the same gradients and noise, and uploads that follow the law it publishes."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import opacus.optimizers.optimizer as opacus_optimizer
@@ -9,6 +10,8 @@ import torch
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import ProfileCurve
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
+from fedassay.defenses.accounting.gaussian import FixedSizeGaussian
+from fedassay.defenses.accounting.pld import many_epsilon
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
@@ -179,6 +182,18 @@ def test_a_thousand_lots_at_epsilon_two_take_the_published_noise(toy_task, toy_p
     assert prepared.claims[0].parameters["noise_multiplier"] == prepared.protection.noise_multiplier
 
 
-def test_lots_of_fixed_size_are_not_accounted_as_poisson(toy_task, toy_plan):
-    with pytest.raises(ValueError, match="lot must be Poisson or full"):
-        DPSGD().prepare(toy_plan(toy_task(), lot=FixedSize(2)))
+def test_lots_of_fixed_size_are_accounted_under_replace_one_at_the_rate_of_the_smallest_client(toy_task, toy_plan):
+    plan = toy_plan(toy_task((4, 8)), lot=FixedSize(2), rounds=3)
+    prepared = DPSGD(epsilon=2.0).prepare(plan)
+    (claim,) = prepared.claims
+    assert claim.adjacency is Adjacency.REPLACE_ONE
+    assert claim.parameters["rate"] == 0.5
+    # Two clip norms apart, which is half the noise.
+    noise = prepared.protection.noise_multiplier
+    lots = FixedSizeGaussian(noise / 2, 0.5)
+    assert 1.99 < many_epsilon(lots, releases=plan.steps, delta=1e-5) <= 2.0
+    assert claim.curve_shortfall() < 1e-9
+    assert noise > 2 * DPSGD(epsilon=2.0).prepare(replace(plan, lot=Poisson(0.5))).protection.noise_multiplier
+    assert prepared.spending[claim.claim_id](3) == pytest.approx(many_epsilon(lots, releases=plan.steps, delta=1e-5))
+    whole = DPSGD(epsilon=2.0).prepare(replace(plan, lot=FixedSize(9))).claims[0]
+    assert (whole.adjacency, whole.parameters["rate"]) == (Adjacency.REPLACE_ONE, 1.0)
