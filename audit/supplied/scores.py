@@ -2,7 +2,7 @@
 many canaries of one run, each of which a fair coin included (Steinke et al. 2023).
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -221,8 +221,8 @@ _UNFAIR = 1e-6
 
 
 def audit_one_run(
-    scores: ArrayLike,
-    included: ArrayLike,
+    scores: ArrayLike | Mapping[Hashable, float],
+    included: ArrayLike | Mapping[Hashable, bool],
     claim: Claim,
     *,
     higher_is_member: bool | None = None,
@@ -236,7 +236,9 @@ def audit_one_run(
 ) -> Finding:
     """Judge a claim by the scores of many canaries of one training run, or of several.
 
-    ``scores``: (m,) one finite score per canary; ``included``: (m,) booleans, whether the run contained it.
+    ``scores``: (m,) one finite score per canary; ``included``: (m,) booleans, whether the run contained it. Both may be
+    mappings from the canaries' identifiers instead, which are joined, in the order of ``included``: coins and scores in
+    two orders would make the test blind.
 
     ``runs``: (m,) numbers or names of the runs, where there are several. Each coin moves one run alone, and runs share
     no noise, so that all runs together are one mechanism with the claimed privacy of each coin, and the theorem counts
@@ -257,15 +259,17 @@ def audit_one_run(
     (``check_split``). False for scores that were sorted.
 
     The finding is UNDERPOWERED where all or nearly all scores are equal. Raises ValueError for scores and coins of
-    different shapes, coins that cannot have been fair, a direction that is not stated, scores that are all repeated,
-    an estimator of another design, and ``dimension`` or ``guesses`` where no estimator uses them; TypeError for a claim
-    that is not a Claim.
+    different shapes or identifiers, coins that cannot have been fair, a direction that is not stated, scores that are
+    all repeated, an estimator of another design, and ``dimension`` or ``guesses`` where no estimator uses them;
+    TypeError for a claim that is not a Claim.
     """
     check_claim(claim)
     check_alpha(alpha)
     check_whole("seed", seed, least=0)
     higher_is_member = direction(higher_is_member)
     setting = replace(Setting.claimed(claim), design=Design.ONE_RUN)
+    if isinstance(scores, Mapping) or isinstance(included, Mapping):
+        scores, included = _joined(scores, included)
     candidates = CandidateScores(checked_scores("scores", scores_or_rows("scores", scores)), setting)
     coins = _booleans(included, len(candidates.values))
     if ordered:
@@ -313,6 +317,18 @@ def _checked(scores: FloatArray, coins: BoolArray, higher_is_member: bool | None
     if both or higher_is_member is None:
         check_direction(*sides, higher_is_member=higher_is_member, tested=False, seed=seed)
     return remark(*sides) if both else ""
+
+
+def _joined(
+    scores: ArrayLike | Mapping[Hashable, float], included: ArrayLike | Mapping[Hashable, bool]
+) -> tuple[list[float], list[bool]]:
+    """Scores and coins of the same canaries, in the order of ``included``."""
+    if not (isinstance(scores, Mapping) and isinstance(included, Mapping)):
+        raise ValueError("scores and included must both be mappings from identifiers, or both arrays in one order")
+    for what, one, other in (("score", included, scores), ("coin", scores, included)):
+        if missing := [name for name in one if name not in other]:
+            raise ValueError(f"every canary must have a {what}, got none for {len(missing)}, such as {missing[0]!r}")
+    return [scores[name] for name in included], list(included.values())
 
 
 def _booleans(included: ArrayLike, canaries: int) -> BoolArray:

@@ -103,6 +103,25 @@ def test_revealed_canaries_refute_with_the_bound_of_the_theorem():
     assert found.measurement.epsilon_low == epsilon_from_guesses(made, made, 1000, delta=1e-5, alpha=0.05)
 
 
+def test_scores_are_joined_to_the_coins_of_their_canaries_by_identifiers():
+    """In another order of the scores alone the same arrays show nothing."""
+    rng = np.random.default_rng(0)
+    coins = rng.random(400) < 0.5
+    scores = coins * 3.0 + rng.normal(size=400)
+    order = rng.permutation(400)
+    by_name = {f"canary {at}": scores[at] for at in order}
+    found = audit_one_run(by_name, {f"canary {at}": bool(coins[at]) for at in range(400)}, CLAIM, higher_is_member=True)
+    in_order = audit_one_run(scores, coins, CLAIM, higher_is_member=True)
+    assert found.measurement == in_order.measurement
+    assert found.verdict is Verdict.REFUTED
+    with pytest.raises(ValueError, match="every canary must have a score, got none for 1, such as 'b'"):
+        audit_one_run({"a": 1.0}, {"a": True, "b": False}, CLAIM, higher_is_member=True)
+    with pytest.raises(ValueError, match="every canary must have a coin, got none for 1, such as 'a'"):
+        audit_one_run({"a": 1.0, "b": 2.0}, {"b": False}, CLAIM, higher_is_member=True)
+    with pytest.raises(ValueError, match="must both be mappings"):
+        audit_one_run({"a": 1.0}, [True], CLAIM, higher_is_member=True)
+
+
 def test_losses_are_refused_and_turned():
     scores, coins = canaries(-5.0)
     with pytest.raises(ValueError, match="state --lower-is-member"):
