@@ -14,7 +14,7 @@ from ...audit.wording import plain
 from ...suites.results.outcome import FAIL
 from ..figures.attacks import heatmap, observers
 from ..figures.claims import claimed_measured, privacy_utility
-from ..figures.curves import accuracy_spent, leakage_by_round, learning, spending
+from ..figures.curves import accuracy_spent, leakage_by_round, learning
 from ..figures.frame import Figure
 from ..figures.images import gain_by_noise, reconstructions, three_pictures
 from ..figures.roc import membership_roc, roc, roc_of_scores
@@ -195,7 +195,6 @@ def figures(folder: RunFolder) -> Sequence[Figure]:
         *leakage_by_round(folder),
         accuracy_spent(folder),
         *learning(folder),
-        *spending(folder),
     ]
     return [figure for figure in drawn if figure is not None]
 
