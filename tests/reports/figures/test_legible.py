@@ -173,7 +173,7 @@ def hard_run(run, make_claim, add_membership, case):
 def test_no_text_of_a_hard_run_covers_another_or_is_cut_off_or_small(run_maker, make_claim, add_membership, case):
     drawn = figures(hard_run(run_maker, make_claim, add_membership, case))
     kinds = {re.sub("-(main|plain).*", "", figure.key) for figure in drawn}
-    every = {"claimed-measured", "privacy-utility", "roc", "membership", "heatmap", "reconstructions", "by-round",
+    every = {"claimed-measured", "privacy-utility", "roc", "membership", "reconstructions", "by-round",
              "accuracy-spent", "learning"}  # fmt: skip
     # A single defense leaves nothing to compare and has one level of noise.
     assert kinds == every | ({"observers", "gain-by-noise"} if len(case.names) > 2 else set())
