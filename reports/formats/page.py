@@ -12,7 +12,6 @@ from ...audit.finding import Finding
 from ...audit.metrics import MembershipResult
 from ...audit.wording import plain
 from ...suites.results.outcome import FAIL
-from ..figures.attacks import observers
 from ..figures.claims import claimed_measured, privacy_utility
 from ..figures.curves import accuracy_spent, leakage_by_round, learning
 from ..figures.frame import Figure
@@ -187,7 +186,6 @@ def figures(folder: RunFolder) -> Sequence[Figure]:
         claimed_measured(folder),
         privacy_utility(folder),
         roc(folder),
-        *observers(folder),
         *membership_roc(folder),
         *gain_by_noise(folder),
         *reconstructions(folder),
