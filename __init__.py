@@ -102,50 +102,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Adjacency",
-    "Attack",
-    "Claim",
-    "Defense",
-    "Finding",
-    "Function",
-    "LoopWatch",
-    "ManyUnits",
-    "MembershipResult",
-    "Plant",
-    "PlayBack",
-    "Prepared",
-    "Protection",
-    "Release",
-    "Run",
-    "Runner",
-    "Step",
-    "Suite",
-    "TrainingRecord",
-    "Unit",
-    "attack_gradient",
-    "attack_labels",
-    "attack_membership",
-    "audit_many_units",
-    "audit_mechanism",
-    "audit_one_run",
-    "audit_outputs",
-    "audit_replicas",
-    "audit_scores",
-    "ball_neighbours",
-    "claim_from_accountant",
-    "claim_from_noise",
-    "claim_from_rho",
-    "epsilon",
-    "judge",
-    "open",
-    "plan_replicas",
-    "resume",
-    "run",
-    "watch",
-    "watched",
-]
-
 # Imported on first use: `import fedassay` takes milliseconds, and the command line starts without torch.
 _HOMES = {
     "run": "api",
@@ -190,6 +146,7 @@ _HOMES = {
     "plan_replicas": "adapters.replicas",
     "watched": "checks.watched_run",
 }
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

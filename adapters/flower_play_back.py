@@ -1,8 +1,7 @@
 """Plays frozen replies through a Flower strategy and compares neighbouring ones: how far one client moves the model.
 
 The user's strategy and mods run, and no client trains. The unit is the last node that is asked. Without it, its update
-has a thousandth of the clip norm. The pair of neighbouring replies that lie furthest apart is a system that replicas
-judge.
+has a thousandth of the clip norm.
 """
 
 import math
@@ -17,12 +16,8 @@ from torch import Tensor
 
 from ..audit.arrays import FloatArray
 from ..audit.check import EFFECTIVE, REPLAYED, CheckResult
-from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.ledger import WATCHED
-from ..audit.observer import GLOBAL_MODELS
-from ..checks.training_record import Plant, Release, TrainingRecord
 from ..checks.watched_run import Watched
-from ..defenses.accounting.stated_laws import claim_from_noise
 from ..fl.laws import GaussianLaw, clip
 from ..fl.layout import Layout
 from ..fl.streams import seeded
@@ -66,9 +61,6 @@ _OTHER_SEEDS, _ALIKE = 4, 0.25
 """Seeds under which a movement is repeated, and its relative difference from which it depends on the noise."""
 _SUM = 1e-3
 """Relative error of a sum that is rounding, as that of single precision."""
-_PILOT = 64
-"""Plays without the unit, by seeds of their own, whose mean is taken for the release without noise."""
-_LAYOUT = Layout(names=("the movement",), shapes=((1,),))
 
 
 NOT_A_SUM = (
@@ -532,77 +524,3 @@ def _scale(noise: FloatArray, deviation: Callable[[FloatArray], float], layout: 
     own, together = noise[:, layout.slices[name]], deviation_of(noise)
     low, high = smallest_deviation(own, _DIFFERENT), largest_deviation(own, _DIFFERENT)
     return deviation(noise) if low <= together <= high else deviation(own)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class FrozenReplies:
-    """One round on frozen replies with and without the unit, seen along the movement of the model.
-
-    Example::
-
-        print(audit_replicas(FrozenReplies(back=app.play_back())).line())
-
-    Args:
-        back: the plays of the strategy.
-        case: which replies arrive, of one round.
-        delta: of the claim, in (0, 1).
-
-    Raises:
-        ValueError: for several rounds.
-    """
-
-    back: FlowerPlayBack
-    case: Replies = EQUAL
-    delta: float = 1e-5
-    replayable: bool = True
-
-    def __post_init__(self) -> None:
-        if self.case.rounds != 1:
-            raise ValueError(f"rounds of the case must be 1, got {self.case.rounds}")
-
-    @cached_property
-    def claim(self) -> Claim:
-        """What the stated noise multiplier implies for one round."""
-        return claim_from_noise(
-            self.back.play.stated.noise_multiplier,
-            delta=self.delta,
-            unit=Unit.CLIENT,
-            adjacency=Adjacency.ZERO_OUT,
-            observer=GLOBAL_MODELS,
-        )
-
-    @property
-    def law(self) -> GaussianLaw:
-        """The law of the release that is stated."""
-        stated = self.back.play.stated
-        deviation = stated.noise_multiplier * stated.clip_norm
-        return GaussianLaw(clip_norm=stated.clip_norm, scale=1.0, noise_std=deviation)
-
-    def run(self, member: bool = False, seed: int = 0, *, plant: Plant | None = None) -> TrainingRecord:
-        """Play the round once. Raises ValueError where nothing is released or moves."""
-        sign = 1.0 if plant is None else float(plant.direction(_LAYOUT)[0])
-        stated = self.back.play.stated
-        release = Release(
-            step=0,
-            released=sign * self._seen(member, seed),
-            rest=sign * self._centre,
-            clip_norm=stated.clip_norm,
-            noise_multiplier=stated.noise_multiplier,
-        )
-        return TrainingRecord(layout=_LAYOUT, releases=(release,))
-
-    @cached_property
-    def _pair(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.back.worst(self.case)
-
-    @cached_property
-    def _centre(self) -> Tensor:
-        # Any number would be valid, because scores need no mean; this one is the adversary's best.
-        return torch.stack([self._seen(False, 2**32 - 1 - n) for n in range(_PILOT)]).mean(0)
-
-    def _seen(self, member: bool, seed: int) -> Tensor:
-        within, out, direction = self._pair
-        released = self.back.released(within if member else out, self.case, seed)
-        if released is None:
-            raise ValueError(f"the strategy releases nothing, with {self.case.words}")
-        return (released[-1] @ direction)[None]

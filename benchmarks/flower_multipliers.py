@@ -2,7 +2,6 @@
 
     python benchmarks/flower_multipliers.py             # the table, less than a minute of CPU; needs Flower
     python benchmarks/flower_multipliers.py --slow      # with Bulyan and QFedAvg, which take many minutes more
-    python benchmarks/flower_multipliers.py --verdicts  # and verdicts by replicas, for the worst cell and a correct one
 
 Eleven clients, a model of 100 numbers, round 1. One client's update is long or absent, among others that are quiet, all
 clipped, split along one coordinate, and split along all. A cell is the smallest multiplier over the stated one; 1 is
@@ -12,15 +11,13 @@ The noise is measured by draws: standard deviation of a cell 2 %.
 """
 
 import argparse
-import math
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 from fedassay.adapters.flower import App
-from fedassay.adapters.flower_play_back import FlowerPlayBack, FrozenReplies, Replies
-from fedassay.adapters.replicas import audit_replicas, plan_replicas
+from fedassay.adapters.flower_play_back import FlowerPlayBack, Replies
 from flwr.app import Array, ArrayRecord
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
@@ -108,28 +105,13 @@ def table(strategies: Iterable[str]) -> dict[tuple[str, str, Replies], float]:
     return cells
 
 
-def verdict(wrapper: str, strategy: str, case: Replies) -> None:
-    """Print what replicas say about one cell."""
-    runner = FrozenReplies(back=back(wrapper, strategy), case=case)
-    plan = plan_replicas(runner)
-    print(f"{wrapper}, {strategy}, {case.words}: {plan.line()}")
-    start = time.process_time()
-    finding = audit_replicas(runner, plan=plan)
-    print(f"{finding.line()} ({time.process_time() - start:.1f} s of CPU)")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--verdicts", action="store_true", help="judge the worst cell and a correct one by replicas")
     parser.add_argument("--slow", action="store_true", help="with the strategies that take minutes")
     arguments = parser.parse_args()
     start = time.process_time()
     cells = table([*STRATEGIES, *(SLOW if arguments.slow else ())])
     print(f"{len(cells)} cells, {time.process_time() - start:.0f} s of CPU")
-    if arguments.verdicts:
-        worst = min(cells, key=lambda cell: cells[cell] if cells[cell] > 0 else math.inf)
-        verdict(*worst)
-        verdict("server, fixed", "FedAvg", CASES[0])
 
 
 if __name__ == "__main__":

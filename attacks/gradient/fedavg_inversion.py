@@ -1,26 +1,18 @@
 """Attack that reconstructs images whose simulated local steps match a FedAvg update (after Dimitrov et al. 2022)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
 
-from ...fl.fields import Weight
-from ...fl.streams import uniform
 from ..attack import Knowledge
 from ..uploads import Uploads
-from .image_attack import (
-    ImageLots,
-    SearchAttack,
-    lot_labels,
-    simulated_updates,
-    soft,
-)
-from .search import Cosine, Values, total_variation
+from .image_attack import CosineAttack, ImageLots, lot_labels, simulated_updates
+from .search import Values, total_variation
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvgInversion(SearchAttack):
+class FedAvgInversion(CosineAttack):
     """An attack that reconstructs all images behind an upload at once, by simulating the client's local steps on
     candidates.
 
@@ -33,23 +25,14 @@ class FedAvgInversion(SearchAttack):
         total_variation: weight of the images' mean absolute difference of neighbouring pixels.
     """
 
-    total_variation: Weight = 1e-4
-
     def lots(self, uploads: Uploads, k: int, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
         """Return the reconstructed images and labels. Raises Undefined where local steps cannot be simulated (Adam, a
         client's own control variate).
         """
         network, plan, client = knowledge.network, knowledge.plan, uploads.senders[0]
         labels = lot_labels(uploads.gradients, uploads.model, network, k, knowledge.public_images)
-        # Restarts of one upload are adjacent and share its labels.
-        labels = labels.repeat_interleave(self.restarts, 0)
-        cosine = Cosine(
-            network=network,
-            model=uploads.model,
-            gradients=uploads.values.repeat_interleave(self.restarts, 0),
-            labels=soft(labels, network, uploads.model),
-            total_variation=self.total_variation,
-        )
+        # Of the update itself, whose inert weights and length do not count either.
+        cosine = self.cosine(replace(uploads, gradients=uploads.values), labels, knowledge)
 
         def objective(part: slice) -> Values:
             here = cosine.of(part)
@@ -61,5 +44,4 @@ class FedAvgInversion(SearchAttack):
 
             return values
 
-        start = uniform(rng, (len(labels), k, *network.shape)).to(uploads.model.device)
-        return self.search(objective, ImageLots(images=start, labels=labels), network.layout.dim)
+        return self.from_noise(objective, labels, uploads.model, network, rng)

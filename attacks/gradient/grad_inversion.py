@@ -7,22 +7,14 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from ...fl.fields import Count, Weight
-from ...fl.streams import uniform
 from ..attack import Knowledge
 from ..uploads import Uploads
-from .image_attack import (
-    PUBLIC,
-    ImageLots,
-    SearchAttack,
-    lot_labels,
-    shown_dropout,
-    soft,
-)
-from .search import BatchStatistics, Cosine, Values
+from .image_attack import PUBLIC, CosineAttack, ImageLots, lot_labels
+from .search import BatchStatistics, Values
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradInversion(SearchAttack):
+class GradInversion(CosineAttack):
     """An attack that reconstructs all images of an upload's batch at once from their mean gradient; the batch size is
     public.
 
@@ -46,20 +38,11 @@ class GradInversion(SearchAttack):
     statistics: Weight = 1e-2
 
     def lots(self, uploads: Uploads, k: int, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
-        network, gradients = knowledge.network, uploads.gradients
-        labels = lot_labels(gradients, uploads.model, network, k, knowledge.public_images)
-        labels = labels.repeat_interleave(self.restarts, 0)
-        dropout = shown_dropout(gradients, network, knowledge.plan, uploads.senders)
-        cosine = Cosine(
-            network=network,
-            model=uploads.model,
-            gradients=gradients.repeat_interleave(self.restarts, 0),
-            labels=soft(labels, network, uploads.model),
-            total_variation=self.total_variation,
-            dropout=None if dropout is None else dropout.repeat_interleave(self.restarts, 0),
-        )
+        network = knowledge.network
+        labels = lot_labels(uploads.gradients, uploads.model, network, k, knowledge.public_images)
+        cosine = self.cosine(uploads, labels, knowledge)
         # Only unique labels fix the order of a lot's images between restarts.
-        known = unique_labels(labels, network.classes)
+        known = unique_labels(labels, network.classes).repeat_interleave(self.restarts, 0)
         # Statistics of a thousand images are stable, and all would take much longer.
         public = knowledge.public_images[:PUBLIC].to(uploads.model)
         statistics = BatchStatistics.of(network, uploads.model, public) if network.mixes and self.statistics else None
@@ -73,8 +56,7 @@ class GradInversion(SearchAttack):
 
             return values
 
-        start = uniform(rng, (len(labels), k, *network.shape)).to(uploads.model.device)
-        return self.search(objective, ImageLots(images=start, labels=labels), network.layout.dim)
+        return self.from_noise(objective, labels, uploads.model, network, rng)
 
 
 def unique_labels(labels: Tensor, classes: int) -> Tensor:

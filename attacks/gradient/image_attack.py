@@ -15,16 +15,17 @@ from torch.nn.functional import one_hot
 from ...audit.arrays import IntArray
 from ...audit.evidence import Reconstructions
 from ...fl.algorithms import FedAvg
-from ...fl.fields import Count, Positive
+from ...fl.fields import Count, Positive, Weight
 from ...fl.models.network import Network
 from ...fl.objective import OBJECTIVES
 from ...fl.plan import Plan
 from ...fl.recorder import View
+from ...fl.streams import uniform
 from ..attack import Knowledge, Undefined
 from ..labels.idlg import inferred_labels
 from ..labels.label_attack import whole_counts
 from ..uploads import UploadAttack, Uploads, read_uploads, upload_senders, upload_setting
-from .search import Objective, Search, best_restarts, upload_parts
+from .search import Cosine, Objective, Search, best_restarts, upload_parts
 
 # Predictions or batch statistics are taken of at most so many public images.
 PUBLIC = 1000
@@ -251,6 +252,39 @@ class SearchAttack(ImageAttack, ABC):
         # The gradients of a lot's images take more memory than the images themselves.
         held = start.labels.shape[1] * dim + start.images[0].numel()
         return upload_parts(len(start.images), self.restarts, held)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CosineAttack(SearchAttack, ABC):
+    """A base class of searches by the cosine distance of gradients plus total variation, from uniform noise.
+
+    Args:
+        total_variation: weight of the images' mean absolute difference of neighbouring pixels.
+    """
+
+    total_variation: Weight = 1e-4
+
+    def cosine(self, uploads: Uploads, labels: Tensor, knowledge: Knowledge) -> Cosine:
+        """Return the objective of all restarts, which are adjacent and share their upload's ``labels (n, k)``."""
+        network, restarts = knowledge.network, self.restarts
+        dropout = shown_dropout(uploads.gradients, network, knowledge.plan, uploads.senders)
+        return Cosine(
+            network=network,
+            model=uploads.model,
+            gradients=uploads.gradients.repeat_interleave(restarts, 0),
+            labels=soft(labels.repeat_interleave(restarts, 0), network, uploads.model),
+            total_variation=self.total_variation,
+            dropout=None if dropout is None else dropout.repeat_interleave(restarts, 0),
+        )
+
+    def from_noise(
+        self, objective: Objective, labels: Tensor, model: Tensor, network: Network, rng: np.random.Generator
+    ) -> ImageLots:
+        """Return the best restarts of a ``search`` from noise, for uploads with these ``labels (n, k)``."""
+        labels = labels.repeat_interleave(self.restarts, 0)
+        # All restarts' images in one draw, so the number of batches does not change them.
+        start = uniform(rng, (*labels.shape, *network.shape)).to(model.device)
+        return self.search(objective, ImageLots(images=start, labels=labels), network.layout.dim)
 
 
 def lots_evidence(found: Sequence[tuple[Tensor, ImageLots]], view: View) -> Reconstructions:

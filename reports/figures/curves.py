@@ -1,7 +1,4 @@
-"""Draw curves: AUC, accuracy and loss by round, the same against the epsilon spent so far, noise, and clip norms.
-
-Noise and clip norms are those that a protection publishes round by round (``numbers.csv`` next to ``rounds.csv``).
-"""
+"""Draw curves: AUC, accuracy and loss by round, and the same against the epsilon spent so far."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,17 +6,13 @@ from functools import partial
 from itertools import groupby, product
 from typing import Any
 
-import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from ...audit.arrays import FloatArray
 from ...suites.results.claims_file import StatedClaim
-from ...suites.results.record import Record
 from ..reading.membership import Membership, memberships
 from ..reading.pooling import Curve, Leakage, gathered, leakages, spent, thinned, utility_curve
-from ..reading.run_folder import RunFolder, once_per_run
+from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.pooled_rows import undefended
 from ..tables.printed import VERDICTS, defense_words, neighbours_of, pooled_words
@@ -384,176 +377,3 @@ def _table(panels: Mapping[tuple[str, str, str], list[_Line]]) -> Table:
         },
         about=2,
     )
-
-
-SPENDING_TITLE = "Accuracy, loss and noise against the spent budget"
-SPENDING_DESCRIPTION = (
-    "Accuracy and mean cross-entropy of the global model on test data, and the noise multiplier of each round, against "
-    "the largest ε that a client had spent before that round according to its privacy filter, which counts at one "
-    "Rényi order and never starts at 0. First seed."
-)
-NORMS_TITLE = "Clip norms by client"
-NORMS_DESCRIPTION = "The clip norm of each client in each round, one line per client. First seed."
-_PREFIX = "clip_norm_"
-_BUDGET, _NORMS, _SPENDING_FOOT = 240.0, 200.0, 56.0
-_MARKS = 10
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Spent:
-    """One training: the ``numbers`` that its protection published and the metrics of its model (``curve``), one row per
-    round and one column per name, of which one is the round.
-    """
-
-    numbers: pd.DataFrame
-    curve: pd.DataFrame
-
-    @property
-    def norms(self) -> pd.DataFrame:
-        """The clip norms, one column per client."""
-        return self.numbers.filter(regex=f"^{_PREFIX}")
-
-    def at_rounds(self, name: str) -> FloatArray:
-        """Return a published number at the rounds of the curve, which may be fewer than those of the numbers."""
-        return np.asarray(np.interp(self.curve["round"], self.numbers["round"], self.numbers[name]))
-
-
-def spending(folder: RunFolder) -> tuple[Figure, ...]:
-    """For each federation, draw accuracy, loss and noise against epsilon, and the clip norms if they change."""
-    order, drawn = folder.order, list[Figure]()
-    for federation in order.federations:
-        found = {name: one for name in order.defenses if (one := _first(folder, federation, name)) is not None}
-        if found:
-            drawn.append(_budget(federation, found))
-        moved = {name: one for name, one in found.items() if (one.norms.max() > one.norms.min()).any()}
-        if moved:
-            drawn.append(_norms(federation, moved))
-    return tuple(drawn)
-
-
-@once_per_run
-def _first_seeds(folder: RunFolder) -> dict[tuple[str, str], Record]:
-    """A row of the first seed of each federation and defense."""
-    found: dict[tuple[str, str], Record] = {}
-    for record in sorted(folder.rows("utility", status="ok"), key=lambda record: record.seed or 0):
-        found.setdefault((record.federation, record.defense), record)
-    return found
-
-
-def _first(folder: RunFolder, federation: str, defense: str) -> _Spent | None:
-    first = _first_seeds(folder).get((federation, defense))
-    if first is None:
-        return None
-    # The columns that have a value in every row.
-    numbers, curve = (
-        pd.DataFrame(rows).dropna(axis="columns") for rows in (folder.files.numbers(first), folder.files.rounds(first))
-    )
-    # Segmentation has no accuracy; its IoU is drawn with the learning curves.
-    if not {"epsilon", "noise_multiplier"} <= {*numbers} or "accuracy" not in curve:
-        return None
-    return _Spent(numbers=numbers, curve=curve)
-
-
-def _style(place: int) -> dict[str, Any]:
-    colour, dash = frame.SERIES[place % len(frame.SERIES)], frame.DASHES[place % len(frame.DASHES)]
-    return {"color": colour, "linestyle": dash, "linewidth": 1.6}
-
-
-def _budget(federation: str, found: Mapping[str, _Spent]) -> Figure:
-    title = f"{SPENDING_TITLE} ({federation})"
-    # Runs of earlier versions stored no loss.
-    metrics = ["accuracy", *([numerals.LOSS] if any(numerals.LOSS in one.curve for one in found.values()) else [])]
-    noise = Panel(draw=partial(_noise, found))
-    return panel_figure(
-        f"spending-{federation}",
-        [*(Panel(draw=partial(_curves, found, metric)) for metric in metrics), noise],
-        head=_TOP,
-        plots=(_BUDGET,),
-        foot=_SPENDING_FOOT,
-        legend={name: _style(place) for place, name in enumerate(found)},
-        title=title,
-        description=SPENDING_DESCRIPTION,
-        table=_budget_table(title, found),
-    )
-
-
-def _curves(found: Mapping[str, _Spent], metric: str, ax: Axes) -> None:
-    curves = [one.curve.get(metric, pd.Series(dtype=float)) for one in found.values()]
-    for place, (one, values) in enumerate(zip(found.values(), curves, strict=True)):
-        ax.plot(one.at_rounds("epsilon")[: len(values)], values, **_style(place))
-    ax.set(xlabel="ε spent", ylabel=numerals.metric(metric).name)
-    ax.grid(axis="y")
-    if metric == numerals.LOSS:
-        loss_scale(ax, np.concatenate(curves).tolist())
-
-
-def _noise(found: Mapping[str, _Spent], ax: Axes) -> None:
-    for place, one in enumerate(found.values()):
-        ax.plot(one.numbers["epsilon"][1:], one.numbers["noise_multiplier"][1:], **_style(place))
-    ax.set(xlabel="ε spent", ylabel="noise multiplier")
-    ax.grid(axis="y")
-    ax.set_ylim(bottom=0)
-
-
-def _budget_table(title: str, found: Mapping[str, _Spent]) -> Table:
-    points = [
-        point
-        for name, one in found.items()
-        for point in one.curve.assign(
-            defense=name, epsilon=one.at_rounds("epsilon"), noise=one.at_rounds("noise_multiplier")
-        ).to_dict("records")
-    ]
-    return tabulate(
-        title,
-        points,
-        {
-            "defense": lambda point: point["defense"],
-            Right("rounds"): lambda point: f"{point['round']:.0f}",
-            Right("ε spent"): lambda point: numerals.epsilon(point["epsilon"]),
-            Right("accuracy"): lambda point: numerals.metric_value("accuracy", point["accuracy"]),
-            Right("test loss"): lambda point: numerals.metric_value(numerals.LOSS, point.get(numerals.LOSS)),
-            Right("noise multiplier"): lambda point: numerals.significant(point["noise"]),
-        },
-    )
-
-
-def _norms(federation: str, moved: Mapping[str, _Spent]) -> Figure:
-    title = f"{NORMS_TITLE} ({federation})"
-    return panel_figure(
-        f"clip-norms-{federation}",
-        [Panel(title=name, draw=partial(_spending_panel, one)) for name, one in moved.items()],
-        plots=(_NORMS,),
-        foot=_SPENDING_FOOT,
-        title=title,
-        description=NORMS_DESCRIPTION,
-        table=_norms_table(title, moved),
-    )
-
-
-def _norms_table(title: str, moved: Mapping[str, _Spent]) -> Table:
-    points = [
-        (name, one.numbers["round"][mark], one.norms.iloc[mark])
-        for name, one in moved.items()
-        for mark in sorted({round(share * (len(one.numbers) - 1) / _MARKS) for share in range(_MARKS + 1)})
-    ]
-    # The norms of the published method fall to 1e-12, which fixed decimals would print as 0.
-    return tabulate(
-        title,
-        points,
-        {
-            "defense": lambda point: point[0],
-            Right("round"): lambda point: f"{point[1]:.0f}",
-            Right("least"): lambda point: f"{point[2].min():.3g}",
-            Right("median"): lambda point: f"{point[2].median():.3g}",
-            Right("largest"): lambda point: f"{point[2].max():.3g}",
-        },
-    )
-
-
-def _spending_panel(one: _Spent, ax: Axes) -> None:
-    for place, client in enumerate(one.norms):
-        ax.plot(one.numbers["round"], one.norms[client], **(_style(place) | {"linewidth": 1.0}))
-    ax.set(yscale="log", xlabel="round", ylabel="clip norm")
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    ax.minorticks_off()
-    ax.grid(axis="y")

@@ -357,7 +357,6 @@ class Panel:
         title: of its heading; empty for a panel without one.
         below: the words of the heading below the title.
         verdict: words and colour of a line directly below the title.
-        axis: pixels to the left of the plot, for its vertical axis.
         room: pixels to the right of the plot, for labels.
     """
 
@@ -365,7 +364,6 @@ class Panel:
     title: str = ""
     below: str = ""
     verdict: tuple[str, str] | None = None
-    axis: float = AXIS
     room: float = 0.0
 
     @property
@@ -409,8 +407,8 @@ def panel_figure(
         for (left, above), panel in zip(sheet.cells(len(panels), top, height), panels, strict=True):
             panel.heading(sheet, left, above)
             tops = [above + head + sum(plots[:place]) + _BETWEEN * place for place in range(len(plots))]
-            width = COLUMN - panel.axis - panel.room
-            panel.draw(*(sheet.axes(left + panel.axis, at, width, plot) for at, plot in zip(tops, plots, strict=True)))
+            width = COLUMN - AXIS - panel.room
+            panel.draw(*(sheet.axes(left + AXIS, at, width, plot) for at, plot in zip(tops, plots, strict=True)))
         return sheet.figure(**about)
 
 

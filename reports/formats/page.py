@@ -12,9 +12,8 @@ from ...audit.finding import Finding
 from ...audit.metrics import MembershipResult
 from ...audit.wording import plain
 from ...suites.results.outcome import FAIL
-from ..figures.attacks import heatmap, observers
 from ..figures.claims import claimed_measured, privacy_utility
-from ..figures.curves import accuracy_spent, leakage_by_round, learning, spending
+from ..figures.curves import accuracy_spent, leakage_by_round, learning
 from ..figures.frame import Figure
 from ..figures.images import gain_by_noise, reconstructions, three_pictures
 from ..figures.roc import membership_roc, roc, roc_of_scores
@@ -154,14 +153,14 @@ def _heading(folders: Sequence[RunFolder]) -> str:
 
 
 def _of_each_run(folders: Sequence[RunFolder]) -> tuple[list[Figure], str]:
-    """Claims, frontier and heatmap of each run, one kind after the other, for as many runs as the page has room; and a
-    sentence about the figures that are left out.
+    """Claims and frontier of each run, one kind after the other, for as many runs as the page has room; and a sentence
+    about the figures that are left out.
     """
     kept: list[list[tuple[int, Figure]]] = []
     room = _ROOM
     for number, (label, folder) in enumerate(zip(run_labels(folders), folders, strict=True), start=1):
-        kinds = ([claimed_measured(folder)], [privacy_utility(folder)], heatmap(folder))
-        every = [(kind, figure) for kind, group in enumerate(kinds) for figure in group if figure is not None]
+        kinds = claimed_measured(folder), privacy_utility(folder)
+        every = [(kind, figure) for kind, figure in enumerate(kinds) if figure is not None]
         # Ids must be unique on a page, and each run has the same figures; a kind is described once.
         known = {kind for group in kept for kind, _ in group}
         own = [
@@ -187,15 +186,12 @@ def figures(folder: RunFolder) -> Sequence[Figure]:
         claimed_measured(folder),
         privacy_utility(folder),
         roc(folder),
-        *observers(folder),
         *membership_roc(folder),
-        *heatmap(folder),
         *gain_by_noise(folder),
         *reconstructions(folder),
         *leakage_by_round(folder),
         accuracy_spent(folder),
         *learning(folder),
-        *spending(folder),
     ]
     return [figure for figure in drawn if figure is not None]
 

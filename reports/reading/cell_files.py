@@ -135,10 +135,6 @@ class CellFiles:
         """
         return self._table(_table_path(record, ROUNDS), record.cell_id)
 
-    def numbers(self, record: Record) -> list[dict[str, float]]:
-        """Return what the defense published round by round (such as noise and clip norms), one dictionary per round."""
-        return self._table(_table_path(record, NUMBERS), record.cell_id)
-
     def _arrays(
         self, place: str, cell_id: str, without: Collection[str] = (), names: Collection[str] | None = None
     ) -> "dict[str, np.ndarray] | None":

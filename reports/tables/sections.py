@@ -5,7 +5,7 @@ from functools import partial
 
 from ..reading.claims import claim_rows, covered, stated_rows
 from ..reading.run_folder import RunFolder
-from . import numerals, summary
+from . import summary
 from .auditors import mutant_rows, mutant_table
 from .covered import value_words
 from .membership_table import membership_table
@@ -14,24 +14,19 @@ from .printed import (
     ANSWERS,
     VERDICTS,
     attack_table,
-    check_counts,
     claim_table,
     defense_words,
     observer_words,
     omission_table,
-    pooled_words,
-    quality_words,
     spread_table,
     traffic_table,
-    useless_note,
     utility_table,
-    verdict_words,
 )
 from .reconstruction import reconstruction_rows, reconstruction_table
 from .same_epsilon import same_epsilon_table
 from .stated import belief_table, coverage_table, paper_table, published_table, published_values, trust_table
 from .summary import INTERVALS, unread_table
-from .table import Right, Table, tabulate
+from .table import Table, tabulate
 
 MOST = 40
 """Defenses for which a page has room."""
@@ -64,28 +59,14 @@ def by_defense(folder: RunFolder) -> list[DefenseSection]:
     if len(named) > MOST:
         return found
     for number, defense in enumerate(sorted(filter(None, named), key=order.defense), start=1):
-        tables = (_claims(folder, defense), _attacks(folder, defense), _utility(folder, defense))
+        claims = [row for row in stated_rows(folder) if row.defense == defense]
+        used = [row for row in pooled_utility(folder) if row.defense == defense]
+        tables = (claim_table(claims), _attacks(folder, defense), utility_table(used))
         kept = tuple(table for table in tables if table.rows)
         title = defense_words(defense, defense in controls)
         if kept:
             found.append(DefenseSection(key=f"defense-{number}", defense=defense, title=title, tables=kept))
     return found
-
-
-def _claims(folder: RunFolder, defense: str) -> Table:
-    return tabulate(
-        "Claims",
-        [row for row in stated_rows(folder) if row.defense == defense],
-        {
-            "federation": lambda row: row.federation,
-            "claim": lambda row: row.claim_text,
-            "verdict": verdict_words,
-            Right("measured ε ≥"): lambda row: numerals.lower_bound(row.epsilon_low),
-            Right("min detectable"): lambda row: numerals.epsilon(row.detectable),
-            "implementation checks": lambda row: check_counts(row) or numerals.NOTHING,
-        },
-        about=2,
-    )
 
 
 def _attacks(folder: RunFolder, defense: str) -> Table:
@@ -109,22 +90,6 @@ def _scope(folder: RunFolder, cell: AttackRow) -> str:
     if cell.beyond:
         return "no: OUT OF SCOPE"
     return "yes" if covered(folder, cell.federation, cell.defense, cell.observer, cell.attack) else "no claim"
-
-
-def _utility(folder: RunFolder, defense: str) -> Table:
-    rows = [row for row in pooled_utility(folder) if row.defense == defense and numerals.is_quality(row.metric)]
-    return tabulate(
-        "Utility",
-        rows,
-        {
-            "federation": lambda row: row.federation,
-            "metric": lambda row: numerals.metric_words(row.metric, row.direction),
-            Right("value"): quality_words,
-            Right("change from undefended"): lambda row: pooled_words(row.metric, row.change, signed=True),
-        },
-        about=2,
-        note=f"Mean over seeds with a 95 % t interval. {useless_note(rows)}".rstrip(),
-    )
 
 
 def how_to_read(folder: RunFolder) -> list[tuple[str, str]]:

@@ -301,33 +301,7 @@ def _trained(defense: Any, task: Any, plan: Any, prepared: Any, *, block: int = 
     return _kind_of(defense).trained(task, plan, prepared.protection, Runs(replicas=_REPLICAS, block=block))
 
 
-DEFENSE_CHECKS: tuple[ConformanceCheck, ...] = (
-    built,
-    prepares,
-    claims_repeat,
-    trains,
-    deterministic,
-    replicas_first,
-    sums_as_stated,
-    claims_hold,
-    fields_checked,
-    can_be_sent,
-)
-VERTICAL_DEFENSE_CHECKS: tuple[ConformanceCheck, ...] = (
-    built,
-    prepares,
-    claims_repeat,
-    trains,
-    deterministic,
-    vertical_draws_from_streams,
-    vertical_replicas_are_apart,
-    can_be_sent,
-)
-TRANSFER_DEFENSE_CHECKS: tuple[ConformanceCheck, ...] = (
-    built,
-    prepares,
-    claims_repeat,
-    trains,
-    deterministic,
-    can_be_sent,
-)
+_COMMON: tuple[ConformanceCheck, ...] = (built, prepares, claims_repeat, trains, deterministic)
+DEFENSE_CHECKS = (*_COMMON, replicas_first, sums_as_stated, claims_hold, fields_checked, can_be_sent)
+VERTICAL_DEFENSE_CHECKS = (*_COMMON, vertical_draws_from_streams, vertical_replicas_are_apart, can_be_sent)
+TRANSFER_DEFENSE_CHECKS = (*_COMMON, can_be_sent)

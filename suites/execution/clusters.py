@@ -171,7 +171,17 @@ def _name() -> str:
     return f"{os.getpid()} on {socket.gethostname()}"
 
 
-class DaskBackend:
+class _Cluster:
+    """A cluster at an address, or workers that are started on this machine."""
+
+    def __init__(self, address: str | None, processes: int) -> None:
+        self._address, self._processes = address, processes
+
+    def sends(self, jobs: int) -> bool:
+        return jobs > 0
+
+
+class DaskBackend(_Cluster):
     """The workers of a Dask cluster.
 
     A job whose worker dies is run again on another one; after three deaths more it counts as lost.
@@ -183,16 +193,10 @@ class DaskBackend:
 
     name = "dask"
 
-    def __init__(self, address: str | None, processes: int) -> None:
-        self._address, self._processes = address, processes
-
     @property
     def at_once(self) -> int:
         # A worker of more threads computes one cell at a time.
         return max(1, len(self._client.nthreads()))
-
-    def sends(self, jobs: int) -> bool:
-        return jobs > 0
 
     def __enter__(self) -> Self:
         from distributed import Client
@@ -266,7 +270,7 @@ _STORE_BYTES = 100 * 2**20
 """Memory for objects that Ray's workers share; jobs and their results are small."""
 
 
-class RayBackend:
+class RayBackend(_Cluster):
     """The workers of a Ray cluster.
 
     A job whose worker dies is run again in another one; after three deaths more it counts as lost.
@@ -278,17 +282,11 @@ class RayBackend:
 
     name = "ray"
 
-    def __init__(self, address: str | None, processes: int) -> None:
-        self._address, self._processes = address, processes
-
     @property
     def at_once(self) -> int:
         import ray
 
         return max(1, int(ray.cluster_resources().get("CPU", 0)))
-
-    def sends(self, jobs: int) -> bool:
-        return jobs > 0
 
     def __enter__(self) -> Self:
         import ray

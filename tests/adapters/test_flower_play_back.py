@@ -8,8 +8,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedassay[flower]'")
 
 from fedassay.adapters.flower import App
-from fedassay.adapters.flower_play_back import CASES, EQUAL, FlowerPlayBack, FrozenReplies, Replies
-from fedassay.adapters.replicas import audit_replicas, plan_replicas
+from fedassay.adapters.flower_play_back import CASES, EQUAL, FlowerPlayBack, Replies
 from flower_apps import CLIP, accounted, client, client_side, fixed, flower, quiet, server
 from flwr.clientapp.mod import LocalDpMod, fixedclipping_mod
 
@@ -80,16 +79,6 @@ def test_the_worst_neighbours_move_the_model_as_far_as_the_multiplier_says():
     assert float(moved[0] - moved[1]) == pytest.approx(10 * 3 / 12 * CLIP, rel=0.01)
     assert EQUAL.examples == (1, 1)
     assert np.isclose(float(direction.norm()), 1.0)
-
-
-def test_replicas_of_the_worst_neighbours_refute_an_adaptive_optimiser_and_not_the_average():
-    verdicts = []
-    for kind in (flower.FedAdagrad, flower.FedAvg):
-        frozen = FrozenReplies(back=played(kind))
-        verdicts.append(audit_replicas(frozen, plan=plan_replicas(frozen)).verdict.value)
-    assert verdicts == ["REFUTED", "NOT_REFUTED"]
-    with pytest.raises(ValueError, match="rounds of the case must be 1"):
-        FrozenReplies(back=played(flower.FedAvg), case=CASES[-1])
 
 
 def test_models_with_empty_arrays_are_played_and_whole_numbers_that_flower_cannot_clip_are_told():

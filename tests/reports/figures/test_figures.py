@@ -10,7 +10,6 @@ import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.metrics import roc_vertices
 from fedassay.audit.observer import GLOBAL_MODELS
-from fedassay.reports.figures.attacks import heatmap
 from fedassay.reports.figures.claims import claimed_measured, privacy_utility
 from fedassay.reports.figures.curves import learning
 from fedassay.reports.figures.frame import Sheet, line_styles
@@ -91,38 +90,6 @@ def test_claimed_against_measured_shows_the_bound_rounded_down_and_the_claim(run
     words = texts(claimed_measured(run_maker.write()).svg)
     assert {"≥ 3.19", "2.5", "REFUTED", "min detectable 6.10"} <= set(words)
     assert "adversary: other clients (every round's model)" in words
-
-
-def test_the_heatmap_prints_each_number_and_hatches_what_was_not_measured(run_maker):
-    run_maker.row(defense="none", value=0.81, direction="higher_leaks")
-    run_maker.row(defense="dp_fedavg", metric="none", status="failed", reason="diverged")
-    run_maker.row(defense="dp_sgd", attack="alignment", value=0.62, direction="higher_leaks")
-    (figure,) = heatmap(run_maker.write())
-    words = texts(figure.svg)
-    assert {"0.810", "0.620", "failed", "AUC (↑ leaks more)"} <= set(words)
-    # Of two attacks by three defenses two cells hold a number.
-    assert len(re.findall(r"fill: url\(#h", figure.svg)) == 4
-
-
-def test_the_heatmap_marks_what_no_claim_of_the_defense_covers(run_maker, make_claim):
-    run_maker.sign("mine", make_claim(observer=GLOBAL_MODELS))
-    for defense in ("none", "mine"):
-        for role, attack in (("attack", "tried"), ("null", "guess")):
-            for observer in ("uploads", "global_models"):
-                run_maker.row(defense=defense, role=role, attack=f"{attack}_{observer}", observer=observer, value=0.9)
-    (figure,) = heatmap(run_maker.write())
-    # One attack on one defense: of the server, whom its claim does not cover.
-    assert texts(figure.svg).count("out of scope") == 1
-    marked = {row[0]: [text.endswith("(out of scope)") for text in row[2:-1]] for row in figure.table.rows}
-    assert marked.pop("tried_uploads") == [False, True]
-    assert {mark for row in marked.values() for mark in row} == {False}
-
-
-def test_equal_values_are_not_painted_as_a_leak(run_maker):
-    for defense, value in (("none", 0.501), ("dp_fedavg", 0.500)):
-        run_maker.row(defense=defense, value=value, direction="higher_leaks")
-    (figure,) = heatmap(run_maker.write())
-    assert "#7c2415" not in figure.svg
 
 
 def test_reconstructions_show_best_median_and_worst(run_maker):
@@ -245,7 +212,6 @@ def test_every_figure_is_whole_and_stands_alone(quick_folder):
         "claimed-measured",
         "privacy-utility",
         "roc",
-        "heatmap-main",
         "reconstructions-main-inverting_gradients",
         "learning-main",
     ]
@@ -261,10 +227,10 @@ def test_every_figure_is_whole_and_stands_alone(quick_folder):
 def test_drawing_leaves_matplotlib_as_it_was(quick_folder):
     with matplotlib.rc_context({"font.size": 23.0, "axes.grid": True}):
         before = dict(matplotlib.rcParams)
-        (figure,) = heatmap(quick_folder)
+        figure = claimed_measured(quick_folder)
         assert dict(matplotlib.rcParams) == before
     # And a reader's own settings do not reach the figure.
-    assert heatmap(quick_folder)[0].svg == figure.svg
+    assert claimed_measured(quick_folder).svg == figure.svg
 
 
 def test_of_many_audits_twelve_are_drawn_alarming_ones_first_and_all_are_in_the_table(run_maker, make_claim):

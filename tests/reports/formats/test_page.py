@@ -73,7 +73,7 @@ def test_a_run_with_colour_images_and_many_defenses_stays_under_a_megabyte(run_m
 
 def test_every_figure_has_a_title_a_description_and_its_table(quick_page):
     count = outline(quick_page).tags.count("figure")
-    assert count == 6
+    assert count == 5
     titles = quick_page.count("<figcaption><h3>") + quick_page.count("<figcaption><p>")
     assert titles == count
     assert quick_page.partition("<figure")[2].count('role="img" aria-label="') == count

@@ -1,11 +1,12 @@
 """How numbers are printed, and tables of utility by class and client, and of bytes."""
 
 import pytest
+from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.reports.reading.pooling import Pooled
 from fedassay.reports.tables import numerals
 from fedassay.reports.tables.numerals import data_size
-from fedassay.reports.tables.pooled_rows import pooled_utility
-from fedassay.reports.tables.printed import pooled_words, spread_table, traffic_table, utility_table
+from fedassay.reports.tables.pooled_rows import attack_grids, pooled_attacks, pooled_utility
+from fedassay.reports.tables.printed import attack_table, pooled_words, spread_table, traffic_table, utility_table
 from fedassay.reports.tables.table import Table
 
 
@@ -115,3 +116,17 @@ def test_a_segmentation_has_iou_and_a_missing_value_is_a_dash(run_maker, stored)
 )
 def test_bytes_have_three_digits_and_a_unit(size, words):
     assert data_size(size) == words
+
+
+def test_the_table_of_attacks_marks_what_no_claim_of_the_defense_covers(run_maker, make_claim):
+    run_maker.sign("mine", make_claim(observer=GLOBAL_MODELS))
+    for defense in ("none", "mine"):
+        for role, attack in (("attack", "tried"), ("null", "guess")):
+            for observer in ("uploads", "global_models"):
+                run_maker.row(defense=defense, role=role, attack=f"{attack}_{observer}", observer=observer, value=0.9)
+    (grid,) = attack_grids(pooled_attacks(run_maker.write()))
+    # One attack on one defense: of the server, whom its claim does not cover.
+    rows = attack_table(grid, grid.primary).rows
+    marked = {row[0]: [text.endswith("(out of scope)") for text in row[2:-1]] for row in rows}
+    assert marked.pop("tried_uploads") == [False, True]
+    assert {mark for row in marked.values() for mark in row} == {False}

@@ -29,7 +29,7 @@ def test_each_defense_has_its_claims_attacks_and_utility(quick_folder):
         shown = tables(one)
         claims = [row for row in claim_rows(quick_folder) if row.defense == one.defense and row.stated]
         assert [row[1] for row in shown.get("Claims", ())] == [row.claim_text for row in claims]
-        assert [row[3] for row in shown.get("Claims", ())] == [numerals.lower_bound(row.epsilon_low) for row in claims]
+        assert [row[2] for row in shown.get("Claims", ())] == [numerals.lower_bound(row.epsilon_low) for row in claims]
         results = [row for row in pooled_attacks(quick_folder) if row.defense == one.defense and row.primary]
         assert len(shown.get("Attacks", ())) == len(results)
         assert [row[1] for row in shown["Utility"]] == ["accuracy (↑ better)"]

@@ -274,13 +274,12 @@ def test_no_name_becomes_markup_in_any_format(make_run, make_claim):
     assert f'"{QUOTES.replace(chr(34), chr(34) * 2)}"' in cells
 
 
-def test_the_page_of_two_runs_draws_claims_frontier_and_heatmap_of_each(two):
+def test_the_page_of_two_runs_draws_claims_and_frontier_of_each(two):
     page = html(two)
     found = re.findall(r'<figure id="([^"]+)">', page)
     assert found == [
         *(f"run-{number}-claimed-measured" for number in (1, 2)),
         *(f"run-{number}-privacy-utility" for number in (1, 2)),
-        *(f"run-{number}-heatmap-main" for number in (1, 2)),
     ]
     names = re.findall(r' id="([^"]+)"', page)
     assert len(names) == len(set(names))
