@@ -3,7 +3,8 @@
 Whatever the event A ("guess: with the canary") is, the curve f bounds its rates by each of its tangents: ``u P1(A) + v
 P0(not A) <= 2`` for the pair (u, v) of that tangent, where P1 is with and P0 without the canary. So a *stake* that pays
 u for a right guess in a run with the canary, v for one in a run without it, and nothing for a wrong guess, earns at
-most 2 in a pair of such runs, and so does a mixture of stakes (and of money kept: 2 in one arm, 0 in the other). If F1
+most 2 in a pair of such runs, and so does a mixture of stakes and of money that is not staked, which counts as 2 in the
+run of one arm and as 0 in the other. If F1
 and F0 are what a mixture pays in the two runs of a pair, ``E[F1] E[F0] <= ((E[F1] + E[F0]) / 2)^2 <= 1``, because the
 runs are independent. The product over pairs is therefore a nonnegative supermartingale under the claim, if the mixture
 for a pair is fixed before it is run: it ever reaches 1 / alpha with probability at most alpha (Ville 1939).

@@ -283,6 +283,10 @@ class _Taken:
         left = 1.0 if counted and claim.unit is not Unit.SAMPLE else chance
         if isinstance(plan.cohort, Epoch):
             passes, rest = divmod(rounds, plan.cohort.rounds)
+            if plan.cohort.same:
+                # Its rounds are public, and only a coin is not.
+                left, most = (1.0 if left == 1 else plan.cohort.probability), passes + (rest > 0)
+                return cls(exposures=((most, left),)) if seen else cls(exposures=((most, 1.0),), hidden=left)
             if seen and not counted:
                 return cls(exposures=((passes, 1.0), (1, rest / plan.cohort.rounds)))
             # Rounds of one pass are not independent; the first ones of different passes are.

@@ -27,6 +27,7 @@ from ..fl.plan import Plan
 from ..fl.protection import Protection
 from ..fl.replay import Recording
 from ..fl.rounds import Rounds
+from ..fl.sampling import Epoch
 from ..fl.streams import Streams, normal
 from ..fl.training.local import Batch
 from .canaries import JOINT, absent_row
@@ -368,6 +369,10 @@ class Releases:
     after: Tensor
     fewer: bool
 
+    def every(self, period: int) -> "Releases":
+        """Return those of the first round, and of one in so many after it."""
+        return Releases(before=self.before[:, ::period], after=self.after[:, ::period], fewer=self.fewer)
+
     @cached_property
     def noise(self) -> Tensor:
         noisy = self.after if self.fewer else self.before
@@ -388,10 +393,13 @@ def _known_ratio(runs: RunsOnData, direction: Direction, client: int) -> Ratio |
 
 
 def _ratio(runs: RunsOnData, direction: Direction, client: int) -> Ratio | None:
-    releases = releases_of(runs, direction, client)
+    # Replays use the unit in every round, and an epoch in one round of each pass alone, such as the first one.
+    rule = runs.setup.sampled.plan.cohort
+    period = rule.rounds if isinstance(rule, Epoch) else 1
+    releases = releases_of(runs, direction, client).every(period)
     noise, moved = releases.noise, releases.after - releases.before
     if not bool(moved[0].any()):
-        return Ratio(each=0.0, rounds=moved.shape[1], direction=direction)
+        return Ratio(each=0.0, rounds=runs.setup.claim.rounds, direction=direction)
     # The direction is that in which the first draw's release moved; the other draws show how far.
     towards = _unit(moved[0].mean(0)) if bool(moved[0].mean(0).any()) else direction.values
     along = moved[1:] @ towards
@@ -424,6 +432,7 @@ def _ratio(runs: RunsOnData, direction: Direction, client: int) -> Ratio | None:
     rounds = max(1, min(along.shape[1], int((free - 10) / 3)))
     shift, covariance = along[:, :rounds], torch.einsum("ktd,ksd->ts", weighed[:, :rounds], weighed[:, :rounds])
     each, true, error = bound_of(shift, covariance / (len(noise) - 1), free)
+    rounds = min(rounds * period, runs.setup.claim.rounds)
     return Ratio(each=each, rounds=rounds, direction=direction, true=true, error=error)
 
 

@@ -25,6 +25,7 @@ from ..audit.observer import SHUFFLED
 from ..audit.wording import plain
 from ..fl.hooks import overrides
 from ..fl.laws import GaussianLaw, Law
+from ..fl.plan import Plan
 from ..fl.replay import ReplayedStreams, unequal_stream
 from ..fl.rounds import Round, given_lots
 from ..fl.sampling import Epoch, Full, Poisson, lot_indices
@@ -453,12 +454,12 @@ def held_by_claim(sampled: Sampled) -> CheckResult:
         check_stated(claim)
         rate, steps = rate_of(claim, setup.plan, setup.protection), steps_of(claim, setup.plan, setup.protection)
         shifts = [_shifts_of(sampled)]
-        worst = _worst(shifts)
+        worst = _worst(shifts, setup.plan)
         found = hold(worst, claim, setup.plan, rate, steps)
         # Where equal draws do not cancel, a few runs do not tell the shift from the noise.
         if sampled.further is not None and found.passed and worst.each < _CLEAR * worst.true:
             shifts += [_shifts_of(sampled.further(number)) for number in range(1, _BATCHES)]
-            worst = _worst(shifts)
+            worst = _worst(shifts, setup.plan)
             found = hold(worst, claim, setup.plan, rate, steps)
     except NotCheckable as reason:
         return AS_SAMPLED.skipped(str(reason))
@@ -494,8 +495,9 @@ def _shifts_of(sampled: Sampled) -> _Shifts:
     return _Shifts(rows=found[0], others=found[1], holders=around.holders.numpy(), direction=around.units[0, 0])
 
 
-def _worst(shifts: Sequence[_Shifts]) -> Ratio:
-    """The largest ratio of all runs together."""
+def _worst(shifts: Sequence[_Shifts], plan: Plan) -> Ratio:
+    """The largest ratio of all runs together; of the first rounds of all passes where a unit comes once in each."""
+    period = plan.cohort.rounds if isinstance(plan.cohort, Epoch) else 1
     holders = np.concatenate([one.holders for one in shifts])
     ratios = list[Ratio]()
     for parts, words in (
@@ -504,7 +506,9 @@ def _worst(shifts: Sequence[_Shifts]) -> Ratio:
     ):
         moved, noise = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
         counted = np.concatenate([part[2] for part in parts])
-        ratios += _ratios(holders, moved, noise, counted, shifts[0].direction, words)
+        firsts = moved[:, ::period], noise[:, ::period], counted[:, ::period]
+        for one in _ratios(holders, *firsts, shifts[0].direction, words):
+            ratios.append(replace(one, rounds=min(one.rounds * period, plan.rounds)))
     if not ratios:
         raise NotCheckable("too few rows were used in the runs made")
     return max(ratios, key=lambda one: one.each)

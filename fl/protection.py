@@ -31,7 +31,8 @@ class Context:
         owners: ``(R, n)``, the owner of each sample of the lot, in ``local_step`` and ``local_query``; the samples of a
             canary have the owner -1. None in other hooks, and where the owners are not known.
         draws: in ``aggregate``, gives a generator by the number of a draw >= 0, the same one in each round of a run,
-            for noise that is correlated over rounds: a round draws again what earlier rounds added. None elsewhere.
+            for noise that is correlated over rounds: a round draws again what earlier rounds added. None elsewhere. The
+            hook's own generator is that of the number of its round.
     """
 
     plan: Plan

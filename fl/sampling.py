@@ -127,6 +127,8 @@ class Epoch(Sampling):
 
     def __post_init__(self) -> None:
         check_count("Epoch rounds", self.rounds)
+        if not isinstance(self.same, bool):
+            raise ValueError(f"same (whether each pass has the same order) must be true or false, got {self.same!r}")
         if Poisson(self.probability).probability < 1 and not self.same:
             raise ValueError(f"an epoch with a probability must have the same order in each pass, got {self}")
 
@@ -192,8 +194,6 @@ def cohort_from(spec: str | dict[str, Any], clients: int) -> Sampling:
             raise unknown("field of the sampling rule epoch", name, _EPOCH)
     size, same = spec["epoch"], spec.get("same", False)
     check_count("epoch, the largest size of a cohort,", size)
-    if not isinstance(same, bool):
-        raise ValueError(f"same (whether each pass has the same order) must be true or false, got {same!r}")
     rule = Epoch(-(-clients // size), same=same, probability=spec.get("probability", 1.0))
     return Full() if rule.rounds == 1 and rule.probability == 1 else rule
 

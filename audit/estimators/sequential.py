@@ -202,7 +202,7 @@ def anytime_bound(
     if epsilon:
         step = epsilon / math.ceil(epsilon / step)
     while True:
-        top = low + step
+        top = low + (step if epsilon and low < epsilon * (1 - 1e-9) else _RUNG)
         # Up to the claim, bets are to refute the whole rung; beyond it, to come near the truth inside one.
         aim = low if epsilon is None or low >= epsilon * (1 - 1e-9) else top
         bets = capital(scores, tangents_of(forbidden_curve(None, aim, delta)), expected=expected)

@@ -26,7 +26,7 @@ from scipy.linalg import block_diag, solve_triangular, toeplitz
 from scipy.optimize import minimize
 
 from ...audit.arrays import FloatArray
-from ..defense import check_whole
+from ...fl.fields import check_count
 
 Kind = Literal[
     "independent",
@@ -55,7 +55,8 @@ class CorrelatedNoise:
     weights: FloatArray
 
     def __post_init__(self) -> None:
-        if self.weights.ndim != 2 or np.linalg.matrix_rank(self.weights) < len(self.weights):
+        known = self.weights.ndim == 2 and np.isfinite(self.weights).all()
+        if not known or np.linalg.matrix_rank(self.weights) < len(self.weights):
             raise ValueError(
                 "weights must have one row per round, linearly independent of the others, "
                 f"got shape {self.weights.shape}"
@@ -88,8 +89,8 @@ class CorrelatedNoise:
         return ((int(draw), float(row[draw])) for draw in np.flatnonzero(row))
 
     def sensitivity(self, schema: "Participation", rounds: int | None = None) -> float:
-        """Return the largest move of the first ``rounds`` releases together (by default all), in standard deviations of
-        noise of scale 1, that a client of contributions of norm 1 can make.
+        """Return the largest move of the first ``rounds`` >= 1 releases together (by default all), in standard
+        deviations of noise of scale 1, that a client of contributions of norm 1 can make.
 
         Exact where no two rounds in which a client takes part have a negative entry in ``precision``, and where the
         schema lists its patterns; an upper bound otherwise.
@@ -107,7 +108,7 @@ class Participation:
     """The rounds in which one client may take part.
 
     Args:
-        period: rounds of a pass, in each of which a client takes part at most once; 1: in every round.
+        period: length of a pass in rounds; a client takes part once per pass. 1: in every round.
         same: whether a client has the same place in each pass, so that its rounds are ``period`` apart.
     """
 
@@ -115,14 +116,14 @@ class Participation:
     same: bool = True
 
     def __post_init__(self) -> None:
-        check_whole("period", self.period)
+        check_count("period", self.period)
 
     def most(self, rounds: int) -> int:
         """Return the largest number of participations in so many rounds."""
         return -(-rounds // self.period)
 
     def patterns(self, rounds: int) -> Iterator[tuple[int, ...]]:
-        """Yield every set of rounds in which a client may take part that no other such set contains."""
+        """Yield every maximal set of rounds in which a client may take part."""
         starts = range(0, rounds, self.period)
         if self.same:
             yield from (tuple(range(place, rounds, self.period)) for place in range(min(self.period, rounds)))
@@ -157,16 +158,14 @@ def correlated_noise(
     Raises:
         ValueError: for an unknown kind, numbers that are no whole numbers >= 1, or bands where the kind has none.
     """
-    check_whole("rounds", rounds)
+    check_count("rounds", rounds)
+    check_count("restart", restart, least=0)
+    check_count("bands", bands, least=0)
     if kind not in get_args(Kind):
         raise ValueError(f"kind must be one of {get_args(Kind)}, got {kind!r}")
     takes_bands = "banded" in kind or kind == "blt"
-    if takes_bands:
-        check_whole("bands", bands)
-    elif bands:
-        raise ValueError(f"bands must be 0 for noise of the kind {kind}, which has none, got {bands}")
-    if restart < 0 or int(restart) != restart:
-        raise ValueError(f"restart must be a whole number of rounds, or 0 for never, got {restart!r}")
+    if takes_bands != bool(bands):
+        raise ValueError(f"bands must be {'>= 1' if takes_bands else '0'} for noise of the kind {kind}, got {bands}")
     each = min(restart or rounds, rounds)
     one = _WEIGHTS[kind](each, min(bands, each), schema or Participation(period=rounds))
     parts = [one] * (rounds // each)

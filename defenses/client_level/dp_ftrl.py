@@ -15,6 +15,7 @@ from torch import Tensor
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import Curve, GaussianCurve, epsilon_from_mu, mu_from_epsilon
 from ...audit.observer import GLOBAL_MODELS
+from ...fl.fields import Index
 from ...fl.laws import clip
 from ...fl.message import Message
 from ...fl.plan import Plan
@@ -56,12 +57,12 @@ class DPFTRLProtection(Protection):
 class DPFTRL(ClippedDefense):
     """A defense for client-level DP in which a trusted server adds noise that is correlated over the rounds.
 
-    The claim: one client, add/remove (zero-out where one client more would change which others come, as in a random
-    order), over all rounds. The adversary is another client, who sees every round's model. Its curve is that of one
-    Gaussian release of the exact sensitivity, over all rounds in which the plan's cohorts let one client take part: in
-    every one, or (``epoch``) in one of each pass, at the same place if the passes have the same order. Where clients
-    come by coins, and the strategy has no more bands than a pass has rounds, the coins amplify (Choquette-Choo et al.
-    2023, theorem 4); elsewhere they are not counted on.
+    The claim: one client, add/remove (zero-out where cohorts are a random order or of fixed size, because one client
+    more would change who else is drawn), over all rounds. The adversary is another client, who sees every round's
+    model. Its curve is that of one Gaussian release of the exact sensitivity, over all rounds in which the plan's
+    cohorts let one client take part: in every one, or (``epoch``) in one of each pass, at the same place if the passes
+    have the same order. Where clients come by coins, and the strategy has no more bands than a pass has rounds, the
+    coins amplify (Choquette-Choo et al. 2023, theorem 4); elsewhere they are not counted on.
 
     Args:
         epsilon, delta: the budget to calibrate to.
@@ -76,8 +77,8 @@ class DPFTRL(ClippedDefense):
     """
 
     kind: Kind = "tree"
-    bands: int = 0
-    restart: int = 0
+    bands: Index = 0
+    restart: Index = 0
 
     def prepare(self, plan: Plan) -> Prepared:
         check_budget(self.epsilon, self.delta)

@@ -187,3 +187,8 @@ def test_a_measurement_shares_alpha_between_the_curve_and_epsilon(outputs_of):
     assert (alone.below_curve, alone.tangent) == (None, None)
     assert 0 < seen.epsilon_low < alone.epsilon_low < alone.ceiling
     assert seen.tangent in tangents_of(GaussianCurve(1.0))
+
+
+def test_a_tiny_claimed_epsilon_takes_no_tiny_steps_above_it():
+    bound = anytime_bound([(np.ones(60), np.zeros(60))], delta=1e-5, alpha=0.05, epsilon=1e-9)
+    assert bound == pytest.approx(anytime_bound([(np.ones(60), np.zeros(60))], delta=1e-5, alpha=0.05), rel=0.05)
