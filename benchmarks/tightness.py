@@ -1,6 +1,6 @@
 """Tightness of each estimator: measured bounds over their limits, error rates, stopping times.
 
-    python benchmarks/tightness.py             # all tables, about forty seconds on one core
+    python benchmarks/tightness.py             # all tables, about half a minute on one core
     python benchmarks/tightness.py --repeats 50
 
 One-step Gaussian releases at delta 1e-5, alpha .05, means over 200 repeats. The threshold (or the number of guesses)
@@ -16,19 +16,16 @@ from functools import lru_cache
 
 import numpy as np
 from fedassay.audit.binomial import privacy_loss, upper_bound
-from fedassay.audit.claim import Adjacency, Claim, Unit
+from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.estimators import one_run, one_run_fdp, z_test
-from fedassay.audit.estimators.catalogue import estimators
 from fedassay.audit.estimators.gaussian_dp import mu_from_rates
 from fedassay.audit.estimators.hockey_stick import MechanismOutputs, hockey_stick
 from fedassay.audit.estimators.one_run_claim import planned_guesses
-from fedassay.audit.estimators.one_run_gaussian import gaussian_canaries
 from fedassay.audit.estimators.sequential import anytime_bound
-from fedassay.audit.evidence import CanaryScores, CandidateScores, Design, Setting
+from fedassay.audit.evidence import Design, Setting
 from fedassay.audit.observer import UPLOADS
 from fedassay.audit.power import OperatingPoints, gaussian_points, trials_needed
-from fedassay.audit.supplied.chosen import EstimatorOptions, measure_canaries
 from scipy.special import bdtrik
 from scipy.stats import binom, norm
 
@@ -117,58 +114,6 @@ def print_one_run(repeats: int) -> None:
         )
 
 
-def print_assumptions(repeats: int) -> None:
-    """Bounds from one run by estimators that assume more and more, at epsilon 1, 2, 4, 8: mean, and shares above the
-    truth at the boundary and above 0 on null scores.
-    """
-    print("\nOne run: mean bound (share above the truth, share above 0 on null scores)")
-    print(f"  {'':14}" + "".join(f"{name:>26}" for name in ONE_RUN_NAMES))
-    for canaries in (10**3, 10**4):
-        for epsilon in (1, 2, 4, 8):
-            rng, mu = np.random.default_rng([2, canaries, epsilon]), mu_from_epsilon(epsilon, DELTA)
-            found, null = (
-                np.array([one_run_bounds(leak * mu, mu, epsilon, canaries, rng) for _ in range(repeats)])
-                for leak in (1, 0)
-            )
-            cells = zip(found.mean(0), (found > epsilon).mean(0), (null > 0).mean(0), strict=True)
-            line = "".join(f"{f'{mean:.2f} ({above:.3f}, {none:.3f})':>26}" for mean, above, none in cells)
-            print(f"  m {canaries:>5}  eps {epsilon}{line}", flush=True)
-
-
-ONE_RUN_NAMES = ("one_run", "one_run_fdp", "one_run_rates", "mean shift")
-
-
-def one_run_bounds(shift: float, mu: float, epsilon: float, canaries: int, rng: np.random.Generator) -> list[float]:
-    """The bounds of all estimators from the scores of one run, in the order of ``ONE_RUN_NAMES``."""
-    coins = rng.random(canaries) < 0.5
-    setting = Setting(
-        unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=1, design=Design.ONE_RUN
-    )
-    scores, claim = (
-        rng.standard_normal(canaries) + shift * coins,
-        Claim.stated(epsilon=epsilon, delta=DELTA, mu=mu, unit="sample", adjacency="add_remove"),
-    )
-    options = EstimatorOptions(seed=int(rng.integers(2**31)))
-    found = [
-        measure_canaries(
-            estimators()[name], CandidateScores(scores, setting), coins, claim,
-            alpha=ALPHA, options=options, guesses=planned(name, canaries, epsilon), witness="",
-        ).epsilon_low
-        for name in ONE_RUN_NAMES[:3]
-    ]  # fmt: skip
-    shift = gaussian_canaries(CanaryScores(scores, coins, setting), delta=DELTA, alpha=ALPHA)
-    return [*found, shift.epsilon_low]
-
-
-@lru_cache
-def planned(name: str, canaries: int, epsilon: float) -> int | None:
-    """The number of guesses with the largest expected bound; None for estimators that make none."""
-    if name == "one_run_rates":
-        return None
-    gaussian = name == "one_run_fdp"
-    return planned_guesses(canaries, epsilon=epsilon, delta=DELTA, alpha=ALPHA, gaussian=gaussian, noise=1.0)
-
-
 def print_fixed_size(mu: float, repeats: int) -> None:
     """What Clopper-Pearson needs where the number of trials is fixed beforehand: planned, then measured."""
     rng = np.random.default_rng(4)
@@ -221,7 +166,6 @@ def main() -> None:
     repeats, start = parser.parse_args().repeats, time.process_time()
     print_repeated_runs(repeats)
     print_one_run(repeats)
-    print_assumptions(repeats)
     print_stopping(repeats)
     print_errors()
     print(f"\n{time.process_time() - start:.0f} CPU s")
