@@ -1,7 +1,8 @@
 """Public auditors of canary scores on the same scores: mean bounds, error rates, CPU seconds.
 
-    python benchmarks/auditors.py                    # all tables, about fifteen minutes of CPU with all libraries
+    python benchmarks/auditors.py                    # all tables, 26 minutes of CPU with all libraries
     python benchmarks/auditors.py --only fedassay    # ours alone
+    python benchmarks/auditors.py --names eps_cp one_run_rates --seconds 25    # those with these words in their names
     python benchmarks/auditors.py --repeats 20 --nulls 20 --canaries 100 1000
 
 Scores are those of an ideal Gaussian mechanism: N(0, 1), and N(mu, 1) for canaries that fair coins included, where mu
@@ -26,7 +27,7 @@ import math
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -48,13 +49,13 @@ from fedassay.audit.estimators.z_test import z_test
 from fedassay.audit.evidence import CanaryScores, CandidateScores, Design, MembershipScores, Setting
 from fedassay.audit.observer import UPLOADS
 from fedassay.audit.threshold import FixedThreshold, SplitThreshold
-from foreign_auditors import LIBRARIES, Auditor, Cell, timed
+from foreign_auditors import LIBRARIES, Auditor, Cell, selected, timed
 from scipy.special import expit
 from scipy.stats import beta, norm
 
 DELTA, ALPHA, EPSILONS, CLAIMED = 1e-5, 0.05, (1, 2, 4, 8), 4
-SURE = 1e-3
-"""Error of the exact lower limit by which a cell is called invalid."""
+SURE, JUDGED = 1e-3, 100
+"""Error of the exact lower limit by which a cell is called invalid; null scores from which on a row is judged."""
 ONE_RUN, ARMS = "one run", "independent runs"
 ANY, CURVE = "any mechanism", "Gaussian mechanism"
 
@@ -247,7 +248,7 @@ def situation_cells(repeats: int, seconds: float, canaries: int = 1000) -> Itera
         yield name, (follow(scores), coins, cell | cuts | ({"middle": CLAIMED / 2} if name == "Laplace" else {}))
 
 
-def foreign(library: str, environments: Path, given: Path) -> subprocess.Popen[str] | str:
+def foreign(library: str, environments: Path, given: Path, names: Sequence[str] = ()) -> subprocess.Popen[str] | str:
     """Start the auditors of one library; or how to install it."""
     python = environments / library / "bin" / "python"
     if not python.exists():
@@ -258,10 +259,10 @@ def foreign(library: str, environments: Path, given: Path) -> subprocess.Popen[s
     words = [str(python), str(Path(__file__).with_name("foreign_auditors.py")), library]
     # Libraries of this environment must not shadow those of the other one.
     own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([*words, str(given), str(given.with_name(f"{library}.json"))], env=own, text=True)
+    return subprocess.Popen([*words, str(given), str(given.with_name(f"{library}.json")), *names], env=own, text=True)
 
 
-def measured(cells: Drawn, libraries: list[str], environments: Path) -> dict[str, Any]:
+def measured(cells: Drawn, libraries: list[str], environments: Path, names: Sequence[str] = ()) -> dict[str, Any]:
     """Bounds and CPU seconds per call, by library, auditor and cell; each library in a process of its own."""
     found: dict[str, Any] = {}
     with TemporaryDirectory() as folder:
@@ -269,7 +270,7 @@ def measured(cells: Drawn, libraries: list[str], environments: Path) -> dict[str
         arrays = {f"{key} scores": one[0] for key, one in cells.items()}
         arrays |= {f"{key} coins": one[1] for key, one in cells.items()}
         np.savez(given, cells=json.dumps({key: one[2] for key, one in cells.items()}), **arrays)
-        started = {name: foreign(name, environments, given) for name in libraries if name != "fedassay"}
+        started = {name: foreign(name, environments, given, names) for name in libraries if name != "fedassay"}
         if "fedassay" in libraries:
             found["fedassay"] = {
                 "version": "",
@@ -278,7 +279,7 @@ def measured(cells: Drawn, libraries: list[str], environments: Path) -> dict[str
                         key: dict(zip(("bounds", "seconds"), timed(auditor, *cell), strict=True))
                         for key, cell in cells.items()
                     }
-                    for name, auditor in ours().items()
+                    for name, auditor in selected(ours(), list(names)).items()
                 },
                 "seconds": time.process_time(),
             }
@@ -301,15 +302,15 @@ def share(bounds: list[float], above: float) -> tuple[str, bool]:
     return f"{k / n:.3f}" + (f" ({low:.3f} to {high:.3f})" if too_large else ""), too_large
 
 
-def print_ideal(found: Mapping[str, Any], sizes: list[int]) -> None:
-    kinds = dict.fromkeys((row.design, row.assumes) for row in ROWS)
+def print_ideal(rows: Sequence[Row], found: Mapping[str, Any], sizes: list[int]) -> None:
+    kinds = dict.fromkeys((row.design, row.assumes) for row in rows)
     for design, assumes in kinds:
         print(f"\n**{design[0].upper()}{design[1:]}, {assumes}**\n")
         print("| canaries | auditor | needs the law | 1 | 2 | 4 | 8 | above 0 on null scores | CPU ms |")
         print("|---|---|---|---|---|---|---|---|---|")
         for canaries in sizes:
-            for row in ROWS:
-                if (row.design, row.assumes) == (design, assumes) and row.library in found:
+            for row in rows:
+                if (row.design, row.assumes) == (design, assumes):
                     print_row(row, canaries, found[row.library]["auditors"][row.name])
 
 
@@ -331,15 +332,18 @@ def print_row(row: Row, canaries: int, cells: Mapping[str, Any]) -> None:
     print(f"{start}| {' | '.join(shown)} | {null}{few}{', invalid' if invalid else ''} | {1000 * took:.3g} |")
 
 
-def print_comparison(found: Mapping[str, Any], sizes: list[int]) -> None:
+def print_comparison(rows: Sequence[Row], found: Mapping[str, Any], sizes: list[int]) -> None:
     """Cells in which the best valid foreign bound differs from the best valid one of ours by two standard errors."""
     print("\nBest valid bound of the others and of ours, with equal needs (first: ours is larger by two errors)")
     tally = {"first": 0, "equal": 0, "behind": 0}
-    for design, assumes in dict.fromkeys((row.design, row.assumes) for row in ROWS):
+    for design, assumes in dict.fromkeys((row.design, row.assumes) for row in rows):
         for law in (False, True):
             for canaries in sizes:
                 for epsilon in EPSILONS:
-                    sides = best_valid(found, design, assumes, law, canaries, epsilon)
+                    of_question = [
+                        row for row in rows if (row.design, row.assumes) == (design, assumes) and row.law <= law
+                    ]
+                    sides = best_valid(of_question, found, canaries, epsilon)
                     if len(sides) < 2:
                         continue
                     (mean, error, name), (other, its, foreigner) = sides[True], sides[False]
@@ -355,16 +359,14 @@ def print_comparison(found: Mapping[str, Any], sizes: list[int]) -> None:
 
 
 def best_valid(
-    found: Mapping[str, Any], design: str, assumes: str, law: bool, canaries: int, epsilon: int
+    rows: Sequence[Row], found: Mapping[str, Any], canaries: int, epsilon: int
 ) -> dict[bool, tuple[float, float, str]]:
-    """Mean, its standard error, and the name of the best valid row, by whether it is ours. What needs less counts."""
+    """Mean, its standard error, and the name of the best valid row, by whether it is ours."""
     best: dict[bool, tuple[float, float, str]] = {}
-    for row in ROWS:
-        if (row.design, row.assumes) != (design, assumes) or row.library not in found or (row.law and not law):
-            continue
+    for row in rows:
         cells = found[row.library]["auditors"][row.name]
         bounds, nulls = (cells[f"{canaries} {one}"]["bounds"] for one in (epsilon, 0))
-        if not bounds or share(bounds, epsilon)[1] or share(nulls, 0)[1]:
+        if len(nulls) < JUDGED or share(bounds, epsilon)[1] or share(nulls, 0)[1]:
             continue
         values = np.maximum(bounds, 0)
         own = (float(values.mean()), float(values.std() / math.sqrt(len(values))), row.name)
@@ -373,14 +375,13 @@ def best_valid(
     return best
 
 
-def print_situations(found: Mapping[str, Any]) -> None:
+def print_situations(rows: Sequence[Row], found: Mapping[str, Any]) -> None:
     print("\nShare of bounds above a true epsilon of 4, from 1,000 canaries\n")
     print(f"| auditor | {' | '.join(SITUATIONS)} |\n|---|{'---|' * len(SITUATIONS)}")
-    for row in ROWS:
-        if row.library in found:
-            cells = found[row.library]["auditors"][row.name]
-            name = f"`{row.name}`" if row.library == "fedassay" else f"{row.library}: `{row.name}`"
-            print(f"| {name} | {' | '.join(share(cells[key]['bounds'], CLAIMED)[0] for key in SITUATIONS)} |")
+    for row in rows:
+        cells = found[row.library]["auditors"][row.name]
+        name = f"`{row.name}`" if row.library == "fedassay" else f"{row.library}: `{row.name}`"
+        print(f"| {name} | {' | '.join(share(cells[key]['bounds'], CLAIMED)[0] for key in SITUATIONS)} |")
 
 
 def main() -> None:
@@ -390,15 +391,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0, help="of CPU, for one auditor and one cell")
     parser.add_argument("--canaries", type=int, nargs="+", default=[100, 1000, 10_000])
     parser.add_argument("--only", nargs="+", choices=["fedassay", *LIBRARIES], default=["fedassay", *LIBRARIES])
+    parser.add_argument("--names", nargs="+", default=[], help="parts of the names of auditors")
     parser.add_argument("--environments", type=Path, default=Path("build/auditors"))
     chosen = parser.parse_args()
     cells = dict(ideal_cells(chosen.canaries, chosen.repeats, chosen.nulls, chosen.seconds))
     cells |= dict(situation_cells(min(chosen.repeats, 200), chosen.seconds))
-    found = measured(cells, chosen.only, chosen.environments)
+    found = measured(cells, chosen.only, chosen.environments, chosen.names)
     print(", ".join(f"{name} {own['version']} ({own['seconds']:.0f} CPU s)" for name, own in found.items()))
-    print_ideal(found, chosen.canaries)
-    print_comparison(found, chosen.canaries)
-    print_situations(found)
+    shown = [row for row in ROWS if row.name in found.get(row.library, {"auditors": ()})["auditors"]]
+    print_ideal(shown, found, chosen.canaries)
+    print_comparison(shown, found, chosen.canaries)
+    print_situations(shown, found)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Auditors of one foreign library on given scores: run by ``auditors.py`` with the interpreter of that library.
 
-    PYTHON foreign_auditors.py LIBRARY scores.npz found.json
+    PYTHON foreign_auditors.py LIBRARY scores.npz found.json [NAME ...]
 
 The npz file holds scores (n, m) and coins (n, m) of each cell, and the cells as JSON. Written are, by auditor and cell,
-the bounds of the first repeats that fit into the cell's CPU seconds, and CPU seconds per call.
+the bounds of the first repeats that fit into the cell's CPU seconds, and CPU seconds per call. Names (or parts of them)
+select auditors.
 """
 
 import importlib
@@ -70,6 +71,10 @@ class ByCount:
         fill(0, len(values) - 1)
         bounds = np.interp(counts, sorted(found), [found[value] for value in sorted(found)])
         return bounds.tolist(), spent / calls if calls else 0.0
+
+
+def selected(auditors: dict[str, Any], parts: list[str]) -> dict[str, Any]:
+    return {name: one for name, one in auditors.items() if not parts or any(part in name for part in parts)}
 
 
 def timed(auditor: Auditor, scores: np.ndarray, coins: np.ndarray, cell: Cell) -> tuple[list[float], float]:
@@ -208,14 +213,14 @@ LIBRARIES = {
 
 
 def main() -> None:
-    name, scores_file, found_file = sys.argv[1:]
+    name, scores_file, found_file, *parts = sys.argv[1:]
     warnings.simplefilter("ignore")
     package, auditors = LIBRARIES[name]
     found: dict[str, Any] = {"version": version(package), "auditors": {}}
     with np.load(scores_file) as given:
         cells: dict[str, Cell] = json.loads(str(given["cells"]))
         arrays = {cell: (given[f"{cell} scores"], given[f"{cell} coins"]) for cell in cells}
-    for auditor, method in auditors().items():
+    for auditor, method in selected(auditors(), parts).items():
         rows = found["auditors"][auditor] = {}
         for key, cell in cells.items():
             way = method.all_bounds if isinstance(method, ByCount) else lambda *given, own=method: timed(own, *given)
