@@ -172,6 +172,11 @@ class FixedThreshold:
         return [_errors(member, nonmember, float(self.threshold), alpha)]
 
 
+CHOOSING = 0.2
+"""Share of the scores that sets the threshold of a split where none is stated. A half proves a tenth to a third less of
+Gaussian scores, and refutes half as often at epsilon 1."""
+
+
 @dataclass(frozen=True)
 class SplitThreshold:
     """A policy that chooses the threshold on a random part of the scores and counts errors on the rest.

@@ -28,7 +28,7 @@ from ..estimators.release_tests import BrokenRelease, GaussianRelease, design_te
 from ..evidence import CanaryScores, CandidateScores, Design, MembershipScores, Projections, Setting
 from ..measurement import NEEDS_GAUSSIAN_CURVE, Kind, Measurement
 from ..parts import Spec, find_outside, name_and_options
-from ..threshold import FixedThreshold, SplitThreshold, ThresholdPolicy
+from ..threshold import CHOOSING, FixedThreshold, SplitThreshold, ThresholdPolicy
 from ..wording import nearest
 from .given import check_whole
 
@@ -73,10 +73,10 @@ class EstimatorOptions:
                 check_whole(name, getattr(self, name), least=least)
 
     def policy(self, claim: Claim) -> ThresholdPolicy:
-        """Return the fixed threshold, or a split of the scores: one half chooses it, the other half is counted."""
+        """Return the fixed threshold, or a split of the scores: a fifth chooses it, the others are counted."""
         if self.threshold is not None:
             return FixedThreshold(self.threshold)
-        return SplitThreshold(0.5, self.seed, curve=claim.curve)
+        return SplitThreshold(CHOOSING, self.seed, curve=claim.curve)
 
 
 _STATED = frozenset(field.name for field in fields(EstimatorOptions))

@@ -23,7 +23,7 @@ from scipy.stats import hypergeom
 from ..arrays import BoolArray, FloatArray, IntArray, as_floats
 from ..binomial import check_number
 from ..evidence import Design
-from ..threshold import SplitThreshold
+from ..threshold import CHOOSING, SplitThreshold
 from ..wording import plain, shortened
 
 MOST_ALPHA = 0.5
@@ -220,9 +220,9 @@ def check_direction(
     """Raise ValueError where the direction of the scores is neither stated nor testable, or where the scores contradict
     it.
 
-    ``higher_is_member``: None where it was not stated; ``tested``: whether the half of the scores that only chooses the
-    threshold is left over for the test. The test looks at that half alone, so a direction that is corrected after the
-    error does not bias the bound, which counts the other half.
+    ``higher_is_member``: None where it was not stated; ``tested``: whether the part of the scores that only chooses the
+    threshold is left over for the test. The test looks at that part alone, so a direction that is corrected after the
+    error does not bias the bound, which counts the others.
     """
     if higher_is_member is None and not tested:
         raise ValueError(
@@ -231,7 +231,7 @@ def check_direction(
         )
     sides = (member, nonmember)
     if min(map(len, sides)) > 1:
-        sides = SplitThreshold(0.5, seed).halves(member, nonmember)[0]
+        sides = SplitThreshold(CHOOSING, seed).halves(member, nonmember)[0]
     lower = higher_is_member is False
     found = direction_test(*(-side if lower else side for side in sides))
     if not found.reversed:

@@ -82,11 +82,11 @@ def audit_scores(
     ``audit_one_run``. ``"fixed_split"``: the scores are of samples of one model whose members no coin chose; the claim
     is OUT_OF_SCOPE, and ``fedassay.MembershipResult`` measures the attack.
 
-    ``higher_is_member``: whether a high score means member (False for losses). None tests it where a half of the scores
+    ``higher_is_member``: whether a high score means member (False for losses). None tests it where a part of the scores
     only chooses the threshold; a direction that these contradict is refused, whether or not it was stated.
 
-    ``threshold``: fixed before the scores were seen; None chooses it on a random half of each side (by ``seed``) and
-    counts errors on the other half.
+    ``threshold``: fixed before the scores were seen; None chooses it on a random fifth of each side (by ``seed``) and
+    counts errors on the others.
 
     ``estimator``: a name of ``fedassay list estimators``, by default ``clopper_pearson``; several share alpha, because
     the best of them is reported. ``deviation``, ``sigma``, ``rate``, ``steps``: what some estimators need, see

@@ -215,7 +215,9 @@ def test_more_runs_are_added_to_the_kept_ones_at_a_level_of_their_own(say, targe
     assert "of which 0 are kept" in first.output
     more = say("audit", target("correct"), "--trials", "150")
     assert "alpha 0.0125 in all" in more.output
-    assert "300 at most, of which 200 are kept" in more.output
+    # The first audit ended where no further run could refute the claim.
+    kept = int(re.search(r"300 at most, of which (\d+) are kept", more.output)[1])
+    assert 100 < kept <= 200
     # Looking again at what was seen spends nothing.
     assert "alpha 0.025 in all" in say("audit", target("correct"), "--trials", "100").output
 

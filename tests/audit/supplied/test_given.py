@@ -263,7 +263,7 @@ def test_the_audit_counts_runs_and_states_the_assumption():
         scores[coins], scores[~coins], OF_RUNS, design="clustered", clusters=(runs[coins], runs[~coins])
     )
     assert found.verdict is Verdict.REFUTED
-    assert found.measurement.n0 + found.measurement.n1 == pytest.approx(150, abs=1)
+    assert found.measurement.n0 + found.measurement.n1 == pytest.approx(240, abs=1)
     assert "independent coin" in found.measurement.witness
 
 

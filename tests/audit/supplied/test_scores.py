@@ -32,10 +32,10 @@ def test_a_threshold_fixed_before_gives_the_closed_form():
     )
 
 
-def test_without_one_half_of_each_side_chooses_and_sides_may_be_unequal():
+def test_without_one_a_fifth_of_each_side_chooses_and_sides_may_be_unequal():
     rng = np.random.default_rng(0)
     measured = audit_scores(rng.normal(3, 1, 2000), rng.normal(0, 1, 500), CLAIM, **INDEPENDENT, seed=4).measurement
-    assert (measured.n1, measured.n0, measured.threshold_policy) == (1000, 250, "split(fraction=0.5, seed=4)")
+    assert (measured.n1, measured.n0, measured.threshold_policy) == (1600, 400, "split(fraction=0.2, seed=4)")
     assert measured.epsilon_low > 1
 
 
