@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from fedassay.audit.binomial import privacy_loss, upper_bound
 from fedassay.audit.curve import mu_from_epsilon
-from fedassay.checks.arms import fitted_direction
+from fedassay.checks.arms import fitted_directions
 from fedassay.defenses.accounting.correlated import Kind, Participation, correlated_noise
 from fedassay.defenses.client_level.dp_ftrl import DPFTRL
 from fedassay.defenses.controls.correlated import (
@@ -156,10 +156,13 @@ def bounds(defense: DPFTRL, runs: int) -> list[float]:
     pilots, counted = ([drawn(arm, count, block) for arm in (0, 1)] for block, count in ((0, PILOT), (1, runs)))
     taken = np.zeros(ROUNDS)
     taken[::PERIOD] = 1
-    learnt = fitted_direction("aggregate", np.arange(ROUNDS), *pilots)
+    # Of the two that are learnt, the one that tells the second half of the pilot best.
+    firsts, seconds = zip(*((side[: PILOT // 2], side[PILOT // 2 :]) for side in pilots), strict=True)
+    found = [one.weights for one in fitted_directions("aggregate", np.arange(ROUNDS), *firsts)]
+    learnt = max(found, key=lambda one: ((seconds[1] - seconds[0]) @ one).mean() / (seconds[0] @ one).std())
     weights = (
         protection.noise.precision @ taken,
-        learnt.weights,
+        learnt,
         taken / np.square(protection.noise.weights).sum(axis=1),
         np.ones(ROUNDS),
     )

@@ -662,8 +662,7 @@ def _of_rounds(schema: Schema, rounds: Mapping[str, int], out: FloatArray, withi
             yield _Named(name, learn_marginals(within, out, coordinates(places), bins))
         if (shift := fitted_shift(name, places[::width], out, within)) is not None:
             yield shift
-        if (linear := fitted_direction(name, places[::width], out, within)) is not None:
-            yield linear
+        yield from fitted_directions(name, places[::width], out, within)
 
 
 @dataclass(frozen=True)
@@ -751,26 +750,35 @@ class Direction:
         return np.asarray(outputs[:, self.places] @ self.weights, dtype=np.float64)
 
 
-def fitted_direction(name: str, places: IntArray, out: FloatArray, within: FloatArray) -> Direction | None:
-    """Fit Fisher's linear discriminant to pilot outputs; None of one round, and where nothing scatters.
+def fitted_directions(name: str, places: IntArray, out: FloatArray, within: FloatArray) -> Iterator[Direction]:
+    """Fit Fisher's linear discriminant to pilot outputs, of the rounds' numbers and of their sums over the first rounds,
+    which are those of the models; none of one round, and where nothing scatters.
 
     The covariance is shrunk towards its diagonal by the share of Schaefer and Strimmer (2005) that is expected to err
-    the least.
+    the least: noise may be independent from round to round, or from model to model.
     """
     if len(places) < 2:
-        return None
-    sides = [side[:, places] for side in (out, within)]
-    spread = sides[0].std(axis=0)
+        return
+    rounds = [side[:, places] for side in (out, within)]
+    if (weights := _discriminant(*rounds)) is not None:
+        yield Direction(name, places, weights)
+    if (weights := _discriminant(*(side.cumsum(axis=1) for side in rounds))) is not None:
+        yield Direction(name, places, weights[::-1].cumsum()[::-1])
+
+
+def _discriminant(out: FloatArray, within: FloatArray) -> FloatArray | None:
+    """The weights ``(T,)`` of the discriminant of numbers ``(runs, T)``; None where one does not scatter."""
+    spread = out.std(axis=0)
     if not ((spread > 0).all() and np.isfinite(spread).all()):
         return None
-    move = (sides[1].mean(axis=0) - sides[0].mean(axis=0)) / spread
-    rows = np.concatenate([(side - side.mean(axis=0)) / spread for side in sides])
+    move = (within.mean(axis=0) - out.mean(axis=0)) / spread
+    rows = np.concatenate([(side - side.mean(axis=0)) / spread for side in (out, within)])
     covariance = rows.T @ rows / len(rows)
     errors = np.square(rows).T @ np.square(rows) / len(rows) - np.square(covariance)
-    apart = ~np.eye(len(places), dtype=bool)
+    apart = ~np.eye(len(spread), dtype=bool)
     share = min(1.0, float(errors[apart].sum()) / (len(rows) * max(float(np.square(covariance[apart]).sum()), 1e-300)))
-    shrunk = covariance * np.where(apart, 1 - share, 1.0) + 1e-9 * np.eye(len(places))
-    return Direction(name, places, np.linalg.solve(shrunk, move) / spread)
+    shrunk = covariance * np.where(apart, 1 - share, 1.0) + 1e-9 * np.eye(len(spread))
+    return np.asarray(np.linalg.solve(shrunk, move) / spread, dtype=np.float64)
 
 
 _OF_ONE_PART = (_Named, SampledShift, Direction)
