@@ -221,7 +221,8 @@ class SplitThreshold:
         return (chosen_in, chosen_out), (counted_in, counted_out)
 
     def _parts(self, side: str, scores: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        chosen = round(self.fraction * len(scores))
+        # Of two scores one chooses.
+        chosen = max(round(self.fraction * len(scores)), min(1, len(scores) - 1))
         if not 0 < chosen < len(scores):
             raise ValueError(
                 f"splitting {len(scores)} {side} trials by fraction {plain(self.fraction)} leaves one part empty"

@@ -751,7 +751,7 @@ class Direction:
 
 
 def fitted_directions(name: str, places: IntArray, out: FloatArray, within: FloatArray) -> Iterator[Direction]:
-    """Fit Fisher's linear discriminant to pilot outputs, of the rounds' numbers and of their sums over the first rounds,
+    """Fit Fisher's linear discriminant to pilot outputs, of the rounds' numbers and of their sums up to each round,
     which are those of the models; none of one round, and where nothing scatters.
 
     The covariance is shrunk towards its diagonal by the share of Schaefer and Strimmer (2005) that is expected to err

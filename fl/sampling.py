@@ -125,6 +125,9 @@ class Epoch(Sampling):
     same: bool = False
     probability: float = 1.0
 
+    def __repr__(self) -> str:
+        return f"Epoch(rounds={self.rounds}{f', same=True, probability={self.probability}' if self.same else ''})"
+
     def __post_init__(self) -> None:
         check_count("Epoch rounds", self.rounds)
         if not isinstance(self.same, bool):

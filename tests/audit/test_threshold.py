@@ -86,8 +86,10 @@ def test_a_split_needs_a_proper_fraction(fraction):
 
 
 def test_a_split_that_leaves_a_part_empty_is_refused():
-    with pytest.raises(ValueError, match=r"splitting 3 member trials by fraction 0.1 leaves one part empty"):
-        counts(SplitThreshold(0.1), [1.0, 2.0, 3.0], np.arange(100.0))
+    with pytest.raises(ValueError, match=r"splitting 3 member trials by fraction 0.9 leaves one part empty"):
+        counts(SplitThreshold(0.9), [1.0, 2.0, 3.0], np.arange(100.0))
+    with pytest.raises(ValueError, match=r"splitting 1 member trials"):
+        counts(SplitThreshold(0.2), [1.0], np.arange(100.0))
 
 
 def test_thresholds_must_be_finite_and_some():

@@ -60,6 +60,9 @@ STATEFUL = {"dp_scaffold", "quantile_clipping", "adap_dp_fl", "fedre", "fedre_pe
 """Defenses whose release hangs on what was released before: a law knows no state, so they publish none."""
 SAMPLED_APART = {"user_level", "control_user_clip_per_client", "control_user_clip_per_sample"}
 """Defenses of units with several clients, which are drawn independently: no law of one rate describes the release."""
+CORRELATED = {"dp_ftrl", "control_one_participation", "control_closer_participations", "control_short_horizon"}
+CORRELATED |= {"control_restart_unpaid", "control_columns_not_normalised", "control_nodes_redrawn"}
+"""Defenses whose noise depends on that of other rounds: a law is that of one round, so they publish none."""
 LOTS = {"one_record": FixedSize(1)}
 """FedSGD with other lots than a sample of all."""
 PLAIN, WIDELY = ["fedsgd", "fedavg", "adam"], {"none", "dp_sgd", "dp_fedavg", "ldp_gaussian"}
@@ -312,8 +315,8 @@ def test_somebody_states_and_somebody_publishes_a_law(prepared, laws):
     signing = {name for name, part in DEFENSES.items() if prepared(part).claims}
     assert signing >= {"dp_sgd", "dp_fedavg", "ldp_gaussian", "control_no_clip", "control_noise_halved"}
     publishing = {name for name, part in DEFENSES.items() if laws(part)}
-    assert publishing | STATEFUL | SAMPLED_APART >= signing
-    assert not publishing & (STATEFUL | SAMPLED_APART)
+    assert publishing | STATEFUL | SAMPLED_APART | CORRELATED >= signing
+    assert not publishing & (STATEFUL | SAMPLED_APART | CORRELATED)
 
 
 def test_a_defense_that_changes_a_clients_steps_is_tried_under_more_than_one_algorithm(prepared):

@@ -65,6 +65,16 @@ _RULES = [
     _single("poisson", {"type": "number", "exclusiveMinimum": 0, "maximum": 1}),
     _single("fixed_size", {"type": "integer", "minimum": 1}),
 ]
+_EPOCH: Shape = {
+    "type": "object",
+    "properties": {
+        "epoch": {"type": "integer", "minimum": 1},
+        "same": {"type": "boolean"},
+        "probability": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+    },
+    "required": ["epoch"],
+    "additionalProperties": False,
+}
 LOT_SHAPE: Shape = {
     "description": "The samples of a local step: all of them, each with the same probability, or a fixed number.",
     "anyOf": [*_RULES, _PATH, _OUTSIDE],
@@ -72,7 +82,7 @@ LOT_SHAPE: Shape = {
 COHORT_SHAPE: Shape = {
     "description": "The clients of a round: all of them, each with the same probability, a fixed number, or the next "
     "ones of a pass over all clients.",
-    "anyOf": [*_RULES, _PATH, _OUTSIDE, _single("epoch", {"type": "integer", "minimum": 1})],
+    "anyOf": [*_RULES, _PATH, _OUTSIDE, _EPOCH],
 }
 PARTITION_SHAPE: Shape = {
     "description": "How samples are distributed over clients: a word, or a table with its kind and fields.",

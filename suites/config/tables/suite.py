@@ -153,7 +153,7 @@ class FederationSpec(WithData):
     cohort: Cohort = "full"
     """Which clients take part in a round: ``"full"``, ``{ poisson = RATE }``, ``{ fixed_size = N }``, or
     ``{ epoch = N }`` for passes over all clients in cohorts of at most N, in which each client takes part exactly once
-    per pass.
+    per pass; ``same = true`` keeps the order of all passes, and ``probability = RATE`` then lets it come by a coin.
     """
     lot: Lot = "full"
     """Which of its samples a client uses in a local step: ``"full"``, ``{ poisson = RATE }`` or

@@ -14,8 +14,8 @@ from fedassay.attacks.membership.lira_offline import LiRAOffline
 from fedassay.attacks.membership.lira_online import LiRAOnline
 from fedassay.attacks.membership.rmia import RMIA
 from fedassay.attacks.membership.shadow_attack import ShadowAttack
+from fedassay.defenses.client_level.dp_fedavg import DPFedAvg
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
-from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.models.layers import Normalisation
 from fedassay.fl.sampling import FixedSize, Full, Poisson
@@ -144,9 +144,9 @@ def test_a_model_that_does_not_fit_the_images_is_reported_as_the_federations(res
 
 
 def test_a_plan_that_breaks_a_defenses_theorem_is_reported_with_both_names(resolved):
-    suite = resolved("rounds = 2", "rounds = 2\nlot = { fixed_size = 4 }", extra=(DPSGD(),))
+    suite = resolved("rounds = 2", "rounds = 2\ncohort = { fixed_size = 1 }", extra=(DPFedAvg(),))
     said = refusal(prepare, suite, suite.defenses[2], "main", 0)
-    assert "defense dp_sgd cannot be prepared for federation main: lot must be Poisson or full" in said
+    assert "defense dp_fedavg cannot be prepared for federation main: cohort must be Poisson or full" in said
 
 
 @pytest.mark.parametrize(
