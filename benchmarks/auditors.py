@@ -48,7 +48,7 @@ from fedassay.audit.estimators.one_run_rates import one_run_rates
 from fedassay.audit.estimators.z_test import z_test
 from fedassay.audit.evidence import CanaryScores, CandidateScores, Design, MembershipScores, Setting
 from fedassay.audit.observer import UPLOADS
-from fedassay.audit.threshold import FixedThreshold, SplitThreshold
+from fedassay.audit.threshold import CHOOSING, FixedThreshold, SplitThreshold
 from foreign_auditors import LIBRARIES, Auditor, Cell, selected, timed
 from scipy.special import expit
 from scipy.stats import beta, norm
@@ -113,7 +113,7 @@ def ours() -> dict[str, Auditor]:
     """The auditors of fedassay by the names of the rows."""
     of_guesses = lru_cache(partial(one_run.epsilon_from_guesses, delta=DELTA, alpha=ALPHA))
     mu_of_guesses = lru_cache(partial(one_run_fdp.mu_from_guesses, alpha=ALPHA))
-    split = SplitThreshold(0.5, 0)
+    split = SplitThreshold(CHOOSING, 0)
 
     def right(scores: np.ndarray, coins: np.ndarray, made: int) -> int:
         given, rng = CandidateScores(scores, setting(Design.ONE_RUN)), np.random.default_rng(0)
@@ -149,7 +149,7 @@ def ours() -> dict[str, Auditor]:
         return float(hockey_stick(given, delta=DELTA, alpha=ALPHA).epsilon_low)
 
     def of_claimed_curve(scores: np.ndarray, coins: np.ndarray, cell: Cell) -> float:
-        chosen = SplitThreshold(0.5, 0, curve=GaussianCurve(cell["mu"]))
+        chosen = SplitThreshold(CHOOSING, 0, curve=GaussianCurve(cell["mu"]))
         return arms(gaussian_dp, threshold=chosen)(scores, coins, cell)
 
     return {
