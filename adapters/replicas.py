@@ -462,7 +462,8 @@ def _judged(
         measured = audit_release_tests(sides[0], sides[1], plan.release, plan.tests, **stated)
         return judge(claim, _of_both(with_power(measured, claim), plan), weakness=weakness)
     levels = {name: value for name, value in stated.items() if name != "witness"}
-    given_up = not could_refute(sides[0], sides[1], plan.release, plan.tests, runs=plan.runs, **levels)
+    # Where the unit arrived in no release, all runs are made, and the finding says so.
+    given_up = not unseen and not could_refute(sides[0], sides[1], plan.release, plan.tests, runs=plan.runs, **levels)
     bets = audit_by_bets(
         sides[0], sides[1], plan.release, plan.tests, expected=plan.expected, always=given_up, **stated
     )

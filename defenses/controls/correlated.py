@@ -35,21 +35,30 @@ class _Miscounted(Control, DPFTRL):
 
 
 class ControlOneParticipation(_Miscounted):
-    """The sensitivity is that of a client who takes part in a single round, and clients take part in several."""
+    """The sensitivity is that of a client who takes part in a single round, and clients take part in several.
+
+    Real bug: no public report is known to us.
+    """
 
     def counted(self, noise: CorrelatedNoise, schema: Participation) -> float:
         return noise.sensitivity(Participation(period=noise.rounds))
 
 
 class ControlCloserParticipations(_Miscounted):
-    """Participations come twice as often as the sensitivity counts them."""
+    """Participations come twice as often as the sensitivity counts them.
+
+    Real bug: no public report is known to us.
+    """
 
     def counted(self, noise: CorrelatedNoise, schema: Participation) -> float:
         return noise.sensitivity(replace(schema, period=2 * schema.period))
 
 
 class ControlShortHorizon(_Miscounted):
-    """The sensitivity is that of a training of half as many rounds."""
+    """The sensitivity is that of a training of half as many rounds.
+
+    Real bug: no public report is known to us.
+    """
 
     def counted(self, noise: CorrelatedNoise, schema: Participation) -> float:
         return noise.sensitivity(schema, max(1, noise.rounds // 2))
@@ -57,7 +66,10 @@ class ControlShortHorizon(_Miscounted):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlRestartUnpaid(_Miscounted):
-    """The tree begins anew every second round, and only one of the trees is counted."""
+    """The tree begins anew every second round, and only one of the trees is counted.
+
+    Real bug: no public report is known to us.
+    """
 
     restart: int = 2
 
@@ -67,7 +79,10 @@ class ControlRestartUnpaid(_Miscounted):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlColumnsNotNormalised(_Miscounted):
-    """Columns of the strategy count as 1 and as orthogonal, and are longer."""
+    """Columns of the strategy count as 1 and as orthogonal, and are longer.
+
+    Real bug: no public report is known to us.
+    """
 
     kind: Kind = "banded_square_root"
     bands: int = 4
@@ -77,7 +92,10 @@ class ControlColumnsNotNormalised(_Miscounted):
 
 
 class ControlNodesRedrawn(Control, DPFTRL):
-    """Each prefix sum draws the noise of its nodes again, instead of the noise that earlier sums have had."""
+    """Each prefix sum draws the noise of its nodes again, instead of the noise that earlier sums have had.
+
+    Real bug: no public report is known to us.
+    """
 
     broken = WrongNoiseProtection
 
