@@ -733,7 +733,7 @@ def fitted_shift(name: str, places: IntArray, out: FloatArray, within: FloatArra
 
 
 @dataclass(frozen=True, eq=False)
-class Direction:
+class LinearScore:
     """A sum of rounds' numbers with ``weights (T,)``, which suits noise that depends from round to round.
 
     ``places``: (T,), of the rounds' numbers in the outputs.
@@ -750,7 +750,7 @@ class Direction:
         return np.asarray(outputs[:, self.places] @ self.weights, dtype=np.float64)
 
 
-def fitted_directions(name: str, places: IntArray, out: FloatArray, within: FloatArray) -> Iterator[Direction]:
+def fitted_directions(name: str, places: IntArray, out: FloatArray, within: FloatArray) -> Iterator[LinearScore]:
     """Fit Fisher's linear discriminant to pilot outputs, of the rounds' numbers and of their sums up to each round,
     which are those of the models; none of one round, and where nothing scatters.
 
@@ -761,9 +761,9 @@ def fitted_directions(name: str, places: IntArray, out: FloatArray, within: Floa
         return
     rounds = [side[:, places] for side in (out, within)]
     if (weights := _discriminant(*rounds)) is not None:
-        yield Direction(name, places, weights)
+        yield LinearScore(name, places, weights)
     if (weights := _discriminant(*(side.cumsum(axis=1) for side in rounds))) is not None:
-        yield Direction(name, places, weights[::-1].cumsum()[::-1])
+        yield LinearScore(name, places, weights[::-1].cumsum()[::-1])
 
 
 def _discriminant(out: FloatArray, within: FloatArray) -> FloatArray | None:
@@ -781,4 +781,4 @@ def _discriminant(out: FloatArray, within: FloatArray) -> FloatArray | None:
     return np.asarray(np.linalg.solve(shrunk, move) / spread, dtype=np.float64)
 
 
-_OF_ONE_PART = (_Named, SampledShift, Direction)
+_OF_ONE_PART = (_Named, SampledShift, LinearScore)

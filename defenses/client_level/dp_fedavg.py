@@ -32,9 +32,13 @@ class DPFedAvgProtection(Protection):
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         total = received.values.sum(1)
-        noise = self.noise_multiplier * self.clip_norm * normal(rng, tuple(total.shape))
+        noise = self.noise_multiplier * self.clip_norm * self.drawn(total, context, rng)
         # The expected cohort is public; the actual size would reveal who took part.
         return (total + noise) / context.plan.expected_cohort
+
+    def drawn(self, total: Tensor, context: Context, rng: np.random.Generator) -> Tensor:
+        """Return the noise of a round, ``(R, d)`` as ``total``, in noise multipliers times clip norms."""
+        return normal(rng, tuple(total.shape))
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
         """Return the distribution of one round's aggregate, which an observer of global models receives as the

@@ -14,12 +14,10 @@ from torch import Tensor
 
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import Curve, GaussianCurve, epsilon_from_mu, mu_from_epsilon
-from ...audit.observer import GLOBAL_MODELS
+from ...audit.observer import GLOBAL_MODELS, Observer
 from ...fl.fields import Index
-from ...fl.laws import clip
-from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, Protection, State
+from ...fl.protection import Context
 from ...fl.sampling import Epoch, Full, Poisson
 from ...fl.streams import normal
 from ..accounting.accountant import ACCOUNTANT
@@ -27,30 +25,28 @@ from ..accounting.correlated import BANDED, CorrelatedNoise, Kind, Participation
 from ..accounting.gaussian import calibrate_sampled_gaussian, check_least_noise
 from ..clipped.claims import ClippedDefense
 from ..defense import Prepared, check_budget
+from .dp_fedavg import DPFedAvgProtection
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPFTRLProtection(Protection):
-    """A protection in which the server computes (sum of clipped updates + noise of the round) / expected cohort size.
-
-    The noise of round t is ``noise_multiplier * clip_norm`` times ``sum_s weights[t, s] z_s``, of ``noise``.
+class DPFTRLProtection(DPFedAvgProtection):
+    """DP-FedAvg in which the noise of round t is ``noise_multiplier * clip_norm`` times ``sum_s weights[t, s] z_s``, of
+    ``noise``. No law of single rounds is published, because noise depends on that of other rounds.
     """
 
-    clip_norm: float
-    noise_multiplier: float
     noise: CorrelatedNoise
     sums = "sum"
 
-    def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
-        return updates.with_values(clip(updates.values, self.clip_norm))
-
-    def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        total = received.values.sum(1)
-        assert context.draws is not None
+    def drawn(self, total: Tensor, context: Context, rng: np.random.Generator) -> Tensor:
+        if context.draws is None:
+            raise ValueError("context.draws must give the generators of earlier draws, as it does in a federation")
         noise = torch.zeros_like(total)
         for draw, weight in self.noise.terms(context.round):
             noise.add_(normal(context.draws(draw), tuple(total.shape)), alpha=weight)
-        return (total + self.noise_multiplier * self.clip_norm * noise) / context.plan.expected_cohort
+        return noise
+
+    def law(self, observer: Observer, plan: Plan, client: int) -> None:
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,6 @@ from ...audit.estimators.release_tests import BrokenRelease, GaussianRelease, re
 from ...checks.canaries import CanaryInputs, clients_of_user, dirac
 from ...checks.claim_checks import Fitted, claim_checks, received_checks
 from ...checks.results import worst_results
-from ...defenses.client_level.dp_ftrl import DPFTRLProtection
 from ...defenses.controls.case import Fault, ProtectionCase
 from ...defenses.controls.fault import Mechanism, Mutant, Score, correct_version
 from ...defenses.defense import Defense, Prepared
@@ -202,13 +201,15 @@ def federated_mutant(versions: FederatedVersions) -> Mutant:
         raise ValueError(f"{versions.name} is a correct case without a broken version")
     holder = 0 if claim.unit in HELD_BY_CLIENTS else plan.clients
     law = correct.protection.law(claim.observer, plan, holder)
-    if law is None and isinstance(correct.protection, DPFTRLProtection):
-        # Any score is valid: that of rounds as if their noise were independent.
+    norm, multiplier = (claim.parameters.get(name) for name in ("clip_norm", "noise_multiplier"))
+    if law is None and claim.unit is Unit.CLIENT and isinstance(norm, float) and isinstance(multiplier, float):
+        # Any score is valid, also that of noise as the claim states it, new in each round.
         scale = 1 / plan.expected_cohort
-        noise = correct.protection.noise_multiplier * correct.protection.clip_norm
-        law = GaussianLaw(clip_norm=correct.protection.clip_norm, scale=scale, noise_std=scale * noise)
+        law = GaussianLaw(clip_norm=norm, scale=scale, noise_std=scale * norm * multiplier)
     if not isinstance(law, GaussianLaw):
-        raise ValueError(f"{versions.name} must publish a Gaussian noise law of its release, got {law}")
+        raise ValueError(
+            f"{versions.name} must publish a Gaussian noise law of its release, or state its noise, got {law}"
+        )
     inputs = CanaryInputs(
         unit=claim.unit,
         adjacency=claim.adjacency,
