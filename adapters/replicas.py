@@ -42,7 +42,7 @@ from ..audit.estimators.release_tests import (
     simulated_release_points,
 )
 from ..audit.evidence import Projections, Setting
-from ..audit.finding import WEAK_TEST, Finding, Verdict, Weakness, checked_alone, judge, with_limit
+from ..audit.finding import WEAK_TEST, Finding, Verdict, Weakness, checked_alone, judge, not_run, with_limit
 from ..audit.measurement import Measurement
 from ..audit.output_file import check_inside, parsed_json, write_atomically
 from ..audit.power import trials_needed
@@ -64,6 +64,13 @@ _PAIRS, _MOST_PAIRS, _BY_CHANCE = 8, 64, 1e-3
 """Pairs of runs with equal seeds in which a planted unit must have arrived once: at least, at most, and the probability
 that it is in none of them by chance.
 """
+
+_EQUAL = 1e-9
+"""Clip norms by which rounding alone lets equal projections differ."""
+_SAME = (
+    "the first {} runs of each arm, with seeds of their own, all gave the same numbers: noise that comes from the "
+    "number of the round, or from a secret that is drawn once in a process, and no runs tell which"
+)
 
 
 @dataclass(kw_only=True)
@@ -173,7 +180,6 @@ class ReplicaPlan:
         looks: runs per arm after which the claim is judged, ascending; the last is the number of runs per arm.
         alpha: error probability of all looks and tests together; one half of it is for bets.
         expected: simulated scores of each test with and without the unit, on which bets are based before the first run.
-        detectable: the minimum detectable epsilon of all runs, if as many errors are counted as expected.
         noise_share: the share of the claimed noise against which the number of runs was planned.
         power: probability with which so many runs refute this share, at least.
         weak: why the test would be weak if nothing refutes the claim; empty where it would not.
@@ -187,7 +193,6 @@ class ReplicaPlan:
     power: float = 0.9
     weak: str = ""
     expected: tuple[tuple[FloatArray, FloatArray], ...] = field(default=(), compare=False, repr=False)
-    detectable: float | None = None
 
     @property
     def weakness(self) -> Weakness:
@@ -274,10 +279,8 @@ def plan_replicas(
         noise_share=noise_share,
         power=_POWER if runs is None else math.floor(100 * power(count)) / 100,
     )
-    known = with_power(measured, claim)
-    expected = judge(claim, known, weakness=planned_for.weakness)
-    weak = expected.reason if expected.verdict is Verdict.UNDERPOWERED else ""
-    return replace(planned_for, weak=weak, detectable=known.detectable)
+    expected = judge(claim, with_power(measured, claim), weakness=planned_for.weakness)
+    return replace(planned_for, weak=expected.reason if expected.verdict is Verdict.UNDERPOWERED else "")
 
 
 def _looks(runs: int) -> tuple[int, ...]:
@@ -458,9 +461,14 @@ def _judged(
         "witness": f"a record of {plant.weight:g} clip norms in {place}, {look} of at most {plan.runs} runs per arm",
     }
     weakness = replace(plan.weakness, unseen=unseen)
+    if all((np.ptp(one.values, axis=0) < _EQUAL).all() for one in sides) and (np.abs(sides[1].values) > _EQUAL).any():
+        # What is equal in all runs may be a secret's, with which they are no independent trials.
+        return not_run(claim, _SAME.format(look))
+    measured = with_power(
+        audit_release_tests(sides[0], sides[1], plan.release, plan.tests, **stated), claim, trials=plan.runs
+    )
     if look == plan.runs:
-        measured = audit_release_tests(sides[0], sides[1], plan.release, plan.tests, **stated)
-        return judge(claim, _of_both(with_power(measured, claim), plan), weakness=weakness)
+        return judge(claim, _of_both(measured, plan), weakness=weakness)
     levels = {name: value for name, value in stated.items() if name != "witness"}
     # Where the unit arrived in no release, all runs are made, and the finding says so.
     given_up = not unseen and not could_refute(sides[0], sides[1], plan.release, plan.tests, runs=plan.runs, **levels)
@@ -470,7 +478,7 @@ def _judged(
     if bets is None:
         return None
     words = "; given up: no result of the other runs could refute the claim" if given_up else ""
-    bets = replace(bets, witness=f"{bets.witness}{words}", detectable=plan.detectable)
+    bets = replace(bets, witness=f"{bets.witness}{words}", detectable=measured.detectable)
     found = judge(claim, _of_both(bets, plan), weakness=weakness)
     return found if given_up or found.verdict is Verdict.REFUTED else None
 

@@ -29,8 +29,10 @@ COUNTED_EVENTS = ("event_ratio", "guess_odds")
 _WITHOUT_POWER = ("sequential",)
 
 
-def with_power(measured: Measurement, claim: Claim) -> Measurement:
+def with_power(measured: Measurement, claim: Claim, *, trials: int | None = None) -> Measurement:
     """Return the measurement with the detectable epsilon of the two inputs in exchanged roles, where it has none.
+
+    ``trials``: per arm, where the counts are those of the first of so many.
 
     ``detectable`` is computed at the false-positive rate of the event. An event that is nearly certain without the
     canary has no power at this rate, while its complement may have. The rate is the counted one, because planned
@@ -40,8 +42,8 @@ def with_power(measured: Measurement, claim: Claim) -> Measurement:
     if measured.detectable is not None or measured.false_negatives is None or not counting:
         return measured
     found = minimum_detectable_epsilon(
-        n0=measured.n1,
-        n1=measured.n0,
+        n0=trials or measured.n1,
+        n1=trials or measured.n0,
         alpha=measured.share,
         delta=measured.delta,
         fpr=(measured.false_negatives + 0.5) / (measured.n1 + 1),

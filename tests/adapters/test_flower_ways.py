@@ -293,7 +293,9 @@ def test_each_way_has_its_verdict(way):
     assert judge_watched(seen).exit_code == code, seen.lines()
     if code == RIGHT or "forgotten" in way or "twice" in way:
         return
-    assert audit_replicas(app, seen=seen).verdict.value == {BROKEN: "REFUTED", UNSEEN: "UNDERPOWERED"}[code]
+    # Runs see through a grid that is finer than the noise, which play back takes for an open question.
+    verdict = "NOT_REFUTED" if "rounded" in way else {BROKEN: "REFUTED", UNSEEN: "UNDERPOWERED"}[code]
+    assert audit_replicas(app, seen=seen).verdict.value == verdict
 
 
 @pytest.mark.simulations
