@@ -41,6 +41,7 @@ from fedassay.audit.curve import GaussianCurve, epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.estimators import one_run, one_run_fdp
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp
+from fedassay.audit.estimators.guess_odds import guess_odds
 from fedassay.audit.estimators.hockey_stick import MechanismOutputs, hockey_stick
 from fedassay.audit.estimators.one_run_claim import planned_guesses
 from fedassay.audit.estimators.one_run_gaussian import gaussian_canaries
@@ -88,6 +89,7 @@ ROWS = (
     Row(ONE_RUN, CURVE, "opake", "gdp"),
     Row(ONE_RUN, CURVE, "opake", "gdp, threshold", True),
     Row(ONE_RUN, CURVE, "privacyguard", "FDPAnalysisNode"),
+    Row(ARMS, ANY, "fedassay", "guess_odds"),
     Row(ARMS, ANY, "fedassay", "clopper_pearson"),
     Row(ARMS, ANY, "fedassay", "clopper_pearson, threshold", True),
     Row(ARMS, ANY, "fedassay", "hockey_stick"),
@@ -158,6 +160,7 @@ def ours() -> dict[str, Auditor]:
         "one_run_rates": canaries(one_run_rates, threshold=split),
         "one_run_rates, threshold": canaries(one_run_rates, "middle"),
         "mean shift (published law)": canaries(gaussian_canaries),
+        "guess_odds": arms(guess_odds, threshold=split),
         "clopper_pearson": arms(clopper_pearson, threshold=split),
         "clopper_pearson, threshold": arms(clopper_pearson, "epsilon_clopper_pearson"),
         "hockey_stick": rows,

@@ -19,12 +19,13 @@ from ..audit.claim import Adjacency, Claim
 from ..audit.curve import Tangent
 from ..audit.estimators.clopper_pearson import clopper_pearson_of_counts
 from ..audit.estimators.counted import under_tangent
+from ..audit.estimators.guess_odds import EventGuesses
 from ..audit.evidence import Setting
 from ..audit.finding import refutes, weak_beyond
 from ..audit.ledger import SUITE
 from ..audit.measurement import Measurement
 from ..audit.mechanism.scores import Score
-from ..audit.mechanism.search import Event, EventGuesses
+from ..audit.mechanism.search import Event
 from ..audit.mechanism.trials import Counted, Trials, scored_events
 from ..audit.threshold import CountingPlan
 from ..fl.plan import Plan

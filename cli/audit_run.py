@@ -20,7 +20,7 @@ from ..audit.metrics import MembershipResult
 from ..audit.supplied.chosen import EstimatorOptions, chosen, options_of
 from ..audit.supplied.given import ONE_PER_CLUSTER, check_alpha, check_copies, cluster_numbers, direction_test
 from ..audit.supplied.power import reach, too_few_trials, trials_text
-from ..audit.supplied.scores import DEFAULT_ESTIMATORS, audit_one_run, audit_scores, check_split
+from ..audit.supplied.scores import audit_one_run, audit_scores, check_split
 from ..audit.wording import plain
 from ..suites.config.source import ConfigError
 from ..suites.results.outcome import Outcome, judge_finding
@@ -252,7 +252,7 @@ def _scores(target: str, claim: Claim | None, assumed: Mapping[str, str], given:
     }
     words = _DESIGNS[chosen] + ("" if design or claim else " (assumed, because no design was stated)")
     counts = len(table.member), len(table.nonmember)
-    named = given["estimator"] not in (None, [], ["clopper_pearson"], ["one_run"])
+    named = given["estimator"] not in (None, [], ["one_run"])
     options: dict[str, Any] = {"alpha": given["alpha"], "fixed": given["threshold"] is not None, "named": named}
     report = Report(
         target=target,
@@ -310,7 +310,7 @@ def _audit_table(
         if table.inside is not None:
             check_split(table.inside)
         return audit_one_run(scores, coins, claim, **common, **more)
-    law = _used_law(given, DEFAULT_ESTIMATORS)
+    law = _used_law(given, ())
     more = {"threshold": given["threshold"], "deviation": given["deviation"], "clusters": table.clusters}
     return audit_scores(table.member, table.nonmember, claim, design=design, **common, **law, **more)
 

@@ -23,9 +23,9 @@ ROOT = Path(fedassay.__file__).resolve().parent
 DOCS, README = ROOT / "docs", ROOT / "README.md"
 SLOW = {
     *("your-own-project", "your-own-data", "your-own-parts", "preparation", "systems", "read-a-report", "vertical"),
-    *("gate-in-ci", "add-a-defense"),
+    *("gate-in-ci", "add-a-defense", "index", "correlated", "transfer", "epsilon"),
 }
-"""Pages whose blocks take more than half a minute: .ci/full runs them."""
+"""Pages whose blocks take more than a quarter of a minute: .ci/full runs them."""
 BLOCK = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"  # exit code (\d+)$")
 NEEDS = re.compile(r"^<!-- needs (\w+) -->$", re.MULTILINE)

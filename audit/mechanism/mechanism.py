@@ -22,7 +22,8 @@ from ..binomial import ErrorCounts, check_number, check_positive
 from ..claim import Adjacency, Claim, check_claim
 from ..estimators.catalogue import Estimator
 from ..estimators.clopper_pearson import clopper_pearson_of_counts
-from ..estimators.counted import GuessCounts, event_ratio_of_counts, guess_odds_of_counts
+from ..estimators.counted import event_ratio_of_counts
+from ..estimators.guess_odds import EventGuesses, GuessCounts, guess_odds_of_counts
 from ..estimators.hockey_stick import MechanismOutputs
 from ..evidence import Design, Projections, Setting
 from ..finding import Finding
@@ -40,7 +41,7 @@ from ..supplied.given import check_alpha, check_copies, check_whole, detached
 from ..supplied.power import judged_with_power
 from ..threshold import CountingPlan
 from ..wording import shortened
-from .search import Event, EventGuesses, Found, find_event
+from .search import Event, Found, find_event
 from .trial_stream import Mechanism, TrialPurpose, coins
 from .trials import Counted, Trials, scored_events
 
@@ -66,8 +67,8 @@ def audit_mechanism(
 ) -> Finding:
     """Judge a claim by running a mechanism many times on each of two neighbouring inputs.
 
-    ``trials`` fresh runs on each input are counted. Of a claim with neither delta nor curve, fair coins may choose the
-    inputs of twice as many runs instead, where this is expected to show more (``guess_odds``).
+    ``trials`` fresh runs on each input are counted. Of a claim without a curve, fair coins may choose the inputs of
+    twice as many runs instead, where this is expected to show more (``guess_odds``).
 
     ``mechanism(x, rng)`` is called once per trial and must draw all noise from ``rng``. With ``batched`` it is
     called for many trials at once: x is a read-only array with one row per trial, ``(n, *shape)``, and n rows must
@@ -166,6 +167,7 @@ def _bound(best: Found, counted: Counted[EventGuesses], claim: Claim, seed: int)
     if event.rule is not None:
         sides = {"in_as_in": within.second, "in_as_out": within.first, "out_as_in": out.second, "out_as_out": out.first}
         guesses = GuessCounts(**sides, **sizes, setting=setting)
+        shown |= {"delta": claim.delta, "sides": event.rule.sides}
         return guess_odds_of_counts(guesses, alpha=counted.alpha, threshold=threshold, **shown)
     errors = {"false_positives": out.second, "false_negatives": counted.n1 - within.second}
     counts = ErrorCounts(threshold=threshold, **errors, **sizes, alpha=counted.alpha)

@@ -11,7 +11,7 @@ thresholds.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,136 +19,12 @@ from scipy.special import ndtri
 
 from ..arrays import FloatArray, as_floats, refuse_lost
 from ..binomial import privacy_loss, upper_bound
-from ..estimators.counted import Contrast, fits_coins
+from ..estimators.counted import Contrast
+from ..estimators.guess_odds import EventGuesses, GuessRule, best_rule, cautious, expected_bound, fits_coins
 from ..threshold import CountingPlan, Cut, below_cuts, best_cut
 from .candidates import candidates
 from .scores import CountedScore, Counts, Score
 from .trial_stream import Mechanism, Stream, TrialPurpose, open_stream
-
-# The exact test of a ratio errs by so much more than its normal approximation, because it bounds an unknown rate.
-_LOSS = 1.1
-
-
-def selection_bias(likely: FloatArray, rare: FloatArray, pilot: int, compared: int = 1) -> FloatArray:
-    """Return by how many standard errors the best of many thresholds looks better than it is.
-
-    ``likely``, ``rare``: (k,) the rates of ``pilot`` trials above each threshold, on either input. Each halving of an
-    event is one more look at the pilot, so that the bias grows with rarity as in the law of the iterated logarithm.
-    ``compared``: the number of scores or events of which the best is taken; they look at much the same, so that only
-    the fourth root of their number counts as looks of their own.
-    """
-    looks = 2 - np.log(np.maximum((likely + rare) / 2, 1 / pilot))
-    return np.asarray(np.sqrt(2 * np.log(looks) + np.log(compared) / 2), dtype=np.float64)
-
-
-def raised_rate(likely: FloatArray, rare: FloatArray, pilot: int, z: FloatArray | float) -> FloatArray:
-    """Return the rate of an event where it is rare, raised by ``z`` standard errors of the ratio of its rates.
-
-    ``likely``, ``rare``: rates of ``pilot`` trials on the input where the event is likelier, and on the other.
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # Relative variance of the ratio, in units of that of the rare count; one more, because none seen is not none.
-        spread = np.sqrt(np.maximum(1 + (rare + 1 / pilot) / likely - 2 * rare, 0.0))
-        raised = _poisson_upper(rare * pilot, z * spread) / pilot
-    return np.asarray(np.where(likely > 0, raised, rare), dtype=np.float64)
-
-
-def _cautious(likely: FloatArray, rare: FloatArray, pilot: int, compared: int, caution: float = 1.0) -> FloatArray:
-    """The rare rate, raised by so many times the selection bias."""
-    return raised_rate(likely, rare, pilot, caution * selection_bias(likely, rare, pilot, compared))
-
-
-def expected_bound(likely: ArrayLike, rare: ArrayLike, plan: CountingPlan, *, fair_coins: bool) -> FloatArray:
-    """Return the bound expected of two counts whose ratio is at most ``e^epsilon``; it may be negative.
-
-    ``likely``, ``rare``: the two rates, per trial of each input, of any broadcastable shapes. ``fair_coins``: whether
-    coins choose the inputs of the counted trials (``guess_odds``); otherwise the rates are those of one event in
-    equally many trials per input (``event_ratio``), whose counts vary less.
-    """
-    often, seldom = np.broadcast_arrays(np.asarray(likely, dtype=np.float64), np.asarray(rare, dtype=np.float64))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        variance = 1 + seldom / often - (0.0 if fair_coins else 2 * seldom)
-        z = float(ndtri(1 - plan.alpha)) * np.sqrt(np.maximum(variance, 0.0)) * (1.0 if fair_coins else _LOSS)
-        bound = np.log(often * plan.trials) - np.log(_poisson_upper(seldom * plan.trials, z))
-    # Nothing likely shows nothing; nor do rates of 0 and 0.
-    return np.asarray(np.where(often > 0, bound, -math.inf), dtype=np.float64)
-
-
-def _poisson_upper(count: FloatArray, z: FloatArray) -> FloatArray:
-    """An upper bound on the mean of a Poisson count at ``z`` normal deviations (Wilson and Hilferty 1931)."""
-    more = count + 1
-    return np.asarray(more * (1 - 1 / (9 * more) + z / (3 * np.sqrt(more))) ** 3, dtype=np.float64)
-
-
-class EventGuesses(NamedTuple):
-    """How many outputs are guessed to be of the second and of the first input."""
-
-    second: int
-    first: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class GuessRule:
-    """A score above ``high`` is a guess of the second input, one of at most ``low`` a guess of the first.
-
-    ``high`` may be infinite, ``low`` minus infinity: then there are no such guesses. Raises ValueError unless
-    ``low`` <= ``high``.
-    """
-
-    high: float
-    low: float
-
-    def __post_init__(self) -> None:
-        if not self.low <= self.high:
-            raise ValueError(f"low must be <= high, got {self.low} and {self.high}")
-
-    def __str__(self) -> str:
-        above, below = f"> {self.high:.6g}", f"<= {self.low:.6g}"
-        return above if math.isinf(self.low) else below if math.isinf(self.high) else f"{above} or {below}"
-
-    @property
-    def threshold(self) -> float:
-        """The finite threshold; that of the second input where both are finite."""
-        return self.low if math.isinf(self.high) else self.high
-
-    def guesses(self, scores: FloatArray) -> EventGuesses:
-        """Count the guesses for scores (n,)."""
-        return EventGuesses(int(np.count_nonzero(scores > self.high)), int(np.count_nonzero(scores <= self.low)))
-
-
-def best_rule(
-    member: FloatArray,
-    nonmember: FloatArray,
-    plan: CountingPlan,
-    caution: float = 1.0,
-    compared: int = 1,
-    *,
-    both_sides: bool = False,
-) -> tuple[GuessRule, float]:
-    """Return the rule with the largest expected bound on epsilon at delta 0, and that bound.
-
-    ``member``: (n1,), ``nonmember``: (n0,) pilot scores of the second and of the first input; ``caution``: how many
-    times the selection bias of a threshold, of ``compared`` scores, is subtracted; ``both_sides``: whether both
-    thresholds are finite.
-    """
-    cuts, below_in, below_out = below_cuts(member, nonmember)
-    under_in, under_out = below_in / len(member), below_out / len(nonmember)
-    # One more at each end: nothing above plus infinity, nothing below minus infinity.
-    right, right_low = np.r_[1 - under_in, 0.0], np.r_[0.0, under_out]
-    wrong, wrong_low = np.r_[1 - under_out, 0.0], np.r_[0.0, under_in]
-    pilot = min(len(member), len(nonmember))
-    # Apart, because each of the two thresholds is the best of many by itself.
-    wrong, wrong_low = (
-        _cautious(likely, rare, pilot, compared, caution) for likely, rare in ((right, wrong), (right_low, wrong_low))
-    )
-    bounds = expected_bound(right[:, np.newaxis] + right_low, wrong[:, np.newaxis] + wrong_low, plan, fair_coins=True)
-    highs, lows = np.r_[cuts, math.inf], np.r_[-math.inf, cuts]
-    bounds[highs[:, np.newaxis] < lows] = -math.inf
-    if both_sides:
-        bounds[-1], bounds[:, 0] = -math.inf, -math.inf
-    high, low = np.unravel_index(int(np.argmax(bounds)), bounds.shape)
-    return GuessRule(high=float(highs[high]), low=float(lows[low])), float(bounds[high, low])
-
 
 # With fewer hits the test of the ratio loses what it gains over two separate bounds.
 _FEWEST_HITS = 200
@@ -219,7 +95,7 @@ def fix_guesses(
     caution: float = 1.0,
     compared: int = 1,
 ) -> Event:
-    """Fix the event of a score for a claim without delta: guesses of the inputs, or a ratio of two large rates.
+    """Fix the event of a score for a claim without a curve: guesses of the inputs, or a ratio of two large rates.
 
     ``member``, ``nonmember``: as in ``fix_event``. ``caution``: how many times the selection bias is
     subtracted; the smaller, the rarer the chosen event. ``compared``: the number of scores that are compared.
@@ -229,12 +105,13 @@ def fix_guesses(
     tpr, fpr = 1 - below_in / len(member), 1 - below_out / len(nonmember)
     pilot = min(len(member), len(nonmember))
     for complement, (high, low) in enumerate(((tpr, fpr), (1 - fpr, 1 - tpr))):
-        raised = _cautious(high, low, pilot, compared, caution)
+        raised = cautious(high, low, pilot, compared, caution)
         bounds = expected_bound(high, raised, plan, fair_coins=False)
         bounds[low * plan.trials < _FEWEST_HITS] = -math.inf
         best = int(np.argmax(bounds))
         if bounds[best] > event.cut.bound:
-            contrast = Contrast(weight=float(high[best] / low[best]), complement=bool(complement))
+            weight = float((high[best] - plan.delta) / low[best])
+            contrast = Contrast(weight=weight, complement=bool(complement))
             cut = Cut(threshold=float(cuts[best]), margin=0.0, bound=float(bounds[best]))
             event = Event(score=score, cut=cut, contrast=contrast)
     return event
@@ -261,11 +138,11 @@ def on_fresh(event: Event, member: FloatArray, nonmember: FloatArray, plan: Coun
     contrast = event.contrast
     if contrast is not None and contrast.complement:
         likely, rare = 1 - out.second / n0, 1 - within.second / n1
-    if contrast is not None and likely and rare:
-        contrast = replace(contrast, weight=likely / rare)
+    if contrast is not None and likely > plan.delta and rare:
+        contrast = replace(contrast, weight=(likely - plan.delta) / rare)
     pilot, rates = min(n0, n1), (np.array([likely]), np.array([rare]))
-    raised = _cautious(*rates, pilot, compared)
-    bound = expected_bound(rates[0], raised, plan, fair_coins=event.rule is not None)
+    raised = cautious(*rates, pilot, compared)
+    bound = expected_bound(rates[0], raised, plan, fair_coins=event.rule is not None, sides=rule.sides)
     return replace(event, contrast=contrast, cut=replace(event.cut, bound=float(bound[0])))
 
 
@@ -340,7 +217,7 @@ def find_event(
     """
     opened = [_open(mechanism, both, pair=at, seed=seed, batched=batched) for at, both in enumerate(pairs)]
     trials = pilot or int(np.clip(plan.trials // _SHARE, _FEWEST, _MOST))
-    guesses = coins and fits_coins(delta=plan.delta, curve=plan.curve, trials=plan.trials)
+    guesses = coins and fits_coins(curve=plan.curve, trials=plan.trials)
     search = _Search(plan=plan, guesses=guesses, low_bits=low_bits, inputs=dict(zip(opened, pairs, strict=True)))
     if score is not None:
         given = Event(score=Given(score), cut=Cut(threshold=0.0, margin=0.0, bound=0.0))

@@ -162,7 +162,7 @@ def uses_threshold(estimator: Estimator) -> bool:
 
 
 def splits(estimator: Estimator, options: EstimatorOptions) -> bool:
-    """Whether one half of the scores only chooses the threshold, so that this half can test their direction."""
+    """Whether a part of the scores only chooses the threshold, so that this part can test their direction."""
     return uses_threshold(estimator) and options.threshold is None
 
 
@@ -211,6 +211,30 @@ def measure_runs(
     arguments = _arguments(estimator, setting, claim, alpha, options, len(nonmember), witness)
     # Release tests count errors by another estimator's rule, and would carry its name.
     return replace(estimator.measure(*evidence, **arguments), estimator=estimator.name)
+
+
+_EVEN = 2
+"""Scores of one arm per score of the other, up to which guesses of both inputs prove more than two bounds."""
+
+
+def default_estimators(
+    claim: Claim, members: int, nonmembers: int, *, threshold: float | None = None
+) -> tuple[str, ...]:
+    """Return the names of the estimators of so many scores of independent runs where the user names none.
+
+    ``guess_odds`` proves a larger epsilon. Two bounds are read for a claim with a curve, which they test too, at a
+    threshold that was fixed before, and where one arm has more than twice as many scores as the other.
+    """
+    even = max(members, nonmembers) <= _EVEN * min(members, nonmembers)
+    return ("guess_odds",) if claim.curve is None and threshold is None and even else ("clopper_pearson",)
+
+
+def measure_scores(scores: MembershipScores, claim: Claim, *, alpha: float, witness: str, seed: int = 0) -> Measurement:
+    """Measure one score of each of many independent runs by the default estimator; a fifth chooses a threshold."""
+    names = default_estimators(claim, len(scores.member), len(scores.nonmember))
+    (one,) = chosen(names, Design.INDEPENDENT, ())
+    sides, options = (scores.member, scores.nonmember), EstimatorOptions(seed=seed)
+    return measure_runs(one, *sides, scores.setting, claim, alpha=alpha, options=options, witness=witness)
 
 
 def evidence_of_runs(

@@ -5,6 +5,7 @@ assigned anew, the highest to members. Where not even this assignment would refu
 with these scores, whatever their power by the number of trials.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -12,17 +13,20 @@ import numpy as np
 
 from ..arrays import FloatArray
 from ..binomial import largest_certifiable_epsilon
+from ..bisection import fewest
 from ..claim import Claim
 from ..curve import Curve, ProfileCurve
 from ..estimators.catalogue import estimators
-from ..estimators.counted import fits_coins, odds_low
+from ..estimators.guess_odds import coin_runs, fits_coins, odds_low
 from ..estimators.one_run import epsilon_from_guesses
 from ..estimators.one_run_claim import guesses_on
 from ..evidence import Design
 from ..finding import WEAK_TEST, Finding, Verdict, Weakness, judge
 from ..measurement import Measurement
-from ..power import fewest_trials, minimum_detectable_epsilon
+from ..power import LIMIT, fewest_trials, minimum_detectable_epsilon
+from ..threshold import CHOOSING
 from ..wording import plain
+from .chosen import default_estimators
 
 COUNTED_EVENTS = ("event_ratio", "guess_odds")
 """The estimators of counted events, which no evidence of a user fits and the catalogue therefore does not list."""
@@ -166,7 +170,7 @@ def reach(
 ) -> str:
     """Return in words the largest epsilon that these numbers of scores can certify by the default estimator.
 
-    ``fixed``: whether the threshold was fixed before, so that no half of the scores only chooses it; ``named``: whether
+    ``fixed``: whether the threshold was fixed before, so that no part of the scores only chooses it; ``named``: whether
     other estimators were named, for which no largest epsilon is computed, as for a fixed split.
     """
     if named or design is Design.FIXED_SPLIT:
@@ -179,50 +183,71 @@ def reach(
         made, share = planned["one_run"], alpha / len(planned)
         best = epsilon_from_guesses(made, made, canaries, delta=claim.delta, alpha=share)
         return f"{canaries} canaries of one run, {made} guesses: max certifiable {plain(round(best, 2))}"
-    counted = (members, nonmembers)
-    if not fixed:
-        counted = members - round(members / 2), nonmembers - round(nonmembers / 2)
     if design is Design.CLUSTERED:
         return f"{members} + {nonmembers} scores, of which one of each cluster counts"
-    best = largest_certifiable_epsilon(max(1, counted[1]), max(1, counted[0]), claim.delta, alpha)
-    half = "" if fixed else ", of which one half chooses a threshold"
-    least = fewest_to_refute(claim, alpha=alpha)
-    needed = ""
+    counted = [n if fixed else n - round(CHOOSING * n) for n in (nonmembers, members)]
+    best, guesses = (
+        certifiable(claim, members, nonmembers, alpha=alpha, fixed=fixed),
+        _guesses(claim, members, nonmembers, fixed),
+    )
+    choose = "" if fixed else ", of which a fifth chooses a threshold"
+    least, needed = fewest_to_refute(claim, alpha=alpha, guesses=guesses), ""
     if least is not None and least > min(counted):
-        needed = f"; {least if fixed else 2 * least:,} per arm are needed to refute the claim"
-    return f"{nonmembers} + {members} scores{half}: max certifiable {plain(round(best, 2))}{needed}"
+        needed = f"; {least if fixed else _before_choosing(least):,} per arm are needed to refute the claim"
+    return f"{nonmembers} + {members} scores{choose}: max certifiable {plain(round(best, 2))}{needed}"
 
 
-def fewest_to_refute(claim: Claim, *, alpha: float) -> int | None:
+def certifiable(claim: Claim, members: int, nonmembers: int, *, alpha: float, fixed: bool = False) -> float:
+    """Return the largest epsilon that so many scores of independent runs can certify by the default estimator.
+
+    ``fixed``: whether the threshold was fixed before, so that no part of the scores only chooses it.
+    """
+    counted = [n if fixed else n - round(CHOOSING * n) for n in (nonmembers, members)]
+    guesses = _guesses(claim, members, nonmembers, fixed)
+    return _errorless(claim, *counted, alpha=alpha, runs=coin_runs(*counted) if guesses else 0)
+
+
+def _guesses(claim: Claim, members: int, nonmembers: int, fixed: bool) -> bool:
+    return default_estimators(claim, members, nonmembers, threshold=0.0 if fixed else None) == ("guess_odds",)
+
+
+def _before_choosing(counted: int) -> int:
+    """How many scores leave so many to be counted, where a fifth chooses."""
+    return math.ceil(counted / (1 - CHOOSING))
+
+
+def fewest_to_refute(claim: Claim, *, alpha: float, guesses: bool = False) -> int | None:
     """Return the fewest counted trials with which errorless guesses refute the claim, by epsilon or by its curve.
 
-    They are trials with the canary, and as many without; None if no number suffices.
+    They are trials with the canary, and as many without; None if no number suffices. ``guesses``: by ``guess_odds``.
     """
+    if guesses:
+        return fewest(lambda n: _errorless(claim, n, n, alpha=alpha, runs=coin_runs(n, n)) > claim.epsilon, LIMIT)
     levels = {"epsilon": claim.epsilon, "delta": claim.delta, "alpha": alpha}
     found = [fewest_trials(curve=curve, **levels) for curve in {None, claim.curve}]
     return min((n for n in found if n is not None), default=None)
 
 
 def too_few_scores(claim: Claim, members: int, nonmembers: int, *, alpha: float) -> str:
-    """Return why a side with a single score judges nothing where one half of each side only chooses the threshold; an
+    """Return why a side with a single score judges nothing where a fifth of each side only chooses the threshold; an
     empty string where both have more.
     """
     if min(members, nonmembers) > 1:
         return ""
-    least = fewest_to_refute(claim, alpha=alpha)
-    needed = "" if least is None else f": at least {2 * least:,} of each are needed to refute the claim"
+    least = fewest_to_refute(claim, alpha=alpha, guesses=claim.curve is None)
+    needed = "" if least is None else f": at least {_before_choosing(least):,} of each are needed to refute the claim"
     return (
-        f"nothing was measured, because one half of {members:,} + {nonmembers:,} scores of members and non-members "
-        f"would choose the threshold and the other half be counted{needed}"
+        f"nothing was measured, because a fifth of {members:,} + {nonmembers:,} scores of members and non-members "
+        f"would choose the threshold and the others be counted{needed}"
     )
 
 
 def trials_text(claim: Claim, counted: int, *, alpha: float, learning: int = 0, coins: bool = False) -> str:
     """Return in words what so many counted trials of each input can certify; ``learning`` more are not counted.
 
-    ``coins``: whether coins choose the inputs of the trials where the claim has neither delta nor curve.
+    ``coins``: whether coins choose the inputs of the trials where the claim has no curve.
     """
-    best = _errorless(claim, counted, alpha=alpha, coins=coins)
+    best = _errorless(claim, counted, counted, alpha=alpha, runs=_coin_runs(claim, counted, coins))
     only = f" ({learning} more of each only learn an event)" if learning else ""
     return f"{counted} + {counted} counted trials{only}: max certifiable {plain(round(best, 2))}"
 
@@ -236,7 +261,7 @@ def too_few_trials(claim: Claim, counted: int, *, alpha: float, factor: int = 1,
     least = fewest_to_refute(claim, alpha=alpha)
     if counted < 1 or least is None or counted >= least:
         return ""
-    if _errorless(claim, counted, alpha=alpha, coins=coins) > claim.epsilon:
+    if _errorless(claim, counted, counted, alpha=alpha, runs=_coin_runs(claim, counted, coins)) > claim.epsilon:
         return ""
     return (
         f"no trial was run, because {counted} + {counted} counted trials without an error would not refute the claim: "
@@ -244,8 +269,12 @@ def too_few_trials(claim: Claim, counted: int, *, alpha: float, factor: int = 1,
     )
 
 
-def _errorless(claim: Claim, counted: int, *, alpha: float, coins: bool) -> float:
-    """The bound from so many trials of each input without an error."""
-    if coins and fits_coins(delta=claim.delta, curve=claim.curve, trials=counted):
-        return odds_low(2 * counted, 0, alpha)
-    return largest_certifiable_epsilon(max(1, counted), max(1, counted), claim.delta, alpha)
+def _coin_runs(claim: Claim, counted: int, coins: bool) -> int:
+    return 2 * counted if coins and fits_coins(curve=claim.curve, trials=counted) else 0
+
+
+def _errorless(claim: Claim, n0: int, n1: int, *, alpha: float, runs: int) -> float:
+    """The bound from trials without an error: of so many of either input, or of ``runs`` guesses where coins choose."""
+    if runs:
+        return odds_low(runs, 0, alpha, delta=claim.delta, runs=runs)
+    return largest_certifiable_epsilon(max(1, n0), max(1, n1), claim.delta, alpha)

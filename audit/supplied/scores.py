@@ -24,6 +24,7 @@ from .chosen import (
     EstimatorOptions,
     check_used,
     chosen,
+    default_estimators,
     is_directed,
     measure_canaries,
     measure_runs,
@@ -45,7 +46,6 @@ from .given import (
 )
 from .power import Assignment, judged_by_assignments, too_few_scores
 
-DEFAULT_ESTIMATORS = ("clopper_pearson",)
 _FIXED = (
     "the members of one model are a fixed split, and no independent coins decided who is a member, so that no lower "
     "bound on epsilon holds: it takes scores of independent runs (--independent-runs) or of canaries that fair coins "
@@ -88,9 +88,9 @@ def audit_scores(
     ``threshold``: fixed before the scores were seen; None chooses it on a random fifth of each side (by ``seed``) and
     counts errors on the others.
 
-    ``estimator``: a name of ``fedassay list estimators``, by default ``clopper_pearson``; several share alpha, because
-    the best of them is reported. ``deviation``, ``sigma``, ``rate``, ``steps``: what some estimators need, see
-    ``EstimatorOptions``.
+    ``estimator``: a name of ``fedassay list estimators``, by default that of ``default_estimators``; several share
+    alpha, because the best of them is reported. ``deviation``, ``sigma``, ``rate``, ``steps``: what some estimators
+    need, see ``EstimatorOptions``.
 
     The stated curve of the claim is tested where there is one. The finding holds with probability 1 - ``alpha``. It is
     UNDERPOWERED where no violation, or only one of more than ten times the claimed epsilon, would be refuted with 90 %
@@ -126,7 +126,8 @@ def audit_scores(
         )
     if stated is Design.FIXED_SPLIT:
         return not_audited(claim, _FIXED)
-    found = chosen(estimator, Design.INDEPENDENT, DEFAULT_ESTIMATORS)
+    counts = (np.size(sides[0]), np.size(sides[1]))
+    found = chosen(estimator, Design.INDEPENDENT, default_estimators(claim, *counts, threshold=threshold))
     check_used(found, options)
     witness = "scores supplied by the user"
     if clusters is not None:

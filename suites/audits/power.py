@@ -24,6 +24,7 @@ from ...audit.power import (
     sequential_trials_needed,
     trials_needed,
 )
+from ...audit.threshold import CHOOSING
 from ...defenses.accounting.gaussian import SampledGaussian
 from ...fl.streams import Streams
 from ..config.tables.suite import AuditSpec
@@ -110,7 +111,7 @@ def refutes(
 
 def enough_replicas(claim: Claim, *, alpha: float, limit: int) -> int | None:
     """Return how many runs per arm an audit needs to be no weak test of a claim; None where they are more than
-    ``limit``. One half of the runs may be spent on the choice of a threshold.
+    ``limit``. A fifth of the runs may be spent on the choice of a threshold.
     """
     needed = enough_trials(
         weak_beyond(claim.epsilon),
@@ -118,9 +119,9 @@ def enough_replicas(claim: Claim, *, alpha: float, limit: int) -> int | None:
         epsilon=claim.epsilon,
         delta=claim.delta,
         alpha=alpha,
-        limit=max(1, limit // 2),
+        limit=max(1, math.floor((1 - CHOOSING) * limit)),
     )
-    return None if needed is None else 2 * needed
+    return None if needed is None else math.ceil(needed / (1 - CHOOSING))
 
 
 @lru_cache(maxsize=_KEPT)

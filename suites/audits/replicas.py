@@ -9,16 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...audit.binomial import largest_certifiable_epsilon
 from ...audit.claim import Claim
-from ...audit.estimators.clopper_pearson import clopper_pearson
 from ...audit.estimators.hockey_stick import MechanismOutputs
 from ...audit.estimators.release_tests import BrokenRelease, release_scores
 from ...audit.evidence import Design, MembershipScores, Projections, Setting
 from ...audit.output_file import parsed_json
 from ...audit.parts import Spec
-from ...audit.supplied.chosen import EstimatorOptions, chosen, measure_runs
-from ...audit.threshold import SplitThreshold
+from ...audit.supplied.chosen import EstimatorOptions, chosen, measure_runs, measure_scores
+from ...audit.supplied.power import certifiable
 from ..config.tables.suite import AuditSpec
 from ..results.store import Store
 from .audit_method import BlockJob, BlockMethod, PlannedAudit, Reading, final_look, pooled_replicas
@@ -36,8 +34,8 @@ ONE_AT_A_TIME = "made one at a time, because runs of one batch share draws of th
 
 
 class ReplicaMethod(BlockMethod):
-    """An audit method that makes independent runs with and without a canary: one half chooses the score threshold, the
-    other half tests it.
+    """An audit method that makes independent runs with and without a canary: a fifth of them chooses the score
+    threshold, the others test it.
 
     Attributes:
         powered: whether the detectable epsilon of the test is also that of the audit. It is not where better scores
@@ -74,22 +72,14 @@ class ReplicaMethod(BlockMethod):
         return self.measure_by_split(audit, *pooled(audit, store))
 
     def measure_by_split(self, audit: PlannedAudit, member: Projections, nonmember: Projections) -> Reading:
-        """Bound epsilon from the trials' scores, each summed over rounds; one half of the trials chooses the threshold,
-        the other half tests it.
+        """Bound epsilon from the trials' scores, each summed over rounds; a fifth of the trials chooses the threshold,
+        the others test it.
 
         A threshold chosen on the trials that it is tested on would make the bound too large.
         """
         within, out = (np.where(side.seen, side.values, 0.0).sum(axis=1) for side in (member, nonmember))
         shown, claim = MembershipScores(within, out, member.setting), audit.claim
-        measured = clopper_pearson(
-            shown,
-            delta=claim.delta,
-            alpha=audit.alpha,
-            threshold=SplitThreshold(0.5, curve=claim.curve),
-            curve=claim.curve,
-            epsilon=claim.epsilon,
-            witness=self.witness(audit),
-        )
+        measured = measure_scores(shown, claim, alpha=audit.alpha, witness=self.witness(audit))
         return Reading(measurement=measured if self.powered else replace(measured, detectable=None), scores=shown)
 
     def measure_by(self, estimator: Spec, audit: PlannedAudit, store: Store) -> Reading:
@@ -117,9 +107,7 @@ class ReplicaMethod(BlockMethod):
 
     def plan_text(self, audit: PlannedAudit) -> list[str]:
         last = final_look(audit)
-        # Half of the trials only choose the threshold.
-        tested = last.replicas // 2
-        best = largest_certifiable_epsilon(tested, tested, audit.claim.delta, last.alpha)
+        best = certifiable(audit.claim, last.replicas, last.replicas, alpha=last.alpha)
         size = f"{replicas_words(audit)}, max certifiable {best:.2f}"
         return [f"{size}, {self.witness(audit)}: threshold by a split"]
 

@@ -12,6 +12,7 @@ from ...audit.claim import Claim, Unit
 from ...audit.finding import CheckPower, Finding, judge, not_audited
 from ...audit.measurement import Measurement
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
+from ...audit.threshold import CHOOSING
 from ...checks.results import worst_results
 from ...defenses.vertical.defense import VerticalDefense
 from ...fl.streams import Streams
@@ -55,7 +56,7 @@ class VerticalAuditJob(OtherAuditJob):
 
     @property
     def tested(self) -> int:
-        return self.replicas // 2  # The other half chooses the threshold.
+        return self.replicas - round(CHOOSING * self.replicas)  # The others choose the threshold.
 
     @property
     def runs(self) -> int:

@@ -15,12 +15,11 @@ import numpy as np
 
 from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency
-from ...audit.estimators.clopper_pearson import clopper_pearson
 from ...audit.estimators.joint_point import best_bound
 from ...audit.evidence import MembershipScores, Setting
 from ...audit.measurement import Measurement
 from ...audit.mechanism.trial_stream import MOST_TESTED, dependence
-from ...audit.threshold import SplitThreshold
+from ...audit.supplied.chosen import measure_scores
 from ...fl.streams import Runs
 from .case import VerticalCase
 from .pairs import PersonPair
@@ -81,13 +80,10 @@ def measured_in_runs(
     adjacency = claim.adjacency if allowed else Adjacency.REPLACE_ONE
     setting = replace(Setting.claimed(claim), adjacency=adjacency, rounds=case.epochs)
     bounds = [
-        clopper_pearson(
+        measure_scores(
             MembershipScores(within, out, setting),
-            delta=claim.delta,
+            claim,
             alpha=alpha / len(scores),
-            threshold=SplitThreshold(0.5, curve=claim.curve),
-            curve=claim.curve,
-            epsilon=claim.epsilon,
             witness=f"{pair.witness(claim)}, {replicas} runs per arm, score: {one.words}",
         )
         for out, within, one in zip(*tested, scores, strict=True)

@@ -256,6 +256,7 @@ def test_a_planted_unit_passes_through_the_clip_and_lots_of_the_loop():
     assert np.allclose(moved[~np.array(held)], 0, atol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 @pytest.mark.parametrize(
     ("changes", "verdict"),

@@ -275,6 +275,7 @@ def test_plans_that_cannot_be_made_are_refused(options, words):
         plan_replicas(GaussianRunner(), **options)
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_a_schedule_of_noise_and_rates_is_judged():
     # At most 5 % of correct systems are refuted, and at least 90 % of those with half of the noise; seeds are fixed.

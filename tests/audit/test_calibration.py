@@ -70,6 +70,7 @@ def test_every_estimator_answers_or_refuses_degenerate_inputs_levels_and_designs
     assert {"NaN", "constant scores"} < {row.situation for row in rows}
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_every_estimator_is_in_the_table_under_its_own_name_and_kind(table):
     assert {row.estimator for row in table} == set(estimators())
@@ -77,11 +78,13 @@ def test_every_estimator_is_in_the_table_under_its_own_name_and_kind(table):
     assert kinds == {"joint_beta": Kind.CREDIBLE, "one_shot": Kind.ESTIMATE}
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_nothing_fails(table):
     assert [row for row in table if row.fails] == []
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_every_bound_is_held_to_the_limit_on_null_and_boundary_and_no_other_number_is(table):
     limit = int(binom.ppf(0.999, REPEATS, ALPHA))
@@ -93,6 +96,7 @@ def test_every_bound_is_held_to_the_limit_on_null_and_boundary_and_no_other_numb
             assert 0 <= row.refuted <= limit
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_independent_trials_refuse_a_shared_coin_and_one_run_is_valid_under_it(table):
     rows = {row.estimator: row for row in table if row.situation == "shared coin"}
@@ -103,6 +107,7 @@ def test_independent_trials_refuse_a_shared_coin_and_one_run_is_valid_under_it(t
         assert "needs independent" in rows[name].outcome
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_a_broken_version_is_caught_by_most_estimators(table):
     shares = {row.estimator: row.refuted / row.repeats for row in table if row.situation.startswith("broken version")}

@@ -403,6 +403,7 @@ def test_independent_noise_passes_at_all_lags_and_along_public_vectors():
             )
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 @pytest.mark.parametrize("part", [DistributedGaussian, DistributedDiscreteGaussian, Skellam, Binomial])
 def test_noise_on_a_grid_that_reaches_to_both_sides_is_not_accused(part, checked):

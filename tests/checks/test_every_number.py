@@ -152,6 +152,7 @@ def test_a_single_bit_with_little_noise_is_left_to_other_checks(small):
     assert "few runs" in found.not_compared[0]
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_trials_refute_a_claim_about_numbers_without_noise():
     """A flag that states exactly whether a report was clipped."""

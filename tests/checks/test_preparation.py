@@ -254,6 +254,7 @@ def noised(scales, *, clip=1.0):
     return made
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 @pytest.mark.parametrize("adjacency", ["replace_one", "add_remove"])
 @pytest.mark.parametrize(
@@ -374,6 +375,7 @@ def quantile(part="train", epsilon=0.0):
     return Finished(made=nothing, done=done)
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 @pytest.mark.parametrize("adjacency", ["replace_one", "add_remove"])
 @pytest.mark.parametrize("observer", [AGGREGATE, FINAL_MODEL])
@@ -382,6 +384,7 @@ def test_a_quantile_of_private_scores_is_refuted_given_the_models(observer, adja
     assert refuted(found, claim) == ["preparation and training"]
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 @pytest.mark.parametrize(("part", "epsilon"), [("test", 0.0), ("train", 1.0)])
 def test_a_quantile_of_public_scores_or_with_paid_noise_is_not_refuted(part, epsilon):

@@ -218,6 +218,7 @@ def test_numbers_of_a_row_that_do_not_follow_its_sender_pass(kind, setup):
     assert next(shuffle_checks(setup(kind), 800)).passed
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_random_tags_are_taken_for_a_sender_no_oftener_than_stated(setup):
     # One in 10^7 checks fails: of 60, none.

@@ -33,6 +33,7 @@ def view(name, *, broken, seed=0):
     return next(check for check in found if check.name == VIEW)
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_a_bug_of_a_defense_without_a_law_is_refuted_by_what_is_received():
     found = view("share_by_count", broken=True)
@@ -41,6 +42,7 @@ def test_a_bug_of_a_defense_without_a_law_is_refuted_by_what_is_received():
     assert found.detects is None
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_the_correct_version_passes_with_the_violation_that_would_have_been_found():
     found = view("share_by_count", broken=False)

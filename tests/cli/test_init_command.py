@@ -76,6 +76,7 @@ def test_a_template_is_for_one_thing(say, tmp_path):
     assert not (tmp_path / "own").exists()
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_what_it_measured_is_fine_and_its_audit_was_not_blind(demo):
     told = json.loads((demo / "runs" / "first" / "gate.json").read_text())["verdict_line"]
@@ -121,6 +122,7 @@ def test_its_test_passes_at_once_and_half_the_noise_fails_with_all_that_one_need
     assert_all_that_one_needs_is_printed(text)
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_every_file_that_the_workflow_names_is_written_and_asks_for_the_version_that_measured(demo):
     """actions/setup-python fails where its cache finds no such file, and pip where it is to install from one."""

@@ -57,6 +57,7 @@ def own_pytest(project, inner_pytest, monkeypatch):
     return lambda code, *words: inner_pytest(project(code), *words)
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 @pytest.mark.parametrize("where", ["here", "in a process of its own"])
 def test_a_gate_that_is_fine_passes_and_its_line_is_in_the_summary(inner_pytest, project, python_m, tmp_path, where):

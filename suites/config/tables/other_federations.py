@@ -54,7 +54,7 @@ class VerticalAuditSpec(SuiteTable):
     batch: Whole = Field(default=8, ge=1)
     """Number of people in a step of the audit's runs; at most the federation's own."""
     replicas: Whole = Field(default=10_000, ge=100, le=1_000_000)
-    """Runs per arm; half of them choose the thresholds, the other half test them."""
+    """Runs per arm; a fifth of them chooses the thresholds, the others test them."""
     pilot: Whole = Field(default=2000, ge=50, le=100_000)
     """Further runs per arm, from which the scores are learned."""
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
 from fedassay.audit.curve import mu_from_epsilon
-from fedassay.audit.estimators.counted import odds_low
+from fedassay.audit.estimators.guess_odds import odds_low
 from fedassay.audit.finding import Verdict
 from fedassay.audit.mechanism.mechanism import audit_mechanism, audit_outputs, ball_neighbours
 

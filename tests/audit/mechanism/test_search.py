@@ -1,9 +1,5 @@
-"""The search finds leaks of other shapes than a shift, and their correct versions are not refuted.
+"""The search finds leaks of other shapes than a shift, and their correct versions are not refuted."""
 
-The rule that guesses inputs: its thresholds are the best of all, its counts follow them.
-"""
-
-import itertools
 import math
 
 import numpy as np
@@ -13,15 +9,6 @@ from fedassay.audit.finding import Verdict
 from fedassay.audit.mechanism.columns import coordinates
 from fedassay.audit.mechanism.mechanism import audit_mechanism
 from fedassay.audit.mechanism.scores import learn_chain, learn_marginals
-from fedassay.audit.mechanism.search import (
-    EventGuesses,
-    GuessRule,
-    best_rule,
-    expected_bound,
-    raised_rate,
-    selection_bias,
-)
-from fedassay.audit.threshold import CountingPlan
 
 TRIALS = 10_000
 
@@ -221,50 +208,3 @@ def test_coordinates_that_are_alike_share_a_table_of_their_pooled_counts():
     # The ratio of an output is 20 times the log-odds .08 for ones alone, with a standard error of .01 per entry.
     assert score.score(np.ones((1, 20)))[0] == pytest.approx(20 * math.log(0.52 / 0.48), abs=20 * 0.03)
     assert len({id(table) for table in score.tables}) == 1
-
-
-PLAN = CountingPlan(trials=100_000, delta=0.0, alpha=0.1, curve=None)
-
-
-def test_between_its_thresholds_no_guess_is_made():
-    rule = GuessRule(high=2.0, low=-1.0)
-    assert rule.guesses(np.array([3.0, 2.0, 0.0, -1.0, -5.0])) == EventGuesses(second=1, first=2)
-    assert GuessRule(high=2.0, low=-math.inf).guesses(np.array([3.0, -9.0])) == EventGuesses(second=1, first=0)
-    assert GuessRule(high=math.inf, low=2.0).threshold == 2.0
-    with pytest.raises(ValueError, match=r"low must be <= high, got 3\.0 and 2\.0"):
-        GuessRule(high=2.0, low=3.0)
-
-
-def test_the_best_rule_has_the_largest_expected_bound_of_all_rules():
-    rng = np.random.default_rng(0)
-    member, nonmember = (rng.integers(0, 9, 3000) + rng.binomial(2, share, 3000) for share in (0.5, 0.2))
-    rule, bound = best_rule(member.astype(float), nonmember.astype(float), PLAN)
-
-    def rates(side, other):
-        likely, rare = np.array([np.mean(side)]), np.array([np.mean(other)])
-        return likely, raised_rate(likely, rare, 3000, selection_bias(likely, rare, 3000))
-
-    # Raised apart, the two rare rates add up.
-    every = [-math.inf, *np.arange(-0.5, 11), math.inf]
-    naive = -math.inf
-    for low, high in itertools.combinations_with_replacement(every, 2):
-        often, raised = rates(member > high, nonmember > high)
-        often_low, raised_low = rates(nonmember <= low, member <= low)
-        shown = expected_bound(
-            often + often_low,
-            (raised if high < math.inf else 0.0) + (raised_low if low > -math.inf else 0.0),
-            PLAN,
-            fair_coins=True,
-        )
-        naive = max(naive, float(shown[0]))
-    assert bound == pytest.approx(naive)
-    assert rule.low < rule.high
-
-
-def test_the_expected_bound_is_the_log_ratio_less_its_error():
-    often, rare = np.array([0.02]), np.array([0.01])
-    error = 1.2816 * math.sqrt((1 / 0.02 + 1 / 0.01) / PLAN.trials)
-    assert expected_bound(often, rare, PLAN, fair_coins=True)[0] == pytest.approx(math.log(2) - error, abs=2e-3)
-    assert expected_bound([0.0], [0.0], PLAN, fair_coins=True)[0] == -math.inf
-    # None seen in the pilot is not none.
-    assert raised_rate(often, np.array([0.0]), 1000, 1.0)[0] > 1e-3

@@ -285,6 +285,7 @@ def test_what_is_received_refutes_a_claim_that_the_canary_alone_does_not(store, 
     assert "check_noise_given_other_clients" in broken
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_the_bound_of_a_claim_is_the_larger_one_of_its_runs_and_of_the_trials_of_its_checks(store, audit_of):
     audit = audit_of("audit.trials=8192")

@@ -178,6 +178,7 @@ def test_coordinates_shuffled_apart_show_less_than_whole_rows(scores_of):
     assert 0 < apart < rows
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_a_claim_of_one_coordinate_is_tried_on_one(scores_of):
     out, within = scores_of('piece = "one coordinate"')
@@ -258,6 +259,7 @@ def test_a_claim_of_a_client_that_there_is_not_is_refused_before_anything_runs(s
         assay(suite_of(f"client = {value}"))
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_a_law_for_who_sees_no_reports_is_not_tried_on_them(suite_of, assay):
     (row,) = [one for one in assay(suite_of("central = true")).records if one.role == "audit"]

@@ -47,6 +47,7 @@ def test_a_missing_clip_is_refuted_from_one_run_and_its_correct_version_is_not(s
     assert {row.metric for row in run.records if row.role == "replicas"} == {"canaries"}
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_no_noise_at_all_is_refuted_and_the_curve_is_read_where_it_is_stated(suite_file, assay, own_defense):
     module = own_defense("pass")

@@ -97,6 +97,7 @@ def test_an_error_of_the_preparation_names_its_line(planned, own_module):
         planned(text=DEFENSE, **(FEDERATION | {"preparation": f"{module}:Private"}))
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 @pytest.mark.parametrize(
     ("name", "code", "words"),

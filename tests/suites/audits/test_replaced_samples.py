@@ -58,6 +58,7 @@ def audits(suite_file, assay):
     return go
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 @pytest.mark.parametrize("canary", ["dirac", "crafted"])
 def test_a_correct_claim_of_a_replaced_sample_stands_and_a_broken_one_falls(canary, audits, own_module):
@@ -70,6 +71,7 @@ def test_a_correct_claim_of_a_replaced_sample_stands_and_a_broken_one_falls(cana
     assert found["honest"] == "NOT_REFUTED" or canary == "crafted"
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 @pytest.mark.parametrize("algorithm", [FEDSGD, FEDAVG], ids=["fedsgd", "fedavg"])
 def test_nbafl_as_published_is_refuted_on_both_ways(algorithm, audits):

@@ -57,6 +57,7 @@ def test_the_release_of_a_zero_out_claim_is_one_rows_length_over_the_noise(block
     assert release.rate == 1.0
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_lost_shares_are_refuted_and_the_correct_stand(suite_file, assay):
     """Ten clients with the canary, eight drop out: the control's sum has two tenths of its twin's variance."""

@@ -57,6 +57,7 @@ def test_a_broken_version_moves_the_release_by_more_than_the_bound(name):
     assert means[1] == pytest.approx(4.0 if name.endswith("sample") else 3.0, abs=5 * noise)
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_clips_per_sample_and_per_client_are_refuted_and_the_correct_stand(suite_file, assay, text, data):
     defenses = {"user_level": {}, "sampled": SAMPLED, **{name: {} for name in CONTROLS}}

@@ -30,6 +30,7 @@ def test_attacks_on_images_and_classes_are_refused_on_texts(part, says, tmp_path
         resolve(spec, source, seed=0)
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_the_small_version_recovers_the_texts_and_measures_secrets(assay):
     outcome = assay("text", preset="smoke")

@@ -377,7 +377,12 @@ BAD = {
 }
 """By kind, the name of the fault -> the source that defines ``part``, and a pattern of the paragraph."""
 NUMBERS = "torch.linspace(-1, 1, 60).view(30, 2)"
-FAULTS = [(kind, fault) for kind, faults in BAD.items() for fault in faults]
+FAULTS = [
+    # A defense takes seconds of checks.
+    pytest.param(kind, fault, marks=[pytest.mark.long] if kind == "defense" and place > 2 else [])
+    for kind, faults in BAD.items()
+    for place, fault in enumerate(faults)
+]
 
 
 def lines_of(own_module, kind, source, limit=60.0):

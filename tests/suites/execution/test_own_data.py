@@ -133,6 +133,7 @@ def test_a_mistake_is_reported_with_its_line_before_anything_runs(tmp_path, old,
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_an_audit_reads_a_file_where_the_federation_does_not(tmp_path, monkeypatch):
     suite = write_suite(tmp_path, "images")

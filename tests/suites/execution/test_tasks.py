@@ -53,6 +53,7 @@ def values_of(finished, defense):
     return {row.metric: row.value for row in rows}
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 @pytest.mark.parametrize("task", ["regression", pytest.param("multilabel", marks=pytest.mark.long)])
 def test_a_table_ends_in_verdicts_attacks_and_a_report(suite, tmp_path, task):

@@ -100,6 +100,7 @@ def test_without_trials_a_broken_version_that_no_check_refutes_is_tried(tmp_path
     assert (tried, run.verdict.exit_code) == ({"coin_reused"}, 0)
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_the_run_refutes_the_mutants_and_spares_their_correct_versions(finished):
     verdicts = {record.defense: record.verdict for record in finished.records if record.role == "audit"}
@@ -112,6 +113,7 @@ def test_the_run_refutes_the_mutants_and_spares_their_correct_versions(finished)
     assert finished.verdict.exit_code == 0
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_every_seed_has_a_row_and_every_federation_its_checks(finished):
     rows = finished.frame()
@@ -124,6 +126,7 @@ def test_every_seed_has_a_row_and_every_federation_its_checks(finished):
     assert "FAILED" not in set(checks[checks.defense == "control_no_clip (correct version)"].verdict)
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_the_report_counts_kills_and_false_alarms(finished):
     for name in ("report.md", "report.html"):
@@ -132,6 +135,7 @@ def test_the_report_counts_kills_and_false_alarms(finished):
         assert "Correct versions refuted: 0 of 2 (0 of 4 tests of one seed)" in text
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_the_same_suite_gives_the_same_rows(finished, tmp_path):
     again = fedassay.run("mutants", overrides=FEW, seeds=2, jobs=1, folder=tmp_path / "again", report=False)

@@ -48,6 +48,7 @@ def test_a_control_is_refuted(name):
     assert job_of(name, epsilon=2.0).found()[0].verdict is Verdict.REFUTED
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_a_published_epsilon_is_refuted_where_teachers_agree():
     rule = {"steps": 60, "learning_rate": 0.05}

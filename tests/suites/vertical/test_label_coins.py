@@ -108,6 +108,7 @@ def finding(defense, seed, *, n=400, prior=PRIOR, drawn=True):
     return judge(case.claim, by_own_labels(case, prior))
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_a_correct_randomiser_is_refuted_no_oftener_than_alpha():
     """Of 400 runs 5 % may be refuted: 37 or more are a chance of 1e-4."""

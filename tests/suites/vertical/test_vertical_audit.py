@@ -65,8 +65,8 @@ def failed(checks):
 
 
 def slow(*values):
-    """A case that runs with the simulations."""
-    return pytest.param(*values, marks=pytest.mark.simulations)
+    """A case that runs with the long simulations."""
+    return pytest.param(*values, marks=[pytest.mark.simulations, pytest.mark.long])
 
 
 CORRECT = [
@@ -115,9 +115,7 @@ ALSO_BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "federation"), [*BROKEN, *(pytest.param(*one, marks=pytest.mark.simulations) for one in ALSO_BROKEN)]
-)
+@pytest.mark.parametrize(("name", "federation"), [*BROKEN, *(slow(*one) for one in ALSO_BROKEN)])
 def test_a_broken_version_is_refuted_or_fails_a_check(name, federation):
     found = audited(name, federation, epsilon=1.0)
     assert any(
@@ -155,6 +153,7 @@ def test_checks_that_pass_make_up_for_runs_that_are_too_few(name, options):
     assert audited(name, {}, epsilon=8.0, **options)["passive_party"][0] == "NOT_REFUTED"
 
 
+@pytest.mark.long
 @pytest.mark.simulations
 def test_noise_on_gradients_alone_lets_a_label_move_what_is_sent_about_other_people():
     found = audited("label_gradient_noise", LOGISTIC, epsilon=2.0, variant="as_published")["passive_party"][1]

@@ -1,0 +1,383 @@
+"""Lower bound on epsilon from guesses of the inputs of independent runs, of which most may be withheld.
+
+A rule that was fixed before guesses the second input above one threshold of a score, the first one at or below another,
+and nothing between them. Where a fair coin chose the input of each run, a guess is right with probability at most ``r``
+and wrong with at least ``w``, with ``r <= e^epsilon w + delta'`` (Kairouz, Oh, Viswanath 2015), where ``delta'`` is
+``delta / 2`` for each of the two inputs that the rule guesses. Of the runs with a guess, each is therefore wrong with
+probability at least ``(1 - delta' / (r + w)) / (1 + e^epsilon)``, independently of the others: the bound of Clopper and
+Pearson (1934) on this probability holds at the whole of alpha, as no unknown rate of one input is left; at delta > 0 a
+hundredth of alpha bounds ``r + w`` (as in Steinke, Nasr, Jagielski 2023, theorem 5.2, for the canaries of one run).
+
+Outputs that point to the first input count like those that point to the second. Two bounds on the rates of one event
+use the outputs on one side alone, and have half of alpha each.
+
+Runs whose numbers were fixed in each arm become runs of fair coins: coins are thrown afterwards for a number of runs
+that was fixed before, and each takes the next run of its arm. Where an arm has too few, which happens once in 1,000
+audits, nothing is shown.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import bdtrc, bdtri, ndtri
+
+from ..arrays import FloatArray
+from ..binomial import ErrorCounts, check_epsilon, upper_bound
+from ..bisection import crossing
+from ..curve import Curve
+from ..evidence import MembershipScores, Setting, whole
+from ..measurement import INDEPENDENT_TRIALS, Measurement
+from ..threshold import CountingPlan, FixedThreshold, SplitThreshold, ThresholdPolicy, below_cuts
+from .joint_point import check_independent_trials, measured_counts
+
+_FEWEST, _FAILS = 64, 1e-3
+_CAUTION = 0.25
+"""Share of the selection bias that is subtracted where one score chooses its rule: rarer guesses than with the whole of
+it, which proved more of Gaussian and subsampled scores, and as much of randomised response."""
+_PAID = 0.01
+"""Share of alpha that bounds how often a guess is made, where delta > 0."""
+# The exact test of a ratio errs by so much more than its normal approximation, because it bounds an unknown rate.
+_LOSS = 1.1
+
+
+def selection_bias(likely: FloatArray, rare: FloatArray, pilot: int, compared: int = 1) -> FloatArray:
+    """Return by how many standard errors the best of many thresholds looks better than it is.
+
+    ``likely``, ``rare``: (k,) the rates of ``pilot`` trials above each threshold, on either input. Each halving of an
+    event is one more look at the pilot, so that the bias grows with rarity as in the law of the iterated logarithm.
+    ``compared``: the number of scores or events of which the best is taken; they look at much the same, so that only
+    the fourth root of their number counts as looks of their own.
+    """
+    looks = 2 - np.log(np.maximum((likely + rare) / 2, 1 / pilot))
+    return np.asarray(np.sqrt(2 * np.log(looks) + np.log(compared) / 2), dtype=np.float64)
+
+
+def raised_rate(likely: FloatArray, rare: FloatArray, pilot: int, z: FloatArray | float) -> FloatArray:
+    """Return the rate of an event where it is rare, raised by ``z`` standard errors of the ratio of its rates.
+
+    ``likely``, ``rare``: rates of ``pilot`` trials on the input where the event is likelier, and on the other.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Relative variance of the ratio, in units of that of the rare count; one more, because none seen is not none.
+        spread = np.sqrt(np.maximum(1 + (rare + 1 / pilot) / likely - 2 * rare, 0.0))
+        raised = _poisson_upper(rare * pilot, z * spread) / pilot
+    return np.asarray(np.where(likely > 0, raised, rare), dtype=np.float64)
+
+
+def cautious(likely: FloatArray, rare: FloatArray, pilot: int, compared: int, caution: float = 1.0) -> FloatArray:
+    """Return the ``rare`` rate (k,), raised by ``caution`` times the ``selection_bias`` of the other arguments."""
+    return raised_rate(likely, rare, pilot, caution * selection_bias(likely, rare, pilot, compared))
+
+
+def expected_bound(
+    likely: ArrayLike, rare: ArrayLike, plan: CountingPlan, *, fair_coins: bool, sides: ArrayLike = 1
+) -> FloatArray:
+    """Return the bound expected of two counts whose ratio is at most ``e^epsilon``; it may be negative.
+
+    ``likely``, ``rare``: the two rates, per trial of each input, of any broadcastable shapes. ``fair_coins``: whether
+    coins choose the inputs of the counted trials (``guess_odds``); otherwise the rates are those of one event in
+    equally many trials per input (``event_ratio``), whose counts vary less. ``sides``: how many inputs are guessed, for
+    each of which delta is taken off the likely rate.
+    """
+    often, seldom = np.broadcast_arrays(np.asarray(likely, dtype=np.float64), np.asarray(rare, dtype=np.float64))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        variance = 1 + seldom / often - (0.0 if fair_coins else 2 * seldom)
+        z = float(ndtri(1 - plan.alpha)) * np.sqrt(np.maximum(variance, 0.0)) * (1.0 if fair_coins else _LOSS)
+        paid = often - plan.delta * np.asarray(sides)
+        bound = np.log(paid * plan.trials) - np.log(_poisson_upper(seldom * plan.trials, z))
+    # Nothing likely shows nothing; nor do rates of 0 and 0.
+    return np.asarray(np.where(paid > 0, bound, -math.inf), dtype=np.float64)
+
+
+def _poisson_upper(count: FloatArray, z: FloatArray) -> FloatArray:
+    """An upper bound on the mean of a Poisson count at ``z`` normal deviations (Wilson and Hilferty 1931)."""
+    more = count + 1
+    return np.asarray(more * (1 - 1 / (9 * more) + z / (3 * np.sqrt(more))) ** 3, dtype=np.float64)
+
+
+class EventGuesses(NamedTuple):
+    """How many outputs are guessed to be of the second and of the first input."""
+
+    second: int
+    first: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuessRule:
+    """A score above ``high`` is a guess of the second input, one of at most ``low`` a guess of the first.
+
+    ``high`` may be infinite, ``low`` minus infinity: then there are no such guesses. Raises ValueError unless
+    ``low`` <= ``high``.
+    """
+
+    high: float
+    low: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.high:
+            raise ValueError(f"low must be <= high, got {self.low} and {self.high}")
+
+    def __str__(self) -> str:
+        above, below = f"> {self.high:.6g}", f"<= {self.low:.6g}"
+        return above if math.isinf(self.low) else below if math.isinf(self.high) else f"{above} or {below}"
+
+    @property
+    def threshold(self) -> float:
+        """The finite threshold; that of the second input where both are finite."""
+        return self.low if math.isinf(self.high) else self.high
+
+    @property
+    def sides(self) -> int:
+        """How many of the two inputs the rule guesses."""
+        return math.isfinite(self.high) + math.isfinite(self.low)
+
+    def guesses(self, scores: FloatArray) -> EventGuesses:
+        """Count the guesses for scores (n,)."""
+        return EventGuesses(int(np.count_nonzero(scores > self.high)), int(np.count_nonzero(scores <= self.low)))
+
+
+def best_rule(
+    member: FloatArray,
+    nonmember: FloatArray,
+    plan: CountingPlan,
+    caution: float = 1.0,
+    compared: int = 1,
+    *,
+    both_sides: bool = False,
+) -> tuple[GuessRule, float]:
+    """Return the rule with the largest expected bound on epsilon at the delta of the plan, and that bound.
+
+    ``member``: (n1,), ``nonmember``: (n0,) pilot scores of the second and of the first input; ``caution``: how many
+    times the selection bias of a threshold, of ``compared`` scores, is subtracted; ``both_sides``: whether both
+    thresholds are finite.
+    """
+    cuts, below_in, below_out = below_cuts(member, nonmember)
+    under_in, under_out = below_in / len(member), below_out / len(nonmember)
+    # One more at each end: nothing above plus infinity, nothing below minus infinity.
+    right, right_low = np.r_[1 - under_in, 0.0], np.r_[0.0, under_out]
+    wrong, wrong_low = np.r_[1 - under_out, 0.0], np.r_[0.0, under_in]
+    pilot = min(len(member), len(nonmember))
+    # Apart, because each of the two thresholds is the best of many by itself.
+    wrong, wrong_low = (
+        cautious(likely, rare, pilot, compared, caution) for likely, rare in ((right, wrong), (right_low, wrong_low))
+    )
+    highs, lows = np.r_[cuts, math.inf], np.r_[-math.inf, cuts]
+    sides = np.isfinite(highs)[:, np.newaxis].astype(int) + np.isfinite(lows)
+    likely, rare = right[:, np.newaxis] + right_low, wrong[:, np.newaxis] + wrong_low
+    bounds = expected_bound(likely, rare, plan, fair_coins=True, sides=sides)
+    bounds[highs[:, np.newaxis] < lows] = -math.inf
+    if both_sides:
+        bounds[-1], bounds[:, 0] = -math.inf, -math.inf
+    high, low = np.unravel_index(int(np.argmax(bounds)), bounds.shape)
+    return GuessRule(high=float(highs[high]), low=float(lows[low])), float(bounds[high, low])
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuessCounts:
+    """The numbers of guesses in runs whose input a fair coin chose, by guess and by true input.
+
+    ``in_as_in``, ``in_as_out``: of ``n1`` runs on the second input, those guessed to be on the second and on the first;
+    ``out_as_in``, ``out_as_out``: of ``n0`` runs on the first input likewise. In the others no guess was made.
+
+    Raises ValueError unless all are whole numbers >= 0, n0 and n1 >= 1, and no more guesses than runs.
+    """
+
+    in_as_in: int
+    in_as_out: int
+    n1: int
+    out_as_in: int
+    out_as_out: int
+    n0: int
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        for name in ("in_as_in", "in_as_out", "n1", "out_as_in", "out_as_out", "n0"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
+        for side, n, both in (
+            ("second", self.n1, (self.in_as_in, self.in_as_out)),
+            ("first", self.n0, (self.out_as_in, self.out_as_out)),
+        ):
+            if n < 1 or min(both) < 0 or sum(both) > n:
+                raise ValueError(
+                    f"guesses on the {side} input must be >= 0 and no more than its n >= 1 runs, got {both} of {n}"
+                )
+
+    @property
+    def right(self) -> int:
+        """How many guesses were right."""
+        return self.in_as_in + self.out_as_out
+
+    @property
+    def wrong(self) -> int:
+        """How many guesses were wrong."""
+        return self.in_as_out + self.out_as_in
+
+    def errors(self, threshold: float | None, alpha: float) -> ErrorCounts:
+        """Return the errors at the threshold of guesses of the second input, or of the first if only that is guessed.
+
+        Runs above it count as guesses of the second input, all others as guesses of the first.
+        """
+        above_out, above_in = self.out_as_in, self.in_as_in
+        if above_out + above_in == 0:
+            above_out, above_in = self.n0 - self.out_as_out, self.n1 - self.in_as_out
+        return ErrorCounts(
+            threshold=threshold,
+            false_positives=above_out,
+            false_negatives=self.n1 - above_in,
+            n0=self.n0,
+            n1=self.n1,
+            alpha=alpha,
+        )
+
+
+def odds_low(right: int, wrong: int, alpha: float, *, delta: float = 0.0, runs: int = 0, sides: int = 2) -> float:
+    """Return the largest epsilon that so many right and wrong guesses refute at ``delta`` and level ``alpha``, 0 where
+    they refute none.
+
+    ``runs``: with and without a guess, needed where delta > 0; ``sides``: how many of the two inputs are guessed.
+    """
+    made = right + wrong
+    if made == 0:
+        return 0.0
+    paid, revealed = 0.0, 0.0
+    if delta > 0:
+        paid = _PAID * alpha
+        least = 1 - float(upper_bound(runs - made, runs, paid))
+        revealed = min(1.0, delta * sides / 2 / least) if least > 0 else 1.0
+    mistaken = float(upper_bound(wrong, made, alpha - paid))
+    odds = (1 - revealed) / mistaken - 1
+    return math.log(odds) if odds > 1 else 0.0
+
+
+def guess_odds(
+    scores: MembershipScores,
+    *,
+    delta: float,
+    alpha: float,
+    threshold: ThresholdPolicy,
+    epsilon: float | None = None,
+    witness: str = "",
+) -> Measurement:
+    """Compute a lower bound on epsilon at ``delta`` from guesses which of independent runs had the canary.
+
+    ``delta`` lies in [0, 1); the bound holds with probability 1 - ``alpha``, whatever the mechanism.
+
+    Args:
+        threshold: a split, whose part chooses for how high and how low scores a guess is made; or fixed before, where
+            scores above it are guesses of members, and there are no others.
+        epsilon: the claimed one, for the detectable epsilon.
+
+    Raises ValueError for another policy, levels out of range, and trials that are not independent.
+    """
+    check_independent_trials(scores.setting, "guess_odds", delta, alpha)
+    check_epsilon(epsilon)
+    within, out, seed = scores.member, scores.nonmember, 0
+    if isinstance(threshold, SplitThreshold):
+        chosen, (within, out) = threshold.halves(within, out)
+        plan = CountingPlan(trials=min(len(within), len(out)), delta=delta, alpha=alpha, curve=None)
+        rule, seed = best_rule(*chosen, plan, caution=_CAUTION)[0], threshold.seed
+    elif isinstance(threshold, FixedThreshold):
+        rule = GuessRule(high=float(threshold.threshold), low=-math.inf)
+    else:
+        raise ValueError(f"guess_odds counts guesses of one rule, fixed or of a split, got {threshold}")
+    runs = coin_runs(len(out), len(within))
+    rng = np.random.default_rng([seed, 1])
+    n1 = int(rng.binomial(runs, 0.5)) if runs else 0
+    n0 = runs - n1
+    if not 0 < n1 <= len(within) or not 0 < n0 <= len(out):
+        # No guess is made.
+        rule, n0, n1 = GuessRule(high=math.inf, low=-math.inf), len(out), len(within)
+    # In an order of their own: that in which scores are given must not matter.
+    guessed_in, guessed_out = rule.guesses(rng.permutation(within)[:n1]), rule.guesses(rng.permutation(out)[:n0])
+    sides = {"in_as_in": guessed_in.second, "in_as_out": guessed_in.first}
+    sides |= {"out_as_in": guessed_out.second, "out_as_out": guessed_out.first}
+    counts = GuessCounts(**sides, n1=n1, n0=n0, setting=scores.setting)
+    return guess_odds_of_counts(
+        counts,
+        alpha=alpha,
+        delta=delta,
+        sides=rule.sides,
+        threshold=rule.threshold if math.isfinite(rule.threshold) else None,
+        threshold_policy=str(threshold),
+        epsilon=epsilon,
+        witness=f"{witness}; {counts.right} of {counts.right + counts.wrong} guesses right".removeprefix("; "),
+    )
+
+
+def guess_odds_of_counts(
+    counts: GuessCounts,
+    *,
+    alpha: float,
+    delta: float = 0.0,
+    sides: int = 2,
+    threshold: float | None = None,
+    threshold_policy: str = "guesses",
+    epsilon: float | None = None,
+    witness: str = "",
+) -> Measurement:
+    """Compute a lower bound on epsilon at ``delta`` from counted guesses; it holds with probability 1 - ``alpha``.
+
+    Assumes independent runs, inputs by independent fair coins, and guesses by a rule that was fixed before.
+    ``sides``: how many of the two inputs it guesses. ``epsilon``: the claimed one, from which ``detectable`` is
+    computed, of a mechanism whose guesses are right with probability ``e^eps / (1 + e^eps)``. Raises ValueError for
+    levels out of range and for trials that are not independent.
+    """
+    check_independent_trials(counts.setting, "guess_odds", delta, alpha)
+    runs, made = counts.n0 + counts.n1, counts.right + counts.wrong
+    stated: dict[str, Any] = {"delta": delta, "runs": runs, "sides": sides}
+    measured = measured_counts(
+        counts.errors(threshold, alpha),
+        delta=delta,
+        estimator="guess_odds",
+        assumption=INDEPENDENT_TRIALS,
+        threshold_policy=threshold_policy,
+        epsilon_low=odds_low(counts.right, counts.wrong, alpha, **stated),
+        estimate=math.log(counts.right / counts.wrong) if counts.right and counts.wrong else None,
+        ceiling=odds_low(runs, 0, alpha, **stated),
+        witness=witness,
+        setting=counts.setting,
+    )
+    return replace(measured, detectable=None if epsilon is None else _detectable(made, epsilon, alpha, **stated))
+
+
+def _detectable(made: int, claimed: float, alpha: float, **stated: Any) -> float | None:
+    """The smallest epsilon that so many guesses refute with probability 0.9, where each is right with probability
+    ``e^eps / (1 + e^eps)``; None where no errors at all would not refute the claim.
+    """
+
+    def refuting(wrong: int) -> bool:
+        return odds_low(made - wrong, wrong, alpha, **stated) > claimed
+
+    if not refuting(0):
+        return None
+    most = int(crossing(lambda wrong: refuting(int(wrong)), high=float(made))[0])
+    rate = float(bdtri(most, made, 0.9))
+    return max(claimed, math.log((1 - rate) / rate))
+
+
+@lru_cache(maxsize=64)
+def coin_runs(n0: int, n1: int) -> int:
+    """Return for how many runs coins are thrown, of ``n0`` and ``n1`` that were made of either input: the most of which
+    either input has enough but in one of 1,000 audits, 0 if there are none.
+    """
+
+    def enough(runs: int) -> bool:
+        return sum(float(bdtrc(min(n, runs), runs, 0.5)) for n in (n0, n1)) <= _FAILS
+
+    low, high = 0, n0 + n1
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if enough(middle) else (low, middle - 1)
+    return low
+
+
+def fits_coins(*, curve: Curve | None, trials: int) -> bool:
+    """Return whether a claim with this ``curve`` is tested by guesses of ``trials`` runs per input on average.
+
+    A stated curve is tested by two rates; and of few runs, coins might leave an input none.
+    """
+    return curve is None and trials >= _FEWEST
