@@ -41,7 +41,7 @@ from fedassay.audit.curve import GaussianCurve, epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.estimators import one_run, one_run_fdp
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp
-from fedassay.audit.estimators.guess_odds import guess_odds
+from fedassay.audit.estimators.guess_odds import GuessRule, guess_odds, odds_low
 from fedassay.audit.estimators.hockey_stick import MechanismOutputs, hockey_stick
 from fedassay.audit.estimators.one_run_claim import planned_guesses
 from fedassay.audit.estimators.one_run_gaussian import gaussian_canaries
@@ -90,6 +90,7 @@ ROWS = (
     Row(ONE_RUN, CURVE, "opake", "gdp, threshold", True),
     Row(ONE_RUN, CURVE, "privacyguard", "FDPAnalysisNode"),
     Row(ARMS, ANY, "fedassay", "guess_odds"),
+    Row(ARMS, ANY, "fedassay", "guess_odds, thresholds", True),
     Row(ARMS, ANY, "fedassay", "clopper_pearson"),
     Row(ARMS, ANY, "fedassay", "clopper_pearson, threshold", True),
     Row(ARMS, ANY, "fedassay", "hockey_stick"),
@@ -150,6 +151,10 @@ def ours() -> dict[str, Auditor]:
         given = MechanismOutputs(*sides, setting(Design.INDEPENDENT))
         return float(hockey_stick(given, delta=DELTA, alpha=ALPHA).epsilon_low)
 
+    def of_two_thresholds(scores: np.ndarray, coins: np.ndarray, cell: Cell) -> float:
+        rule = GuessRule(high=cell["epsilon_guesses"], low=cell["epsilon_guesses_low"])
+        return arms(guess_odds, threshold=rule)(scores, coins, cell)
+
     def of_claimed_curve(scores: np.ndarray, coins: np.ndarray, cell: Cell) -> float:
         chosen = SplitThreshold(CHOOSING, 0, curve=GaussianCurve(cell["mu"]))
         return arms(gaussian_dp, threshold=chosen)(scores, coins, cell)
@@ -161,6 +166,7 @@ def ours() -> dict[str, Auditor]:
         "one_run_rates, threshold": canaries(one_run_rates, "middle"),
         "mean shift (published law)": canaries(gaussian_canaries),
         "guess_odds": arms(guess_odds, threshold=split),
+        "guess_odds, thresholds": of_two_thresholds,
         "clopper_pearson": arms(clopper_pearson, threshold=split),
         "clopper_pearson, threshold": arms(clopper_pearson, "epsilon_clopper_pearson"),
         "hockey_stick": rows,
@@ -191,6 +197,10 @@ def planned(canaries: int, epsilon: int) -> Cell:
             hits, alarms + hits, canaries, alpha=ALPHA
         ),
         "epsilon_clopper_pearson": loss,
+        # The rule guesses as many of each input.
+        "epsilon_guesses": lambda alarms, hits: (
+            odds_low(2 * hits, 2 * alarms, ALPHA, delta=DELTA, runs=canaries) if alarms + hits <= half else 0.0
+        ),
     }
     cuts = np.linspace(0.5, 4, 15)
     counts = [(round(half * norm.sf(cut)), round(half * norm.sf(cut - mu))) for cut in cuts]
@@ -198,6 +208,8 @@ def planned(canaries: int, epsilon: int) -> Cell:
         name: float(cuts[int(np.argmax([bound(*pair) if sum(pair) else 0.0 for pair in counts]))])
         for name, bound in expected.items()
     }
+    best["epsilon_guesses"] = max(best["epsilon_guesses"], mu / 2)
+    best["epsilon_guesses_low"] = mu - best["epsilon_guesses"]
     return {"mu": mu, "middle": mu / 2, "made": made[True], "made by one_run": made[False], **best}
 
 

@@ -258,7 +258,7 @@ def guess_odds(
     *,
     delta: float,
     alpha: float,
-    threshold: ThresholdPolicy,
+    threshold: ThresholdPolicy | GuessRule,
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
@@ -267,8 +267,8 @@ def guess_odds(
     ``delta`` lies in [0, 1); the bound holds with probability 1 - ``alpha``, whatever the mechanism.
 
     Args:
-        threshold: a split, whose part chooses for how high and how low scores a guess is made; or fixed before, where
-            scores above it are guesses of members, and there are no others.
+        threshold: a split, whose part chooses for how high and how low scores a guess is made; or a rule that was fixed
+            before; or one threshold, above which scores are guesses of members, and there are no others.
         epsilon: the claimed one, for the detectable epsilon.
 
     Raises ValueError for another policy, levels out of range, and trials that are not independent.
@@ -280,6 +280,8 @@ def guess_odds(
         chosen, (within, out) = threshold.halves(within, out)
         plan = CountingPlan(trials=min(len(within), len(out)), delta=delta, alpha=alpha, curve=None)
         rule, seed = best_rule(*chosen, plan, caution=_CAUTION)[0], threshold.seed
+    elif isinstance(threshold, GuessRule):
+        rule = threshold
     elif isinstance(threshold, FixedThreshold):
         rule = GuessRule(high=float(threshold.threshold), low=-math.inf)
     else:

@@ -58,15 +58,15 @@ class DPFedAvgProtection(Protection):
 class DPFedAvg(ClippedDefense):
     """A defense for client-level DP in which a trusted server clips client updates and adds noise to their sum.
 
-    The claim: one client, add/remove. The adversary is another client, who sees every round's model but not who else
-    takes part.
+    The claim: one client, add/remove; with cohorts of fixed size replace-one, in which a client moves a sum by two clip
+    norms. The adversary is another client, who sees every round's model but not who else takes part.
 
     Args:
         epsilon, delta: the budget to calibrate to, by the privacy-loss distribution over the rounds.
         clip_norm: L2 bound of a client's update.
 
     Raises (in prepare):
-        ValueError: if cohorts are not Poisson samples (or all clients), which is what the accountant assumes.
+        ValueError: if cohorts are neither Poisson samples, nor of fixed size, nor all clients.
     """
 
     def prepare(self, plan: Plan) -> Prepared:

@@ -11,17 +11,16 @@ class DPFedSGD(ClippedDefense):
     them and adds noise.
 
     The mechanism is that of DP-FedAvg. The noise is added to gradients, so the server's learning rate scales it. The
-    claim: one client, add/remove. The adversary is another client, who sees every round's model but not who else takes
-    part. All clients have equal weight (the paper's weights all 1), over the expected cohort (its estimator with a
-    fixed denominator).
+    claim: one client, add/remove (cohorts of fixed size: replace-one). The adversary is another client, who sees every
+    round's model but not who else takes part. All clients have equal weight (the paper's weights all 1), over the
+    expected cohort (its estimator with a fixed denominator).
 
     Args:
         epsilon, delta: the budget to calibrate to, by the privacy-loss distribution over the rounds.
         clip_norm: L2 bound of a client's gradient.
 
     Raises (in prepare):
-        ValueError: if clients compute more than one gradient per round, or cohorts are not Poisson samples (or all
-            clients), which is what the accountant assumes.
+        ValueError: if clients compute more than one gradient per round, or as ``DPFedAvg``.
     """
 
     def prepare(self, plan: Plan) -> Prepared:

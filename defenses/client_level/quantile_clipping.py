@@ -82,8 +82,7 @@ class QuantileClipping(ClippedDefense):
             for a tenth of the budget where that is more.
 
     Raises (in prepare):
-        ValueError: if the count alone would spend the budget, or cohorts are not Poisson samples (or all clients),
-            which is what the accountant assumes.
+        ValueError: if the count alone would spend the budget, or as ``DPFedAvg``.
     """
 
     quantile: Share = 0.5

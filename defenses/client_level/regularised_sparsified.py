@@ -54,8 +54,7 @@ class RegularisedSparsified(ClippedDefense):
         dropped: share of an update's numbers that is set to zero.
 
     Raises (in prepare):
-        ValueError: if the algorithm does not bound updates by the clip norm, or cohorts are not Poisson samples (or all
-            clients), which is what the accountant assumes.
+        ValueError: if the algorithm does not bound updates by the clip norm, or as ``DPFedAvg``.
 
     Errata:
         - Not stated: in the survey of Fu et al. 2024, footnote 11 (the paper itself was not at hand), how many clients

@@ -6,6 +6,7 @@ State the claim that Gaussian noise on Poisson samples protects one sample, one 
 from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ...audit.claim import Adjacency, Claim, Unit, Value
 from ...audit.curve import Curve
@@ -30,19 +31,20 @@ class ClippedDefense(Defense, ABC):
 
     def calibrated(self, plan: Plan, unit: Unit, *, parts: int = 1) -> SampledGaussian:
         """Find the noise on Poisson samples of the unit at which all releases of the plan satisfy the budget; ``parts``
-        as in ``SampledGaussian``. Lots of fixed size are accounted under replace-one, at the largest rate of a
-        client.
+        as in ``SampledGaussian``. Lots and cohorts of fixed size are accounted under replace-one, lots at the largest
+        rate of a client.
 
         Raises:
             ValueError: for a plan that samples otherwise.
         """
+        budget: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta}
         if unit is Unit.SAMPLE and isinstance(plan.lot, FixedSize):
             rate = max(plan.lot.rate(size) for size in plan.sizes)
-            return calibrate_sampled_gaussian(
-                epsilon=self.epsilon, delta=self.delta, rate=rate, steps=plan.steps, fixed=True
-            )
+            return calibrate_sampled_gaussian(rate=rate, steps=plan.steps, fixed=True, **budget)
+        if unit is Unit.CLIENT and isinstance(plan.cohort, FixedSize):
+            return calibrate_sampled_gaussian(rate=plan.cohort_rate, steps=plan.rounds, fixed=True, **budget)
         rate, steps = poisson_steps(plan, unit)
-        return calibrate_sampled_gaussian(epsilon=self.epsilon, delta=self.delta, rate=rate, steps=steps, parts=parts)
+        return calibrate_sampled_gaussian(rate=rate, steps=steps, parts=parts, **budget)
 
     def stated(
         self,

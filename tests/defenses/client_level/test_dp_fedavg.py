@@ -6,6 +6,7 @@ Regularised and sparsified: which numbers stay, DP-FedAvg's claim and law behind
 """
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,8 +16,11 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import ProfileCurve
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.checks.replay import check_claim
+from fedassay.defenses.accounting.gaussian import FixedSizeGaussian
+from fedassay.defenses.accounting.pld import many_epsilon
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.client_level.dp_fedsgd import DPFedSGD
+from fedassay.defenses.client_level.quantile_clipping import QuantileClipping
 from fedassay.defenses.client_level.regularised_sparsified import RegularisedSparsified
 from fedassay.fl.algorithms import BoundedUpdate, FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
@@ -150,9 +154,19 @@ def test_rare_cohorts_take_less_noise_than_frequent_ones(toy_task, toy_plan):
     assert rare < frequent / 2
 
 
-def test_cohorts_of_fixed_size_are_not_accounted_as_poisson(toy_task, toy_plan):
-    with pytest.raises(ValueError, match="cohort must be Poisson or full"):
-        DPFedAvg().prepare(toy_plan(toy_task(), cohort=FixedSize(2)))
+@pytest.mark.parametrize("defense", [DPFedAvg(), QuantileClipping()])
+def test_cohorts_of_fixed_size_are_accounted_under_replace_one(toy_task, toy_plan, defense):
+    plan = toy_plan(toy_task((4, 6, 5, 1)), cohort=FixedSize(2), rounds=3)
+    (claim,) = defense.prepare(plan).claims
+    assert claim.adjacency is Adjacency.REPLACE_ONE
+    # Two clip norms apart, which is half the noise.
+    noise, lots = claim.parameters["noise_multiplier"], FixedSizeGaussian
+    assert claim.parameters["rate"] == 0.5
+    assert 3.98 < many_epsilon(lots(noise / 2, 0.5), releases=3, delta=1e-5) <= 4.0
+    assert noise > 1.9 * defense.prepare(replace(plan, cohort=Poisson(0.5))).claims[0].parameters["noise_multiplier"]
+
+
+def test_passes_over_all_clients_are_refused(toy_task, toy_plan):
     with pytest.raises(ValueError, match=r"cohort must be Poisson or full .* got Epoch\(rounds=2\)"):
         DPFedAvg().prepare(toy_plan(toy_task(), cohort=Epoch(2)))
 
@@ -183,12 +197,12 @@ def test_it_is_calibrated_and_published_as_dp_fedavg_and_states_its_own_source(t
     assert "FedSGD" in claim.source
 
 
-def test_several_local_steps_and_cohorts_of_fixed_size_are_refused(toy_task, toy_plan):
+def test_several_local_steps_and_passes_over_all_clients_are_refused(toy_task, toy_plan):
     plan = toy_plan(toy_task(), cohort=Poisson(0.5))
     with pytest.raises(ValueError, match=r"algorithm must be fedsgd, .* got FedAvg\("):
         DPFedSGD().prepare(toy_plan(toy_task(), algorithm=FedAvg(learning_rate=0.1, local_steps=1)))
     with pytest.raises(ValueError, match="cohort must be Poisson or full"):
-        DPFedSGD().prepare(toy_plan(toy_task(), cohort=FixedSize(2)))
+        DPFedSGD().prepare(toy_plan(toy_task(), cohort=Epoch(2)))
     assert DPFedSGD().prepare(plan).claims
 
 
@@ -243,4 +257,4 @@ def test_an_algorithm_without_the_bound_or_with_another_radius_is_refused(toy_ta
     with pytest.raises(ValueError, match=r"bounded_update with radius 2.*, got BoundedUpdate"):
         RegularisedSparsified(clip_norm=2.0).prepare(toy_plan(toy_task(), algorithm=ALGORITHM))
     with pytest.raises(ValueError, match="cohort must be Poisson or full"):
-        RegularisedSparsified().prepare(toy_plan(toy_task(), algorithm=ALGORITHM, cohort=FixedSize(2)))
+        RegularisedSparsified().prepare(toy_plan(toy_task(), algorithm=ALGORITHM, cohort=Epoch(2)))

@@ -11,7 +11,7 @@ from fedassay.defenses.client_level.quantile_clipping import QuantileClipping, Q
 from fedassay.fl.engine import run_federation
 from fedassay.fl.message import Message
 from fedassay.fl.protection import Context, Protection
-from fedassay.fl.sampling import FixedSize, Poisson
+from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.training.local import Batch
 
@@ -66,8 +66,6 @@ def test_a_count_that_alone_spends_the_budget_is_refused(toy_task, toy_plan):
     plan = toy_plan(toy_task(), rounds=20)
     with pytest.raises(ValueError, match=r"count_noise must be > .*, half of the noise multiplier .* got 0.5"):
         QuantileClipping(count_noise=0.5).prepare(plan)
-    with pytest.raises(ValueError, match="cohort must be Poisson or full"):
-        QuantileClipping().prepare(toy_plan(toy_task(), cohort=FixedSize(2)))
 
 
 def test_without_noise_the_bound_goes_to_the_quantile(toy_task, toy_plan, tape, streams):
