@@ -24,6 +24,15 @@ from ..audit.claim import Claim
 from ..audit.curve import Curve, GaussianCurve, ProfileCurve, Tangent, epsilon_from_mu, mu_from_epsilon
 from ..audit.estimators.clopper_pearson import clopper_pearson_of_counts
 from ..audit.estimators.counted import event_ratio_of_counts, refuted_fnr, tangent_low, under_tangent
+from ..audit.estimators.guess_odds import (
+    EventGuesses,
+    GuessRule,
+    best_rule,
+    by_coins,
+    detectable_at,
+    expected_bound,
+    guess_odds_of_counts,
+)
 from ..audit.evidence import Setting
 from ..audit.finding import refutes
 from ..audit.measurement import Measurement
@@ -143,10 +152,13 @@ def _placed(values: FloatArray | None, runs: int, width: int) -> FloatArray:
 
 
 class Hits(NamedTuple):
-    """How many outputs fall into the event against the stated curve, and into that against epsilon."""
+    """How many outputs fall into the event against the stated curve, and into that against epsilon; and how many of
+    them its rule, where it has one, guesses to be without the unit.
+    """
 
     curve: int
     epsilon: int
+    without: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -174,7 +186,7 @@ class FixedEvents:
     def guesses(self, outputs: NDArray[Any]) -> Hits:
         """Count the outputs in both events."""
         of_curve = 0 if self.curve is None else self.curve.event.guesses(outputs).second
-        return Hits(of_curve, self.epsilon.guesses(outputs).second)
+        return Hits(of_curve, *self.epsilon.guesses(outputs))
 
     @property
     def event(self) -> Event:
@@ -258,6 +270,7 @@ class TwoArms:
         if curve is not None:
             farther = self._farther_out(chosen, *scores[id(chosen.score)], plan)
             best = max(best, farther, key=lambda event: event.cut.bound)
+        best = _guessing(best, *scores[id(best.score)], plan)
         hits, misses = (int((side > chosen.cut.threshold).sum()) for side in scores[id(chosen.score)])
         rank, suspect = self._rank(chosen, misses, hits, choose)
         return FixedEvents(
@@ -448,7 +461,16 @@ class TwoArms:
             of_curve = clopper_pearson_of_counts(curve=claim.curve, **counts("curve", pilot.curve.event))
             if refutes(claim, of_curve):
                 return replace(of_curve, alpha=counted.alpha)
-        if pilot.epsilon.contrast is not None:
+        if (rule := pilot.epsilon.rule) is not None:
+            given = counts("epsilon", pilot.epsilon)
+            sides = (EventGuesses(side.epsilon, side.without) for side in (counted.out, counted.within))
+            out, within = sides
+            guesses = by_coins(out, counted.n0, within, counted.n1, given.pop("setting"))
+            errors = given.pop("counts")
+            found = guess_odds_of_counts(
+                guesses, alpha=errors.alpha, sides=rule.sides, threshold=errors.threshold, **given
+            )
+        elif pilot.epsilon.contrast is not None:
             found = event_ratio_of_counts(contrast=pilot.epsilon.contrast, **counts("epsilon", pilot.epsilon))
         else:
             found = clopper_pearson_of_counts(curve=claim.curve, **counts("epsilon", pilot.epsilon))
@@ -548,7 +570,7 @@ def _overdispersed(made: Sequence[tuple[int, int]], found: Sequence[Hits]) -> bo
     """
     for arm in (0, 1):
         sizes = np.array([runs for side, runs in made if side == arm], dtype=np.float64)
-        for event in (0, 1):
+        for event in range(len(Hits._fields)):
             hits = np.array([one[event] for (side, _), one in zip(made, found, strict=True) if side == arm])
             rate = hits.sum() / sizes.sum()
             if 0 < rate < 1 and len(sizes) > 1:
@@ -613,7 +635,10 @@ def _at_rate(curve: Curve | None, epsilon: float, delta: float, alpha: float, ru
     found = minimum_detectable_epsilon(
         n0=runs, n1=runs, alpha=alpha, delta=delta, fpr=rate, curve=curve, epsilon=epsilon
     )
-    if found is None or curve is None or isinstance(curve, GaussianCurve) or delta == 0:
+    if curve is None:
+        both = found, detectable_at(epsilon, delta, alpha, runs, rate)
+        return min((one for one in both if one is not None), default=None)
+    if found is None or isinstance(curve, GaussianCurve) or delta == 0:
         return found
     fnr = float(GaussianCurve(mu_from_epsilon(found, delta)).fnr(rate))
     return _violation(curve, epsilon, delta, rate, fnr)
@@ -635,6 +660,26 @@ def _violation(curve: Curve, epsilon: float, delta: float, fpr: float, fnr: floa
 
     factor = crossing(allowed, low=1.0, high=_LARGEST_FACTOR, relative=1e-4)[1]
     return None if factor >= _LARGEST_FACTOR else factor * epsilon
+
+
+def _guessing(event: Event, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Event:
+    """The event, or guesses of both inputs by the same score where these are expected to show more."""
+    found = [best_rule(member, nonmember, plan)]
+    spread = float(nonmember.std()), float(member.std())
+    if min(spread) > 0:
+        # If scores are normal, rarer guesses than a pilot's own counts show; as many of either input.
+        rates = np.array(_FPRS[1:])
+        highs = float(nonmember.mean()) - spread[0] * ndtri(rates)
+        lows = float(member.mean()) + spread[1] * ndtri(rates)
+        right = ndtr((float(member.mean()) - highs) / spread[1]) + ndtr((lows - float(nonmember.mean())) / spread[0])
+        bounds = np.where(lows <= highs, expected_bound(right, 2 * rates, plan, fair_coins=True, sides=2), -np.inf)
+        far = int(np.argmax(bounds))
+        if bounds[far] > -math.inf:
+            found.append((GuessRule(high=float(highs[far]), low=float(lows[far])), float(bounds[far])))
+    rule, bound = max(found, key=lambda one: one[1])
+    if bound <= event.cut.bound:
+        return event
+    return replace(event, cut=Cut(threshold=rule.threshold, margin=0.0, bound=bound), contrast=None, rule=rule)
 
 
 def _expected(threshold: float, member: FloatArray, nonmember: FloatArray, plan: CountingPlan, caution: float) -> float:

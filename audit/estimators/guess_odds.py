@@ -23,18 +23,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import bdtrc, bdtri, ndtri
+from scipy.special import bdtr, bdtrc, bdtri, ndtr, ndtri
 
 from ..arrays import FloatArray
 from ..binomial import ErrorCounts, check_epsilon, upper_bound
 from ..bisection import crossing
-from ..curve import Curve
-from ..evidence import MembershipScores, Setting, whole
+from ..curve import Curve, epsilon_from_mu, mu_from_epsilon
+from ..evidence import Guesses, MembershipScores, Setting, whole
 from ..measurement import INDEPENDENT_TRIALS, Measurement
 from ..threshold import CountingPlan, FixedThreshold, SplitThreshold, ThresholdPolicy, below_cuts
 from .joint_point import check_independent_trials, measured_counts
+from .one_run_fdp import detectable_gaussian
 
 _FEWEST, _FAILS = 64, 1e-3
+_POWER, _REACH = 0.9, 60.0
 _CAUTION = 0.25
 """Share of the selection bias that is subtracted where one score chooses its rule: rarer guesses than with the whole of
 it, which proved more of Gaussian and subsampled scores, and as much of randomised response."""
@@ -286,18 +288,8 @@ def guess_odds(
         rule = GuessRule(high=float(threshold.threshold), low=-math.inf)
     else:
         raise ValueError(f"guess_odds counts guesses of one rule, fixed or of a split, got {threshold}")
-    runs = coin_runs(len(out), len(within))
-    rng = np.random.default_rng([seed, 1])
-    n1 = int(rng.binomial(runs, 0.5)) if runs else 0
-    n0 = runs - n1
-    if not 0 < n1 <= len(within) or not 0 < n0 <= len(out):
-        # No guess is made.
-        rule, n0, n1 = GuessRule(high=math.inf, low=-math.inf), len(out), len(within)
-    # In an order of their own: that in which scores are given must not matter.
-    guessed_in, guessed_out = rule.guesses(rng.permutation(within)[:n1]), rule.guesses(rng.permutation(out)[:n0])
-    sides = {"in_as_in": guessed_in.second, "in_as_out": guessed_in.first}
-    sides |= {"out_as_in": guessed_out.second, "out_as_out": guessed_out.first}
-    counts = GuessCounts(**sides, n1=n1, n0=n0, setting=scores.setting)
+    guesses = rule.guesses(out), len(out), rule.guesses(within), len(within)
+    counts = by_coins(*guesses, scores.setting, seed=seed)
     return guess_odds_of_counts(
         counts,
         alpha=alpha,
@@ -307,6 +299,36 @@ def guess_odds(
         threshold_policy=str(threshold),
         epsilon=epsilon,
         witness=f"{witness}; {counts.right} of {counts.right + counts.wrong} guesses right".removeprefix("; "),
+    )
+
+
+def by_coins(
+    out: EventGuesses, n0: int, within: EventGuesses, n1: int, setting: Setting, *, seed: int = 0
+) -> GuessCounts:
+    """Return the guesses in those of ``n0`` runs without and ``n1`` with the canary that fair coins take, by ``seed``.
+
+    ``out``, ``within``: the guesses in all of them. Where the coins want more runs of an arm than there are, no guess
+    counts.
+    """
+    rng = np.random.default_rng([seed, n0, n1])
+    runs = coin_runs(n0, n1)
+    taken1 = int(rng.binomial(runs, 0.5)) if runs else 0
+    taken0 = runs - taken1
+    if not 0 < taken1 <= n1 or not 0 < taken0 <= n0:
+        return GuessCounts(in_as_in=0, in_as_out=0, n1=n1, out_as_in=0, out_as_out=0, n0=n0, setting=setting)
+    sides = []
+    for guesses, n, taken in ((within, n1, taken1), (out, n0, taken0)):
+        kinds = [guesses.second, guesses.first, n - guesses.second - guesses.first]
+        sides.append(rng.multivariate_hypergeometric(kinds, taken, method="marginals"))
+    (in_as_in, in_as_out, _), (out_as_in, out_as_out, _) = (tuple(map(int, side)) for side in sides)
+    return GuessCounts(
+        in_as_in=in_as_in,
+        in_as_out=in_as_out,
+        n1=taken1,
+        out_as_in=out_as_in,
+        out_as_out=out_as_out,
+        n0=taken0,
+        setting=setting,
     )
 
 
@@ -325,11 +347,11 @@ def guess_odds_of_counts(
 
     Assumes independent runs, inputs by independent fair coins, and guesses by a rule that was fixed before.
     ``sides``: how many of the two inputs it guesses. ``epsilon``: the claimed one, from which ``detectable`` is
-    computed, of a mechanism whose guesses are right with probability ``e^eps / (1 + e^eps)``. Raises ValueError for
-    levels out of range and for trials that are not independent.
+    computed, by the number of guesses. Raises ValueError for levels out of range and for trials that are not
+    independent.
     """
     check_independent_trials(counts.setting, "guess_odds", delta, alpha)
-    runs, made = counts.n0 + counts.n1, counts.right + counts.wrong
+    runs = counts.n0 + counts.n1
     stated: dict[str, Any] = {"delta": delta, "runs": runs, "sides": sides}
     measured = measured_counts(
         counts.errors(threshold, alpha),
@@ -343,22 +365,54 @@ def guess_odds_of_counts(
         witness=witness,
         setting=counts.setting,
     )
-    return replace(measured, detectable=None if epsilon is None else _detectable(made, epsilon, alpha, **stated))
+    found = None if epsilon is None else _detectable(counts, epsilon, alpha, delta, sides)
+    return replace(measured, detectable=found)
 
 
-def _detectable(made: int, claimed: float, alpha: float, **stated: Any) -> float | None:
-    """The smallest epsilon that so many guesses refute with probability 0.9, where each is right with probability
-    ``e^eps / (1 + e^eps)``; None where no errors at all would not refute the claim.
+def _detectable(counts: GuessCounts, claimed: float, alpha: float, delta: float, sides: int) -> float | None:
+    """The smallest true epsilon that so many guesses refute with probability 0.9: of a Gaussian mechanism, at delta 0
+    of one whose guesses are right with probability ``e^eps / (1 + e^eps)``. None where no errors would not refute it.
     """
+    runs, made = counts.n0 + counts.n1, counts.right + counts.wrong
 
-    def refuting(wrong: int) -> bool:
-        return odds_low(made - wrong, wrong, alpha, **stated) > claimed
+    def bound(right: int) -> float:
+        return odds_low(right, made - right, alpha, delta=delta, runs=runs, sides=sides)
 
-    if not refuting(0):
+    if made == 0 or not bound(made) > claimed:
         return None
-    most = int(crossing(lambda wrong: refuting(int(wrong)), high=float(made))[0])
-    rate = float(bdtri(most, made, 0.9))
+    if delta > 0:
+        # Guesses of one input alone are as rare as both are in half as many runs.
+        guesses = Guesses(counts.right, made, max(made, runs * sides // 2), counts.setting)
+        return max(claimed, detectable_gaussian(guesses, bound, delta=delta, epsilon=claimed) or 0.0)
+    wrong = int(crossing(lambda wrong: bound(made - int(wrong)) > claimed, high=float(made))[0])
+    rate = float(bdtri(wrong, made, _POWER))
     return max(claimed, math.log((1 - rate) / rate))
+
+
+def detectable_at(claimed: float, delta: float, alpha: float, runs: int, rate: float) -> float | None:
+    """Return the smallest true epsilon that guesses in ``runs`` runs of either input refute with probability 0.9, where
+    a guess of either input is wrong at this ``rate``, of the mechanisms of ``minimum_detectable_epsilon``; None where
+    nothing in reach (mu or epsilon of 60) would do.
+    """
+    coins = coin_runs(runs, runs)
+
+    def missed(level: float) -> bool:
+        often = min(1 - rate, float(ndtr(level + ndtri(rate))) if delta > 0 else math.exp(level) * rate)
+        made = int(coins * (often + rate))
+
+        def refuted(wrong: float) -> bool:
+            return odds_low(made - int(wrong), int(wrong), alpha, delta=delta, runs=coins) > claimed
+
+        if not refuted(0):
+            return True
+        most = int(crossing(refuted, high=float(made), absolute=0.5)[0])
+        return bool(bdtr(most, made, rate / (often + rate)) < _POWER)
+
+    low = mu_from_epsilon(claimed, delta) if delta > 0 else claimed
+    if low >= _REACH or missed(_REACH):
+        return None
+    found = crossing(missed, low=low, high=_REACH, relative=1e-3)[1]
+    return epsilon_from_mu(found, delta) if delta > 0 else found
 
 
 @lru_cache(maxsize=64)

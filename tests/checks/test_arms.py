@@ -80,7 +80,8 @@ def test_what_is_deterministic_and_differs_is_refuted_by_the_first_look():
     arms = Arms(draw=lambda arm, runs, block: {"sum": np.full((runs, 1), arm)}, words="", batch=512, most=2**13)
     measured = counted(claim, arms)
     assert refutes(claim, measured)
-    assert measured.n1 == 2**10
+    # Of the first look, as many as coins take.
+    assert 2**9 < measured.n1 <= 2**10
 
 
 def test_parts_that_are_missing_or_wider_in_some_batches_keep_their_places():
