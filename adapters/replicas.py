@@ -68,8 +68,8 @@ that it is in none of them by chance.
 _EQUAL = 1e-9
 """Clip norms by which rounding alone lets equal projections differ."""
 _SAME = (
-    "the first {} runs of each arm, with seeds of their own, all gave the same numbers: noise that comes from the "
-    "number of the round, or from a secret that is drawn once in a process, and no runs tell which"
+    "the first {} runs of each arm, with seeds of their own, all gave the same numbers: the noise comes from the "
+    "number of the round, or from a secret that is drawn once in a process, and runs do not show which"
 )
 
 
@@ -120,7 +120,7 @@ class KeptProjections:
             elif line:
                 skipped.append(str(place))
         if skipped:
-            words = "lines cut off, changed or without a run, whose runs are made again"
+            words = "these lines are cut off, changed or without a run, and their runs are made again"
             warnings.warn(f"{self.path}: {words}: {', '.join(skipped[:20])}", RuntimeWarning, stacklevel=3)
 
     def keep(self, member: bool, number: int, values: FloatArray) -> None:
@@ -197,9 +197,7 @@ class ReplicaPlan:
     @property
     def weakness(self) -> Weakness:
         """Why runs that refute nothing may have been too weak: they were planned to see ``noise_share``."""
-        words = (
-            f"weak test: so many runs refute {self.noise_share:g} of the claimed noise with probability {self.power:g}"
-        )
+        words = f"weak test: {self.noise_share:g} of the claimed noise is refuted with probability {self.power:g} only"
         return WEAK_TEST if self.power >= _POWER else replace(WEAK_TEST, low_power=f"{words}, and {_POWER} is needed")
 
     @property
@@ -211,7 +209,7 @@ class ReplicaPlan:
         """Return one line to print before the runs are made."""
         line = (
             f"{self.runs} runs per arm refute {self.noise_share:g} of the claimed noise with probability "
-            f"{self.power:g} (fewer where bets refute it before, or nothing could; alpha {self.alpha:g} in all)"
+            f"{self.power:g} (fewer if an earlier look decides; alpha {self.alpha:g} in all)"
         )
         return (
             f"{line}; if they refute nothing, the verdict is UNDERPOWERED (exit code 11): {self.weak}"
@@ -410,7 +408,7 @@ def _unseen(runner: Runner, release: GaussianRelease, plant: Plant, seed: int) -
             return ""
     if pairs > _MOST_PAIRS:
         return ""
-    return f"the planted unit arrived in no release of {pairs} runs, so that no run could show a violation"
+    return f"the planted unit reached no release of {pairs} runs, so that no run could show a violation"
 
 
 def _made(
@@ -477,7 +475,7 @@ def _judged(
     )
     if bets is None:
         return None
-    words = "; given up: no result of the other runs could refute the claim" if given_up else ""
+    words = "; stopped: whatever the remaining runs showed, they could not refute the claim" if given_up else ""
     bets = replace(bets, witness=f"{bets.witness}{words}", detectable=measured.detectable)
     found = judge(claim, _of_both(bets, plan), weakness=weakness)
     return found if given_up or found.verdict is Verdict.REFUTED else None

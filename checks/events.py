@@ -161,7 +161,7 @@ def _events_of(
     wanted = _MANY if rounds > 2 else max(_MANY, 45 * math.exp(min(claim.epsilon, 4.2)))
     runs = min(math.ceil(wanted), (2 if wanted > _MANY else 1) * numbers // (len(senders) * plan.layout.dim))
     if runs < _LEAST:
-        yield name.skipped(f"reports are too long for {_LEAST} runs of one input")
+        yield name.skipped(f"reports are too long to draw {_LEAST} of them")
         return
     rows = _rows(setup)
     inputs = {kind: (row, row) for kind, row in rows.items()}
@@ -253,7 +253,7 @@ def _rounds(setup: HookSetup) -> tuple[int, str]:
         return 1, f"in one or two rounds, because {why}"
     if _shuffled(setup) and plan.cohort_rate < 1:
         return 1, "in one or two rounds, because clients are sampled"
-    return rounds, f"over {rounds} rounds that are alike"
+    return rounds, f"over {rounds} equal rounds"
 
 
 def _rows(setup: HookSetup) -> Mapping[str, Tensor]:

@@ -68,8 +68,8 @@ class OneRun(BlockMethod):
     def out_of_scope(self, request: Case) -> str:
         if request.claim.unit is Unit.USER:
             return (
-                'the canaries of one run are samples or clients, none is a user: set audit.design to "independent"; '
-                "this claim is not audited"
+                "a one-run audit plants samples or clients, and no users, so this claim is not audited: set "
+                'audit.design to "independent"'
             )
         return super().out_of_scope(request)
 
@@ -164,8 +164,10 @@ class OneRun(BlockMethod):
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
         if audit.blocks[0].release is None:
             return Weakness(no_power=unknown_power(checks))
-        reason = "no missing noise would have been refuted (it takes more canaries, or replicas): too few canaries"
-        return Weakness(no_power=f"{reason}, or a published law that does not fit the claim")
+        reason = "one run with so few canaries would not have refuted the claim however much noise were missing"
+        return Weakness(
+            no_power=f"{reason}: plant more canaries, use replicas, or check that the published law fits the claim"
+        )
 
     def plan_text(self, audit: PlannedAudit) -> list[str]:
         if _gaussian(audit) and audit.blocks[0].audit.estimator is None:

@@ -289,7 +289,7 @@ def test_wrong_targets_and_options_are_told(say, target):
         (("audit", target("untyped")), "layout must be a Layout, got ()"),
         (("watch", target("half")), "has a method run, and is no system: it lacks claim"),
         (("audit", target("half")), "has a method run, and is no system: it lacks claim"),
-        (("audit", target("Half")), "is no system: it is a class, and not an object of it"),
+        (("audit", target("Half")), "is no system: it is a class: make an object of it"),
         (("audit", target("missing"), "--epsilon", "1"), "has no function or system 'missing'; it has: "),
         (("audit", target("mechanism"), "--epsilon", "1"), "needs --inputs X0 X1"),
         (("watch", "nowhere"), "cannot watch 'nowhere'"),
