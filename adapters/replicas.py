@@ -3,7 +3,7 @@
 Each run is scored by the exact log-likelihood ratio of a broken version of the claimed mechanism, for a worst-case
 adversary who knows all other rows. Half of alpha is for bets on these scores (``audit.betting``), which may end the
 audit after any run. The other half is for the errors that all runs make at a threshold that was fixed by simulation
-before the first run (Clopper and Pearson 1934). Both hold for any mechanism. The audit is given up where the runs so
+before the first run (Clopper and Pearson 1934). Both hold for any mechanism. The audit stops early if the runs so
 far made too many errors for all of them to refute the claim, if the others made none. The projections of finished runs
 are kept in a file, so that an interrupted audit goes on from there.
 """
@@ -197,7 +197,9 @@ class ReplicaPlan:
     @property
     def weakness(self) -> Weakness:
         """Why runs that refute nothing may have been too weak: they were planned to see ``noise_share``."""
-        words = f"weak test: {self.noise_share:g} of the claimed noise is refuted with probability {self.power:g} only"
+        words = (
+            f"weak test: probability {self.power:g} to refute the claim if {self.noise_share:g} of its noise is added"
+        )
         return WEAK_TEST if self.power >= _POWER else replace(WEAK_TEST, low_power=f"{words}, and {_POWER} is needed")
 
     @property
@@ -208,8 +210,8 @@ class ReplicaPlan:
     def line(self) -> str:
         """Return one line to print before the runs are made."""
         line = (
-            f"{self.runs} runs per arm refute {self.noise_share:g} of the claimed noise with probability "
-            f"{self.power:g} (fewer if an earlier look decides; alpha {self.alpha:g} in all)"
+            f"{self.runs} runs per arm refute the claim with probability {self.power:g} if only {self.noise_share:g} "
+            f"of its noise is added (fewer if an earlier look decides; alpha {self.alpha:g} in all)"
         )
         return (
             f"{line}; if they refute nothing, the verdict is UNDERPOWERED (exit code 11): {self.weak}"

@@ -35,7 +35,7 @@ def test_the_planner_names_the_runs(plan):
     assert plan.release.rounds == STEPS
     assert 60 < plan.runs < 400
     assert plan.looks[-1] == plan.runs
-    assert plan.line().startswith(f"{plan.runs} runs per arm refute 0.6 of the claimed noise")
+    assert plan.line().startswith(f"{plan.runs} runs per arm refute the claim with probability 0.9")
 
 
 def test_half_of_the_noise_is_refuted_and_the_correct_system_is_not(plan):
@@ -77,7 +77,7 @@ def test_runs_that_would_hardly_refute_the_planned_fault_are_no_ok_unless_a_weak
     assert (found.verdict.value, found.weak) == ("UNDERPOWERED", True)
     assert accept_weak(found).verdict.value == "NOT_REFUTED"
     sampled = plan_replicas(a_system(1.0, 0.1, 20), runs=150)
-    assert "0.6 of the claimed noise is refuted with probability 0.3" in sampled.weak
+    assert "probability 0.3 to refute the claim if 0.6 of its noise is added" in sampled.weak
     assert plan_replicas(a_system(1.0, 0.1, 20)).weak == ""
 
 
