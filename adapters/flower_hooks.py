@@ -116,12 +116,12 @@ def quiet_vector(direction: Tensor) -> Tensor:
 
 
 class FirstRoundEnded(BaseException):
-    """Leaves a run after its first release."""
+    """Raised to end a run after its first release."""
 
 
 @dataclass(kw_only=True)
 class FlowerHooks:
-    """What is kept of one run.
+    """Records the releases of one run of a Flower app.
 
     Args:
         law: that the user stated; None where wrapper or mod state the noise.

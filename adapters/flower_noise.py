@@ -35,7 +35,7 @@ _SLACK, _ERRORS = 1e-3, 8.0
 
 @dataclass(frozen=True, kw_only=True)
 class NoisePlace:
-    """Where noise is drawn.
+    """Where a Flower app draws its noise.
 
     Args:
         inside: why no unit can be planted; empty where noise is drawn above that place, or missing.

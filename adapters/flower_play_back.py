@@ -271,11 +271,11 @@ CASES = (
 
 @dataclass(frozen=True, eq=False)
 class FlowerPlayBack:
-    """The plays of one strategy.
+    """Rounds of one strategy, run again on chosen replies (play-back).
 
     Args:
         play: the strategy.
-        seed: of all plays.
+        seed: of all these rounds.
         lengths: of the unit's update, in clip norms.
         draws: of the noise, >= 2.
         cases: of replies for which the claim must hold.

@@ -327,7 +327,7 @@ def _write_verdicts(path: Path, looks: list[str]) -> None:
 
 
 class WrongOutput(ValueError):
-    """An output of the user's function that no audit could use."""
+    """Raised for an output of the user's function that no audit can use."""
 
 
 class RunFailed(Exception):

@@ -39,10 +39,10 @@ _ROUNDING = 0.02
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Played:
-    """One run of a training.
+    """One recorded run of a training.
 
     Args:
-        record: what was seen.
+        record: the releases that were recorded.
         begins, ends: numbers of all that is trained, by name, at the start and at the end; empty where not seen.
         reads: how often each record was read, by its index.
         adaptive: whether the clip norm is moved by a noised count.

@@ -37,7 +37,7 @@ _SLACK = 5e-3
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
-    """One noised step of a foreign system.
+    """One noised step (clip, sum and noise) of a foreign system, which can be run on given rows.
 
     Args:
         call: ``call(rows, seed)``: rows ``(n, d)`` of single precision before clipping, n >= 0, and the seed of all

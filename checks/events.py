@@ -442,8 +442,8 @@ def _statistics(one: Arm, other: Arm, *, shuffled: bool) -> Iterator[tuple[str, 
     yield "largest number", 1, (first.max(1), second.max(1))
     yield "smallest number", 1, (first.min(1), second.min(1))
     yield "first number", 1, (first[:, 0], second[:, 0])
-    yield "place of the largest number", 1, (np.abs(first).argmax(1), np.abs(second).argmax(1))
-    yield "length", 1, (np.square(first).sum(1), np.square(second).sum(1))
+    yield "index of the largest number", 1, (np.abs(first).argmax(1), np.abs(second).argmax(1))
+    yield "L2 norm", 1, (np.square(first).sum(1), np.square(second).sum(1))
     centre = float(np.median(np.concatenate([first[:part], second[:part]])))
     centre = 0.0 if (first == 0).mean() > 0.2 else centre
     signs = [[np.sign(turn - centre) for turn in side] for side in both]

@@ -231,7 +231,7 @@ def leaves_out(protection: Protection, plan: Plan) -> bool:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Direction:
-    """A unit vector ``(d,)``, with its words."""
+    """A unit vector ``(d,)``, with a description in words."""
 
     values: Tensor
     words: str

@@ -323,7 +323,7 @@ def _looks(most: int) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True)
 class Summary:
-    """The score that is one of the first columns, or its negative."""
+    """A score: one of the first columns of the summary of a run, or its negative."""
 
     place: int
     sign: int

@@ -63,7 +63,7 @@ _PARTNERS = 2048
 
 @dataclass(frozen=True, kw_only=True)
 class LawOfDraws:
-    """The published noise of each row of a release.
+    """The noise that the published law states for each row of a release.
 
     ``laws``: one per row; ``stds``: ``(rows, d)`` or ``(rows, 1)``; ``layers``: coordinates of each layer.
     """

@@ -226,7 +226,7 @@ def _keys(received: Message, *, split: bool) -> Iterator[tuple[str, FloatArray, 
     values = received.values.double()
     if values.shape[-1]:
         yield "largest number", _masked(values.abs().amax(-1), absent), 0
-        yield "length", _masked(torch.linalg.vector_norm(values, dim=-1), absent), 0
+        yield "L2 norm", _masked(torch.linalg.vector_norm(values, dim=-1), absent), 0
 
 
 def _masked(keys: Tensor, absent: BoolArray) -> FloatArray:

@@ -79,7 +79,7 @@ _History = Annotated[
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Release:
-    """One noised vector of a run.
+    """One noised vector (sum) that a run released, and what was recorded of it.
 
     Args:
         step: number of the release in the run, from 0.
@@ -177,7 +177,7 @@ class Movement:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainingRecord:
-    """All that was seen of one run.
+    """Everything that was recorded of one run of a training.
 
     Args:
         layout: tensors of the released vectors.

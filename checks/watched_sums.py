@@ -30,7 +30,7 @@ _ALIKE, _UNLIKE, _PAIRS = 1e-3, 1e-2, 8
 
 @dataclass(frozen=True, eq=False)
 class Contributions:
-    """The lengths with which rows entered a sum.
+    """The norms with which rows entered a sum.
 
     ``expected``: ``(d,)``, the sum of the rows clipped by the stated rule; ``longest``: the largest length in clip
     norms, None where the sum does not determine it; ``explained``: whether the sum is one of weighted rows;

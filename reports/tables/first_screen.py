@@ -33,7 +33,7 @@ _NAMES = {
 
 
 class Meaning(StrEnum):
-    """What a mark of a ruler stands for."""
+    """The meaning of a mark on the ruler of epsilon."""
 
     PROVED = "proved"
     CLAIM = "claim"

@@ -51,7 +51,7 @@ _SUMS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class DefenseKind:
-    """A kind of federations, and what its defenses prepare.
+    """A kind of federation (horizontal, vertical or transfer), and how defenses in it are checked.
 
     Args:
         plans: (defense) -> tasks and plans that are tried in turn, until the defense accepts one.
