@@ -153,7 +153,7 @@ class Weakness:
     not_looked_at: str = ""
 
 
-_UNKNOWN = "weak test: too little was shown, and the power of this test is not known"
+_UNKNOWN = "weak test: the power of this test is not known, and its lower bound on epsilon is small"
 WEAK_TEST = Weakness(no_power="weak test: no violation of the claim would be refuted with 90 % power")
 """The weakness of an audit of evidence from outside a suite, where only the measurement is known."""
 

@@ -383,7 +383,7 @@ def _trained(
         assumed=assumed,
     )
     if trials < 2 * FEWEST:
-        hopeless = f"no trial was run, because at least --trials {2 * FEWEST} are needed to learn from and to count"
+        hopeless = f"no trial was run: at least --trials {2 * FEWEST} are needed, since half of them choose the event"
     else:
         hopeless = too_few_trials(claim, trials // 2, alpha=alpha / 2, factor=2)
     if hopeless:

@@ -200,7 +200,7 @@ def _check_runs(job: BlockJob, planted: CanarySet) -> None:
         one_round.observed(planted, Batch(block=1, arm=1), senders=())
     except Exception as error:  # A user's own part may raise anything, as for a client without prepared numbers.
         count, words = len(planted.coins), f"{type(error).__name__}: {error}"
-        raise Undefined(f"the defense does not run with {count} clients more, its canaries: {words}") from error
+        raise Undefined(f"the defense does not run with {count} more clients, the canaries: {words}") from error
 
 
 def canary_set_for(job: BlockJob) -> CanarySet:
