@@ -216,9 +216,11 @@ class _Watches:
         """Return the watch of a model."""
         if others := sorted(stated.keys() - {"rate", "steps"}):
             words = (
-                f"watch(model) takes rate and steps that differ in this run, got {', '.join(others)}: state noise and "
+                f"watch(model) takes only rate and steps, where they differ in this run, got {', '.join(others)}: set "
             )
-            raise Unwatchable(f"{words}clip in Loop, and hand over the records that are trained on as its data")
+            raise Unwatchable(
+                f"{words}noise_multiplier and clip_norm in Loop, and give it the training records as data"
+            )
         made = _PlayedWatch(model, self, **{**self.stated, **stated})
         self.watches.append(made)
         return made

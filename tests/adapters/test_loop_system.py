@@ -307,7 +307,7 @@ def without_rows(data, watch):
         (
             lambda: loop(own=lambda data: {"clip_norm": 2.0}).run(),
             ValueError,
-            "got clip_norm: state noise and clip in Loop",
+            "got clip_norm: set noise_multiplier and clip_norm in Loop",
         ),
         (
             lambda: Loop(lambda _, watch: watch.lot([0], None), records(), **STATED).run(),
