@@ -282,7 +282,7 @@ class App:
                 if FlowerPlayBack(self._played(differences=differences)).adds_up:
                     return differences, ""
             except Exception as error:  # Foreign strategies may refuse frozen replies by any exception.
-                return False, f"frozen replies do not show what is added up: {type(error).__name__}: {error}"
+                return False, f"replies that are played back do not add up: {type(error).__name__}: {error}"
         return False, NOT_A_SUM
 
     def play_back(self, seed: int = 0) -> FlowerPlayBack:
@@ -318,7 +318,7 @@ class App:
         if hooks.mod is not None and self._law is None:
             return _local_claim(hooks.mod)
         if not recording.releases:
-            raise ValueError("nothing was released with a stated noise: hand the law of one aggregate over as law=")
+            raise ValueError("nothing was released with a stated noise: give the law of one aggregate as law=")
         strategy, steps = hooks.strategy, len(recording.releases)
         accountant = getattr(strategy, "accountant", None)
         stated: dict[str, Any] = {"unit": Unit.CLIENT, "observer": GLOBAL_MODELS, "rounds": steps, "steps": steps}
@@ -416,4 +416,4 @@ def _in_flower(error: Exception) -> bool:
 def _unreleased(hooks: FlowerHooks) -> str:
     if hooks.skipped:
         return f"the strategy released nothing in {hooks.skipped} of {hooks.rounds} rounds"
-    return "the strategy states no noise: hand the law of one aggregate over as law="
+    return "the strategy states no noise: give the law of one aggregate as law="

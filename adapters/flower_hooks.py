@@ -116,12 +116,12 @@ def quiet_vector(direction: Tensor) -> Tensor:
 
 
 class FirstRoundEnded(BaseException):
-    """Leaves a run after its first release."""
+    """Raised to end a run after its first release."""
 
 
 @dataclass(kw_only=True)
 class FlowerHooks:
-    """What is kept of one run.
+    """Records the releases of one run of a Flower app.
 
     Args:
         law: that the user stated; None where wrapper or mod state the noise.
@@ -212,7 +212,7 @@ class FlowerHooks:
         if node in self._arrived:
             how = f"is made from two replies of node {node}, so that its data count twice"
         elif sent.shape != self._before.shape or not torch.equal(sent, self._before):
-            how = "is another one in the messages to clients than in the strategy"
+            how = "differs between the messages to clients and the strategy"
         if how and how not in [one.how for one in self.moved]:
             self.moved.append(Movement(name="the model", how=how, by_data=False))
 

@@ -22,7 +22,7 @@ from .flower_play_back import FlowerPlay
 from .play_back import largest_deviation
 
 INSIDE = (
-    "server and mods draw less noise than stated, the rest inside of training or nowhere: no unit can be planted there"
+    "server and mods draw less noise than stated, and no unit can be planted in noise that is drawn inside of training"
 )
 SEEN_ABOVE = (CLIPPED, PRESENT, SCALE, FRESH_NOISE, SHAPE, INDEPENDENT)
 """Checks that compare a release with updates as training functions made them, before all noise; the first one compares
@@ -35,7 +35,7 @@ _SLACK, _ERRORS = 1e-3, 8.0
 
 @dataclass(frozen=True, kw_only=True)
 class NoisePlace:
-    """Where noise is drawn.
+    """Where a Flower app draws its noise.
 
     Args:
         inside: why no unit can be planted; empty where noise is drawn above that place, or missing.

@@ -64,8 +64,8 @@ _SUM = 1e-3
 
 
 NOT_A_SUM = (
-    "the model does not move by the stated multiple of the sum of updates that are clipped to the clip norm: what is "
-    "noised is not known"
+    "the model does not change by the stated multiple of the sum of clipped updates, so that it is not known to what "
+    "noise is added"
 )
 
 
@@ -124,7 +124,7 @@ class FlowerPlay:
         """Noise, clip norm and number of clients that are stated. Raises ValueError where nothing states any."""
         found = self.own if self.law is None else stated_noise(None, self.law)
         if found is None:
-            raise ValueError("the strategy states no noise: hand the law of one aggregate over as law=")
+            raise ValueError("the strategy states no noise: give the law of one aggregate as law=")
         return found
 
     @cached_property
@@ -271,11 +271,11 @@ CASES = (
 
 @dataclass(frozen=True, eq=False)
 class FlowerPlayBack:
-    """The plays of one strategy.
+    """Rounds of one strategy, run again on chosen replies (play-back).
 
     Args:
         play: the strategy.
-        seed: of all plays.
+        seed: of all these rounds.
         lengths: of the unit's update, in clip norms.
         draws: of the noise, >= 2.
         cases: of replies for which the claim must hold.
@@ -354,9 +354,9 @@ class FlowerPlayBack:
             words = f"the strategy raises {type(error).__name__}: {error}"
             return Watched(results=(REPLAYED.skipped(words),))
         if not replayed:
-            words = "two plays with one seed differ: noise that cannot be seeded, or state between runs"
+            words = "two repetitions of a round with one seed differ: the noise cannot be seeded, or state is kept"
             return Watched(results=(REPLAYED.skipped(words),))
-        done = REPLAYED.passes("two plays with one seed are equal")
+        done = REPLAYED.passes("two calls with one seed are equal")
         return Watched(results=(done, *(self._multiplier(case) for case in self.cases), self._finite()))
 
     def _multiplier(self, case: Replies) -> CheckResult:
@@ -375,7 +375,7 @@ class FlowerPlayBack:
         found = compared_multiplier(name, shifts, certain, self.effective_multiplier(case), claimed)
         if found.passed is False and self._has_own_seed:
             return name.skipped(
-                "noise is equal in all plays and another one in each round: from the number of the round, or from a "
+                "noise differs between rounds, but not when a round is repeated: it comes from its number, or from a "
                 "secret that is drawn once in a process"
             )
         if found.passed is False and self._depends_on_noise(case):

@@ -176,7 +176,7 @@ class KeptRuns:
         whole = content[-32:] == _seal(self.training, path, content[:-32]) and _array_of(content) is not None
         if path.exists() and not whole:
             aside = next(one for number in count() if not (one := path.with_suffix(f".changed{number or ''}")).exists())
-            words = "was changed or damaged, or is another run's; it is made again"
+            words = "was changed or damaged, or is another run's; the run is made again"
             show(f"run    {path} {words}, and the file is now {aside.name}")
             path.replace(aside)
         return whole
@@ -299,7 +299,7 @@ def known_verdicts(path: Path, *, kept: bool) -> list[str]:
     check_inside(path, path.parent)
     if not path.exists():
         if kept:
-            words = "runs are kept there, and verdicts that were given on them would not count: name another folder"
+            words = "runs are kept there, and earlier verdicts on them would be ignored: name another folder"
             raise ValueError(f"{path} is missing, but {words}")
         _write_verdicts(path, [])
     looks = _content(path, checked=True).get("verdicts")
@@ -327,7 +327,7 @@ def _write_verdicts(path: Path, looks: list[str]) -> None:
 
 
 class WrongOutput(ValueError):
-    """An output of the user's function that no audit could use."""
+    """Raised for an output of the user's function that no audit can use."""
 
 
 class RunFailed(Exception):

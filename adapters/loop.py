@@ -283,7 +283,7 @@ class LoopWatch:
         if self._rate is not None:
             accounted = len(self._releases) if self._accounted is None else self._accounted
             ledger = ((self._noise_multiplier, float(self._rate), accounted),) if accounted else ()
-        remarks = {} if self._accounted is not None else {"ledger": "the loop keeps no account of its steps"}
+        remarks = {} if self._accounted is not None else {"ledger": "the loop records no steps in an accountant"}
         if (reason := undetermined_rule(self._weights)) is not None:
             remarks["weights"] = reason
         factors = tuple(self._factors.get(number) for number in range(len(self._releases)))

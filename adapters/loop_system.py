@@ -165,8 +165,8 @@ class Loop(TrainingOnData):
         same = all(a is not None and b is not None and torch.equal(a, b) for a, b in sums)
         if not kept and (names or not same):
             return ""
-        words = f"moves {', '.join(kept[:3]) or 'the model'} by a copy of what watch.release writes into noised"
-        return f"{words}, so that nothing was run on neighbouring data: go on with that tensor itself"
+        words = f"moves {', '.join(kept[:3]) or 'the model'} by a copy of the tensor into which watch.release writes"
+        return f"{words}, so that nothing was run on neighbouring data: continue the step with that tensor itself"
 
     def _with_and_without(self, seed: int, forced: Sequence[Tensor]) -> tuple[TrainingRecord, TrainingRecord]:
         within, out = (self._play(seed, plant=_LONG, member=one, forced=forced).record for one in (True, False))
@@ -216,9 +216,11 @@ class _Watches:
         """Return the watch of a model."""
         if others := sorted(stated.keys() - {"rate", "steps"}):
             words = (
-                f"watch(model) takes rate and steps that differ in this run, got {', '.join(others)}: state noise and "
+                f"watch(model) takes only rate and steps, where they differ in this run, got {', '.join(others)}: set "
             )
-            raise Unwatchable(f"{words}clip in Loop, and hand over the records that are trained on as its data")
+            raise Unwatchable(
+                f"{words}noise_multiplier and clip_norm in Loop, and give it the training records as data"
+            )
         made = _PlayedWatch(model, self, **{**self.stated, **stated})
         self.watches.append(made)
         return made

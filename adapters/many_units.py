@@ -64,7 +64,7 @@ class ManyUnits:
     def scores(self, recording: TrainingRecord, law: GaussianLaw) -> FloatArray:
         """Return one score per unit, ``(units,)``, higher means that it took part.
 
-        Raises ValueError where the rest of a release is not known.
+        Raises ValueError where the contribution of the other rows is not known.
         """
         places = torch.from_numpy(self.coordinates(recording.layout))
         total = np.zeros(self.units)

@@ -30,7 +30,7 @@ from ..fl.laws import GaussianLaw
 from .logged_data import LoggedData
 from .runner import is_replayable
 
-_ALONE = "has one record, which leaves no neighbour: hand over two records or more"
+_ALONE = "has one record, which leaves no neighbour: give two records or more"
 _SMALL = 2
 """Number of the run on other records of which all numbers are small."""
 _ROUNDING = 0.02
@@ -39,10 +39,10 @@ _ROUNDING = 0.02
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Played:
-    """One run of a training.
+    """One recorded run of a training.
 
     Args:
-        record: what was seen.
+        record: the releases that were recorded.
         begins, ends: numbers of all that is trained, by name, at the start and at the end; empty where not seen.
         reads: how often each record was read, by its index.
         adaptive: whether the clip norm is moved by a noised count.
@@ -144,7 +144,7 @@ class TrainingOnData(ABC):
         if not named:  # Then it is not known which records are in no lot, and may be public.
             moved = tuple(replace(one, by_data=False) for one in moved)
         moved = (*moved, *seeded)
-        explained = {"moved": "what moved without noise ended as it did on other records, in lots of equal sizes"}
+        explained = {"moved": "what changed without noise ended equal on other records, in lots of equal sizes"}
         remarks = {**recording.remarks, **(explained if recording.moved and not moved else {})}
         seen = None if recording.moved is None and not moved else moved
         found = self._of_replaced(watched(replace(recording, moved=seen, remarks=remarks)), recording)
@@ -200,7 +200,7 @@ class TrainingOnData(ABC):
         try:
             smaller = self._play(seed, changes={"places": range(records - 1)}, forced=forced)
         except Exception as error:
-            less = f"a run with one record less ended with {type(error).__name__}: {error}"
+            less = f"a run without one record ended with {type(error).__name__}: {error}"
             return sums, SIZE.skipped(less), not words
         repeated = control is not None and not differing(first.ends, control.ends)
         ends = differing(first.ends, smaller.ends) if repeated else frozenset[str]()
@@ -252,7 +252,7 @@ class TrainingOnData(ABC):
             except Exception as error:
                 if number:
                     continue
-                how = f"ended with {type(error).__name__}, so that it does not show what data move"
+                how = f"ended with {type(error).__name__}, so that it does not show what data change"
                 return (*moved, Movement(name="a run on other records", how=how, by_data=False))
             if not _comparable(recording, again.record, all_seen=self.all_seen):
                 how = moved_setting(recording, again.record)
@@ -272,14 +272,14 @@ class TrainingOnData(ABC):
         if following:  # Of which times, for one, differ on the same records too.
             following -= differing(first.returned, self._play(seed, forced=forced).returned)
         if not looked:
-            how = "made other lots or draws in runs on other records, which therefore do not show what data move"
+            how = "made different lots or draws in runs on other records, so that these do not show what data change"
             unlooked = Movement(name="the training", how=how, by_data=False)
             return (*moved, unlooked) if self.all_seen else moved
         known = [one for one in moved if one.by_data]
         names -= {one.name for one in known}
         if not names:
             return tuple(known)
-        words = "ends with other values on other records, after equal noised sums"
+        words = "ends with different values on different records, after equal noised sums"
         certain = self._epsilon is None and self._repeats(first, forced, seed)
         return (*known, *(Movement(name=name, how=words, by_data=certain) for name in sorted(names)))
 
@@ -289,9 +289,7 @@ class TrainingOnData(ABC):
             other = self._play((seed + 1) % 2**32).record
         except Exception:  # Such as a training that runs once.
             return ()
-        how = (
-            "is the same in runs with two seeds, as the training seeds its generators itself: who knows them removes it"
-        )
+        how = "is the same in runs with two seeds, because the training seeds itself: who knows the seed removes it"
         return (Movement(name="the noise", how=how, by_data=False),) if equal_noise(recording, other) else ()
 
     def _ends_at(self, seed: int, changes: Mapping[str, Any], forced: Sequence[Tensor], steps: int) -> bool:

@@ -222,10 +222,10 @@ def _remarks(run: OpacusRun) -> dict[str, str]:
     if parts.accountant is None:
         found["ledger"] = "build returns neither a PrivacyEngine nor an accountant"
     if any(one.ids is None for one in run.releases):
-        late = "batches of a loader with workers were left out"
-        found["lots"] = late if run.data.ahead else "records were not read from the data that build received"
+        late = "batches of a data loader with worker processes were left out"
+        found["lots"] = late if run.data.ahead else "training did not read records from the data that build received"
     if parts.ghost and any(one.expected is None for one in run.releases):
-        found["rows"] = "ghost clipping holds no rows, and no loss of make_private was differentiated"
+        found["rows"] = "ghost clipping forms no rows, and the loss function of make_private was not used"
     if parts.half:
         kinds = sorted({str(one.dtype).removeprefix("torch.") for one in parts.optimizer.params})
         found["noise"] = found["rows"] = f"sums of {', '.join(kinds)} are rounded too coarsely to be compared"

@@ -37,7 +37,7 @@ _SLACK = 5e-3
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
-    """One noised step of a foreign system.
+    """One noised step (clip, sum and noise) of a foreign system, which can be run on given rows.
 
     Args:
         call: ``call(rows, seed)``: rows ``(n, d)`` of single precision before clipping, n >= 0, and the seed of all
@@ -79,7 +79,7 @@ class Shift:
 
 @dataclass(frozen=True, eq=False)
 class PlayBack:
-    """The plays of one step: its noise in each tensor, and how far units of all lengths move its release.
+    """One step, run again on many inputs: its noise in each tensor, and how far units of short to long rows move it.
 
     Raises whatever the step raises, with a note that names the rows, and ValueError for a release of another shape,
     TypeError for one of other things than numbers.
@@ -95,7 +95,7 @@ class PlayBack:
 
     @property
     def deviations(self) -> dict[str, float]:
-        """Standard deviation of the noise of each tensor among rows of all lengths, in the unit of the release."""
+        """Standard deviation of the noise of each tensor, among short and long rows, in the unit of the release."""
         return {name: deviation_of(values) for name, values in self.noise["split"].items()}
 
     @cached_property
@@ -118,10 +118,10 @@ class PlayBack:
     def results(self) -> Watched:
         """Return the results of all checks."""
         if not self._replayed():
-            words = "two plays with one seed differ: noise that cannot be seeded, or state between calls"
+            words = "two calls with one seed differ: the noise cannot be seeded, or the step keeps state"
             names = (REPLAYED, EFFECTIVE, FINITE)
             return Watched(results=tuple(name.skipped(words) for name in names))
-        words = "two plays with one seed are equal" + ("" if self._takes_no_rows else "; an empty lot is refused")
+        words = "two calls with one seed are equal" + ("" if self._takes_no_rows else "; an empty lot is refused")
         done = REPLAYED.passes(words)
         return Watched(results=(done, self._multiplier(), self._finite()))
 
@@ -129,7 +129,7 @@ class PlayBack:
         certain, estimate = self.shifts[0].over_noise, self.effective_multiplier
         found = compared_multiplier(EFFECTIVE, self.shifts, certain, estimate, self.step.noise_multiplier)
         if found.passed is False and self._takes_few_values:
-            words = f"the release takes {_LEVELS} values or fewer: rounded after the noise, it is no linear function"
+            words = f"the release takes {_LEVELS} values or fewer: rounding after the noise makes it no linear function"
             return EFFECTIVE.skipped(words)
         return found
 
@@ -146,7 +146,7 @@ class PlayBack:
         return finite_check(
             lambda rows: self._play(rows, self.seed),
             dict(self._surroundings())["quiet"],
-            {"a row with an entry NaN": math.nan, "a row with an entry infinite": math.inf},
+            {"a row with an entry NaN": math.nan, "a row with an infinite entry": math.inf},
             where="release",
             whom="records",
         )
@@ -166,7 +166,7 @@ class PlayBack:
         yield "split", torch.cat([0.01 * rows[: _OTHERS // 2], 100 * rows[_OTHERS // 2 :]])
 
     def _units(self) -> Iterator[tuple[str, Tensor]]:
-        """Rows of all lengths, in all tensors together and in each alone."""
+        """Rows with norms from short to very long, in all tensors together and in each alone."""
         layout = self.step.layout
         places = {"all tensors": slice(0, layout.dim)}
         held = {name: place for name, place in layout.slices.items() if place.stop > place.start}

@@ -3,7 +3,7 @@
 Each run is scored by the exact log-likelihood ratio of a broken version of the claimed mechanism, for a worst-case
 adversary who knows all other rows. Half of alpha is for bets on these scores (``audit.betting``), which may end the
 audit after any run. The other half is for the errors that all runs make at a threshold that was fixed by simulation
-before the first run (Clopper and Pearson 1934). Both hold for any mechanism. The audit is given up where the runs so
+before the first run (Clopper and Pearson 1934). Both hold for any mechanism. The audit stops early if the runs so
 far made too many errors for all of them to refute the claim, if the others made none. The projections of finished runs
 are kept in a file, so that an interrupted audit goes on from there.
 """
@@ -68,8 +68,8 @@ that it is in none of them by chance.
 _EQUAL = 1e-9
 """Clip norms by which rounding alone lets equal projections differ."""
 _SAME = (
-    "the first {} runs of each arm, with seeds of their own, all gave the same numbers: noise that comes from the "
-    "number of the round, or from a secret that is drawn once in a process, and no runs tell which"
+    "the first {} runs of each arm, with seeds of their own, all gave the same numbers: the noise comes from the "
+    "number of the round, or from a secret that is drawn once in a process, and runs do not show which"
 )
 
 
@@ -120,7 +120,7 @@ class KeptProjections:
             elif line:
                 skipped.append(str(place))
         if skipped:
-            words = "lines cut off, changed or without a run, whose runs are made again"
+            words = "these lines are cut off, changed or without a run, and their runs are made again"
             warnings.warn(f"{self.path}: {words}: {', '.join(skipped[:20])}", RuntimeWarning, stacklevel=3)
 
     def keep(self, member: bool, number: int, values: FloatArray) -> None:
@@ -198,7 +198,7 @@ class ReplicaPlan:
     def weakness(self) -> Weakness:
         """Why runs that refute nothing may have been too weak: they were planned to see ``noise_share``."""
         words = (
-            f"weak test: so many runs refute {self.noise_share:g} of the claimed noise with probability {self.power:g}"
+            f"weak test: probability {self.power:g} to refute the claim if {self.noise_share:g} of its noise is added"
         )
         return WEAK_TEST if self.power >= _POWER else replace(WEAK_TEST, low_power=f"{words}, and {_POWER} is needed")
 
@@ -210,8 +210,8 @@ class ReplicaPlan:
     def line(self) -> str:
         """Return one line to print before the runs are made."""
         line = (
-            f"{self.runs} runs per arm refute {self.noise_share:g} of the claimed noise with probability "
-            f"{self.power:g} (fewer where bets refute it before, or nothing could; alpha {self.alpha:g} in all)"
+            f"{self.runs} runs per arm refute the claim with probability {self.power:g} if only {self.noise_share:g} "
+            f"of its noise is added (fewer if an earlier look decides; alpha {self.alpha:g} in all)"
         )
         return (
             f"{line}; if they refute nothing, the verdict is UNDERPOWERED (exit code 11): {self.weak}"
@@ -410,7 +410,7 @@ def _unseen(runner: Runner, release: GaussianRelease, plant: Plant, seed: int) -
             return ""
     if pairs > _MOST_PAIRS:
         return ""
-    return f"the planted unit arrived in no release of {pairs} runs, so that no run could show a violation"
+    return f"the planted unit reached no release of {pairs} runs, so that no run could show a violation"
 
 
 def _made(
@@ -477,7 +477,7 @@ def _judged(
     )
     if bets is None:
         return None
-    words = "; given up: no result of the other runs could refute the claim" if given_up else ""
+    words = "; stopped: whatever the remaining runs showed, they could not refute the claim" if given_up else ""
     bets = replace(bets, witness=f"{bets.witness}{words}", detectable=measured.detectable)
     found = judge(claim, _of_both(bets, plan), weakness=weakness)
     return found if given_up or found.verdict is Verdict.REFUTED else None

@@ -55,7 +55,7 @@ class Level(StrEnum):
 @dataclass(frozen=True, kw_only=True)
 class Hypotheses:
     """Two hypotheses about each of m candidates, that the release includes it or does not, for an adversary that knows
-    the rest of the release.
+    what everybody else contributes to the release.
 
     Only the likelihood ratio of the release that was seen is given. An attack that could evaluate another release, or
     other gradients than the candidates', could compute the candidate's presence from the rest.

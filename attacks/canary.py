@@ -42,7 +42,7 @@ class CanaryProjections(Attack):
     """An attack that projects every release on the canary's direction, in units of the canary's contribution to the
     first release.
 
-    A canary on an unused weight is the only contribution there: the rest of the release is zero along it, and the
+    A canary on an unused weight is the only contribution there: what others contribute is zero along it, and the
     projection is that of ``Projections``. For other canaries the rest is not subtracted. That costs power but not
     validity, because replicas are independent trials with their own cohorts, lots and noise. The claim determines the
     observer, which the view names. For an observer of the final model alone, the whole change from the public initial

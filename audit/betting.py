@@ -68,11 +68,12 @@ def payments(cells: int, paid: FloatArray) -> FloatArray:
 
 
 def best_mixture(counts: FloatArray, paid: FloatArray, kept: FloatArray, iterations: int = 14) -> FloatArray:
-    """Return the shares ``(stakes, levels)`` of the mixtures whose capital would have grown most on counted runs.
+    """Return the shares ``(stakes, levels)`` of the mixtures of bets whose capital would have grown most on counted
+    runs.
 
-    ``counts``: (2, cells) runs with and without the canary; ``paid``: of ``payments``; ``kept``: (levels,) runs, of
-    which only the money kept paid, that are added to those counted. By a primal-dual interior-point method; mixtures
-    that are not quite the best ones are as valid.
+    ``counts``: (2, cells) runs with and without the canary; ``paid``: as ``payments`` returns it; ``kept``: (levels,)
+    imaginary runs, added to those counted, on which only money that is not staked pays, so that few runs stake little.
+    By a primal-dual interior-point method; a bound by mixtures that are not quite the best ones is valid too.
     """
     rows, weights = paid.reshape(-1, paid.shape[2]), counts.ravel()
     prior = np.full((len(kept), rows.shape[1]), _LAST_BARRIER)

@@ -239,7 +239,7 @@ def explained_words(words: str) -> str:
     return seen.partition(" (")[0] + mark + explanation.partition(" (")[0]
 
 
-_GAUSSIAN = "its noise is smaller by one factor in all weights and rounds, and Gaussian along the unit's move"
+_GAUSSIAN = "its noise is smaller by one factor in all weights and rounds, and Gaussian where the unit moves"
 """The violation of which results of measured moves and noise state a true epsilon."""
 
 SENSITIVITY = Check(
@@ -273,7 +273,7 @@ PARTICIPATION = Check(
 )
 ONCE = Check(
     "rows used once",
-    measures="change of the releases of all rounds together by one row, divided by their noise",
+    measures="how far one row moves the releases of all rounds together, divided by their noise",
     hook=_CLIPPING,
     cause="a row of one round also reaches releases of later rounds, as by momentum or error feedback",
     mend="keep only noised values between rounds, or account for every release of a row",
@@ -281,17 +281,17 @@ ONCE = Check(
 )
 UNUSED = Check(
     "rows outside the lot",
-    measures="largest change of a release by rows that no lot holds",
+    measures="largest change of a release by rows that were not drawn into any lot",
     hook=_CLIPPING,
     cause="the release uses samples that were not drawn, as by statistics of the whole data set",
     mend="compute from the drawn lot alone",
-    seen="rows that no lot holds move a release by {}",
+    seen="rows that were not drawn move a release by {}",
 )
 FOLLOWED = Check(
     "rows that follow releases",
     measures="epsilon of rows that are chosen by earlier releases",
     hook=_CLIPPING,
-    cause="rows that follow earlier releases add up over rounds, since noise is shared by rounds",
+    cause="rows that are chosen by earlier releases add up over rounds, because rounds share their noise",
     mend="draw new noise in each round",
     seen="rows that are chosen by earlier releases reach {}",
 )
@@ -359,7 +359,7 @@ EVERY_DIRECTION = Check(
 )
 GIVEN_CLIENTS = Check(
     "noise given other clients",
-    plain="whether the noise follows from that of other clients",
+    plain="whether a client's noise follows from that of other clients",
     measures="standard deviation of a client's noise given that of other clients",
     hook=_NOISING,
     cause="the noise of one client follows from that of others, as when it is made to cancel",
@@ -368,7 +368,7 @@ GIVEN_CLIENTS = Check(
 )
 GIVEN_ROUNDS = Check(
     "noise given other rounds",
-    plain="whether the noise follows from that of other rounds",
+    plain="whether a round's noise follows from that of other rounds",
     measures="standard deviation of a round's noise given that of other rounds",
     hook=_NOISING,
     cause="the noise of one round follows from that of others, as when it is made to cancel",
@@ -386,7 +386,7 @@ DISTRIBUTION = Check(
 )
 OTHER_DATA = Check(
     "noise under other data",
-    measures="standard deviation of the noise over the law's, on short, long or no gradients",
+    measures="standard deviation of the noise divided by the law's, on short, long or no gradients",
     hook=_NOISING,
     cause="the noise shrinks with the data, as when it is scaled by a norm of the gradients",
     mend="scale the noise by the stated clip norm, not by the data",
@@ -395,11 +395,11 @@ OTHER_DATA = Check(
 OWN_IN_RUNS = Check(
     "noise of its own in every run",
     plain="whether each run has noise of its own",
-    measures="releases that equal one of another run bit for bit",
+    measures="releases that are bit for bit equal to one of another run",
     hook=_NOISING,
     cause="the noise comes from a fixed seed",
     mend="draw it from the hook's `rng`",
-    seen="{} equal one of another run bit for bit",
+    seen="{} are bit for bit equal to one of another run",
 )
 COVERS_MOVES = Check(
     "noise where a unit moves the release",
@@ -420,17 +420,17 @@ EVERY_NUMBER = Check(
     "noise of its own in every number and round",
     FRESH,
     plain="whether every number has noise in every round",
-    measures="numbers that one unit moves and noise does not, of all rounds and weights of the claim",
+    measures="numbers in all rounds and weights of the claim that one unit changes and noise does not",
     hook=_NOISING,
-    cause="some weights or rounds get no noise, or that of others, or something is decided by exact values",
+    cause="some weights or rounds get no noise, or the noise of others, or exact values decide something",
     mend="draw noise for every number in every round, and decide by what was released with noise",
-    seen="one unit moves {} that noise does not move",
+    seen="one unit changes {} that noise does not change",
 )
 OWN_IN_REPLICAS = Check(
     "noise of its own in every replica",
     FRESH,
     plain="whether each run has noise of its own",
-    measures="share of releases without the canary that repeat another replica's",
+    measures="share of releases without the canary that are equal to one of another replica",
     hook=_NOISING,
     cause="the noise is drawn once for all replicas instead of in the shape of the whole tensor",
     mend="draw it with `normal(rng, updates.values.shape)`",
@@ -459,19 +459,19 @@ ARRIVES = Check(
 )
 VECTORS = Check(
     "noise of many vectors",
-    measures="released vectors that equal one of another run bit for bit",
+    measures="released vectors that are bit for bit equal to one of another run",
     hook=_NOISING,
     cause="the noise comes from a generator that is seeded with few bits",
     mend="draw it from the hook's `rng`",
-    seen="{} equal one of another run bit for bit",
+    seen="{} are bit for bit equal to one of another run",
 )
 NUMBERS = Check(
     "noise of many values",
-    measures="values from which the numbers of reports on one input seem drawn",
+    measures="number of different values that reports on one input seem to take",
     hook=_NOISING,
     cause="the noise takes few values, as from uniform numbers of few bits",
     mend="draw it from the hook's `rng` in double precision",
-    seen="the noise seems drawn from {}",
+    seen="the noise seems to take only {}",
 )
 LAW_EPSILON = Check(
     "epsilon of the law",
@@ -537,7 +537,7 @@ POSSIBLE = Check(
     hook=_NOISING,
     cause="clients send reports to which `law` gives no probability",
     mend="state the law that is drawn",
-    seen="impossible under the law are {}",
+    seen="{} are impossible under the law",
 )
 PLACE = Check(
     "places of shuffled reports",
@@ -592,12 +592,12 @@ MASKS = Check(
     hook=("report", "channel"),
     cause="masks are not uniform over all words, or are used twice",
     mend="draw a new uniform mask for each pair of clients, round and word",
-    seen="in one part of their range lie {}",
+    seen="{} lie in one part of their range",
 )
 MESSAGE = Check(
     "whole message",
     Subject.MESSAGE,
-    measures="channels of what the observer receives that change with one unit and not with noise",
+    measures="parts of the message to the observer that change with one unit and not with noise",
     hook=("report", "channel", "aggregate", "broadcast"),
     cause="something other than the noised values depends on the data",
     mend="add noise to it, or send nothing that depends on data",
@@ -623,7 +623,7 @@ ODDS = Check(
 )
 SIDE_ARRAYS = Check(
     "arrays sent with reports",
-    measures="epsilon of arrays that are sent with reports, by a unit's move over their noise",
+    measures="epsilon of arrays that are sent with reports, from how far a unit moves them and from their noise",
     hook=("report", "channel"),
     cause="an array sent with the report has too little noise",
     mend="clip it, add noise, and account for it",
@@ -637,8 +637,8 @@ VIEW = Check(
     of_runs=True,
     assumes="the privacy losses of all that is received exceed those of the runs by one factor",
     hook=_NOISING,
-    cause="the defense releases more about one unit than it claims",
-    mend="see the event, and which failed check explains it",
+    cause="the defense releases more about one unit than its claim allows",
+    mend="read which event distinguishes the runs, and which failed check explains it",
     seen="runs with and without the unit show {}",
 )
 
@@ -649,17 +649,17 @@ PREPARATION = Check(
     hook=("preparation of the data",),
     cause="a statistic of private records leaves the clients without noise, or with less than the claim pays for",
     mend="compute it from the public test rows, or add noise and count its epsilon in the claim",
-    seen="what the preparation publishes shows {}",
+    seen="what the preparation publishes reveals {}",
 )
 JOINT_RELEASE = Check(
     "preparation and training",
-    plain="what is published and received of neighbouring records, from preparation to the last model",
+    plain="what is published and received on neighbouring records, from preparation to the last model",
     measures="lower bound on epsilon of all that a preparation of the data publishes and a training on it releases",
     of_runs=True,
     hook=("preparation of the data",),
     cause="one record changes the prepared rows of others, the model, the plan, or what is published at the end",
     mend="prepare each record by public constants or noised statistics alone, and count all of it in the claim",
-    seen="all that is published and received shows {}",
+    seen="all that is published and received reveals {}",
 )
 
 # Of vertical federations, and of transfers.
@@ -669,14 +669,14 @@ RELEASED = Check(
     hook=("columns", "targets", "embeddings", "residuals", "gradients", "bottom_sum", "evaluated"),
     cause="something is sent that does not follow from the noised outputs",
     mend="compute all messages from noised outputs alone",
-    seen="apart from the noised outputs the data change {}",
+    seen="data change {} otherwise than through the noised outputs",
 )
 PERSON_MOVE = Check(
     "move over noise",
     MOVE,
     NOISE,
     EPSILON,
-    measures="of vertical federations: epsilon of one person's move over the drawn noise",
+    measures="of vertical federations: epsilon from how far one person moves messages and from the drawn noise",
     hook=("targets", "embeddings", "residuals", "gradients", "bottom_sum"),
     cause="a person's values are not clipped, or the noise is too small for all steps",
     mend="clip each person's values, and compute the noise for all steps",
@@ -684,7 +684,7 @@ PERSON_MOVE = Check(
 )
 ALL_DIRECTIONS = Check(
     "noise in all directions",
-    measures="of vertical federations: share of a person's move that noise covers",
+    measures="of vertical federations: share of one person's change of messages in directions that have noise",
     hook=("embeddings", "residuals", "gradients", "bottom_sum"),
     cause="the noise misses some directions in which a person moves messages",
     mend="draw one number of noise for each number that is sent",
@@ -722,7 +722,7 @@ ANSWERED = Check(
     "noise of all answers",
     NOISE,
     plain="whether the answer to every query has noise",
-    measures="of transfers: answers that one teacher changes and noise does not, or labels that the law makes likelier",
+    measures="of transfers: answers that one teacher changes and noise does not, or labels that are too rare",
     hook=("aggregate_votes", "teacher_answers"),
     cause="some queries, or votes on which teachers agree, get no noise",
     mend="draw noise for every label of every query, whatever the votes are",
@@ -734,7 +734,7 @@ CLIPPED = Check(
     "sum of clipped rows",
     MOVE,
     hook=("clipped sum",),
-    cause="rows enter the sum longer than the clip norm",
+    cause="rows enter the sum with norms above the clip norm",
     mend="clip each record's whole gradient before it is added",
     seen="one record adds {}",
 )
@@ -778,7 +778,7 @@ SIZES = Check(
     "sizes of lots",
     LOTTERY,
     hook=("data loader",),
-    cause="lots have a fixed or another size than Poisson sampling gives",
+    cause="lots have a fixed size, or sizes that Poisson sampling does not give",
     mend="use Poisson sampling, as Opacus' `DPDataLoader` does, or account for the sampling that is used",
     seen="sizes of lots differ by {}",
 )
@@ -825,7 +825,7 @@ UPDATES = Check(
     hook=("optimizer",),
     cause="the model is updated without a noised release",
     mend="skip updates of steps that release nothing",
-    seen="without a release were {}",
+    seen="{} were made without a noised release",
 )
 MOVED = Check(
     "state without noise",
@@ -836,23 +836,23 @@ MOVED = Check(
 NEIGHBOUR = Check(
     "sums on neighbouring data",
     MOVE,
-    plain="how far another record in the place of one moves the sums of a training",
+    plain="how far replacing one record moves the sums of a training",
     hook=("clipped sum",),
     cause="a record enters more than its own row, as by copies, statistics of a batch or prepared data",
     mend="make each row from one record alone, and clip each record once",
-    seen="another record moves a sum by {}",
+    seen="replacing one record moves a sum by {}",
 )
 SIZE = Check(
     "number of records",
-    plain="what follows the number of records, which is not public under add/remove",
+    plain="what depends on the number of records, which is not public under add/remove",
     hook=("data loader",),
     cause="divisors, rates or steps are computed from the length of the data",
     mend="set them as constants, or claim zero-out neighbours, for which the number of records is public",
 )
 FINITE = Check(
     "finite for all rows",
-    plain="what values that are no numbers make of a release",
-    measures="none; the reason names the rows of NaN or infinite entries that pass into a release",
+    plain="whether NaN or infinite values in a record reach a release",
+    measures="nothing; the reason names the rows with NaN or infinite entries that reach a release",
 )
 REPLAYED = Check("step replayed")
 EFFECTIVE = Check(

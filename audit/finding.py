@@ -153,7 +153,7 @@ class Weakness:
     not_looked_at: str = ""
 
 
-_UNKNOWN = "weak test: too little was shown, and the power of this test is not known"
+_UNKNOWN = "weak test: the power of this test is not known, and its lower bound on epsilon is small"
 WEAK_TEST = Weakness(no_power="weak test: no violation of the claim would be refuted with 90 % power")
 """The weakness of an audit of evidence from outside a suite, where only the measurement is known."""
 
@@ -340,7 +340,7 @@ def _powered(
     if counted is not None and counted.detectable <= weak_beyond(claim.epsilon):
         words = f"the implementation checks fail with probability 0.9 from eps {plain(round(counted.detectable, 3))}"
         words = f"{words} if {counted.assumption}"
-        reason = f"{words}; the runs alone would not do: {alone}" if alone else f"{finding.reason}; {words}"
+        reason = f"{words}; the runs alone would not be enough: {alone}" if alone else f"{finding.reason}; {words}"
         return replace(finding, verdict=Verdict.NOT_REFUTED, reason=reason, measurement=known)
     if not alone:
         return finding
@@ -379,11 +379,11 @@ def _enough(claim: Claim, measured: Measurement) -> str:
         limit=_MOST_TRIALS,
     )
     if needed is None:
-        return f"; no number of runs up to {_MOST_TRIALS:,} per arm would do"
+        return f"; no number of runs up to {_MOST_TRIALS:,} per arm would be enough"
     made = min(measured.n0, measured.n1)
     if needed <= made:
         return f"; the best attack needs {needed:,} counted runs per arm, this one more than its {made:,}"
-    return f"; about {needed:,} counted runs per arm would do"
+    return f"; about {needed:,} counted runs per arm would be enough"
 
 
 def accept_weak(finding: Finding) -> Finding:

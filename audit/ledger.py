@@ -17,7 +17,7 @@ from .wording import unknown
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """The share of one family of tests.
+    """The part of a run's probability of a false alarm that one family of tests may use.
 
     Args:
         total: probability, at most, that any of its tests fails in a run in which everything is correct.

@@ -391,7 +391,7 @@ def _check_fresh(module: ModuleType, what: str) -> None:
 
 
 class NoFile(ValueError):
-    """A file that is not there, or cannot be loaded under its name."""
+    """Raised for a part's file that does not exist, or that Python cannot load under its name."""
 
 
 def _from_file(place: str, what: str) -> ModuleType:

@@ -176,10 +176,10 @@ def why_not_covered(claim: Claim) -> str:
     """Return why no kind of canary can audit this claim; empty string if one can."""
     unit, adjacency = claim.unit, claim.adjacency
     if (unit, adjacency) not in COVERED:
-        return f"no canary design covers unit {unit} under {adjacency}: this claim is not audited"
+        return f"this claim is not audited, because no canary covers unit {unit} under {adjacency}"
     # A canary that is visible in another part of the release is no evidence here: it could refute a true claim.
     if claim.part != JOINT:
-        return f"canaries test whole releases, none covers {claim.part} alone: this claim is not audited"
+        return f"this claim is not audited, because canaries test whole releases, and not {claim.part} alone"
     return ""
 
 

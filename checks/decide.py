@@ -85,7 +85,10 @@ def _decided(failed: CheckResult, claim: Claim, most: int) -> CheckResult:
     steps = 1 if isinstance(proposal, ProposedRows) else proposal.steps
     tested = claim if steps == 1 else two_steps(claim)
     if tested is None:
-        return replace(failed, witness=f"{failed.witness}; two steps of so large a claim state nothing")
+        return replace(
+            failed,
+            witness=f"{failed.witness}; runs cannot confirm it, because at this epsilon two steps bound nothing",
+        )
     try:
         arms = arms_of(proposal)
         wanted = min(wanted_epsilon(tested), steps * _implied(failed, claim))
@@ -97,7 +100,10 @@ def _decided(failed: CheckResult, claim: Claim, most: int) -> CheckResult:
     except Exception as error:  # A user's own hooks may raise anything, and the comparison stands.
         return replace(failed, witness=f"{failed.witness}; trials could not be run: {type(error).__name__}: {error}")
     if measured is None:
-        return replace(failed, witness=f"{failed.witness}; runs of one batch depend on each other")
+        return replace(
+            failed,
+            witness=f"{failed.witness}; no bound follows, because runs that are made in one batch depend on each other",
+        )
     return replace(failed, evidence=measured if steps == 1 else of_one_step(measured, claim))
 
 
@@ -111,15 +117,22 @@ def _as(decision: CheckResult, failed: CheckResult, claim: Claim) -> CheckResult
     implied, seen = _implied(failed, claim), measured.detectable
     if failed.name == PURE:
         # Its losses lie in tails that no number of runs reaches.
-        return replace(failed, witness=f"{failed.witness}; runs do not reach the tails in which it shows")
+        return replace(
+            failed,
+            witness=f"{failed.witness}; runs cannot confirm it, because it shows only in events that are too rare",
+        )
     runs = f"{measured.n1:,} runs on each of the two inputs"
     if seen is None or seen > implied:
-        would = "no number of runs would do" if seen is None else f"they would see epsilon {seen:.3g} at best"
-        words = f"{failed.witness}; {runs} do not decide it: {would}, and it stands for {implied:.3g}"
+        would = (
+            "no number of runs would be enough"
+            if seen is None
+            else f"the smallest epsilon that they would find is {seen:.3g}"
+        )
+        words = f"{failed.witness}; {runs} cannot confirm it: it implies epsilon {implied:.3g}, and {would}"
         return replace(failed, witness=words)
     meant = "a move without noise" if math.isinf(implied) else f"epsilon {implied:.3g}"
     words = (
-        f"{failed.words}; explained by what is done with noised numbers: {runs} show no more than the claim allows, "
+        f"{failed.words}; explained by post-processing of noised numbers: {runs} show no more than the claim allows, "
         f"and {meant} would have been seen (epsilon {seen:.3g} with probability 0.9 by the best score)"
     )
     return replace(

@@ -137,15 +137,15 @@ class EventOdds:
     def _count(self, number: "_State | _Size", many: Many, words: str) -> None:
         self.suspects += 1
         if self.suspects > _SUSPECTS:
-            self.reason = self.reason or f"{words}: more than {_SUSPECTS} numbers would have had to be counted"
+            self.reason = self.reason or f"{words}: more than {_SUSPECTS} numbers would have to be compared"
             return
         if self.setup.rate < 1 and self.setup.claim.adjacency is not Adjacency.ADD_REMOVE:
-            self.reason = f"{words}: runs in which the unit is not sampled are unlike both kinds of runs"
+            self.reason = f"{words}: runs that do not draw the unit are like neither kind of run that is compared"
             return
         try:
             self._counted(number, many, words)
         except Exception as error:  # A user's own hooks may raise anything in several runs at once.
-            self.reason = f"{words}: several runs at once are not possible: {type(error).__name__}: {error}"
+            self.reason = f"{words}: the defense cannot make several runs at once: {type(error).__name__}: {error}"
 
     def _counted(self, number: "_State | _Size", many: Many, words: str) -> None:
         most = _NUMBERS // self.setup.numbers
@@ -155,7 +155,7 @@ class EventOdds:
             return
         sign, threshold = known
         if self.needed > most:
-            self.reason = f"{words}: {self.needed} runs would be needed, and {most} are made at most"
+            self.reason = f"{words}: {self.needed} runs would be needed, but at most {most} are made"
             return
         counts, total, size = np.zeros(2, dtype=int), 0, max(2, _AT_ONCE // self.setup.numbers)
         while total < self.needed:
@@ -271,12 +271,12 @@ class SideArrays:
         rounds = 1 if claim.unit is Unit.REPORT else min(claim.rounds, _SIDE_NUMBERS // (_LEAST * numbers))
         runs = min(_RUNS, _SIDE_NUMBERS // (max(1, rounds) * numbers))
         if rounds < 1 or runs < _LEAST:
-            self.reason = self.reason or f"the model is too large for {_LEAST} runs"
+            self.reason = self.reason or f"the model is too large to run it {_LEAST} times"
             return
         try:
             drawn = _drawn(partial(pair.many, rounds=rounds), moved, runs, max(2, _SIDE_AT_ONCE // numbers))
         except Exception as error:  # A user's own hooks may raise anything in several runs at once.
-            self.reason = f"several runs at once are not possible: {type(error).__name__}: {error}"
+            self.reason = f"the defense cannot make several runs at once: {type(error).__name__}: {error}"
             return
         for name, (without, present) in drawn.items():
             self._compare(name, pair, without, present)

@@ -161,7 +161,7 @@ def _events_of(
     wanted = _MANY if rounds > 2 else max(_MANY, 45 * math.exp(min(claim.epsilon, 4.2)))
     runs = min(math.ceil(wanted), (2 if wanted > _MANY else 1) * numbers // (len(senders) * plan.layout.dim))
     if runs < _LEAST:
-        yield name.skipped(f"reports are too long for {_LEAST} runs of one input")
+        yield name.skipped(f"reports are too long to draw {_LEAST} of them")
         return
     rows = _rows(setup)
     inputs = {kind: (row, row) for kind, row in rows.items()}
@@ -253,7 +253,7 @@ def _rounds(setup: HookSetup) -> tuple[int, str]:
         return 1, f"in one or two rounds, because {why}"
     if _shuffled(setup) and plan.cohort_rate < 1:
         return 1, "in one or two rounds, because clients are sampled"
-    return rounds, f"over {rounds} rounds that are alike"
+    return rounds, f"over {rounds} equal rounds"
 
 
 def _rows(setup: HookSetup) -> Mapping[str, Tensor]:
@@ -442,8 +442,8 @@ def _statistics(one: Arm, other: Arm, *, shuffled: bool) -> Iterator[tuple[str, 
     yield "largest number", 1, (first.max(1), second.max(1))
     yield "smallest number", 1, (first.min(1), second.min(1))
     yield "first number", 1, (first[:, 0], second[:, 0])
-    yield "place of the largest number", 1, (np.abs(first).argmax(1), np.abs(second).argmax(1))
-    yield "length", 1, (np.square(first).sum(1), np.square(second).sum(1))
+    yield "index of the largest number", 1, (np.abs(first).argmax(1), np.abs(second).argmax(1))
+    yield "L2 norm", 1, (np.square(first).sum(1), np.square(second).sum(1))
     centre = float(np.median(np.concatenate([first[:part], second[:part]])))
     centre = 0.0 if (first == 0).mean() > 0.2 else centre
     signs = [[np.sign(turn - centre) for turn in side] for side in both]

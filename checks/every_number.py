@@ -295,7 +295,7 @@ def _beyond_claim(setup: HookSetup) -> list[str]:
         words = f"units are released in them too, and {NOT_CLAIMED} {claim.rounds} of {plan.rounds} rounds"
         found.append(f"rounds from {claim.rounds} on: {words}")
     if claim.observer.rank == FINAL_MODEL.rank and _moved(models, range(1)):
-        found.append(f"models of single rounds: units move them, and {NOT_CLAIMED} the final model alone")
+        found.append(f"models of single rounds: units change them, and {NOT_CLAIMED} the final model alone")
     if claim.observer.rank < UPLOADS.rank and not claim.observer.sees_masked_words:
         bare = _moved(replace(setup, claim=replace(claim, observer=UPLOADS)), range(1))
         if any(one.all() for name, one in bare.items() if name.startswith("report values")):
@@ -388,7 +388,7 @@ def _compared(one: _Inputs, other: _Inputs, stop: int, words: str, left_out: lis
     """The failed check of two inputs; None where fresh noise moves all that seemed to have none."""
     suspects, moving, shared = _suspects(one, other, stop)
     if one.sign != other.sign and not shared and not sum(moving.values()):
-        return EVERY_NUMBER.skipped("a unit's row moves nothing that is received")
+        return EVERY_NUMBER.skipped("a unit's row changes nothing that is received")
     if shared:
         return EVERY_NUMBER.failed(f"{words}: {shared}", 1.0, 0.0, unit="noise vectors")
     if not suspects:
@@ -405,7 +405,7 @@ def _compared(one: _Inputs, other: _Inputs, stop: int, words: str, left_out: lis
                 return EVERY_NUMBER.failed(what, float(suspect.bare.sum()), 0.0, unit="numbers", proposal=proposal)
         if not suspects:
             return None
-    left_out.append(f"{suspects[0].words}: moves with the unit, but noise of this epsilon might not show in few runs")
+    left_out.append(f"{suspects[0].words}: it changes with the unit, and so few runs may miss noise of this epsilon")
     return None
 
 
@@ -488,7 +488,7 @@ def _shared(
     if lattice(noise[:4096], float(np.abs(noise).max())) or spacing(noise):
         return ""
     if len(values) <= _SHARED * len(noise) and len(np.unique(within)) > 1.5 * len(values):
-        return f"{len(noise)} numbers of {name}, round {turn}, have {len(values)} different values of noise"
+        return f"{len(noise)} numbers of {name}, round {turn}, share {len(values)} values of noise"
     earlier = known.setdefault(without.tobytes(), (turn, within.tobytes()))
     if earlier[0] < turn and earlier[1] != within.tobytes():
         return f"the noise of {name}, round {turn}, is that of round {earlier[0]}"

@@ -131,7 +131,7 @@ class _ExtremeRows:
         if words := next((one for one in self._not_finite(after) if one not in odd), ""):
             return EXTREME.failed(f"{witness}: {words}", 1.0, 0.0, unit=IN_WITNESS)
         if grown > _BEYOND:
-            words = f"{witness}: a number of this many times its usual size"
+            words = f"{witness}: a number that is received is {grown:.3g} times as large as usual"
             return EXTREME.failed(words, grown, _BEYOND, unit=IN_WITNESS)
         if self.law is not None:
             allowed = abs(self.law.scale) * self.law.clip_norm * self.law.steps
@@ -162,8 +162,8 @@ def extreme_rows(dim: int) -> Iterator[tuple[str, Tensor]]:
     yield "with one entry of 3e38", torch.where(first > 0, 3e38, 0.0)
     yield "with one infinite entry", torch.where(first > 0, math.inf, 0.0)
     yield "of infinite entries of both signs", math.inf * signs
-    yield "with one entry that is no number", torch.where(first > 0, math.nan, 0.0)
-    yield "of entries that are no number", torch.full((dim,), math.nan)
+    yield "with one entry that is NaN", torch.where(first > 0, math.nan, 0.0)
+    yield "of entries that are NaN", torch.full((dim,), math.nan)
     # A length that is no number or infinite decides a clip, and what decided it may be zeroed afterwards.
     for odd, words in ((math.nan, "no number"), (math.inf, "infinite")):
         yield f"with one entry that is {words}, and others of 1e12", torch.where(first > 0, odd, 1e12 * signs)

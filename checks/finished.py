@@ -57,7 +57,7 @@ class FinishedRelease:
                 break
         if self.refused:
             return JOINT_RELEASE.skipped(
-                f"not looked at: after the training, {len(self.refused)} neighbouring data sets: {self.refused[0]}"
+                f"not looked at: what follows training, on {len(self.refused)} neighbours: {self.refused[0]}"
             )
         words = "what is published after the training is equal, or has noise, for the same models"
         return JOINT_RELEASE.at_most(0.0, self.setup.claim.epsilon, unit="epsilon", witness=words)
@@ -160,5 +160,5 @@ class _GivenModels:
         out, within = (sum(int((run.finished[:, 0] > 0).sum()) for run in sides.drawn(arm, needed)) for arm in (0, 1))
         result = counter.of_counts(JOINT_RELEASE, out, within, needed)
         if result.passed is False and dependent(Summary(2, 1), lambda arm, batch: sides.again(arm, batch).finished):
-            return JOINT_RELEASE.skipped("not looked at: runs of one batch depend on each other")
+            return JOINT_RELEASE.skipped("not looked at: runs that are made in one batch depend on each other")
         return result

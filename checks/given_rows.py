@@ -458,9 +458,9 @@ class HookSetup(ClaimSetup):
         if self.claim.part != JOINT:
             return f"the claim is about {self.claim.part} alone"
         if overrides(self.protection, "local_query") and not (lots and unit is Unit.SAMPLE):
-            return "clients answer queries about their lots, which given rows do not have"
+            return "clients answer queries about their lots, and rows that are given to hooks have no lots"
         if unit is not Unit.SAMPLE and self.protection.per_sample:
-            return "clients protect their samples one by one, which given rows of clients do not have"
+            return "clients protect single samples, and rows that are given to hooks stand for whole clients"
         if self.claim.observer.rank < AGGREGATE.rank and changes_broadcast(self.protection):
             return "noise may be added to the broadcast model"
         return ""

@@ -106,7 +106,7 @@ class JointRelease:
         if self.refused and not pairs:
             return JOINT_RELEASE.skipped(f"not looked at: {self.refused[0]}")
         if not pairs:
-            words = "prepared rows of other records, the first model and the plan do not follow a changed record"
+            words = "prepared rows of other records, the first model and the plan do not depend on a changed record"
             return JOINT_RELEASE.at_most(0.0, setup.claim.epsilon, unit="epsilon", witness=words)
         sides = [Sides(joint=self, pair=pair) for pair in pairs[:_TRIED]]
         best = max(sides, key=lambda one: one.apart)
@@ -289,7 +289,7 @@ class Sides:
         implied = _implied((mu - _ERRORS * math.sqrt(2 / n + mu**2 / (4 * n))) / steps, claim.delta)
         if implied <= claim.epsilon:
             return found
-        words = f"{mu:.3g} standard deviations of what is received along its move, {self.pair.words}; {found.witness}"
+        words = f"{mu:.3g} standard deviations of what is received, along its move, {self.pair.words}; {found.witness}"
         return JOINT_RELEASE.failed(words, implied, claim.epsilon, unit="epsilon")
 
     def _weights(self, both: Sequence[Sequence[_Run]]) -> FloatArray:
@@ -428,7 +428,7 @@ class Sides:
         if setup.claim.unit in (Unit.CLIENT, Unit.REPORT):
             others = tuple(part[: setup.samples] for part in setup.held[1 : setup.clients + 1])
             if not others:
-                raise ValueError("a federation of one client has nobody left without it")
+                raise ValueError("a federation of one client cannot be run without that client")
             own = data.dataset if arm else like
             canary = DataCanary(unit=Unit.CLIENT, images=own.train_images[rows[0]], present=own.train_labels[rows[0]])
             return _Inputs(pipeline.task(data, others), canary=canary)

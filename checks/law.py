@@ -86,7 +86,7 @@ def law_checks(
     """
     try:
         if claim.unit is Unit.SAMPLE and not protection.per_sample and not _moved(replayed):
-            raise NotCheckable("the law is that of a client, and how far one sample moves its report is not published")
+            raise NotCheckable("the law describes a client's report, and does not state how far one sample moves it")
         laws = [_quieter(law, noise) for law in _laws(protection, claim, plan)]
         rounds, why = (None, "") if every_round else rounds_alike(protection, claim, plan)
         found = [
@@ -113,7 +113,7 @@ def with_law_checks(
     covering = law_checks(protection, claim, plan, replayed, every_round=True) if failed else laws
     if covering[0].passed is not True or any(result.passed is False for result in (*laws, *covering)):
         return tuple(replayed), laws
-    words = "further than the law's bound, which the claim's epsilon covers at the law's noise: {0}"
+    words = "the move exceeds the law's bound, but at the law's noise the claim's epsilon still covers it: {0}"
     kept = tuple(
         replace(result, passed=None, witness=words.format(result.witness))
         if result in _moves(replayed) and result.passed is False
@@ -178,17 +178,17 @@ class _Implied:
 
 def _implied(law: Law, claim: Claim, plan: Plan, rounds: int, reached: float) -> _Implied:
     if claim.unit not in _UNITS:
-        raise NotCheckable(f"the law is not known to be that of one {claim.unit}")
+        raise NotCheckable(f"it is not known whether the law describes one {claim.unit}")
     if claim.observer.rank == SHUFFLED.rank:
-        raise NotCheckable("the law is that of one report before the shuffler, which hides more than the law does")
+        raise NotCheckable("the law describes one report before the shuffler, and the shuffler hides more")
     if claim.part != JOINT and isinstance(law, GaussianLaw):
-        raise NotCheckable(f"the law is that of the whole release, and the claim is about {claim.part}")
+        raise NotCheckable(f"the law describes the whole release, and the claim is about {claim.part}")
     if claim.observer.rank == FINAL_MODEL.rank:
-        raise NotCheckable("the law is that of one round, and the final model shows no single round")
+        raise NotCheckable("the law describes one round, and the final model shows no single round")
     if isinstance(law, GaussianLaw):
         return _of_gaussian(law, claim, plan, rounds, reached)
     if claim.unit is Unit.SAMPLE:
-        raise NotCheckable("the law is that of a report, and how much of it one sample decides is not published")
+        raise NotCheckable("the law describes a report, and does not state how much of it one sample decides")
     if isinstance(law, LayeredGaussianLaw):
         return _of_layers(law, claim, plan, rounds)
     if isinstance(law, ReportLaw):
@@ -492,7 +492,7 @@ def subject_of(claim: Claim, plan: Plan) -> int | None:
         return None
     client = claim.parameters.get("client")
     if isinstance(client, bool) or not isinstance(client, int) or not 0 <= client < plan.clients:
-        raise NotCheckable(f"the claim is for {claim.subjects}, and names no client")
+        raise NotCheckable(f"the claim holds for {claim.subjects}, and does not name a client")
     return client
 
 
@@ -529,7 +529,7 @@ def rounds_alike(protection: Protection, claim: Claim, plan: Plan) -> tuple[int,
     """Return how many rounds surely follow the law, and why not all of them do (empty text if they do)."""
     rounds = min(claim.rounds, plan.rounds)
     why = law_of_all_rounds(protection, plan)
-    return (rounds, "") if rounds == 1 or not why else (1, f"; of one round alone, because {why}")
+    return (rounds, "") if rounds == 1 or not why else (1, f"; for one round alone, because {why}")
 
 
 def law_of_all_rounds(protection: Protection, plan: Plan) -> str:
@@ -557,7 +557,7 @@ class _Same(Generic[_T]):
 @lru_cache(maxsize=8)
 def _changes(of: _Same[Protection], during: _Same[Plan]) -> str:
     if hook := _changing_hook(of.held):
-        return f"the hook {hook} may change it from round to round"
+        return f"the hook {hook} may change the law from round to round"
     try:
         # What a defense keeps on itself must not be changed by these runs.
         protection = deepcopy(of.held)
@@ -570,7 +570,7 @@ def _changes(of: _Same[Protection], during: _Same[Plan]) -> str:
     ) as error:  # Hooks may need data, which these rounds have none of, and a foreign one may raise anything.
         return f"its hooks could not be run under other round numbers ({type(error).__name__})"
     if _differ(first, again):
-        return "its hooks draw random numbers of their own"
+        return "its hooks draw further random numbers"
     return "its hooks use the number of the round" if any(_differ(first, other) for other in others) else ""
 
 

@@ -80,7 +80,7 @@ def measured_checks(setup: ReplaySetup, own: Plan) -> tuple[CheckResult, ...]:
 def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
     protection, claim, plan = setup.protection, setup.claim, setup.plan
     if claim.unit is Unit.USER:
-        raise NotCheckable("no law is published, and noise along the move of a user is not measured")
+        raise NotCheckable("no law is published, and noise in the direction of a user's move is not measured")
     if claim.delta == 0:
         check_stated(claim)
     last = claim.observer.rank == FINAL_MODEL.rank and changes_broadcast(protection)
@@ -95,7 +95,7 @@ def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
     if claim.observer.rank < SHUFFLED.rank and plan.clients < own.clients:
         # Clients may share the noise of a sum, as in secure aggregation.
         raise NotCheckable(
-            f"no law is published, and a sum of {plan.clients} clients may hold less noise than one of all"
+            f"no law is published, and a sum of {plan.clients} clients may hold less noise than the sum of all"
         )
     rate, steps = rate_of(claim, own, protection), steps_of(claim, own, protection)
     measured = [
@@ -105,11 +105,11 @@ def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
         if (ratio := _known_ratio(runs, direction, client)) is not None
     ]
     if not measured:
-        raise NotCheckable("no law is published, and the noise along a unit's move is not known to be Gaussian")
+        raise NotCheckable("no law is published, and the noise in the direction of a unit's move may not be Gaussian")
     worst = max(measured, key=lambda ratio: ratio.each)
     where = "after the last round" if last else f"in each of {worst.rounds} round{'s' * (worst.rounds != 1)}"
     words = (
-        f"at least {plain(round(worst.each, 4))} noise standard deviations {where}, {worst.direction.words}, "
+        f"a move of at least {plain(round(worst.each, 4))} noise standard deviations {where}, {worst.direction.words}, "
         f"rate {plain(rate)}, steps {steps}"
     )
     witness = f"one {claim.unit} moves the release by {words}"
@@ -231,7 +231,7 @@ def leaves_out(protection: Protection, plan: Plan) -> bool:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Direction:
-    """A unit vector ``(d,)``, with its words."""
+    """A unit vector ``(d,)``, with a description in words."""
 
     values: Tensor
     words: str
@@ -584,6 +584,6 @@ def rows_of(recording: Recording, client: int) -> Tensor:
     if recording.senders is None:
         return torch.stack([release[0] for release in _released(recording)])
     if client not in recording.senders:
-        raise NotCheckable("one client more is one report more, which cannot be separated from its noise")
+        raise NotCheckable("one client more adds a report and its noise, and the two cannot be separated")
     place = recording.senders.index(client)
     return torch.stack([release[place] for release in recording.releases])

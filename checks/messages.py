@@ -90,7 +90,7 @@ class MessageComparison:
         if self.confirmed >= _CONFIRMED:
             new = set()
         for family in families - new:
-            self.missing.setdefault(family, f"moved by units in more pairs than the {_TRIES} that were repeated")
+            self.missing.setdefault(family, f"units changed it in more pairs than the {_TRIES} that were repeated")
         if new:
             self.confirmed += 1
             self._tries |= {family: self._tries.get(family, 0) + 1 for family in new}
@@ -157,7 +157,7 @@ class MessageComparison:
         elif of_state and self._moved is not None:
             (measured, allowed, witness), unit, passed = self._moved, "the state's own", True
         else:
-            measured, allowed, witness, unit, passed = 0.0, 0.0, told, "channels moved by the unit alone", True
+            measured, allowed, witness, unit, passed = 0.0, 0.0, told, "channels that the unit alone changes", True
         yield CheckResult(
             name=name,
             passed=passed,
@@ -275,7 +275,7 @@ class MessageComparison:
         bits = _stuck(one) & _stuck(other) & _differing(one, other)
         if bits and all(_differing([a], [b]) & bits for a, b in zip(one, other, strict=True)):
             self._find(
-                pair, name, float(bits.bit_count()), 0.0, f"{here}: {bits.bit_count()} low bits of its numbers moved"
+                pair, name, float(bits.bit_count()), 0.0, f"{here}: {bits.bit_count()} low bits of its numbers changed"
             )
 
     def _persistent(
@@ -362,7 +362,7 @@ class MessageComparison:
             self.missing.pop(_family(name), None)
             return True
         self._needed = min(self._needed or needed, needed)
-        reason = "moves with the unit, but takes few values: noise of this epsilon might not show in so few rounds"
+        reason = "it changes with the unit, but takes few values, and so few rounds may miss noise of this epsilon"
         self.missing[_family(name)] = reason
         return False
 

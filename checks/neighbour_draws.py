@@ -125,7 +125,7 @@ class DrawCounter:
     @property
     def nothing(self) -> str:
         """Why the claim states nothing about data sets so far apart; empty where it states something."""
-        return f"not looked at: two steps of so large a claim state nothing ({self.words})" if self.delta >= 1 else ""
+        return f"not looked at: at this epsilon two steps bound nothing ({self.words})" if self.delta >= 1 else ""
 
     @property
     def limit(self) -> float:
@@ -150,7 +150,7 @@ class DrawCounter:
             return PREPARATION.skipped(self.nothing)
         needed = self.needed()
         if random and 2 * needed * seconds > 4 * SECONDS:
-            words = f"{self.words}; no noise hides it, which would take {needed:,} draws to count"
+            words = f"{self.words}; no noise hides it, but counting it would take {needed:,} draws"
             return PREPARATION.failed(words)
         out, within = (hits(arm, needed) for arm in (0, 1))
         found = self.of_counts(PREPARATION, out, within, needed)
@@ -208,7 +208,7 @@ class DrawCounter:
             return check.at_most(0.0, setup.claim.epsilon, unit="epsilon", witness=words, detects=detects)
         found = self._counted(check, best, draw, most, detects, tangent)
         if found.passed is False and dependent(best.score, again):
-            return check.skipped("not looked at: draws of one batch depend on each other, or leave something behind")
+            return check.skipped("not looked at: draws of one batch depend on each other or on earlier batches")
         return replace(found, witness=f"{found.witness}{weak}") if found.passed else found
 
     @property
@@ -324,13 +324,13 @@ def _looks(most: int) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True)
 class Summary:
-    """The score that is one of the first columns, or its negative."""
+    """A score: one of the first columns of the summary of a run, or its negative."""
 
     place: int
     sign: int
 
     def __str__(self) -> str:
-        return f"{'-' if self.sign < 0 else ''}summary {self.place} of all that was seen"
+        return f"{'-' if self.sign < 0 else ''}number {self.place} of the summary of all that was seen"
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
         return np.asarray(self.sign * outputs[:, self.place], dtype=np.float64)

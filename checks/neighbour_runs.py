@@ -24,7 +24,7 @@ _REPLACED = 2.0
 """Clip norms by which a sum moves, at most, where one record is replaced by another."""
 _UNCLIPPED = 10.0
 """Clip norms by which a long row moves a sum where it is not clipped: the clip of a mean lets it move by two."""
-UNREACHED = "a long row is not clipped: call watch.lot before the norms of its rows are computed"
+UNREACHED = "a long row is not clipped: call watch.lot before the loop computes the norms of its rows"
 _SPREAD = 1e-4
 """Relative difference of factors of one run that counts as rounding."""
 _EVENTS = 4001
@@ -68,10 +68,10 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
             if distance >= worst:
                 worst, witness = distance, f"record {other.replaced} is replaced, in the sum of step {one.step}"
     if not compared:
-        return NEIGHBOUR.skipped("runs on neighbouring data made other random draws, or on other models, or other sums")
+        return NEIGHBOUR.skipped("runs on neighbouring data differed in their random draws, models or number of sums")
     if not moved:
         return NEIGHBOUR.skipped(
-            "no replaced record moved a sum that is a number: data were not read from what was given, or no number"
+            "replacing a record moved no finite sum: training does not read the given data, or sums are NaN"
         )
     words = f"{witness}; {compared} sums of {len(others)} runs were compared"
     return NEIGHBOUR.passes(words, worst, _REPLACED, unit="clip norms")
@@ -90,7 +90,7 @@ def renamed(control: TrainingRecord, others: Sequence[ReplacedRun], *, first: Tr
             continue
         names = sorted(frozenset().union(*held))
         if (name := next((one for one in names if moved == [one in lot for lot in held]), None)) is not None:
-            words = f"record {other.replaced} of the data has another name, index {name}, in watch.lot"
+            words = f"record {other.replaced} of the data has a different index in watch.lot, {name}"
             return f"{words}: name records by their indices in the data that were given"
     return ""
 
@@ -105,7 +105,7 @@ def unit_moves(within: TrainingRecord, out: TrainingRecord) -> CheckResult | Non
             # Rows that are not clipped are found in the sums of the first run.
             return NEIGHBOUR.skipped(UNREACHED)
         if math.isfinite(distance) and distance > 1 + _slack(one):
-            words = f"a long record takes part or not, in the sum of step {one.step}"
+            words = f"with and without a long record, in the sum of step {one.step}"
             return NEIGHBOUR.failed(words, distance, 1.0, unit="clip norms")
     return None
 
@@ -171,10 +171,10 @@ def size_check(
     """
     found = _following(first, smaller)
     if ends and not found:
-        found = [f"{', '.join(sorted(ends)[:3])} ends with other values after equal noised sums"]
+        found = [f"{', '.join(sorted(ends)[:3])} ends with different values after equal noised sums"]
     count = f"with {smaller.population} in place of {first.population} records"
     if not found:
-        return SIZE.passes(f"steps, rates, noise and divisors stay as they are {count}")
+        return SIZE.passes(f"steps, rates, noise and divisors are the same {count}")
     words = f"{count} {'; '.join(found)}"
     if (low := shown_by_size(first, smaller)) > 0:
         words += f"; under add/remove the sizes of the updates alone show eps >= {low:.3g}"
@@ -187,7 +187,7 @@ def _following(first: TrainingRecord, smaller: TrainingRecord) -> list[str]:
     """What differs between the runs, apart from lots and sums."""
     found = []
     if len(first.releases) != len(smaller.releases):
-        found.append(f"a run has {len(smaller.releases)} in place of {len(first.releases)} steps")
+        found.append(f"a run has {len(smaller.releases)} steps, and not {len(first.releases)}")
     facts = [
         ("clip norm", [one.clip_norm for one in first.releases], [one.clip_norm for one in smaller.releases]),
         (

@@ -2,7 +2,7 @@
 
 Hold the noise of many runs against the published Gaussian law: every number, given all others, in every margin.
 
-One principle: whatever is known about the rest of a release, each number of it must scatter as much as the law states.
+One principle: given all other numbers of a release, each number must still scatter as much as the law states.
 Noise that is missing, small, shared, repeated, of few dimensions, or that cancels in a sum leaves a number that does
 not. All tests are one-sided and exact for Gaussian noise, also if anything independent was added to it: more noise than
 the law's is no fault, and neither is noise of another kind on top of it.
@@ -63,7 +63,7 @@ _PARTNERS = 2048
 
 @dataclass(frozen=True, kw_only=True)
 class LawOfDraws:
-    """The published noise of each row of a release.
+    """The noise that the published law states for each row of a release.
 
     ``laws``: one per row; ``stds``: ``(rows, d)`` or ``(rows, 1)``; ``layers``: coordinates of each layer.
     """
@@ -84,7 +84,7 @@ def draw_checks(sample: NoiseSample, law: LawOfDraws, claim: Claim) -> list[Chec
     """
     tested = _table(sample, law, silent=sample.silent)
     if not tested.there.any():
-        reason = "no row was sent in all runs in a round with the first round's public state"
+        reason = "no sender was active in all runs in a round with the first round's public state"
         return [SCALE.skipped(reason)]
     paired, scales = _table(sample, law, sample.paired, silent=sample.silent), list[Shortfall]()
     depend = _rounds_depend(tested)
@@ -120,7 +120,7 @@ def other_data_check(samples: Mapping[str, NoiseSample], law: LawOfDraws, silent
         if tested.there.any():
             found += [one._replace(witness=f"{words}: {one.witness}") for one in margins(tested)]
     if not found:
-        return OTHER_DATA.skipped("no row was sent in all runs")
+        return OTHER_DATA.skipped("no sender was active in all runs")
     return least_result(OTHER_DATA, found)
 
 
@@ -396,7 +396,7 @@ def _distribution(sample: NoiseSample, tested: NoiseTable, law: LawOfDraws) -> I
     stds = law.stds[:, None, None]
     steps = float((2 * sample.rounding / np.where(law.stds > 0, law.stds, np.inf)).max())
     if steps > _FINE:
-        yield DISTRIBUTION.skipped("its numbers lie on a coarse grid: such noise is not nearly Gaussian")
+        yield DISTRIBUTION.skipped("its numbers lie on a coarse grid, so that the noise is not nearly Gaussian")
         return
     if steps > 0 and (sides := _sides(sample, tested, stds, steps)).passed is False:
         yield sides
@@ -462,7 +462,7 @@ def _lengths(tested: NoiseTable) -> Iterator[tuple[float, float, float, str]]:
         count = int((squares <= bound).sum())
         allowed = float(binom.isf(NOISE(len(_SHARES_OF_LENGTHS)), len(squares), share))
         surprise = float(binom.logsf(count - 1, len(squares), share))
-        words = f"vectors of {len(squares)} that are as short as {share:g} of them are under the law"
+        words = f"of {len(squares)} vectors those that are as short as a share of {share:g} would be under the law"
         yield surprise, count / len(squares), allowed / len(squares), words
 
 
@@ -474,7 +474,7 @@ def _most_within(
     worst = int(np.argmax(counts))
     allowed = float(binom.isf(NOISE(tests), total, chance))
     surprise = float(binom.logsf(counts[worst] - 1, total, chance)) + math.log(tests)
-    words = f"{names[worst]}: within {bound:g} standard deviations of the law, of {total} numbers"
+    words = f"{names[worst]}: share of {total} numbers within {bound:g} standard deviations of the law"
     return surprise, float(counts[worst]) / total, allowed / total, words
 
 

@@ -48,7 +48,7 @@ def replica_checks(member: Projections, nonmember: Projections, release: Gaussia
 def _noise(nonmember: Projections, release: GaussianRelease) -> tuple[CheckResult, ...]:
     columns = [column for column in _columns(nonmember) if len(column) >= _FEWEST]
     if not columns:
-        return (EVERY_ROUND.skipped(f"no round was seen in {_FEWEST} replicas"),)
+        return (EVERY_ROUND.skipped(f"no round was active in {_FEWEST} replicas"),)
     sigma = release.sigma * math.sqrt(release.steps)
     # Zeros alone are a round without noise.
     if any(1 < len(np.unique(column)) < _VALUES for column in columns):
@@ -110,7 +110,7 @@ def _arrival(member: Projections, nonmember: Projections, release: GaussianRelea
     # The law is for rounds in which the sender was drawn.
     expected *= float(member.seen.mean())
     if not expected > 0 or min(len(within), len(out)) < _FEWEST:
-        return ARRIVES.skipped(f"its sender was not seen in {_FEWEST} replicas")
+        return ARRIVES.skipped(f"its sender was active in fewer than {_FEWEST} replicas")
     measured = float(within.mean() - out.mean()) / expected
     error = math.sqrt(within.var(ddof=1) / len(within) + out.var(ddof=1) / len(out)) / expected
     witness = f"{len(within)} replicas with the canary, standard error {error:.2g}"
@@ -149,7 +149,7 @@ def _repeats(columns: list[FloatArray], spacing: float) -> CheckResult:
     most = max(map(len, columns))
     # A tenth more: discrete noise scatters a little less than the Gaussian that the law states for it.
     allowed = min(1.0, _REPEATS + most * _COLLISION + 1.1 * expected_repeats(most, spacing))
-    witness = "of all rounds of the replicas without the canary, those that repeat another one's round bit for bit"
+    witness = "of all rounds of the replicas without the canary, those that another replica repeats bit for bit"
     return OWN_IN_REPLICAS.at_most(measured, allowed, unit="share of repeated releases", witness=witness)
 
 

@@ -89,7 +89,7 @@ def noise_checks(
         places = layers if laws and not rounded else {"release": slice(None)}
         found = [_presence(releases, present, places, senders, gaussian=bool(laws) and not rounded)]
         if not laws and found[0].passed is False and _few_values(releases[:, present]):
-            reason = "its numbers take few values, which other noise may leave as they are"
+            reason = "its numbers take few values, which different noise may leave unchanged"
             found = [PRESENT.skipped(reason)]
     # Data, cohorts and lots cancel in the difference of two draws.
     found += freshness_checks(releases[0] - releases[1], present, senders, drawn=drawn)
@@ -147,7 +147,7 @@ def _presence(
         allowed = 1 / releases.shape[-1]
     if math.isinf(least):
         return PRESENT.skipped(where)
-    none = ": no noise, or noise that no stream moves, as from a seed of its own" if least == 0 else ""
+    none = ": it has no noise, or noise that no random stream changes, as from a seed of its own" if least == 0 else ""
     return PRESENT.at_least(least, allowed, unit="share of numbers", witness=where + none)
 
 
@@ -189,7 +189,7 @@ def _freshness(name: Check, noise: Tensor, groups: Sequence[str], members: Seque
     # Below every cosine, so that a pair that is not compared is never the largest.
     cosines = cosines.masked_fill(~compared, -1.0)
     if not bool(compared.any()):
-        return name.skipped("no two releases carry noise that the streams move")
+        return name.skipped("no two releases carry noise that the random streams change")
     group, one, other = torch.unravel_index(cosines.argmax(), cosines.shape)
     measured = float(cosines.max())
     return CheckResult(
@@ -240,7 +240,7 @@ def _unfit(sample: NoiseSample) -> str:
     noisy = sample.values[:, sample.present & ~sample.silent]
     moved = (noisy != noisy[:1]).any(0)
     if not moved.any():
-        return "the runs of one batch show no noise"
+        return "runs that are made in one batch show no noise"
     numbers = noisy[:, moved]
     seen = numbers[numbers != 0][:20_000]
     if len(seen) < _FEWEST_NUMBERS or len(np.unique(seen)) < _CONTINUOUS * len(seen):
@@ -263,7 +263,7 @@ def _repeats(sample: NoiseSample) -> CheckResult:
         where = where or (name if copies else "")
     if not total:
         return OWN_IN_RUNS.skipped("no release has noise in enough numbers")
-    witness = f"of {total} releases of {sample.runs} runs those that equal one of another run bit for bit"
+    witness = f"of {total} releases of {sample.runs} runs those that are bit for bit equal to one of another run"
     witness += f", {where}" if where else ""
     return OWN_IN_RUNS.at_most(float(repeated), 0.0, unit="releases", witness=witness)
 
@@ -308,7 +308,9 @@ def _free_moves(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> Che
     ]
     count = len(vectors)
     if not moves or count < 2 * _SPARE + 2:
-        reason = "no unit moves a release in runs of equal draws" if not moves else f"only {count} noise vectors"
+        reason = (
+            "no unit moves a release in runs with equal random draws" if not moves else f"only {count} noise vectors"
+        )
         return COVERS_MOVES.skipped(reason)
     # A release of zeros adds nothing to what its round's other runs show, though its contrasts with them differ.
     sent = (sample.values[:, there] != 0).sum(0) - 1
@@ -411,7 +413,7 @@ def bare_checks(
                 words = f"{sample.row_names[row]}, round {one.turn}, weight {one.place}"
                 moved.append((int(one.runs.sum()), words))
     if not moved:
-        words = f"{len(found)} numbers repeat a value that no unit moves, as after a clamp"
+        words = f"{len(found)} numbers repeat a value that no unit changes, as after a clamp"
         yield BARE.at_most(0.0, claim.delta, unit="share of runs", witness=words)
         return
     count, words = max(moved)

@@ -228,7 +228,7 @@ class _Search:
                 apart = 2
         expected = self._made(sides[1], 0, 0).leaves.get(name)
         size = "" if records is self.setup.pipeline.records else f" among {len(records.train_labels)} records"
-        words = f"{name} differs in every draw between two data sets{size}: {words}"
+        words = f"{name} differs in every draw between two neighbouring data sets{size}: {words}"
         counter = DrawCounter(setup=self.setup, apart=apart, words=words)
 
         def hits(arm: int, draws: int) -> int:
@@ -264,7 +264,7 @@ class _Search:
         apart = [self._apart(pair, spread, draws) for pair in pairs]
         # A choice by noise may be the same in all equal draws, and depend on the records all the same.
         if not pairs or (max(apart) == 0 and _constant(base) == set(base[0].leaves)):
-            return self._passed("what is published is equal in equal draws on all of them")
+            return self._passed("with equal random draws, what is published is equal on all of them")
         pair = pairs[int(np.argmax(apart))]
         counter = DrawCounter(setup=setup, apart=pair.apart, words=f"all that is published, {pair.words}")
         sides = (pair.without, pair.within)

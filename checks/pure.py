@@ -78,16 +78,16 @@ def _result(setup: ReplaySetup, own: Plan) -> CheckResult:
     ):
         raise NotCheckable("the adversary receives neither a report nor a sum of one round")
     if claim.observer.rank < SHUFFLED.rank and setup.plan.clients < own.clients:
-        raise NotCheckable("a sum of fewer clients may hold less noise than one of all")
+        raise NotCheckable("a sum of fewer clients may hold less noise than the sum of all")
     if steps_of(claim, own, protection) > 1:
         raise NotCheckable("a release is the sum of several noised steps")
     rate = own.cohort_rate * rate_of(claim, own, protection)
     worst = max((_loss(setup, direction, rate) for direction in _directions(setup)), key=lambda loss: loss.least)
     if worst.least == 0:
-        raise NotCheckable("one unit does not move the release")
+        raise NotCheckable("no unit moves the release")
     words = f"one {claim.unit} moves all releases by {worst.moved:.4g} in the L1 norm, {worst.direction.words}"
     words += f", rate {plain(rate)}" if rate < 1 else ""
-    witness = f"{words}; the tails of its noise fall by {worst.slope:.4g} per unit"
+    witness = f"{words}; the log density of its noise falls by {worst.slope:.4g} per unit"
     slack = _SLACK * claim.epsilon
     found = PURE.at_most(worst.least, claim.epsilon, unit="epsilon", witness=witness, slack=slack)
     detects = max(claim.epsilon, worst.seen * (claim.epsilon + slack) / worst.least)
@@ -126,7 +126,7 @@ def _loss(setup: ReplaySetup, direction: Direction, rate: float) -> _Loss:
     client = setup.holder if subject is None else subject
     releases = releases_of(RunsOnData(setup=setup, draws=_DRAWS), direction, client)
     if releases.fewer:
-        raise NotCheckable("a client's absence takes its noise away")
+        raise NotCheckable("a client that is absent adds no noise")
     share = 2.0 if setup.claim.adjacency is Adjacency.REPLACE_ONE else 1.0
     moves = share * (releases.after - releases.before)
     shift = moves.mean(0)

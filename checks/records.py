@@ -28,8 +28,8 @@ CONTENTS = (
     ("with each feature at one end of its range", "drawn", "own"),
     ("with the highest value in the feature that varies least", "single", "own"),
     ("that equals another record", "another", "another"),
-    ("that equals another record, of another label", "another", "other"),
-    ("that equals a public row, of another label", "public", "other"),
+    ("that equals another record, with another label", "another", "other"),
+    ("that equals a public row, with another label", "public", "other"),
 )
 """What a changed record holds: in words, where its features come from, and where its label."""
 _ROWS = (

@@ -45,7 +45,7 @@ _MARGIN = 1.02
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shown:
-    """What runs show of a release.
+    """Measurements of one release from runs with a planted unit: its noise, and how far the unit moves it.
 
     Args:
         noise: releases where all rows are zero, ``(R, T, clients, d)``, or ``(R, T, 1, d)`` of a sum.

@@ -105,16 +105,16 @@ def _message(setup: ReplaySetup) -> MessageComparison:
     covered = setup.protection.law(claim.observer, plan, setup.holder) is not None
     message = MessageComparison(setup=setup, covered=covered)
     if not changes_broadcast(setup.protection):
-        message.missing["broadcast model"] = "the defense leaves it as it is, so that it follows from the aggregates"
+        message.missing["broadcast model"] = "the defense does not change it, so that it follows from the aggregates"
     if claim.unit not in HELD_BY_CLIENTS and setup.unaccepted:
         message.missing["one client more than the plan has"] = f"the defense does not run with it ({setup.unaccepted})"
     if setup.adds_to_sum and setup.brings_noise:
-        message.missing["whether a client takes part"] = "its share of the noise comes and goes with it"
+        message.missing["whether a client takes part"] = "a client that is absent adds no noise either"
     if setup.rounds < claim.rounds:
-        message.missing[f"rounds after round {setup.rounds - 1}"] = "the model is too large to run them all"
+        message.missing[f"rounds after round {setup.rounds - 1}"] = "the model is too large to run all of them"
     if len(setup.checked_clients) < plan.clients:
         message.missing[f"{plan.clients - len(setup.checked_clients)} of {plan.clients} clients"] = (
-            "no row was planted at them"
+            "no row was planted at these clients"
         )
     return message
 
@@ -154,7 +154,7 @@ def _noise(
     try:
         sample = draw(setup.still, runs=runs_needed(dim, rows, rounds), rounds=rounds)
     except Exception as error:  # A user's own defense may raise anything, and other checks still apply.
-        reason = f"several runs at once are not possible: {type(error).__name__}: {error}"
+        reason = f"the defense cannot make several runs at once: {type(error).__name__}: {error}"
         return [*(one for one in found if one.name != SCALE), SCALE.skipped(reason)]
     return [*_over_many_runs(found, sample, repeated), *_sampled(setup, draw, sample, law, moved)]
 
@@ -261,7 +261,7 @@ def _add_moves(setup: ReplaySetup, pair: RunPair, found: list[CheckResult], uneq
     if law is None:
         return setup.no_law
     if not law.additive:
-        return "its noise depends on the rows: equal draws do not cancel"
+        return "its noise depends on the rows, so that it does not cancel between runs with equal random draws"
     allowed = pair.rows * abs(law.scale) * law.clip_norm * law.steps
     # A brief run is the beginning of a full one.
     for number, (before, after) in enumerate(zip(pair.before.releases, pair.after.releases, strict=False)):
@@ -275,7 +275,7 @@ def _add_moves(setup: ReplaySetup, pair: RunPair, found: list[CheckResult], uneq
         # Noise that differs in the two runs looks like a move; within the limit there was none.
         stream = move.passed is False and unequal_stream(pair.before.consumed, pair.after.consumed, number)
         if stream:
-            unequal[move.witness] = f"with the unit other amounts are drawn from the stream {stream}"
+            unequal[move.witness] = f"with the unit a different number of draws is made from the random stream {stream}"
         else:
             found.append(replace(move, proposal=pair.proposal) if move.passed is False else move)
     return ""
@@ -324,7 +324,7 @@ def _sensitivity(
     show, with the reason.
     """
     if unequal and not found:
-        reason = reason or f"equal draws do not cancel: {next(iter(unequal.values()))}"
+        reason = reason or f"noise does not cancel between runs with equal random draws: {next(iter(unequal.values()))}"
     if reason:
         return SENSITIVITY.skipped(reason)
     if not found:

@@ -306,7 +306,7 @@ def _of_equal_draws(sampled: Sampled, result: CheckResult) -> CheckResult:
     # Without a law a shift is told from noise by many runs, whatever they draw.
     if result.passed is not False or sampled.laws is None or not sampled.unequal:
         return result
-    words = f"equal draws do not cancel: with the unit other amounts are drawn from the stream {sampled.unequal}"
+    words = f"with the unit a different number of draws is made from the random stream {sampled.unequal}"
     return CheckResult(name=result.name, passed=None, witness=words)
 
 
@@ -355,9 +355,7 @@ def _by_law(sampled: Sampled, laws: list[GaussianLaw]) -> CheckResult:
         silenced = sampled.silenced.numpy() & first
         if silenced.any():
             run, turn = np.argwhere(silenced)[0]
-            witness = (
-                f"{where.split(',')[0]}, round {turn}: without it, a release of exact zeros shows that it is missing"
-            )
+            witness = f"{where.split(',')[0]}, round {turn}: without it the release is exactly zero"
             return AS_SAMPLED.failed(witness, 1.0, 0.0, unit="releases")
     if not sampled.step and (found := _bare(sampled, first) or _coarse(sampled)):
         return found
@@ -380,7 +378,7 @@ def _bare(sampled: Sampled, first: BoolArray) -> CheckResult | None:
         return None
     run, turn, place = (moved & (sampled.noise == 0)).nonzero()[0].tolist()
     witness = (
-        f"of {count} numbers that a row moves, those without any noise: number {place} of {_words(sampled, run, turn)}"
+        f"of {count} numbers that a row changes, those without noise: number {place} of {_words(sampled, run, turn)}"
     )
     return AS_SAMPLED.failed(
         witness, float(bare), allowed, unit="numbers without noise", proposal=sampled.proposed(run, witness)
@@ -399,10 +397,10 @@ def _coarse(sampled: Sampled) -> CheckResult | None:
     else:
         return None
     return AS_SAMPLED.failed(
-        f"the {words}, and releases of rows do not: their last digits are those of the rows",
+        f"the {words}, and releases of rows do not: they keep the last digits of the rows",
         1.0,
         0.0,
-        unit="releases with digits that the noise lacks",
+        unit="releases with last digits that the noise does not have",
     )
 
 
@@ -433,7 +431,7 @@ def _over_noise(
         witness,
         float(ratio[run, turn]),
         1.0,
-        unit="times the law's move over noise",
+        unit="times the ratio of move to noise that the law states",
         proposal=sampled.proposed(run, witness),
     )
 
@@ -510,7 +508,7 @@ def _worst(shifts: Sequence[_Shifts], plan: Plan) -> Ratio:
         for one in _ratios(holders, *firsts, shifts[0].direction, words):
             ratios.append(replace(one, rounds=min(one.rounds * period, plan.rounds)))
     if not ratios:
-        raise NotCheckable("too few rows were used in the runs made")
+        raise NotCheckable("too few rows were drawn in these runs")
     return max(ratios, key=lambda one: one.each)
 
 
@@ -551,7 +549,7 @@ def _participation(sampled: Sampled) -> Iterator[CheckResult]:
     if not any(rate < 1 for rate in rates.values()):
         return
     if not sampled.clean:
-        yield PARTICIPATION.skipped("equal draws do not cancel: a row moves other numbers too")
+        yield PARTICIPATION.skipped("with equal draws a row changes other numbers too, so that noise does not cancel")
         return
     counted = _counts(sampled, rates)
     thinned = any(rate < _rate_of_plan(sampled, client) for client, rate in rates.items())
@@ -728,7 +726,7 @@ def _together(sampled: Sampled) -> CheckResult | None:
     found = hypergeom(runs, first, second)
     reached = float(found.isf(limit) if both > expected else found.ppf(limit))
     return PARTICIPATION.failed(
-        f"{pairs[worst][2]} are drawn together: difference from the share of independent coins, in {runs} runs, "
+        f"{pairs[worst][2]} are drawn together: how far the share of {runs} runs is from that of independent coins, "
         f"chance {min(1.0, 2 * float(tails[worst])):.2g}",
         abs(both - expected) / runs,
         abs(reached - expected) / runs,
@@ -807,7 +805,7 @@ def _by_data(sampled: Sampled) -> Iterator[CheckResult]:
     changed[holder] &= _rate(sampled, holder) < 1
     if bool(changed.any()):
         client = int(changed.nonzero()[0])
-        witness = f"other samples of client {holder} change in which rounds client {client} takes part"
+        witness = f"which samples client {holder} holds changes in which rounds client {client} takes part"
         yield PARTICIPATION.failed(witness, 1.0, 0.0, unit="cohorts")
 
 
@@ -836,7 +834,7 @@ def _once(sampled: Sampled) -> Iterator[CheckResult]:
     witness = f"the row of client {int(around.holders[run])} in round {row}, in all {around.rounds} rounds' releases"
     if bool(lost.any()):
         run = int(lost.flatten().nonzero()[0]) // around.rounds
-        witness = f"a row of client {int(around.holders[run])} moves releases in a way in which their noise is none"
+        witness = f"a row of client {int(around.holders[run])} moves releases in a direction without noise"
         yield ONCE.failed(witness, 1.0, 0.0, unit="shifts without noise", proposal=sampled.proposed(run, witness))
         return
     measured = float(each.flatten()[worst])
@@ -854,7 +852,7 @@ def _once(sampled: Sampled) -> Iterator[CheckResult]:
     yield ONCE.at_most(
         measured,
         1.0,
-        unit="times the law's move over noise",
+        unit="times the ratio of move to noise that the law states",
         witness=witness,
         slack=_MARGIN - 1,
         proposal=sampled.proposed(run, witness),

@@ -281,7 +281,7 @@ def longest_check(sampled: Sampled) -> CheckResult | None:
     again = Sampled(setup=setup, around=replace(around, units=rows.unsqueeze(1)))
     vars(again)["seen"] = sampled.seen
     found = next(sampled_checks(again))
-    return replace(found, witness=f"{found.witness}, of a row found by the slope of its move")
+    return replace(found, witness=f"{found.witness}, found by gradient ascent on its move")
 
 
 def _present(setup: HookSetup, holders: list[int]) -> tuple[HookSetup, int]:

@@ -14,7 +14,7 @@ from ..fl.task import Task
 
 SUM = -1
 """The number under which the law of a sum of all clients is kept."""
-_WORDS = "no law is published: this is held against the noise that runs show, and the epsilon of the claim"
+_WORDS = "no law is published: this is compared with the noise that runs show, and with the claim's epsilon"
 
 
 @dataclass(frozen=True, kw_only=True)

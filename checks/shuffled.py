@@ -71,7 +71,7 @@ def shuffle_checks(setup: HookSetup, runs: int) -> Iterator[CheckResult]:
     if found:
         tests += [*_orders(places, clients), *_names(setup, sent, places, split=split)]
     elif not any(test[0] < SUITE.level("hooks", len(tests)) for test in tests):
-        reason = "the channel changes reports, or too many are alike: they cannot be found again"
+        reason = "after the channel reports cannot be found again: it changes them, or too many are alike"
         yield ORDER.skipped(reason)
         return
     worst = min(tests, key=lambda test: test[0])
@@ -226,7 +226,7 @@ def _keys(received: Message, *, split: bool) -> Iterator[tuple[str, FloatArray, 
     values = received.values.double()
     if values.shape[-1]:
         yield "largest number", _masked(values.abs().amax(-1), absent), 0
-        yield "length", _masked(torch.linalg.vector_norm(values, dim=-1), absent), 0
+        yield "L2 norm", _masked(torch.linalg.vector_norm(values, dim=-1), absent), 0
 
 
 def _masked(keys: Tensor, absent: BoolArray) -> FloatArray:
@@ -305,11 +305,11 @@ class _NotComparable(ValueError):
 def _amplified(setup: HookSetup) -> CheckResult:
     claim, plan = setup.claim, setup.plan
     if claim.unit not in (Unit.CLIENT, Unit.REPORT) or claim.adjacency is not Adjacency.REPLACE_ONE:
-        raise _NotComparable("only a client's whole report, replaced by another one, is compared")
+        raise _NotComparable("the bound is computed only for replacing a client's whole report")
     if reason := setup.why_not():
         raise _NotComparable(reason)
     if not isinstance(plan.cohort, Full) or plan.clients > _COUNTED_CLIENTS:
-        raise _NotComparable("clients are sampled, or too many")
+        raise _NotComparable(f"the bound is computed only if all clients take part and are at most {_COUNTED_CLIENTS}")
     law = _law(setup)
     _check_arrivals(setup, law.mixing)
     why = law_of_all_rounds(setup.protection, plan)
@@ -317,7 +317,7 @@ def _amplified(setup: HookSetup) -> CheckResult:
     pairs = [pair for chances in _chances(law, plan.layout.dim) for pair in _pairs(*chances, clients=plan.clients)]
     epsilon = max(_epsilon(one, rounds, claim.epsilon, claim.delta) for one in pairs)
     words = f"{rounds} round{'s' * (rounds != 1)}, {plan.clients} clients, of which all others hold one row"
-    words += f"; of one round alone, because {why}" if why else ""
+    words += f"; for one round alone, because {why}" if why else ""
     return AMPLIFIED.at_most(epsilon, claim.epsilon, unit="epsilon", witness=words, slack=_SLACK * claim.epsilon)
 
 
@@ -337,7 +337,7 @@ def _check_arrivals(setup: HookSetup, mixing: Mixing) -> None:
     same = received.values.shape[2:] == reports.values.shape[2:]
     same = same and bool((received.present.sum(1) == setup.plan.clients).all())
     if not same or (mixing is Mixing.COORDINATES and not _equal_columns(reports.values, received.values)):
-        raise _NotComparable("the shuffler adds, drops or changes reports")
+        raise _NotComparable("the bound does not apply, because the shuffler adds, drops or changes reports")
 
 
 def _equal_columns(one: Tensor, other: Tensor) -> bool:
@@ -430,14 +430,14 @@ def report_checks(
     if clients is not None:
         found.append(_place(kept, clients))
     elif changes:
-        found.append(POSSIBLE.skipped(f"the law may be that of one round alone, because {changes}"))
+        found.append(POSSIBLE.skipped(f"the law may be that for one round alone, because {changes}"))
     else:
         found.append(_possible(kept))
     return tuple(found)
 
 
 def _not_exact() -> CheckResult:
-    reason = "other clients have laws of their own, or clients are sampled: the score is no exact likelihood ratio"
+    reason = "the score is no exact likelihood ratio, because clients have different laws or are sampled"
     return FITS.skipped(reason)
 
 

@@ -79,7 +79,7 @@ _History = Annotated[
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Release:
-    """One noised vector of a run.
+    """One noised vector (sum) that a run released, and what was recorded of it.
 
     Args:
         step: number of the release in the run, from 0.
@@ -177,7 +177,7 @@ class Movement:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainingRecord:
-    """All that was seen of one run.
+    """Everything that was recorded of one run of a training.
 
     Args:
         layout: tensors of the released vectors.
@@ -234,10 +234,12 @@ class TrainingRecord:
         return [(noise, rate) for noise, rate, count in self.ledger or () for _ in range(count)][self.earlier :]
 
     def projections(self, plant: Plant) -> FloatArray:
-        """Return each release less the known rest, projected on the plant's direction, in clip norms: ``(steps,)``.
+        """Return each release minus the known contribution of all other rows, projected on the direction of the planted
+        unit.
 
-        Apart from the noise it is 0 in a step without the unit, and the length with which the unit entered in others.
-        Raises ValueError where the rest of a release is not known.
+        ``(steps,)``, in clip norms. Apart from noise it is 0 in a step without the unit, else the norm with which it
+        entered.
+        Raises ValueError where the contribution of the other rows is not known.
         """
         planned = plant.direction(self.layout)
         found = np.zeros(len(self.releases))

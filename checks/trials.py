@@ -382,7 +382,7 @@ def _looked_at(federation: tuple[Task, Plan, Protection, Claim], most: int, seed
     pilots = [trials.pilot(arms.of(pair), learn, choose) for pair in neighbours_of(setup)]
     found = _Looked(trials=trials, repeats=arms.repeats)
     if trials.constant:
-        words = f"all {trials.made} runs received the same numbers, which no unit moves"
+        words = f"all {trials.made} runs received the same numbers, which no unit changes"
         return replace(found, reason=words)
     best = trials.best(pilots) if counted else max(pilots, key=lambda pilot: (pilot.suspect, pilot.rank))
     if not counted and not best.suspect:
@@ -391,7 +391,7 @@ def _looked_at(federation: tuple[Task, Plan, Protection, Claim], most: int, seed
     if not counted and not best.suspect:
         return found
     measured = trials.count(best)
-    words = "runs of one batch depend on each other, or runs leave something behind for later ones"
+    words = "runs that are made in one batch depend on each other, or on earlier runs"
     return replace(found, measured=measured, reason="" if measured else words)
 
 
@@ -402,7 +402,7 @@ def _why_not(task: Task, plan: Plan, protection: Protection, claim: Claim) -> st
         return f"the claim covers {claim.rounds} rounds, of which the federation runs {plan.rounds}"
     added = claim.unit not in HELD_BY_CLIENTS and claim.adjacency is Adjacency.ADD_REMOVE
     if added and (claim.observer.rank >= SHUFFLED.rank or claim.observer.sees_participation):
-        return "one client more or less shows by its report alone"
+        return "whether a client takes part shows by the number of reports"
     if (protection.per_sample or claim.unit is Unit.SAMPLE) and task.network.mixes:
         return f"{task.network.mixture}: the gradients of one sample depend on others"
     return ""

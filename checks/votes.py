@@ -119,5 +119,5 @@ def _by_law(
     worst = min(tests, key=lambda one: one.log_chance)
     if worst.log_chance >= log(SUITE.level("answers", 2 * len(tests))):
         return None
-    words = f"{worst.words}, {worst.count} were not the likeliest one, and {worst.expected:.3g} by the law"
+    words = f"{worst.words}, {worst.count} were not the likeliest label, and {worst.expected:.3g} by the law"
     return ANSWERED.failed(words, float(worst.count), worst.expected, unit=IN_WITNESS)

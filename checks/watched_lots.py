@@ -91,7 +91,7 @@ def lot_checks(recording: TrainingRecord) -> list[CheckResult]:
 
 
 def _unneeded(name: Check) -> CheckResult:
-    return name.skipped("all records were accounted for in every step")
+    return name.skipped("every step was accounted with all records (sampling rate 1)")
 
 
 def _once(recording: TrainingRecord) -> CheckResult:
@@ -104,7 +104,7 @@ def _once(recording: TrainingRecord) -> CheckResult:
         short = release.longest is not None and release.longest * counts.max(initial=0) <= 1 + _ROUNDING
         if len(names) and counts.max() > 1 and not short:
             worst = int(counts.argmax())
-            witness = f"rows of record {names[worst]} in the sum of step {release.step}, each clipped alone"
+            witness = f"rows of record {names[worst]} enter the sum of step {release.step}, each clipped alone"
             return LOTS.failed(witness, int(counts[worst]), 1, unit="rows")
     compared = sum(one.rows is not None and one.ids is not None for one in recording.releases)
     return LOTS.passes(f"{compared} lots")
@@ -242,7 +242,7 @@ def _partners(lots: Lots) -> CheckResult | None:
 
 
 def ledger_checks(recording: TrainingRecord) -> list[CheckResult]:
-    """Check that every release was accounted, with no more noise than the system states, and the printed epsilon."""
+    """Check that the accountant counts every release, with no more noise than stated, and prints a right epsilon."""
     if recording.ledger is None:
         reason = recording.remarks.get("ledger", "there is no accountant")
         return [name.skipped(reason) for name in (STEPS, MULTIPLIER, ACCOUNTED, UPDATES)]
@@ -269,7 +269,7 @@ def _multiplier(recording: TrainingRecord) -> CheckResult:
     if len(accounted) > len(recording.releases) and _fits(accounted, recording):
         return MULTIPLIER.passes(f"{len(accounted)} steps hold the noise of each release")
     release, noise = max(pairs, key=lambda pair: pair[1] - pair[0].noise_multiplier)
-    witness = f"accounted in step {release.step}, where the system states {release.noise_multiplier:.6g}"
+    witness = f"accounted in step {release.step}, for which the system states {release.noise_multiplier:.6g}"
     slack = _SLACK * release.noise_multiplier
     return MULTIPLIER.at_most(noise, release.noise_multiplier, unit="clip norms", witness=witness, slack=slack)
 
@@ -287,8 +287,8 @@ def _epsilon(recording: TrainingRecord) -> CheckResult:
     event, delta = event_of(recording.ledger), recording.delta
     again = epsilon_of(event, delta=delta, adjacency=Adjacency.ADD_REMOVE)
     if not math.isfinite(again):
-        return ACCOUNTED.skipped("the history computed again gives no finite epsilon")
-    witness = f"printed at delta {delta:g}; the history computed again gives {again:.4g}"
+        return ACCOUNTED.skipped("the accountant's history gives no finite epsilon")
+    witness = f"printed at delta {delta:g}; computed again from the accountant's history, epsilon is {again:.4g}"
     required = again * (1 - _EPSILON_ROUNDING)
     return ACCOUNTED.at_least(recording.accounted, required, unit="epsilon", witness=witness)
 
@@ -297,5 +297,5 @@ def _updates(recording: TrainingRecord) -> CheckResult:
     if recording.steps is None:
         return UPDATES.skipped("updates of the model were not counted")
     without = recording.steps - len(recording.releases)
-    witness = f"of {recording.steps} updates of the model"
+    witness = f"counted among {recording.steps} updates of the model"
     return UPDATES.at_most(max(0, without), 0, unit="updates", witness=witness)

@@ -167,7 +167,7 @@ def _sum(release: Release) -> FloatArray | None:
 
 
 def _unlooked(name: Check) -> CheckResult:
-    return name.skipped("not looked at, because noise is missing or too small")
+    return name.skipped("not looked at, because the noise is missing or too small")
 
 
 def _present(noise: RunNoise) -> CheckResult:
@@ -178,15 +178,15 @@ def _present(noise: RunNoise) -> CheckResult:
     tests = len(counts) + zero.shape[1]
     for name, count, size in counts:
         if binom.sf(count - 1, size, chance) < _level(tests):
-            witness = f"numbers of {name} that left as they came in, of {size}"
+            witness = f"numbers of {name} that the noised step returned unchanged, of {size}"
             return PRESENT.failed(witness, count, _most(size, chance, tests), unit="numbers")
     each = zero.sum(0)
     worst, steps = int(each.argmax()), len(zero)
     if binom.sf(int(each[worst]) - 1, steps, chance) < _level(tests):
-        witness = f"steps in which coordinate {_where(noise, worst)} left as it came in, of {steps}"
+        witness = f"steps that returned coordinate {_where(noise, worst)} unchanged, of {steps}"
         allowed = _most(steps, chance, tests)
         return PRESENT.failed(witness, int(each[worst]), allowed, unit="steps")
-    witness = f"numbers that left as they came in, of {zero.size} in {len(counts)} tensors"
+    witness = f"numbers that the noised step returned unchanged, of {zero.size} in {len(counts)} tensors"
     return PRESENT.passes(witness, int(zero.sum()), _most(zero.size, chance, 1))
 
 
@@ -230,7 +230,7 @@ def _fresh(noise: RunNoise) -> CheckResult:
     for found in (_between_steps(noise), _along_steps(noise), _between_tensors(noise), _at_lags(noise)):
         if found is not None:
             return found
-    witness = f"{len(noise.numbers)} steps and {len(noise.tensors)} tensors compared with each other, and all lags"
+    witness = f"{len(noise.numbers)} steps and {len(noise.tensors)} tensors compared with each other, at all lags"
     return FRESH_NOISE.passes(witness)
 
 
@@ -402,10 +402,10 @@ def _independent(noise: RunNoise) -> CheckResult:
     lengths = np.linalg.norm(noise.sums, axis=1)
     there = lengths > 0
     if not there.any():
-        return INDEPENDENT.skipped("all sums that came in are zero")
+        return INDEPENDENT.skipped("all sums before the noise are zero")
     units = noise.sums[there] / lengths[there, None]
     along, plain = ((values[there] * units).sum(1) for values in (noise.standard, noise.values))
-    steps, words = len(along), "noise along the sum that came in"
+    steps, words = len(along), "noise in the direction of the sum before it"
     off = (
         (float(np.abs(along).max()), steps, f"{words}, largest of the steps, in standard deviations"),
         (abs(float(along.sum())) / math.sqrt(steps), 1, f"{words}, over all steps, in standard deviations"),

@@ -96,7 +96,7 @@ def watched(recording: TrainingRecord) -> Watched:
     let_through = [one for one in recording.releases if one.received is not None and not _is_finite(one.received)]
     # The noise of a sum that is no number cannot be seen; of a finite sum it makes finite numbers.
     finite = replace(recording, releases=tuple(one for one in recording.releases if one not in let_through))
-    steps = [f"the sum of step {one.step} is no number" for one in let_through]
+    steps = [f"the sum of step {one.step} is NaN or infinite" for one in let_through]
     found: Sequence[CheckResult] = (
         *([finite_result(steps, steps, whom="records")] if steps else []),
         *sum_checks(finite),
@@ -114,7 +114,7 @@ def watched(recording: TrainingRecord) -> Watched:
     rates = [rate for _, rate in recording.accounted_steps]
     unexplained = [one.words for one in found if one.name == MOVED and one.passed is None and recording.moved]
     if let_through and not finite.releases:
-        unexplained.append("no sum of the run is a number, so that neither clip nor noise was seen in it")
+        unexplained.append("all sums of the run are NaN or infinite, so that neither clip nor noise could be compared")
     return Watched(results=tuple(found), sampled=min(rates, default=1.0) < 1, unexplained=next(iter(unexplained), ""))
 
 

@@ -103,11 +103,11 @@ class StateWatch:
         stepped = {name for name, one in self.model.named_parameters() if id(one) in self.stepped}
         parameters = {name for name, _ in self.model.named_parameters()}
         for name in sorted(moved & parameters - stepped) if self.updates else ():
-            self._note(name, "changed and belongs to no noised optimizer", by_data=False)
+            self._note(name, "changed, and no optimizer that adds noise holds it", by_data=False)
         depend = moved_by_inputs(self.model, self.inputs) if moved - parameters else frozenset()
         for name in sorted(moved - parameters):
             if name in depend:
-                how = "changed, and takes other values with other inputs"
+                how = "changed, and takes different values with different inputs"
                 loose = "" if name in saved else ", and is not saved with the model"
                 self._note(name, how + loose, by_data=name in saved)
         return tuple(self.found.values())
@@ -222,5 +222,5 @@ def movement_checks(recording: TrainingRecord) -> list[CheckResult]:
     if certain:
         return [MOVED.failed(words)]
     # An average of noised models, for one, is no fault.
-    words += ": by a function of noised numbers, or by the data, which one run does not show"
+    words += ": either by a function of noised numbers or by the data, and one run does not show which"
     return [MOVED.skipped(words)]

@@ -30,7 +30,7 @@ _ALIKE, _UNLIKE, _PAIRS = 1e-3, 1e-2, 8
 
 @dataclass(frozen=True, eq=False)
 class Contributions:
-    """The lengths with which rows entered a sum.
+    """The norms with which rows entered a sum.
 
     ``expected``: ``(d,)``, the sum of the rows clipped by the stated rule; ``longest``: the largest length in clip
     norms, None where the sum does not determine it; ``explained``: whether the sum is one of weighted rows;
@@ -112,10 +112,10 @@ def undetermined_rule(lots: Sequence[FloatArray]) -> str | None:
     # Rows that are left out have weights of rounding alone.
     apart = np.abs(np.diff(weights)) > _UNLIKE * larger + _ALIKE * np.abs(weights).max()
     if (pairs := int(alike.sum())) < _PAIRS:
-        return f"by another rule than the stated clip, of which {pairs} pairs of equal rows in two lots show little"
+        return f"by another rule than the stated clip, which {pairs} pairs of equal rows in two lots cannot show"
     # A rule that jumps at some length separates a few pairs.
     if 2 * int((alike & apart).sum()) > pairs:
-        return "rows of equal lengths have other weights in other lots, by another rule than the stated clip"
+        return "rows of equal norms get different weights in different lots, unlike by the stated clip"
     return None
 
 
@@ -144,13 +144,13 @@ def sum_checks(recording: TrainingRecord) -> list[CheckResult]:
         if one.longest is None and not _close(one.received.double(), one.expected.double(), one.clip_norm, slack):
             unknown += 1
     if unknown:
-        witness = f"in {unknown} of {len(seen)} steps the sum is not that of the stated clip: make a play_back.Step"
+        witness = f"in {unknown} of {len(seen)} steps the sum does not follow the stated clip: write a play_back.Step"
         return [CLIPPED.skipped(witness)]
     if (unknown_rule := recording.remarks.get("weights")) is not None:
-        witness = f"no row added more than one clip norm, but {unknown_rule}: make a play_back.Step"
+        witness = f"no row added more than one clip norm, but {unknown_rule}: write a play_back.Step"
         return [CLIPPED.skipped(witness)]
     if unmeasured := sum(one.longest is None for one in seen):
-        witness = f"in {unmeasured} of {len(seen)} steps the length of no row is known (Release.longest)"
+        witness = f"in {unmeasured} of {len(seen)} steps the norm of the longest row is not known (Release.longest)"
         return [CLIPPED.skipped(witness)]
     longest = max(one.longest or 0.0 for one in seen)
     witness = f"largest length of a row in {len(seen)} sums that were computed again"

@@ -62,9 +62,12 @@ Defenses = Annotated[
     ),
 ]
 Seed = Annotated[
-    int, typer.Option(min=0, help="Number of the block of seeds; different blocks share no random stream.")
+    int,
+    typer.Option(
+        min=0, help="Number that selects a block of seeds; runs with different numbers share no random stream."
+    ),
 ]
-Seeds = Annotated[int | None, typer.Option(min=1, help="Number of seeds, instead of the suite's.")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="How many seeds are run, instead of the suite's number.")]
 Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Number of processes; by default one per core.")]
 Backend = Annotated[
     str,
@@ -94,7 +97,7 @@ Device = Annotated[
 Budget = Annotated[
     str | None,
     typer.Option(
-        help="Wall time, such as 90s, 10m or 2h: audits make as many runs as fit, most where claims are weakest."
+        help="Limit of wall time, such as 90s, 10m or 2h: audits make as many runs as fit, most for the weakest claims."
     ),
 ]
 

@@ -17,11 +17,15 @@ Target = Annotated[
 ]
 Number = float | None
 _option = typer.Option
-Epsilon = Annotated[Number, _option(help="The claimed epsilon; if left out, computed from the law below.")]
+Epsilon = Annotated[
+    Number, _option(help="The claimed epsilon; if left out, it is computed from --mu or --noise-multiplier.")
+]
 Delta = Annotated[float, _option(help="The claimed delta.")]
-Mu = Annotated[Number, _option(help="Claim mu-GDP: mu = sensitivity / noise standard deviation.")]
+Mu = Annotated[Number, _option(help="Claim of mu-GDP: mu, which is sensitivity / noise standard deviation.")]
 Rho = Annotated[Number, _option(help="Claim rho-zCDP.")]
-NoiseMultiplier = Annotated[Number, _option(help="Claim DP-SGD: noise standard deviation / clip norm.")]
+NoiseMultiplier = Annotated[
+    Number, _option(help="Claim of DP-SGD: noise multiplier, which is noise standard deviation / clip norm.")
+]
 SamplingRate = Annotated[Number, _option(help="DP-SGD: rate of Poisson sampling, by default 1.")]
 Steps = Annotated[int | None, _option(help="DP-SGD: number of noisy steps, by default 1.")]
 Unit = Annotated[str | None, _option(help="Unit that is protected: sample, client, user, report, ...")]
@@ -32,21 +36,32 @@ Observer = Annotated[
 ]
 Rounds = Annotated[int, _option(help="Number of rounds that the claim covers.")]
 IndependentRuns = Annotated[
-    bool, _option("--independent-runs", help="Scores: each is of a run of its own, with its own noise.")
+    bool, _option("--independent-runs", help="Scores: each comes from a run of its own, with noise of its own.")
 ]
 OneRun = Annotated[
-    bool, _option("--one-run", help="Scores: of canaries of one run, each included by a fair coin of its own.")
+    bool,
+    _option(
+        "--one-run",
+        help="Scores: all are of canaries of one run, each of which a fair coin of its own included or left out.",
+    ),
 ]
 FixedSplit = Annotated[
     bool,
-    _option("--fixed-split", help="Scores: of samples of one model whose members no coin chose; bounds no epsilon."),
+    _option(
+        "--fixed-split",
+        help="Scores: all are of samples of one model, whose members no coin chose; no bound on epsilon follows.",
+    ),
 ]
 Included = Annotated[
-    str | None, _option(metavar="COLUMN", help="Scores of one run: the column that says which were included.")
+    str | None,
+    _option(metavar="COLUMN", help="Scores of one run: name of the column that says which canaries were included."),
 ]
 Clusters = Annotated[
     str | None,
-    _option(metavar="COLUMN", help="Scores: several share a run, which this column names; --one-run counts all."),
+    _option(
+        metavar="COLUMN",
+        help="Scores: several come from one run; this column names the run. With --one-run as well, all scores count.",
+    ),
 ]
 Higher = Annotated[bool, _option("--higher-is-member", help="Scores: a high score means member.")]
 Lower = Annotated[bool, _option("--lower-is-member", help="Scores: a low score (a loss) means member.")]
@@ -66,12 +81,15 @@ Columns = Annotated[
     _option(metavar="NAMES", help="Scores in a plain .npy array: names of its columns, with commas."),
 ]
 Estimator = Annotated[
-    list[str] | None, _option(help="Estimator, of 'fedassay list estimators'. Several share alpha. Repeatable.")
+    list[str] | None,
+    _option(help="Name of an estimator ('fedassay list estimators'). Repeatable: several share alpha."),
 ]
-Threshold = Annotated[Number, _option(help="Scores: a threshold that was fixed before they were seen.")]
-Deviation = Annotated[Number, _option(help="Scores: their true standard deviation (z_test).")]
-Dimension = Annotated[int | None, _option(help="Cosines of canaries: number of parameters (one_shot).")]
-Guesses = Annotated[int | None, _option(help="One run: number of guesses, fixed before scores were seen.")]
+Threshold = Annotated[Number, _option(help="Scores: a threshold that was fixed before any score was seen.")]
+Deviation = Annotated[Number, _option(help="Scores: their true standard deviation (for the estimator z_test).")]
+Dimension = Annotated[
+    int | None, _option(help="Cosines of canaries: number of model parameters (for the estimator one_shot).")
+]
+Guesses = Annotated[int | None, _option(help="Scores of one run: number of guesses, fixed before any score was seen.")]
 Inputs = Annotated[tuple[str, str] | None, _option(metavar="X0 X1", help="Function: two neighbouring inputs, as JSON.")]
 Trials = Annotated[
     int | None,
@@ -80,13 +98,16 @@ Trials = Annotated[
 Batched = Annotated[bool, _option("--batched", help="Function: x has one row per trial.")]
 LowBits = Annotated[bool, _option("--low-bits", help="Function: audit the lowest bits of its floating-point outputs.")]
 Keep = Annotated[
-    Path | None, _option(help="Function or system: folder that keeps every run, to resume or extend them.")
+    Path | None,
+    _option(
+        help="Function or system: folder in which every run is kept, so that the audit can be resumed or extended."
+    ),
 ]
 Jobs = Annotated[int | None, _option("-j", "--jobs", min=1, help="Function or system: processes, by default 1.")]
 Seed = Annotated[int, _option(min=0, help="Seed of the trials, or of the split of the scores.")]
-Alpha = Annotated[float, _option(help="Largest probability of a false refutation.")]
+Alpha = Annotated[float, _option(help="Largest probability of refuting a true claim.")]
 Json = Annotated[bool, _option("--json", help="Print JSON.")]
-Html = Annotated[Path | None, _option("--html", metavar="FILE", help="Also write a page that shows the result.")]
+Html = Annotated[Path | None, _option("--html", metavar="FILE", help="Also write an HTML page that shows the result.")]
 
 
 def audit(
@@ -152,7 +173,7 @@ System = Annotated[
 
 def watch(
     target: System,
-    seed: Annotated[int, _option(min=0, help="Seed of the watched run and of the plays.")] = 0,
+    seed: Annotated[int, _option(min=0, help="Seed of the watched run and of the steps that are played back.")] = 0,
     json: Json = False,
     html: Html = None,
 ) -> None:

@@ -64,7 +64,7 @@ def stated_claim(
     fields |= {"epsilon": epsilon, "delta": delta, "rounds": rounds}
     laws = {"--mu": mu, "--rho": rho, "--noise-multiplier": noise_multiplier}
     if len(given := [name for name, value in laws.items() if value is not None]) > 1:
-        raise ConfigError(f"the law of a claim is stated once, got {' and '.join(given)}")
+        raise ConfigError(f"the law of a claim can be stated only once, got {' and '.join(given)}")
     if rho is not None:
         # Loads dp-accounting and torch, which no other claim needs.
         from ..defenses.accounting.stated_laws import claim_from_rho
@@ -89,9 +89,9 @@ _ONLY_SCORES = (
 _DESIGNS = {
     Design.INDEPENDENT: "independent runs, each with its own noise (stated, not checked)",
     Design.ONE_RUN: "one run, in which an independent fair coin included each canary (stated)",
-    Design.CLUSTERED: f"clustered scores: {ONE_PER_CLUSTER} (stated, not checked); if it was fair, --one-run as well "
-    "counts all scores",
-    Design.FIXED_SPLIT: "samples of one model whose members no coin chose: no bound on epsilon follows",
+    Design.CLUSTERED: f"clustered scores: {ONE_PER_CLUSTER} (stated, not checked); if those coins were fair, "
+    "--one-run as well lets all scores count",
+    Design.FIXED_SPLIT: "samples of one model, whose members no coin chose: no bound on epsilon follows",
 }
 _SEVERAL_RUNS = "several runs, in each of which an independent fair coin included each canary (stated)"
 _LAYOUTS = "columns score and is_member, or member and nonmember"
@@ -228,7 +228,7 @@ def _scores(target: str, claim: Claim | None, assumed: Mapping[str, str], given:
     else:
         _refuse(target, given, ("included", "dimension", "guesses"), "--one-run")
     if given["included"] is not None and given["is_member"] is not None:
-        raise ConfigError("the column of truths is named once, got --included and --is-member")
+        raise ConfigError("the column of truths can be named only once, got --included and --is-member")
     names = ScoreColumns.stated(
         target,
         score=given["score"],
@@ -295,7 +295,7 @@ def _attack(table: ScoreTable, design: Design, higher_is_member: bool | None) ->
     about[0] += " (assumed)" if higher_is_member is None else ""
     if direction_test(member, nonmember).reversed:
         other = "--higher-is-member" if higher_is_member is False else "--lower-is-member"
-        about.append(f"WARNING: members score on the other side of non-members; {other} turns the direction")
+        about.append(f"WARNING: members score on the other side of non-members; {other} reverses the direction")
     return MembershipResult.of(member, nonmember, *runs), tuple(about)
 
 
@@ -367,7 +367,7 @@ def _trained(
     target: str, claim: Claim, assumed: Mapping[str, str], given: Mapping[str, Any], options: EstimatorOptions
 ) -> Audit:
     """The audit of a function whose runs take long: every output is kept."""
-    _refuse(target, given, ("batched", "low_bits"), "a function whose outputs are not kept")
+    _refuse(target, given, ("batched", "low_bits"), "a function whose runs are not kept (--keep)")
     first, second = given["inputs"]
     if read_json(first) == read_json(second):
         raise ConfigError(f"a pair must be two different inputs, got {first} twice, which cannot refute any claim")
@@ -383,7 +383,7 @@ def _trained(
         assumed=assumed,
     )
     if trials < 2 * FEWEST:
-        hopeless = f"no trial was run, because at least --trials {2 * FEWEST} are needed to learn from and to count"
+        hopeless = f"no trial was run: at least --trials {2 * FEWEST} are needed, since half of them choose the event"
     else:
         hopeless = too_few_trials(claim, trials // 2, alpha=alpha / 2, factor=2)
     if hopeless:
@@ -413,7 +413,7 @@ def _design(given: Mapping[str, Any]) -> Design | None:
     named = [name for name in options if given[name]]
     if len(named) > 1 and named != ["one_run", "clusters"]:
         words = " and ".join(f"--{name.replace('_', '-')}" for name in named)
-        raise ConfigError(f"the scores have one design, got {words}")
+        raise ConfigError(f"the scores can have one design only, got {words}")
     return options[named[0]] if named else None
 
 

@@ -24,18 +24,27 @@ Number = float | None
 
 def epsilon(
     delta: Annotated[float, _option(help="Delta of every epsilon.")],
-    noise_multiplier: Annotated[Number, _option(help="Noise / clip norm: of a sum, or of each client.")] = None,
+    noise_multiplier: Annotated[
+        Number,
+        _option(help="Noise multiplier (noise standard deviation / clip norm) of the sum, or of each client."),
+    ] = None,
     rounds: Annotated[int, _option(help="Rounds of the training.")] = 1,
     clients: Annotated[int, _option(help="All clients.")] = 1,
-    cohort: Annotated[Number, _option(help="Clients that a round draws; by default all.")] = None,
-    local_steps: Annotated[int, _option(help="Steps of a client in a round.")] = 1,
-    records: Annotated[int | None, _option(help="Records of a client that clips each record (DP-SGD).")] = None,
-    lot: Annotated[Number, _option(help="Records that a step draws; by default all.")] = None,
+    cohort: Annotated[Number, _option(help="Number of clients that take part in a round; by default all.")] = None,
+    local_steps: Annotated[int, _option(help="Number of local steps of a client in a round.")] = 1,
+    records: Annotated[
+        int | None, _option(help="Number of records of a client, if it clips each record (DP-SGD).")
+    ] = None,
+    lot: Annotated[Number, _option(help="Number of records that a local step draws; by default all.")] = None,
     unit: Annotated[str | None, _option(help="Print this unit alone: sample or client.")] = None,
     adjacency: Annotated[str | None, _option(help=_ADJACENCY)] = None,
     trust: Annotated[str, _option(help=_TRUST)] = "central",
-    drawing: Annotated[str, _option(help="Draws of cohorts and lots: poisson, fixed_size or epoch.")] = "poisson",
-    participations: Annotated[int | None, _option(help="Most rounds of one client; by default all.")] = None,
+    drawing: Annotated[
+        str, _option(help="How clients and records are drawn: poisson, fixed_size or epoch.")
+    ] = "poisson",
+    participations: Annotated[
+        int | None, _option(help="Largest number of rounds in which one client takes part; by default all.")
+    ] = None,
     history: Annotated[Path | None, _option(metavar="FILE", help=_HISTORY)] = None,
     json: Annotated[bool, _option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -94,8 +94,8 @@ _MISTAKES = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirector
 _PHRASES = {
     errno.ENOENT: "it does not exist and cannot be created",
     errno.EISDIR: "it is a folder, not a file",
-    errno.EEXIST: "one part of this path is a file, not a folder",
-    errno.ENOTDIR: "one part of this path is a file, not a folder",
+    errno.EEXIST: "a part of this path is a file, not a folder",
+    errno.ENOTDIR: "a part of this path is a file, not a folder",
 }
 """The errors of the operating system for which its own words would mislead."""
 

@@ -24,7 +24,7 @@ AcceptWeak = Annotated[
     bool,
     typer.Option(
         "--accept-weak",
-        help="You know that the test is weak: a claim that is UNDERPOWERED only for this reason ends with exit code 0.",
+        help="Accept a weak test: a claim that is UNDERPOWERED only for this reason gives exit code 0.",
     ),
 ]
 
@@ -69,7 +69,7 @@ def gate(
     ] = None,
     summary: Annotated[Path | None, typer.Option(help="Write the verdict to this file as Markdown.")] = None,
     fail_on: Annotated[
-        str, typer.Option(help="Verdicts that give a non-zero exit code.")
+        str, typer.Option(help="Verdicts of claims that give a non-zero exit code.")
     ] = "fail,incomplete,inconclusive",
     accept_weak: AcceptWeak = False,
     margin: Margins = None,

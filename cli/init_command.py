@@ -38,10 +38,19 @@ def init(
     where: Annotated[
         str, typer.Argument(metavar="FOLDER", help="Folder of the new project; existing files are never overwritten.")
     ] = ".",
-    opacus: Annotated[bool, typer.Option("--opacus", help="Instead, a file to audit an Opacus training.")] = False,
-    flower: Annotated[bool, typer.Option("--flower", help="Instead, a file to audit a Flower app.")] = False,
-    loop: Annotated[bool, typer.Option("--loop", help="Instead, a file to audit a loop in plain PyTorch.")] = False,
-    scores: Annotated[bool, typer.Option("--scores", help="Instead, a file to audit scores of an attack.")] = False,
+    opacus: Annotated[
+        bool, typer.Option("--opacus", help="Instead of a project, write a file that audits an Opacus training.")
+    ] = False,
+    flower: Annotated[
+        bool, typer.Option("--flower", help="Instead of a project, write a file that audits a Flower app.")
+    ] = False,
+    loop: Annotated[
+        bool,
+        typer.Option("--loop", help="Instead of a project, write a file that audits a training loop in plain PyTorch."),
+    ] = False,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Instead of a project, write a file that audits scores of an attack.")
+    ] = False,
 ) -> None:
     """Start a project of your own: a defense, a suite, a test, a CI workflow and a measured baseline."""
     chosen = [name for name, given in zip(TEMPLATES, (opacus, flower, loop, scores), strict=True) if given]
@@ -95,7 +104,7 @@ def _write_template(folder: Path, chosen: Sequence[str]) -> None:
     from ..suites.config.source import ConfigError
 
     if len(chosen) > 1:
-        raise ConfigError(f"a template is for one thing, got --{' and --'.join(chosen)}")
+        raise ConfigError(f"only one template can be chosen, got --{' and --'.join(chosen)}")
     if os.path.lexists(folder / OWN):
         raise ConfigError(f"{folder} already holds {OWN}: name another folder")
     starter = resources.files("fedassay.suites") / "starter"

@@ -38,7 +38,7 @@ def find_system(target: str) -> Runner | None:
         return made  # type: ignore[no-any-return]
     if callable(getattr(made, "run", None)):
         lacks = " and ".join(missing_parts(made))
-        why = "it is a class, and not an object of it" if isinstance(made, type) else f"it lacks {lacks}"
+        why = "it is a class: make an object of it" if isinstance(made, type) else f"it lacks {lacks}"
         raise ConfigError(f"{target} has a method run, and is no system: {why}")
     return None
 

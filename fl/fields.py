@@ -68,11 +68,11 @@ OpenShare = Annotated[float, partial(check_share, ends=False)]
 
 
 def check_fields(part: Any) -> None:
-    """Raise ValueError for the first field of a data class that its type, or its type in a class before, refuses.
+    """Raise ValueError for the first field of a data class whose value its type refuses, here or in a base class.
 
-    Checked are fields of the type ``bool``, of a ``Literal``, and of the types above: ``Annotated`` with a check, which
-    is called with the field's name and value. A class that states a field of a class before once more, such as with
-    another default, refuses what that class refuses.
+    It checks fields of type ``bool``, of a ``Literal``, and of the types of this module: ``Annotated`` with a check,
+    which is called with the field's name and value. A class that declares a field of its base class again, such as with
+    another default, also refuses what the base class refuses.
     """
     for name, check in _checks(part.__class__):
         check(name, getattr(part, name))

@@ -105,7 +105,7 @@ def unequal_stream(one: Sequence[Consumed], other: Sequence[Consumed], number: i
 
 @dataclass(frozen=True)
 class DrawAll(Sampling):
-    """A sampling rule that draws every item, or the first ``count``, but publishes the numbers of the rule that it
+    """A sampling rule that draws every item, or the first ``count``, but publishes rate and size of the rule that it
     replaces.
 
     Hooks divide by the published rate.

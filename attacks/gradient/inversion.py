@@ -20,8 +20,8 @@ class GradientInversion(CosineAttack):
 
     Restarts begin at uniform noise in [0, 1]. It is meant for uploads of one sample; for a larger lot it finds a blend
     (see ``grad_inversion``). It does not use a defense's law: its failure under noise is no evidence on attacks that
-    do. It uses what uploads reveal of dropout (see ``image_attack.shown_dropout``): all draws of one sample, and
-    nothing under noise, where it inverts the gradient without dropout, which costs accuracy. Batch norm hides an
+    do. If an upload of one sample reveals which activations dropout left out (see ``image_attack.shown_dropout``), it
+    uses them; under noise it cannot, and inverts the gradient without dropout, less accurately. Batch norm hides an
     image's contrast from its gradient, and this attack does not search for it.
 
     Args:

@@ -30,8 +30,9 @@ class BiasSign(LabelAttack):
     equal counts.
 
     The bias gradient of class k is (mean softmax of k) - (share of k): negative where k is more frequent in the lot
-    than the model predicts. A class that is rarer than that is missed; in lots larger than the number of classes these
-    are about half of the classes. An absent class is never found. Exact on one sample. Clipping changes nothing.
+    than the model predicts. The attack misses a class that is rarer; in lots larger than the number of classes it
+    misses about half of the classes. It never reports an absent class, and is exact on one sample. Clipping changes
+    nothing.
     """
 
     def counts(self, lots: LabelLots, knowledge: Knowledge, rng: np.random.Generator) -> IntArray:

@@ -57,7 +57,7 @@ class LikelihoodRatio(RoundAttack):
         if knowledge.hypotheses is None:
             raise Undefined(
                 "the exact ratio is not defined: the defense publishes no noise distribution of what this observer "
-                "receives, or the observer does not know the rest of the release"
+                "receives, or the observer does not know what all others contribute to the release"
             )
         named = view.observer.rank >= UPLOADS.rank
         came = [client for client in shown.clients if not named or client in rows.senders]

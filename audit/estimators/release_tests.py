@@ -368,10 +368,10 @@ def audit_by_bets(
     witness: str = "",
     always: bool = False,
 ) -> Measurement | None:
-    """Bet on the scores of several tests, whatever their thresholds; return the measurement if the bets refute the
-    claim or ``always``, else None.
+    """Bet on the scores of several tests, which use no thresholds; return the measurement if the bets refute the
+    claim or if ``always`` is set, else None.
 
-    May be called after every pair of runs: an anytime-valid test at ``alpha`` in all. ``expected``: of
+    May be called after every pair of runs: the test is anytime-valid at ``alpha`` in all. ``expected``: result of
     ``expected_scores``.
     """
     sides = [

@@ -35,7 +35,7 @@ class Counted(NamedTuple, Generic[Counts]):
 
 
 class Counting(Protocol[Counts_co]):
-    """One event or several, whose hits among outputs are counted."""
+    """One or several events; counts how many outputs lie in each."""
 
     def guesses(self, outputs: NDArray[Any]) -> Counts_co:
         """Return how many outputs ``(n, ...)`` fall into each event."""
@@ -43,7 +43,7 @@ class Counting(Protocol[Counts_co]):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trials:
-    """Independent runs of two arms, of which an event is counted.
+    """Independent runs on two inputs (arms); counts how often an event occurs in each.
 
     Args:
         draw: (arm, runs) -> outputs ``(n, ...)`` of fresh runs in chunks: arm 0 without the unit, arm 1 with it.

@@ -182,9 +182,10 @@ _CUTS = (0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98)
 
 @dataclass(frozen=True, kw_only=True)
 class DirectionTest:
-    """The result of a direction test: the AUC of high scores, and p-values of "members score higher" and "lower".
+    """Which side members score on: the AUC if high scores mean "member", and a p-value for each direction.
 
-    A small ``p_lower`` contradicts that high scores mean "member". Both p-values are corrected for the number of cuts.
+    A small ``p_lower`` is evidence that members score lower, so that high scores do not mean "member". Both p-values
+    are corrected for the number of cuts.
     """
 
     auc: float

@@ -248,7 +248,7 @@ def trials_text(claim: Claim, counted: int, *, alpha: float, learning: int = 0, 
     ``coins``: whether coins choose the inputs of the trials where the claim has no curve.
     """
     best = _errorless(claim, counted, counted, alpha=alpha, runs=_coin_runs(claim, counted, coins))
-    only = f" ({learning} more of each only learn an event)" if learning else ""
+    only = f" ({learning} more of each are used only to choose the event)" if learning else ""
     return f"{counted} + {counted} counted trials{only}: max certifiable {plain(round(best, 2))}"
 
 

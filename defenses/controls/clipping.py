@@ -58,7 +58,7 @@ class ShortPass(Fault, ClientCase):
 
 
 class PerStepBound(Fault, ClientCase):
-    """The clip norm bounds one local step, and the update of several steps is as many times as long."""
+    """A broken defense: it clips each local step and not the update, whose norm can be as many times larger."""
 
     local_steps = 2
 

@@ -107,7 +107,7 @@ class AdapDPFL(ClippedDefense):
                 f"first_clip must be one of {nearest(str(self.first_clip), FIRST_CLIPS)}, got {self.first_clip!r}"
             )
         if self.first_clip != FIRST_CLIPS[0] and not self.adapt_clip:
-            raise ValueError("first_clip is an option of adaptive clipping, got it with adapt_clip = false")
+            raise ValueError("first_clip needs adaptive clipping, got adapt_clip = false")
         check_conversion(self.conversion)
 
     def prepare(self, plan: Plan) -> Prepared:

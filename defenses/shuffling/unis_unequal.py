@@ -38,7 +38,7 @@ class UniSUnequal(PersonalBudgets):
           budget itself, for the smallest.
         - Slip: the true central epsilon "is unbounded" (footnote 1; "Baseline Results" has "may be unbounded"). The
           divergence between two clients' noise may be; the epsilon of the shuffled reports is at most the local one, as
-          the section "Shuffle-based Privacy" has it. If the paper means that no bound is known, there is no slip. Here:
+          the section "Shuffle-based Privacy" has it. If the paper means that no bound is known, it is right. Here:
           no claim about one coordinate exceeds the local budget.
         - Loose but valid: eps_uc 76.9 of Table 3 for all clients. At delta 3.6e-5 a budget of 1 has at most 5.60, and
           the smallest at most 26.4, the same as without a shuffler: no report with less noise is of its blanket, and

@@ -24,7 +24,7 @@ from .printable import printable_content, printable_record
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FederationWords:
-    """What reports call the parts of a kind of federation.
+    """The words that reports use for one kind of federation (its participants, runs and arms).
 
     Args:
         table: its table of a suite file.

@@ -131,7 +131,7 @@ def _equal(change: Change, tolerance: float) -> Change:
     chance = 0.5**change.seeds
     p = chance if change.worse > 0 else 1.0
     if chance > ALPHA:
-        words = f"the same change in all {change.seeds} seeds: without variation it takes 5 seeds to bound it"
+        words = f"the same change in all {change.seeds} seeds: without variation a bound takes 5 seeds"
         return replace(change, p=p, reason=words)
     return replace(change, low=change.worse, high=change.worse, p=p)
 

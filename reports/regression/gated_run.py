@@ -84,10 +84,10 @@ def _attack(key: CellKey) -> str:
 def correlation_words(found: Comparison) -> str:
     """Return a line that states the correlation between the paired runs and the number of tested metrics."""
     many = sum(cell.change.correlation is not None for cell in found.cells)
-    words = "pairing correlation unknown: no cell varies in both runs over three seeds"
+    words = "pairing correlation unknown: no cell varies over at least three seeds in both runs"
     if found.correlation is not None:
         words = f"pairing correlation {found.correlation:.2f} (mean of {many} cells)".replace("-", "−")
-    return f"{words}; {found.family} of {len(found.cells)} cells can have changed and share alpha"
+    return f"{words}; {found.family} of {len(found.cells)} cells are tested and share alpha"
 
 
 def troubled_rows(folder: RunFolder) -> list[Record]:
@@ -248,7 +248,7 @@ def _outcome(problems: Sequence[Problem], codes: frozenset[int], fine: str, deta
     """The line starts with the word of the exit code; problems that ``fail_on`` leaves out follow in parentheses."""
     counted = [problem for problem in problems if problem.exit_code in codes]
     ignored = [problem for problem in problems if problem.exit_code not in codes]
-    found = outcome_of(counted, "no problem of the kinds that fail_on names" if ignored else fine)
+    found = outcome_of(counted, "no problem of the kinds in fail_on" if ignored else fine)
     aside = "; ".join(
         f"{WORDS[code]}: {'; '.join(one.text for one in ignored if one.exit_code == code)}"
         for code in PRECEDENCE
@@ -332,7 +332,7 @@ def _of_the_comparison(found: Comparison) -> list[Problem]:
         (
             INCONCLUSIVE,
             unclear,
-            f"{len(unclear)} of {many} that may be worse than the baseline by their margin: {listed(unclear)}",
+            f"{len(unclear)} of {many} may be worse than the baseline by more than their margin: {listed(unclear)}",
         ),
     ]
     return [Problem(exit_code=code, text=text) for code, there, text in texts if there]

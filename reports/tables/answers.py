@@ -68,7 +68,7 @@ _NAMED = 3
 _GUESSED = round(PEOPLE * FALSE_ALARMS)
 _TOO_FEW = re.compile(
     r"(?P<absent>[\d,]+) \+ (?P<present>[\d,]+) trials without an error would not refute it"
-    r"(; about (?P<least>[\d,]+) counted runs per arm would do)?"
+    r"(; about (?P<least>[\d,]+) counted runs per arm would be enough)?"
 )
 """The reason of an audit with too few runs, as ``audit.finding`` words it."""
 _UNITS = {
@@ -270,7 +270,7 @@ class ClaimAnswer:
     def unseen(self) -> str:
         """What was not tested."""
         if self.verdict == "NOT_AUDITED":
-            return "Not looked at: whether the claim holds, because this run has no result of an audit of it."
+            return "Whether the claim holds was not tested: this run has no result of an audit of it."
         items = self.row.not_looked_at
         names = list(dict.fromkeys(map(item_in_plain_words, items)))
         why = items[0].partition(":")[2].strip() if items else ""
@@ -330,7 +330,7 @@ def weakness(row: ClaimRow) -> str:
     """Return why the test of a claim that was accepted as not refuted counts as weak; empty for any other."""
     if not (row.stated and row.accepted and row.detectable):
         return ""
-    return f"it may miss a true ε of {numerals.epsilon(row.detectable)}, accepted"
+    return f"it may miss a true ε below {numerals.epsilon(row.detectable)}, which the user accepted"
 
 
 def _undecided(row: ClaimRow) -> str:
@@ -338,7 +338,7 @@ def _undecided(row: ClaimRow) -> str:
     why = row.record.reason.partition("; evidence: ")[0] if row.record else ""
     said = "This test says nothing for or against the claim"
     if few := _TOO_FEW.fullmatch(why):
-        least = f"; about {few['least']} of each would do" if few["least"] else ""
+        least = f"; about {few['least']} of each would be enough" if few["least"] else ""
         return (
             f"{said}: after {few['present']} runs with the unit and {few['absent']} without it, even an attack that "
             f"never errs would not show a violation{least}."
@@ -494,7 +494,7 @@ def controls_sentence(rows: Sequence[ClaimRow]) -> str:
     if not tested:
         return about + rest
     shows = (
-        "so these audits do find such errors"
+        "so these audits find such errors"
         if found == len(tested)
         else "so these audits miss violations, and their other answers say little"
     )

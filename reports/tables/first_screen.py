@@ -33,7 +33,7 @@ _NAMES = {
 
 
 class Meaning(StrEnum):
-    """What a mark of a ruler stands for."""
+    """The meaning of a mark on the ruler of epsilon."""
 
     PROVED = "proved"
     CLAIM = "claim"
@@ -68,8 +68,8 @@ class Ruler:
 
 @dataclass(frozen=True, kw_only=True)
 class Watcher:
-    """An adversary and whether the claim is about it; ``status``: covered, claimed (and not decided), broken,
-    in-doubt, attacked or open (not covered).
+    """An adversary and whether the claim covers it; ``status``: covered, claimed (covered, not decided), broken,
+    in-doubt (covered by a claim that is broken), attacked or open (both not covered).
     """
 
     name: str
@@ -111,8 +111,11 @@ def ruler(row: ClaimRow | Tested) -> Ruler:
     marks = {
         Meaning.PROVED: (low, f"proved: at least {numerals.lower_bound(low)}"),
         Meaning.CLAIM: (claim.epsilon, f"claimed: {plain(claim.epsilon)}"),
-        Meaning.SEEN: (row.detectable, f"a true ε from {numerals.epsilon(row.detectable)} is found in 9 of 10 tests"),
-        Meaning.MOST: (row.ceiling, f"most that so many runs can prove: {numerals.epsilon(row.ceiling)}"),
+        Meaning.SEEN: (
+            row.detectable,
+            f"a true ε of {numerals.epsilon(row.detectable)} or more is found in 9 of 10 tests",
+        ),
+        Meaning.MOST: (row.ceiling, f"the most that this number of runs can prove: {numerals.epsilon(row.ceiling)}"),
     }
     given = [value for value, _ in marks.values() if value is not None and math.isfinite(value)]
     # Far beyond the claim, how far is of no interest: such marks stand at the right end.
@@ -156,7 +159,7 @@ def watchers_of(
             if row.verdict == "NOT_REFUTED":
                 return "covered", "the claim covers it"
             if row.verdict != "REFUTED":
-                return "claimed", "the claim covers it, and is not decided"
+                return "claimed", "the claim covers it, but the test decided nothing"
             own = claim.observer.name == observer.name
             return ("broken", "the claim is broken") if own else ("in-doubt", "covered by a claim that is broken")
         if observer in elsewhere:

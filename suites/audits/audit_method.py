@@ -487,8 +487,8 @@ def unknown_power(checks: Sequence[CheckResult]) -> str:
     """
     compared = (SENSITIVITY, MEASURED, PURE)
     reasons = dict.fromkeys(check.witness for check in checks if check.name in compared and check.passed is None)
-    blind = f", and sensitivity and noise could not be compared ({'; '.join(reasons)})" if reasons else ""
-    return f"without a law the power of these runs is not known{blind}"
+    blind = f", and no check could measure sensitivity and noise instead ({'; '.join(reasons)})" if reasons else ""
+    return f"the power of these runs is not known, because the defense publishes no law of its noise{blind}"
 
 
 def final_look(audit: PlannedAudit) -> Look:
@@ -643,7 +643,7 @@ def _arrays(reading: Reading) -> dict[str, NDArray[Any]]:
 
 
 MADE_ALL = "all planned runs were made"
-OUT_OF_TIME = "the budget of time was spent"
+OUT_OF_TIME = "the time budget (--budget) was used up"
 
 
 def at_look(audit: PlannedAudit, number: int) -> PlannedAudit:
@@ -666,7 +666,7 @@ def stop_reason(audit: PlannedAudit, number: int, store: Store) -> str:
         if refutes(audit.claim, method.reading(seen, store).measurement):
             return f"{_look_words(audit, number)}: the claim is refuted"
         if number + 1 < len(audit.looks) and not method.could_refute(seen, store):
-            return f"{_look_words(audit, number)}: no result of the other runs could refute the claim"
+            return f"{_look_words(audit, number)}: whatever the remaining runs showed, they could not refute the claim"
     except Exception:  # A user's own law or estimator may raise anything; the audit's own row records it.
         return ""
     return ""

@@ -68,7 +68,7 @@ class ByAttacks(AttackMethod):
         return Reading(measurement=measured, scores=found[label])
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
-        reason = "no attack showed anything: how much noise must be missing before one does is not known"
+        reason = "no attack found anything, and it is not known how much noise must be missing before one does"
         return Weakness(unknown_power=reason)
 
     def plan_text(self, audit: PlannedAudit) -> list[str]:

@@ -102,7 +102,9 @@ class CanaryMethod(ReplicaMethod):
         return canary_kind(spec.canary).phrase.format(length=spec.canary_norm)
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
-        reason = "the canary did not show at all: how much noise must be missing before it does is not known"
+        reason = (
+            "the runs show no effect of the canary, and it is not known how much noise must be missing before they do"
+        )
         return Weakness(unknown_power=reason)
 
 

@@ -220,9 +220,9 @@ class Case:
         """The claimed noise distribution of what the canary's client releases, in units of the sensitivity to the
         canary.
 
-        None where no Gaussian law of a round is published or observed, where the rest of the release is not zero along
-        the canary, or where the canary's client takes part in fewer rounds than the release has: scores of that law
-        would be no likelihood ratios.
+        None where no Gaussian law of a round is published or observed, where the others' contributions are not zero
+        along the canary, or where the canary's client takes part in fewer rounds than the release has: scores of that
+        law would be no likelihood ratios.
         """
         check_covered(self.claim)
         plan, law = self.small[1], self.law
@@ -293,11 +293,13 @@ class Case:
             return Fitted(protection=self.protection, claim=self.claim, reason=reason, unprepared=True)
         same = [claim for claim in prepared.claims if _about(claim) == _about(self.claim)]
         if not same:
-            reason = f"the defense states no such claim for {what}"
+            reason = f"the defense states no claim of this kind for {what}"
             return Fitted(protection=prepared.protection, claim=self.claim, reason=reason, unprepared=True)
         # Of claims about several groups of clients the weakest holds for all of them.
         stated = self.claim if self.claim in same else max(same, key=lambda claim: claim.epsilon)
-        reason = "" if implies(stated, self.claim) else f"for {what} the defense states less: {stated.describe()}"
+        reason = (
+            "" if implies(stated, self.claim) else f"for {what} the defense states a weaker claim: {stated.describe()}"
+        )
         return Fitted(protection=prepared.protection, claim=stated, reason=reason, again=True)
 
 

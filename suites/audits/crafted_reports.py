@@ -288,7 +288,7 @@ class CraftedReports(ReplicaMethod):
         # With lots of one sample the report is of one record, drawn at the rate that the claim states.
         if unit is Unit.SAMPLE and "rate" in request.claim.parameters and request.own[1].lot == FixedSize(1):
             return ""
-        return f"no report is crafted for one {unit}, {part}: this claim is not audited"
+        return f"this claim is not audited, because no audit crafts reports for one {unit}, {part}"
 
     def budget(self, claim: Claim, audit: AuditSpec) -> AuditSpec:
         # Trials of one coordinate then cost no more than those of whole reports.

@@ -68,8 +68,8 @@ class OneRun(BlockMethod):
     def out_of_scope(self, request: Case) -> str:
         if request.claim.unit is Unit.USER:
             return (
-                'the canaries of one run are samples or clients, none is a user: set audit.design to "independent"; '
-                "this claim is not audited"
+                "a one-run audit plants samples or clients, and no users, so this claim is not audited: set "
+                'audit.design to "independent"'
             )
         return super().out_of_scope(request)
 
@@ -164,8 +164,10 @@ class OneRun(BlockMethod):
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
         if audit.blocks[0].release is None:
             return Weakness(no_power=unknown_power(checks))
-        reason = "no missing noise would have been refuted (it takes more canaries, or replicas): too few canaries"
-        return Weakness(no_power=f"{reason}, or a published law that does not fit the claim")
+        reason = "one run with so few canaries would not have refuted the claim however much noise were missing"
+        return Weakness(
+            no_power=f"{reason}: plant more canaries, use replicas, or check that the published law fits the claim"
+        )
 
     def plan_text(self, audit: PlannedAudit) -> list[str]:
         if _gaussian(audit) and audit.blocks[0].audit.estimator is None:
@@ -198,7 +200,7 @@ def _check_runs(job: BlockJob, planted: CanarySet) -> None:
         one_round.observed(planted, Batch(block=1, arm=1), senders=())
     except Exception as error:  # A user's own part may raise anything, as for a client without prepared numbers.
         count, words = len(planted.coins), f"{type(error).__name__}: {error}"
-        raise Undefined(f"the defense does not run with {count} clients more, its canaries: {words}") from error
+        raise Undefined(f"the defense does not run with {count} more clients, the canaries: {words}") from error
 
 
 def canary_set_for(job: BlockJob) -> CanarySet:

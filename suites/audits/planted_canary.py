@@ -143,18 +143,18 @@ class PlantedCanary(CanaryMethod):
         part = missed is not None and (missed.measured or 0.0) > _HARDLY
         unseen = ""
         if missed is not None and not part:
-            unseen = f"the canary hardly reached the release ({missed.words}): plant one that does"
+            unseen = f"the canary hardly reached the release ({missed.words}): plant a canary that reaches it"
         release = audit.blocks[0].release
         if missed is not None and part:
             # The planned power is that of the law's shift.
-            return Weakness(no_power=f"the canary reached the release in part ({missed.words})")
+            return Weakness(no_power=f"only a part of the canary reached the release ({missed.words})")
         if release is None:
             return Weakness(unseen=unseen, no_power=unknown_power(checks))
         if measured.detectable is not None:
             return Weakness(unseen=unseen)
         no_power = (
-            f"no missing noise would have been refuted ({_cost_of_half(audit, release)}): too few replicas, "
-            "or a published law that does not fit the claim"
+            f"these runs would not have refuted the claim however much noise were missing: they are too few "
+            f"({_cost_of_half(audit, release)}), or the published law does not fit the claim"
         )
         return Weakness(unseen=unseen, no_power=no_power)
 
@@ -165,15 +165,15 @@ class PlantedCanary(CanaryMethod):
         tests = _tests_of(audit, release)
         size = f"{replicas_words(audit)}, max certifiable {_most_certified(audit, tests):.2f}"
         if law is None:
-            return [f"{size}, {self.witness(audit)}: no law is published, scored by the noise that the claim states"]
+            return [f"{size}, {self.witness(audit)}: no law is published, so the claim's noise scores the runs"]
         found = detectable_epsilon(audit.claim, law, tests, n=last.replicas, alpha=last.alpha)
-        power = "UNDERPOWERED unless checks find it: no missing noise would show"
+        power = "UNDERPOWERED unless checks fail: runs would not show it if all noise were missing"
         power = power if found is None else f"min detectable {found:.2f}"
         needed = replicas_needed(audit.claim, law, share=0.5, alpha=last.alpha)
         costs = ", ".join(f"{route} {'out of reach' if n is None else f'{n:,}'}" for route, n in needed.items())
         return [
             f"{size}, {power} (power .9 at alpha {last.alpha:.2g})",
-            f"half the noise would be refuted with power .9 from so many replicas per arm: {costs}",
+            f"replicas per arm that find with power .9 that half of the noise is missing: {costs}",
         ]
 
 
@@ -217,7 +217,11 @@ def _cost_of_half(audit: PlannedAudit, release: GaussianRelease) -> str:
     """How many replicas would show half of the noise."""
     needed = replicas_needed(audit.claim, release, share=0.5, alpha=final_look(audit).alpha)
     least = min((n for n in needed.values() if n is not None), default=None)
-    return "no number of replicas would show half of it" if least is None else f"half of it needs {least:,} per arm"
+    return (
+        "no number of replicas would show that half of it is missing"
+        if least is None
+        else f"to show that half of it is missing takes {least:,} replicas per arm"
+    )
 
 
 def _scores_read(

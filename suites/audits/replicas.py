@@ -30,7 +30,7 @@ Arms = list[list[Projections]]
 """Batches without the canary, and batches with it."""
 ALONE = "alone"
 """Name of a stored array that says that the runs were made one at a time."""
-ONE_AT_A_TIME = "made one at a time, because runs of one batch share draws of the defense"
+ONE_AT_A_TIME = "made one at a time, because runs that are made in one batch share random draws of the defense"
 
 
 class ReplicaMethod(BlockMethod):
@@ -115,8 +115,8 @@ class ReplicaMethod(BlockMethod):
 def replicas_words(audit: PlannedAudit) -> str:
     """Return the number of runs of an audit, and whether it was chosen for the claim."""
     most = audit.blocks[0].audit.most_replicas
-    chosen = "" if most is None else f" (as many as this claim needs, if at most {most})"
-    looks = f", fewer if certain before, at one of {len(audit.looks)} looks" if audit.looks else ""
+    chosen = "" if most is None else f" (chosen for this claim, at most {most})"
+    looks = f", fewer if an earlier one of {len(audit.looks)} looks decides" if audit.looks else ""
     return f"{pooled_replicas(audit)} replicas per arm{chosen}{looks}"
 
 

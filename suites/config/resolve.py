@@ -366,7 +366,7 @@ def check_executor(spec: FederationSpec, network: Network, place: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepares:
-    """What ``prepare(plan)`` of a kind of defenses must return.
+    """The type that ``prepare(plan)`` must return, for one kind of defense.
 
     Args:
         prepared: its class, with fields ``protection`` and ``claims``.

@@ -95,8 +95,11 @@ def looks(subject: CheckedPart) -> None:
     seen = _observed(attack)
     ours, others = _arrays(_evidence(attack, seen)), [_observed(attack, seed=seed).view for seed in (1, 2, 3)]
     same = all(equal(ours, _arrays(_evidence(attack, dataclasses.replace(seen, view=view)))) for view in others)
-    require(not same or attack.null, "three other runs give the same evidence: mark an attack that looks at none null")
-    require(same or not attack.null, "it is marked null, and other runs give other evidence")
+    require(
+        not same or attack.null,
+        "its evidence is the same for three different runs: set null = True in its class if it ignores the run",
+    )
+    require(same or not attack.null, "it is marked null, but its evidence differs between runs")
 
 
 def deterministic(subject: CheckedPart) -> None:
@@ -106,13 +109,19 @@ def deterministic(subject: CheckedPart) -> None:
     with no_global_randomness():
         first, again = (_arrays(_evidence(attack, seen)) for _ in range(2))
         plans = [attack.plant(seen.task, np.random.default_rng(5)) for _ in range(2)]
-    require(equal(first, again), "equal generators give other evidence: it keeps state or draws elsewhere")
-    require((plans[0] is None) == (plans[1] is None), "equal generators give other candidates")
+    require(
+        equal(first, again),
+        "two calls with equal generators give different evidence: it keeps state, or draws from another generator",
+    )
+    require((plans[0] is None) == (plans[1] is None), "two calls with equal generators give different candidates")
     if plans[0] is not None and plans[1] is not None:
         member = plans[0].member
-        require(equal(member, plans[1].member), "equal generators give other candidates")
-        require(equal(plans[0].shown.images, plans[1].shown.images), "equal generators show other candidates")
-        require(0 < member.sum() < member.size, "its candidates must be members and others")
+        require(equal(member, plans[1].member), "two calls with equal generators give different candidates")
+        require(
+            equal(plans[0].shown.images, plans[1].shown.images),
+            "two calls with equal generators show different candidates",
+        )
+        require(0 < member.sum() < member.size, "its candidates must include both members and non-members")
 
 
 def inputs_kept(subject: CheckedPart) -> None:
@@ -147,14 +156,14 @@ def null_case(subject: CheckedPart) -> str | None:
     attack: Attack = subject.make()
     seen = _observed(attack)
     if not isinstance(seen.planted, PlantedCandidates) or attack.level is Level.WORST_CASE:
-        return "not applicable: it scores no candidate samples as a realistic adversary"
+        return "not applicable: it is no attack of a realistic adversary that scores candidate samples"
     truth = seen.planted.member.copy()
     other = dataclasses.replace(seen, view=_observed(attack, seed=1).view)
     found = np.asarray(_arrays(_evidence(attack, other))[0], dtype=float)
     share, spread = _auc(found, truth)
     require(
         abs(share - 0.5) <= 4.5 * spread,
-        f"AUC {share:.2f}, where chance gives 0.5 +- {spread:.2f}: it knows the members from elsewhere than its view",
+        f"AUC {share:.2f}, where chance gives 0.5 +- {spread:.2f}: it knows the members otherwise than by its view",
     )
     own = _auc(np.asarray(_arrays(_evidence(attack, seen))[0], dtype=float), truth)[0]
     return f"AUC {share:.2f} on other models, {own:.2f} on those that trained on the members"
@@ -319,8 +328,14 @@ def repeats(subject: CheckedPart) -> None:
     evidence = _vertical_evidence if isinstance(attack, VerticalAttack) else _transfer_evidence
     with no_global_randomness():
         first, again = (evidence(attack) for _ in range(2))
-    require((first is None) == (again is None), "it is defined at one time and not at another")
-    require(first is None or again is None or equal(vars(first), vars(again)), "equal generators give other evidence")
+    require(
+        (first is None) == (again is None),
+        "of two calls with equal generators one gives evidence and the other gives none",
+    )
+    require(
+        first is None or again is None or equal(vars(first), vars(again)),
+        "two calls with equal generators give different evidence",
+    )
 
 
 ATTACK_CHECKS: tuple[ConformanceCheck, ...] = (

@@ -22,7 +22,7 @@ _LENGTH = 10.0
 def canary_fits(subject: CheckedPart) -> str | None:
     """It gives a canary of each unit and adjacency that an audit covers, or refuses it with a ValueError."""
     made = [name for name in sorted(COVERED) if _canary_canary(subject, *name) is not None]
-    require(made, "it refused every unit and adjacency")
+    require(made, "it refused every combination of unit and adjacency")
     return ", ".join(f"{unit} {adjacency}" for unit, adjacency in made)
 
 
@@ -44,7 +44,10 @@ def canary_deterministic(subject: CheckedPart) -> None:
     for unit, adjacency in sorted(COVERED):
         with no_global_randomness():
             first, again = (_canary_canary(subject, unit, adjacency) for _ in range(2))
-        require(_canary_same(first, again), "equal streams give another canary: it keeps state or draws elsewhere")
+        require(
+            _canary_same(first, again),
+            "equal random streams give different canaries: it keeps state, or draws from another generator",
+        )
 
 
 def canary_trains(subject: CheckedPart) -> None:
@@ -59,7 +62,7 @@ def canary_trains(subject: CheckedPart) -> None:
             run_federation(task, plan, Protection(), Streams(1), batch=Batch(replicas=1, arm=arm), canary=canary)
             for arm in (0, 1)
         ]
-        require(not equal(*finals), f"the model is the same with and without it ({unit}, {adjacency})")
+        require(not equal(*finals), f"the trained model is the same with and without the canary ({unit}, {adjacency})")
 
 
 def _canary_canary(subject: CheckedPart, unit: Unit, adjacency: Adjacency) -> Canary | DataCanary | None:
@@ -95,7 +98,7 @@ def estimator_same_again(subject: CheckedPart) -> str | None:
     estimator: Estimator = subject.make()
     with no_global_randomness():
         first, again = (_estimator_measured(estimator, leak=1.0) for _ in range(2))
-    require(equal(first.epsilon_low, again.epsilon_low), "equal evidence gives another bound")
+    require(equal(first.epsilon_low, again.epsilon_low), "two calls on equal evidence give different bounds")
     require(first.epsilon_low >= 0, f"the bound is {first.epsilon_low}")
     return first.kind.value
 

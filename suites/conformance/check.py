@@ -142,7 +142,9 @@ def no_global_randomness() -> Iterator[None]:
     yield
     for name, state in global_states().items():
         if state != before[name]:
-            raise NotConforming(f"it used the global random generator of {name}; it must use only what it is given")
+            raise NotConforming(
+                f"it used the global random generator of {name}; it must draw from the generators that it is given"
+            )
 
 
 def equal(first: object, second: object) -> bool:

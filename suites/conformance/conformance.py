@@ -133,7 +133,7 @@ def kind_of(name: str) -> str:
     found = _guessed(part)
     if found is None:
         raise ConfigError(
-            f"what kind of part {name!r} is cannot be told from {part!r:.80}: give --kind, one of {', '.join(_CHECKS)}"
+            f"the kind of the part {name!r} does not follow from {part!r:.80}: give --kind, one of {', '.join(_CHECKS)}"
         )
     return found
 

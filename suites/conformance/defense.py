@@ -51,7 +51,7 @@ _SUMS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class DefenseKind:
-    """A kind of federations, and what its defenses prepare.
+    """A kind of federation (horizontal, vertical or transfer), and how defenses in it are checked.
 
     Args:
         plans: (defense) -> tasks and plans that are tried in turn, until the defense accepts one.
@@ -113,7 +113,7 @@ def prepares(subject: CheckedPart) -> str | None:
         covered = kind.covered(plan)
         require(all(claim.rounds <= covered for claim in prepared.claims), f"a claim covers more than {covered} rounds")
         laws = set(getattr(prepared, "laws", {})) <= {claim.claim_id for claim in prepared.claims}
-        require(laws, "a law has no claim: laws are filed under the id of their claim")
+        require(laws, "a law belongs to no claim: key each law by the claim_id of its claim")
     words = "; ".join(claim.describe() for claim in first[2].claims) or "states no claim"
     return f"under {type(first[1].algorithm).__name__}: {words}" if kind is CLIENTS else words
 
@@ -121,10 +121,10 @@ def prepares(subject: CheckedPart) -> str | None:
 def claims_repeat(subject: CheckedPart) -> None:
     """Its claims are the same at every preparation and survive being written and read."""
     claims, again = (_prepared(subject.make())[2].claims for _ in range(2))
-    require(claims == again, "a second preparation for the same plan states other claims")
+    require(claims == again, "a second call of prepare for the same plan states different claims")
     for claim in claims:
         read = Claim.from_dict(json.loads(json.dumps(claim.to_dict())))
-        require(read.claim_id == claim.claim_id, "a claim changes when it is written and read")
+        require(read.claim_id == claim.claim_id, "a claim changes when it is written to a file and read again")
         require(claim.curve_shortfall() <= 1e-3, "its trade-off curve is weaker than its epsilon and delta")
 
 
@@ -145,7 +145,10 @@ def deterministic(subject: CheckedPart) -> None:
     before = copy.deepcopy(vars(prepared.protection))
     with no_global_randomness():
         first, again = (_trained(defense, task, plan, prepared) for _ in range(2))
-    require(equal(first, again), "equal streams give another run: it keeps state or draws elsewhere")
+    require(
+        equal(first, again),
+        "two runs with equal random streams differ: it keeps state, or draws from another generator",
+    )
     kept = _kind_of(defense).keeps or equal(before, vars(prepared.protection))
     require(kept, "its protection changed during the run")
 
@@ -168,7 +171,7 @@ def sums_as_stated(subject: CheckedPart) -> str | None:
     task, plan, prepared = _prepared(subject.make(), count=27)
     protection = prepared.protection
     if not sums_reports(protection) or overrides(protection, "local_query"):
-        return "not checked: it gets all reports at once"
+        return "not checked: its aggregation needs all reports at once"
     whole, parts = (_aggregate(task, plan, protection, in_blocks=choice) for choice in (False, True))
     far = float((whole - parts).abs().max() / whole.abs().max().clamp_min(1e-12))
     require(
@@ -222,7 +225,7 @@ def fields_checked(subject: CheckedPart) -> str | None:
     numbers = [name for name in ("epsilon", "delta", "clip_norm") if isinstance(getattr(defense, name, None), float)]
     for name in numbers:
         require_refused(lambda name=name: _prepared(replace(defense, **{name: -1.0})), name)  # type: ignore[misc]
-    return ", ".join(numbers) or "not checked: it has none of these fields"
+    return ", ".join(numbers) or "not checked: it has no field that this check tries"
 
 
 def vertical_draws_from_streams(subject: CheckedPart) -> str | None:
@@ -232,7 +235,10 @@ def vertical_draws_from_streams(subject: CheckedPart) -> str | None:
     if not prepared.laws:
         return "publishes no law"
     first, other = (_trained(defense, task, plan, prepared, block=block) for block in (0, 1))
-    require(not equal(first, other), "other generators give equal models: its noise is drawn elsewhere, or not")
+    require(
+        not equal(first, other),
+        "runs with different generators give equal models: it draws no noise, or draws it from another generator",
+    )
     return None
 
 
@@ -248,7 +254,10 @@ def vertical_replicas_are_apart(subject: CheckedPart) -> None:
         for one in (labels, changed)
     )
     same = equal(first[:-1], other[:-1])
-    require(same, "a run depends on the labels of another run of its batch: it mixes replicas, or draws by the data")
+    require(
+        same,
+        "a run depends on the labels of another run in its batch: it mixes runs, or its draws depend on the data",
+    )
     words = dependent(lambda block, runs: _sums(task, plan, prepared, Runs(replicas=runs, block=block)))
     require(not words, words)
 

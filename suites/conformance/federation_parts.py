@@ -75,7 +75,7 @@ def dataset_same_again(subject: CheckedPart) -> None:
         again: Dataset = subject.make()
     if first.digest != again.digest:
         raise NotConforming(
-            "a second load gave other data: worker processes and resumed runs load it again, so draw with a fixed seed"
+            "a second load gave different data: workers and resumed runs load it again, so draw with a fixed seed"
         )
 
 
@@ -130,14 +130,14 @@ def model_deterministic(subject: CheckedPart) -> None:
     """Equal seeds and inputs give equal parameters and logits, other seeds other parameters."""
     network, params, images, _ = _model_case(subject)
     again = network_for(subject)
-    require(equal(params, again.initial(Streams(0).generator("init"))), "equal seeds give other initial parameters")
+    require(equal(params, again.initial(Streams(0).generator("init"))), "equal seeds give different initial parameters")
     require(
         not equal(params, again.initial(Streams(1).generator("init"))), "all seeds give the same initial parameters"
     )
     with no_global_randomness():
         first, second = (network.logits(params, images) for _ in range(2))
-    require(equal(first, second), "a second evaluation of the same images gives other logits: it keeps state")
-    require(equal(first, again.logits(params, images)), "a module built again gives other logits")
+    require(equal(first, second), "a second evaluation of the same images gives different logits: it keeps state")
+    require(equal(first, again.logits(params, images)), "a module that is built again gives different logits")
 
 
 def model_separate(subject: CheckedPart) -> str | None:
@@ -151,7 +151,10 @@ def model_separate(subject: CheckedPart) -> str | None:
     whole = network.logits(params, images)
     alone = torch.cat([network.logits(params, image.unsqueeze(0)) for image in images])
     gap = float((whole - alone).abs().max())
-    require(gap <= 1e-4 * max(1.0, float(whole.abs().max())), f"logits change by {gap:.2g} with the rest of the batch")
+    require(
+        gap <= 1e-4 * max(1.0, float(whole.abs().max())),
+        f"logits change by {gap:.2g} with the other samples of the batch",
+    )
     return None
 
 
@@ -159,7 +162,7 @@ def model_per_sample_gradients(subject: CheckedPart) -> str | None:
     """Its per-sample gradients agree with one backward pass per sample."""
     network, params, images, labels = _model_case(subject)
     if network.mixes:
-        return "not checked: batch norm leaves no sample a gradient of its own"
+        return "not checked: with batch norm no sample has a gradient of its own"
     rows = network.sample_gradients(params.unsqueeze(0), images.unsqueeze(0), labels.unsqueeze(0))[0]
     for row, image, label in zip(rows, images, labels, strict=True):
         point = params.clone().requires_grad_(True)
@@ -249,7 +252,10 @@ def algorithm_begins(subject: CheckedPart) -> str | None:
     # Clients that train in one block share one tensor, in which those that were never there are zeros.
     zeros = {name: torch.zeros_like(value) for name, value in kept.items()}
     first, other = (_algorithm_round(algorithm, model, directions, kept=before) for before in (None, zeros))
-    require(equal(first, other), "its round differs: start must take zeros for a client that has not taken part")
+    require(
+        equal(first, other),
+        "start must treat a state of zeros like none (a client that has not taken part yet), but the round differs",
+    )
     return None
 
 
@@ -271,7 +277,7 @@ def algorithm_no_side_effects(subject: CheckedPart) -> None:
     kept = model.clone(), directions.clone()
     with no_global_randomness():
         first, again = (_algorithm_round(algorithm, model, directions) for _ in range(2))
-    require(equal(first, again), "a second round with equal arguments gives other numbers: it keeps state")
+    require(equal(first, again), "a second round with equal arguments gives different numbers: it keeps state")
     require(equal((model, directions), kept), "it changed the tensors that it was given")
 
 
@@ -303,7 +309,7 @@ def algorithm_trains(subject: CheckedPart) -> None:
     plan = toy_plan(task, algorithm=subject.make())
     finals = [run_federation(task, plan, Protection(), Streams(1), batch=Batch(replicas=2)) for _ in range(2)]
     require(bool(finals[0].isfinite().all()), "the trained model is not finite")
-    require(equal(*finals), "equal seeds give other models")
+    require(equal(*finals), "equal seeds give different models")
 
 
 def algorithm_refuses(subject: CheckedPart) -> str | None:
@@ -367,9 +373,12 @@ def partition_deals(subject: CheckedPart) -> str | None:
     labels = _partition_labels()
     with no_global_randomness():
         hands = subject.make().split(labels, _HANDS, np.random.default_rng(0))
-    require(len(hands) == _HANDS, f"it dealt {len(hands)} hands to {_HANDS} clients")
+    require(len(hands) == _HANDS, f"it returned samples for {len(hands)} clients, not for {_HANDS}")
     for hand in map(np.asarray, hands):
-        require(hand.ndim == 1 and hand.dtype.kind == "i", f"a hand must hold indices, got {hand.dtype} {hand.shape}")
+        require(
+            hand.ndim == 1 and hand.dtype.kind == "i",
+            f"a client's samples must be indices (n,), got {hand.dtype} {hand.shape}",
+        )
         require(len(hand), "a client got no sample")
         require((np.diff(hand) > 0).all(), "the indices of a client are not ascending")
         require(hand[0] >= 0 and hand[-1] < len(labels), f"an index is outside 0..{len(labels) - 1}")
@@ -382,7 +391,10 @@ def partition_deterministic(subject: CheckedPart) -> None:
     """Equal seeds give equal hands, and the labels stay as they were."""
     labels, partition = _partition_labels(), subject.make()
     first, again = (partition.split(labels, _HANDS, np.random.default_rng(0)) for _ in range(2))
-    require(equal(tuple(first), tuple(again)), "equal seeds give other hands: it keeps state or draws elsewhere")
+    require(
+        equal(tuple(first), tuple(again)),
+        "two calls with equal seeds give different partitions: it keeps state, or draws from another generator",
+    )
     require(equal(labels, _partition_labels()), "it changed the labels")
 
 
@@ -394,7 +406,7 @@ def partition_refuses_too_many(subject: CheckedPart) -> None:
     except ValueError:
         return
     raise NotConforming(
-        "it dealt 3 samples to 4 clients: raise ValueError, because a client without a sample cannot train"
+        "it accepted 3 samples for 4 clients: raise ValueError, because a client without a sample cannot train"
     )
 
 
@@ -430,7 +442,7 @@ def sampling_deterministic(subject: CheckedPart) -> None:
     """Equal generators give equal draws."""
     rule = subject.make()
     first, again = (rule.draw(np.random.default_rng(3), 3, _ITEMS) for _ in range(2))
-    require(equal(first, again), "equal generators give other draws: it keeps state")
+    require(equal(first, again), "two calls with equal generators give different draws: it keeps state")
 
 
 def sampling_rate(subject: CheckedPart) -> str | None:

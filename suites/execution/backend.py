@@ -28,7 +28,7 @@ def run_job(job: Job, store: Store) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """A job that a worker has done.
+    """A job that a worker has finished.
 
     Args:
         index: its place among the jobs that were sent.

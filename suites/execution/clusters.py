@@ -41,7 +41,7 @@ _PROGRAMS = {"__main__", "__mp_main__"}
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """A job on its way to a worker.
+    """A job as it is sent to a worker.
 
     Args:
         job: pickled, because its parts can be imported only from the folders ``imports``.

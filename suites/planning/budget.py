@@ -1,7 +1,7 @@
 """Fit a run into a time budget: every part of the suite gets its minimum, and the time left goes to the weakest audits.
 
 The numbers of runs are chosen before the run, from claims, alpha and times alone, never from a score; so the level of
-every test is what it was. An audit is as weak as its runs are few against those that its claim needs to be refuted at
+every test stays the same. An audit is weak if it has only a small share of the runs that refute its claim at a truth of
 twice its epsilon with power 0.9 (``enough_replicas``). The time left is divided so that all audits reach the same share
 of what they need; no audit gets more than it needs, or than the suite's own number.
 """

@@ -340,18 +340,18 @@ def estimate(plan: RunPlan, times: Times, pilot: Pilot | None = None) -> str:
     known = expected_seconds(plan, times, pilot)
     if not known:
         return (
-            "not known yet: it is learnt from earlier runs on this machine, and none in runs/ has such cells; "
-            "fedassay plan times pieces of the work"
+            "not known yet: it is estimated from earlier runs on this machine, and none in runs/ has such cells; "
+            "fedassay plan measures parts of the work"
         )
     rest, unknown = expected_rest(plan, times, pilot), len(plan.cells) - len(known)
     total = sum(known.values()) + (rest or 0.0)
     # A lower bound: imports, pages and other work of one process take as long on any number of cores.
     words = f"about {_words(total)} of CPU time, at least {_words(total / cores())} on {cores()} cores"
-    sources = [f"learnt from {times.runs} run{'s' * (times.runs > 1)} in runs/"] if times.runs else []
-    sources += ["extended from pieces of the work that were timed now"] if pilot is not None else []
+    sources = [f"estimated from {times.runs} run{'s' * (times.runs > 1)} in runs/"] if times.runs else []
+    sources += ["extrapolated from parts of the work that were timed now"] if pilot is not None else []
     shown = f"{words} ({', and '.join(sources)})"
     shown += f", and {unknown} of {counted(len(plan.cells), 'cell')} of unknown time" if unknown else ""
-    return f"{shown}; start-up, imports and pages not counted: no run recorded them" if rest is None else shown
+    return f"{shown}; without start-up, imports and reports, whose time no run recorded" if rest is None else shown
 
 
 def _here(place: Path) -> Iterator[_Seen]:

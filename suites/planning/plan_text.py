@@ -87,7 +87,7 @@ def plan_lines(plan: RunPlan) -> list[str]:
     lines += [f"mutant {job.name}: {job.correct.facts['federation']}" for job in plan.mutants]
     lines += [line for audit in plan.audits[:_MOST_AUDITS] for line in _audit_lines(audit, own)]
     if (more := len(plan.audits) - _MOST_AUDITS) > 0:
-        lines.append(f"audit  and {more} more, which --only shows by their defenses")
+        lines.append(f"audit  and {more} more(select their defenses by --only to see them)")
     return [*lines, *(f"attack {power.words(names)}" for power, names in _attack_powers(plan).items())]
 
 
@@ -137,11 +137,11 @@ class AttackPower:
             return reached
         seeds = next(n for n in count(3) if not replace(self, seeds=n).weak)
         if self.seeds == 2:
-            return f"{who}: no interval; {seeds} seeds would do"
+            return f"{who}: no interval; {seeds} seeds would be enough"
         alike = (replace(self, units=(n,) * len(self.units)) for n in count(1))
         least = next(one for one in alike if not one.weak)
-        halfway = f"{metric} {(1 + self.chance) / 2:.2f} is not told from guessing"
-        return f"{reached}, so {halfway}; {seeds} seeds or {least._size} would do"
+        halfway = f"{metric} {(1 + self.chance) / 2:.2f} cannot be told from guessing"
+        return f"{reached}, so {halfway}; {seeds} seeds or {least._size} would be enough"
 
 
 def _attack_powers(plan: RunPlan) -> dict[AttackPower, list[str]]:

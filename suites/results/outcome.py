@@ -16,7 +16,7 @@ WORDS = {OK: "OK", FAIL: "FAIL", INCONCLUSIVE: "INCONCLUSIVE", INCOMPLETE: "INCO
 
 EVERYTHING = ("fail", "incomplete", "inconclusive")
 """The problems that end with a non-zero exit code, unless the caller names fewer."""
-NO_CONTROL = "no control ran: the test's ability to find violations was not shown"
+NO_CONTROL = "no control ran, so the run does not show that its tests find violations"
 _CODES = {"fail": FAIL, "incomplete": INCOMPLETE, "inconclusive": INCONCLUSIVE}
 
 
@@ -153,7 +153,7 @@ def _attacked(records: Sequence[Record]) -> Iterator[str]:
     attacked = [row for row in records if row.role == "evidence" and row.status == "ok"]
     if tested := _neither_control_nor_paper(attacked):
         powerless = sum(row.verdict != "NOT_REFUTED" for row in tested)
-        without = f" (for {powerless} of them the attacks lacked the power to refute)" if powerless else ""
+        without = f" (for {powerless} of them the attacks could not have refuted the claim)" if powerless else ""
         yield f"attacks refuted none of {counted(len(tested), 'claim')}{without}"
 
 

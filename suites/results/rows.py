@@ -29,7 +29,7 @@ _RENAMED = (
 _START = re.compile(rb'(?=\{"schema":)')
 TORN = "cut off while it was written"
 REPEATED = "the same as an earlier row"
-CONTRADICTED = "another row for what an earlier row has measured; the earlier one is kept"
+CONTRADICTED = "a second row for what an earlier row measured; the earlier one is kept"
 
 
 @dataclass(frozen=True, kw_only=True)

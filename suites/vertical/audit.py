@@ -133,7 +133,7 @@ def _power(claim: Claim, checks: Sequence[CheckResult], law: VerticalLaw | None)
     if not known or (len(found) > 1 and (law is None or law.noised is not Noised.TARGETS)):
         return None
     words = (
-        "the noise of all messages, those of every party, person and batch, is smaller by one factor, "
+        "the noise in the messages of all parties, people and batches is smaller by one factor, "
         "or the released labels are right more often"
     )
     return CheckPower(detectable=max(claim.epsilon, min(known)), assumption=words)

@@ -50,7 +50,7 @@ def test_a_model_in_single_precision_with_large_weights_is_not_accused():
 def test_a_client_that_sends_nan_limits_the_claim_and_ends_no_watched_run():
     found = App(server(), client(length=float("nan"))).watch()
     assert not found.failed
-    assert "is no number" in found.limit
+    assert "is NaN or infinite" in found.limit
 
 
 @pytest.mark.simulations

@@ -180,10 +180,10 @@ def test_a_law_of_ones_own_stands_in_for_a_wrapper():
     app = App(server(average), client(length=1e-3), law=law)
     assert [one.name.partition(",")[0] for one in watch(app).failed] == ["effective noise multiplier"] * 5
     assert App(server(average), client(length=1e-3), law=law, missing=2).run().steps == 4
-    with pytest.raises(ValueError, match="hand the law of one aggregate over as law="):
+    with pytest.raises(ValueError, match="give the law of one aggregate as law="):
         _ = App(server(average), client()).claim
     without = App(lambda: ServerApp(server_fn=lambda context: ServerAppComponents()), client())
-    with pytest.raises(ValueError, match="hand the law of one aggregate over as law="):
+    with pytest.raises(ValueError, match="give the law of one aggregate as law="):
         _ = without.claim
 
 

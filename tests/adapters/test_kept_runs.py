@@ -144,7 +144,7 @@ def kept(folder):
 def test_too_few_runs_are_named_before_the_first(say, loops):
     result = say("audit", "loops.py:leaky", *ONE, "--trials", 8, "--keep", "here")
     assert result.exit_code == 11
-    assert "no trial was run, because at least --trials 16 are needed" in result.stdout
+    assert "no trial was run: at least --trials 16 are needed" in result.stdout
     result = say("audit", "loops.py:leaky", "--inputs", 0, 1, "--epsilon", 4, "--trials", 40, "--keep", "here")
     assert result.exit_code == 11
     least = int(result.stdout.partition("at least --trials ")[2].partition(" ")[0].replace(",", ""))

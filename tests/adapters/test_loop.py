@@ -76,14 +76,17 @@ def test_running_statistics_of_a_batch_norm_are_found_without_an_optimizer():
     with watch:
         model(torch.randn(8, 3, generator=torch.Generator().manual_seed(0)))
     found = {one.name: one for one in watch.results().failed}
-    assert "0.running_mean changed, and takes other values with other inputs" in found["state without noise"].witness
+    assert (
+        "0.running_mean changed, and takes different values with different inputs"
+        in found["state without noise"].witness
+    )
 
 
 def test_a_loop_without_an_account_says_so():
     model, watch = made(rate=None, steps=None)
     loop(watch, model)
     unseen = {one.name: one.witness for one in watch.results().unseen}
-    assert unseen["steps accounted"] == "the loop keeps no account of its steps"
+    assert unseen["steps accounted"] == "the loop records no steps in an accountant"
     assert not watch.results().failed
 
 

@@ -205,11 +205,14 @@ def only_of_all_records(data):
     ("changes", "words"),
     [
         ({"seeds": 0}, "the noise is the same in runs with two seeds"),
-        ({"hand_over": copies, "rate_of": by_loss}, "by a copy of what"),
+        ({"hand_over": copies, "rate_of": by_loss}, "by a copy of the tensor"),
         ({"hand_over": lambda watch, total, noised: watch.release(None, noised), "rate_of": by_loss}, "not looked at"),
-        ({"own": only_of_all_records, "adjacency": "add_remove"}, "a run with one record less ended with IndexError"),
+        ({"own": only_of_all_records, "adjacency": "add_remove"}, "a run without one record ended with IndexError"),
         ({"order": lambda x: x.flip(0)}, "name records by their indices in the data"),
-        ({"first": clipped, "rows_of": lambda rows: rows}, "call watch.lot before the norms of its rows are computed"),
+        (
+            {"first": clipped, "rows_of": lambda rows: rows},
+            "call watch.lot before the loop computes the norms of its rows",
+        ),
         ({"stop": lambda loss, step: step > 3 and loss < 8, "epsilon": 50.0}, "the number of steps is"),
         ({"count": 1}, "the training has one record, which leaves no neighbour"),
     ],
@@ -239,7 +242,7 @@ def test_lots_of_a_generator_of_ones_own_leave_a_loop_open():
             model.weight.data -= noised / SIZE
 
     found = judge_watched(watch(Loop(train, records(), **STATED)))
-    assert (found.exit_code, "made other lots or draws" in found.verdict_line) == (11, True), found.verdict_line
+    assert (found.exit_code, "made different lots or draws" in found.verdict_line) == (11, True), found.verdict_line
 
 
 def test_a_planted_unit_passes_through_the_clip_and_lots_of_the_loop():
@@ -305,7 +308,7 @@ def without_rows(data, watch):
         (
             lambda: loop(own=lambda data: {"clip_norm": 2.0}).run(),
             ValueError,
-            "got clip_norm: state noise and clip in Loop",
+            "got clip_norm: set noise_multiplier and clip_norm in Loop",
         ),
         (
             lambda: Loop(lambda _, watch: watch.lot([0], None), records(), **STATED).run(),

@@ -130,7 +130,7 @@ def test_lots_that_were_not_read_from_the_given_data_are_not_compared():
     found = training(lambda data: build(records())).watch()
     assert not found.failed
     reasons = {one.name: one.witness for one in found.unseen}
-    assert reasons["sizes of lots"] == "records were not read from the data that build received"
+    assert reasons["sizes of lots"] == "training did not read records from the data that build received"
 
 
 @pytest.mark.processes
@@ -410,7 +410,7 @@ def test_unusual_trainings_that_are_correct_are_not_accused(method):
 def test_a_parameter_that_data_move_outside_of_the_noised_sums_is_found():
     found = training(train=train_with_a_leak).watch()
     assert [one.name for one in found.failed] == ["state without noise"]
-    assert "2.bias ends with other values on other records, after equal noised sums" in found.failed[0].witness
+    assert "2.bias ends with different values on different records, after equal noised sums" in found.failed[0].witness
 
 
 def stepping(change):
@@ -579,7 +579,7 @@ def test_draws_whose_number_follows_the_data_do_not_accuse_what_is_drawn_after_t
     # Without such draws the second run shows that jitter is no function of the data.
     (plain,) = [one for one in training(train=train_with_jitter).watch().results if one.name == "state without noise"]
     assert plain.passed
-    assert plain.witness == "what moved without noise ended as it did on other records, in lots of equal sizes"
+    assert plain.witness == "what changed without noise ended equal on other records, in lots of equal sizes"
 
 
 def test_what_moves_and_is_not_read_from_the_data_is_not_called_passed():

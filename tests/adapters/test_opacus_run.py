@@ -61,8 +61,8 @@ def build_standardised(data):
 @pytest.mark.parametrize(
     ("build", "train", "words"),
     [
-        (build, train_on_copies, "another record moves a sum by"),
-        (build, train_on_centred_batches, "another record moves a sum by"),
+        (build, train_on_copies, "replacing one record moves a sum by"),
+        (build, train_on_centred_batches, "replacing one record moves a sum by"),
         (build_standardised, train, "in the rows of all other records"),
     ],
 )
@@ -389,7 +389,7 @@ def test_lots_of_which_few_were_seen_and_sums_that_are_no_numbers_are_no_ok():
     assert "the records of 1 of 30 lots were seen" in found.blind
     x, y = records().tensors
     nan = Training(build, train, TensorDataset(x * math.nan, y), delta=1e-5).watch(again=False)
-    assert "no sum of the run is a number" in nan.blind
+    assert "all sums of the run are NaN or infinite" in nan.blind
 
 
 def test_a_training_that_ends_the_process_is_no_ok():

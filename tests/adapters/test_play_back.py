@@ -193,7 +193,7 @@ def test_whole_numbers_are_no_type_of_rows():
 def test_a_correct_release_that_is_rounded_after_the_noise_is_not_compared(after):
     found = result(lambda rows, seed: after(correct(rows, seed)))
     assert found.passed is None
-    assert "rounded after the noise" in found.witness
+    assert "rounding after the noise" in found.witness
 
 
 @pytest.mark.parametrize("kind", [Tensor.numpy, Tensor.tolist, Tensor.double, Tensor.bfloat16])

@@ -35,7 +35,7 @@ def test_the_planner_names_the_runs(plan):
     assert plan.release.rounds == STEPS
     assert 60 < plan.runs < 400
     assert plan.looks[-1] == plan.runs
-    assert plan.line().startswith(f"{plan.runs} runs per arm refute 0.6 of the claimed noise")
+    assert plan.line().startswith(f"{plan.runs} runs per arm refute the claim with probability 0.9")
 
 
 def test_half_of_the_noise_is_refuted_and_the_correct_system_is_not(plan):
@@ -45,7 +45,7 @@ def test_half_of_the_noise_is_refuted_and_the_correct_system_is_not(plan):
     assert correct.measurement.alpha == 0.05
     # Given up where no result of the others could refute it.
     assert plan.runs // 4 < correct.measurement.n0 <= plan.runs
-    assert correct.measurement.n0 == plan.runs or "given up" in correct.measurement.witness
+    assert correct.measurement.n0 == plan.runs or "stopped" in correct.measurement.witness
 
 
 def a_system(sigma, rate, steps):
@@ -77,7 +77,7 @@ def test_runs_that_would_hardly_refute_the_planned_fault_are_no_ok_unless_a_weak
     assert (found.verdict.value, found.weak) == ("UNDERPOWERED", True)
     assert accept_weak(found).verdict.value == "NOT_REFUTED"
     sampled = plan_replicas(a_system(1.0, 0.1, 20), runs=150)
-    assert "so many runs refute 0.6 of the claimed noise with probability 0.3" in sampled.weak
+    assert "to refute the claim if 0.6 of its noise is added" in sampled.weak
     assert plan_replicas(a_system(1.0, 0.1, 20)).weak == ""
 
 
@@ -147,7 +147,7 @@ def test_a_missing_clip_ends_the_audit_after_a_few_runs(plan):
 def test_a_unit_that_never_arrives_leaves_the_claim_unjudged(plan):
     found = audit_replicas(GaussianRunner(clip=0.0), plan=plan)
     assert found.verdict.value == "UNDERPOWERED"
-    assert "arrived in no release of 8 runs" in found.reason
+    assert "reached no release of 8 runs" in found.reason
 
 
 def test_an_interrupted_audit_goes_on_where_it_ended(plan, tmp_path):
@@ -166,9 +166,7 @@ def test_an_interrupted_audit_goes_on_where_it_ended(plan, tmp_path):
         file.write("[true, 7, [0.")  # A process that was killed while it wrote.
     for first in (21, None):
         calls.clear()
-        with pytest.warns(
-            RuntimeWarning, match=r"runs\.jsonl: lines cut off, changed or without a run, whose runs .*: 22$"
-        ):
+        with pytest.warns(RuntimeWarning, match=r"runs\.jsonl: these lines are cut off, changed .*: 22$"):
             again = audit_replicas(
                 GaussianRunner(), plan=plan, checkpoint=path, progress=lambda done, total: calls.append(done)
             )
@@ -198,7 +196,7 @@ def test_no_change_of_a_byte_gives_a_run_other_values(tmp_path, monkeypatch):
     content = path.read_bytes()
     for at in range(content.index(b"\n") + 1, len(content)):
         path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-        with pytest.warns(RuntimeWarning, match="lines cut off, changed"):
+        with pytest.warns(RuntimeWarning, match="lines are cut off, changed"):
             found = KeptProjections(path=path, facts={"seed": 0}).runs
         assert len(found) >= 1
         assert all(np.array_equal(one, values + number) for (_, number), one in found.items())
@@ -214,7 +212,7 @@ def test_lines_with_a_right_checksum_that_hold_no_run_are_skipped_and_named(tmp_
     )
     with path.open("ab") as file:
         file.writelines(b"%s %s\n" % (line.encode(), kept._digest(line.encode())) for line in odd.split(";"))
-    with pytest.warns(RuntimeWarning, match=r"runs\.jsonl: lines .*: 3, 4, 5, 6, 7, 8, 9, 10, 11$"):
+    with pytest.warns(RuntimeWarning, match=r"runs\.jsonl: these lines .*: 3, 4, 5, 6, 7, 8, 9, 10, 11$"):
         assert set(KeptProjections(path=path, facts=facts).runs) == {(True, 0)}
 
 
@@ -223,7 +221,7 @@ def test_lines_of_another_system_under_this_ones_facts_are_no_runs_of_it(tmp_pat
         KeptProjections(path=tmp_path / f"{seed}.jsonl", facts={"seed": seed}).keep(True, 0, np.full(2, float(seed)))
     head, lines = ((tmp_path / f"{seed}.jsonl").read_bytes().split(b"\n", 1)[seed] for seed in (0, 1))
     (tmp_path / "mixed.jsonl").write_bytes(head + b"\n" + lines)
-    with pytest.warns(RuntimeWarning, match="lines cut off, changed"):
+    with pytest.warns(RuntimeWarning, match="lines are cut off, changed"):
         assert not KeptProjections(path=tmp_path / "mixed.jsonl", facts={"seed": 0}).runs
 
 
@@ -316,7 +314,7 @@ def test_a_claim_about_fewer_steps_than_a_run_makes_is_refused():
 def test_a_unit_that_is_rarely_drawn_is_not_taken_for_one_that_never_arrives(plan):
     rare = replace(plan.release, rate=1e-4)
     assert replicas._unseen(GaussianRunner(clip=0.0), rare, Plant(), 0) == ""
-    assert "arrived in no release of 64 runs" in replicas._unseen(
+    assert "reached no release of 64 runs" in replicas._unseen(
         GaussianRunner(clip=0.0), replace(plan.release, rate=0.0215), Plant(), 0
     )
 

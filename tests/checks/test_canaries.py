@@ -81,7 +81,7 @@ def test_a_canary_without_length_refutes_no_claim_and_states_that_it_did_not_sho
     assert {row.verdict for row in rows} <= {"UNDERPOWERED", "NOT_REFUTED"}
     shown = [row for row in rows if row.value == 0]
     assert shown
-    assert all("the canary did not show at all" in row.reason for row in shown)
+    assert all("the runs show no effect of the canary" in row.reason for row in shown)
 
 
 BARE = """\

@@ -68,7 +68,7 @@ def test_what_is_done_with_noised_numbers_explains_a_move_beyond_the_law(after):
     before, found = results(Noised(after=after))
     assert before.passed is False
     assert found.passed
-    assert "explained by what is done with noised numbers" in found.witness
+    assert "explained by post-processing of noised numbers" in found.witness
     assert not refutes(CLAIM, found.evidence)
     assert found.measured <= found.allowed
 
@@ -112,7 +112,7 @@ def test_too_few_runs_decide_nothing_and_losses_in_tails_are_not_explained():
     pure = PURE.failed("a sum of tails", 80.0, 4.0, unit="epsilon", proposal=results(Noised(after="signs"))[0].proposal)
     (after,) = decided([pure], CLAIM, most=2**13)
     assert after.passed is False
-    assert "do not reach the tails" in after.witness
+    assert "only in events that are too rare" in after.witness
 
 
 def test_two_steps_of_a_claim_with_a_large_delta_state_nothing():
@@ -120,4 +120,4 @@ def test_two_steps_of_a_claim_with_a_large_delta_state_nothing():
     two = replace(results(Noised(longest=2.0))[0].proposal, steps=2)
     (after,) = decided([SENSITIVITY.failed("a row", 2.0, 1.0, proposal=two)], claim, most=2**13)
     assert after.passed is False
-    assert "state nothing" in after.witness
+    assert "bound nothing" in after.witness

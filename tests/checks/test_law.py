@@ -363,7 +363,7 @@ class Wrapped(Protection):
         (Alternating, "its hooks use the number of the round"),
         (LaterClients, "its hooks use the number of the round"),
         (ReadingSamples, "its hooks could not be run under other round numbers (TypeError)"),
-        (OwnNumbers, "its hooks draw random numbers of their own"),
+        (OwnNumbers, "its hooks draw further random numbers"),
     ],
 )
 def test_rounds_are_alike_if_equal_draws_give_equal_messages_whatever_their_number(kind, why):
@@ -376,7 +376,7 @@ def test_a_state_of_a_protection_within_a_protection_within_another_may_change_i
     plan = plan_for(rounds=8)
     filtered = Filtered(**vars(LDPGaussian().prepare(plan).protection))
     why = law_of_all_rounds(Wrapped(inner=Wrapped(inner=filtered)), plan)
-    assert why == "the hook participates may change it from round to round"
+    assert why == "the hook participates may change the law from round to round"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -417,7 +417,7 @@ def test_a_law_that_may_change_from_round_to_round_counts_once(kind):
     assert not checked(prepared, plan, rounds=8)[LAW_EPSILON].passed
     found = checked(changing, plan, rounds=8)[LAW_EPSILON]
     assert found.passed
-    assert "of one round alone, because" in found.witness
+    assert "for one round alone, because" in found.witness
     # Half of what even one round needs is still found.
     halved = kind(**(vars(prepared.protection) | {"noise_std": 0.3 * prepared.protection.noise_std}))
     assert not checked(replace(prepared, protection=halved), plan, rounds=8)[LAW_EPSILON].passed
@@ -471,7 +471,7 @@ REASONS = {
     "final model": ({"observer": FINAL_MODEL}, "shows no single round"),
     "another unit": ({"unit": Unit.LABEL}, "one label"),
     "a part": ({"part": "one coordinate"}, "about one coordinate"),
-    "other subjects": ({"subjects": "some"}, "names no client"),
+    "other subjects": ({"subjects": "some"}, "does not name a client"),
 }
 
 

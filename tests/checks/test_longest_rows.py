@@ -106,7 +106,7 @@ def test_a_clip_by_another_norm_is_found(kind, bounded, law, task):
     assert found is not None
     assert found.passed is False
     assert found.name == AS_SAMPLED
-    assert found.witness.endswith("of a row found by the slope of its move")
+    assert found.witness.endswith("found by gradient ascent on its move")
 
 
 @pytest.mark.simulations
@@ -136,7 +136,7 @@ def test_it_is_part_of_the_sensitivity_as_sampled(task):
     results = runs_of(task, "server", sketched).checks()
     (found,) = [one for one in results if one.name == AS_SAMPLED]
     assert found.passed is False
-    assert "found by the slope" in found.words
+    assert "found by gradient ascent" in found.words
 
 
 class Keeping(BoundedServer):

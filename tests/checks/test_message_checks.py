@@ -496,7 +496,7 @@ def test_the_results_name_the_channels_and_what_was_left_out(checked):
     found = checked(LDPGaussian())[MESSAGE]
     assert {"report values of client #", "report: senders", "report: form", "aggregate"} <= {*found.compared}
     assert found.not_compared == (
-        "broadcast model: the defense leaves it as it is, so that it follows from the aggregates",
+        "broadcast model: the defense does not change it, so that it follows from the aggregates",
     )
     assert found.measured == found.allowed == 0
     assert "not compared: broadcast model" in found.words

@@ -83,7 +83,7 @@ def test_a_divisor_that_follows_the_number_of_records_fails_under_add_remove_alo
 def test_steps_and_rates_that_follow_the_number_of_records_are_named():
     shorter = replace(recording(steps=10), ledger=((1.1, 0.21, 10),))
     words = size_check(recording(), shorter, Adjacency.ADD_REMOVE).witness
-    assert "a run has 10 in place of 12 steps" in words
+    assert "a run has 10 steps, and not 12" in words
     assert "the sampling rate is 0.21 in place of 0.2" in words
 
 

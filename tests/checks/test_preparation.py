@@ -154,7 +154,9 @@ def rate(records, rng):
 def test_a_private_statistic_without_noise_refutes_the_claim_and_is_named(made, published, adjacency):
     found, claim = of(made, adjacency=adjacency)
     assert refuted(found, claim) == ["preparation"]
-    assert found["preparation"].witness.count(f"{published} differs in every draw between two data sets") == 1
+    assert (
+        found["preparation"].witness.count(f"{published} differs in every draw between two neighbouring data sets") == 1
+    )
     assert "record " in found["preparation"].witness
 
 

@@ -67,7 +67,7 @@ def test_an_evidence_pack_is_written_of_one_run(say, finished, again, tmp_path):
     (tmp_path / "file").write_text("kept", encoding="utf-8")
     result = say("report", again, "--pack", "file")
     assert result.exit_code == 2
-    assert "one part of this path is a file, not a folder" in result.stderr
+    assert "a part of this path is a file, not a folder" in result.stderr
     assert (tmp_path / "file").read_text(encoding="utf-8") == "kept"
 
 
@@ -114,7 +114,7 @@ def test_a_full_disk_and_an_interrupt_leave_the_old_page_and_no_scraps(say, agai
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ("report {run} --md afile/x.md", 2, "afile/x.md cannot be read or written: one part of this path is a file"),
+        ("report {run} --md afile/x.md", 2, "afile/x.md cannot be read or written: a part of this path is a file"),
         ("report {run} --html /proc/x.html", 2, "/proc/x.html cannot be read or written: it does not exist"),
         ("report {run} --html /dev/full", 12, "/dev/full cannot be read or written: no space left on device"),
         ("gate {run} --junit /proc/x.xml", 2, "/proc/x.xml cannot be read or written: it does not exist"),

@@ -56,7 +56,7 @@ CASES = {
     # The scores' shift, how many there are, the options, the exit code, and what the output names.
     "right": (1.85, 1200, RUNS, 10, "REFUTED"),
     "true claim": (0.25, 200_000, RUNS, 0, "NOT REFUTED"),
-    "true claim, few scores": (0.25, 3000, RUNS, 11, "about 32,869 counted runs per arm would do"),
+    "true claim, few scores": (0.25, 3000, RUNS, 11, "about 32,869 counted runs per arm would be enough"),
     "wrong": (-1.85, 1200, RUNS, 2, "--lower-is-member"),
     "wrong, stated": (-1.85, 1200, (*RUNS, "--higher-is-member"), 2, "--lower-is-member"),
     "losses": (-1.85, 1200, (*RUNS, "--lower-is-member"), 10, "REFUTED"),
@@ -230,7 +230,7 @@ def test_a_numpy_file_is_never_unpickled_and_a_wrong_one_is_named(say, tmp_path)
         ("--member member --nonmember member", 2, "s.npz: the column member is named for two purposes"),
         ("--score is_member", 2, "s.npz: the column is_member is named for two purposes (score and is_member)"),
         ("--score member --nonmember x", 2, "s.npz: --score and --nonmember name columns of two layouts"),
-        ("--one-run --included x --is-member x", 2, "is named once, got --included and --is-member"),
+        ("--one-run --included x --is-member x", 2, "can be named only once, got --included and --is-member"),
         ("--clusters score", 2, "the column score is named for two purposes (score and clusters)"),
         ("--member member --nonmember equal", 2, "s.npz (columns member and equal): members and non-members have the"),
         ("--member flat --nonmember flat2", 11, "UNDERPOWERED: weak test: all scores are equal"),
@@ -296,14 +296,14 @@ def test_a_plain_array_without_names_is_not_guessed(say, tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("--one-run --independent-runs", "the scores have one design, got --independent-runs and --one-run"),
+        ("--one-run --independent-runs", "the scores can have one design only, got --independent-runs and --one-run"),
         ("--independent-runs --higher-is-member --lower-is-member", "give either --higher-is-member or"),
         ("--independent-runs --included x", "--included can be given only with --one-run"),
         ("--one-run --higher-is-member --threshold 1", "--threshold can be given only with independent runs"),
         ("--independent-runs --threshold 1", "state whether high or low scores mean member (--higher-is-member"),
         ("--independent-runs --estimator one_run", "one_run covers the design one_run, and this evidence is of the "),
         ("--independent-runs --steps 9", "--steps describes the noise of DP-SGD: give --noise-multiplier as well"),
-        ("--independent-runs --mu 1 --rho 1", "the law of a claim is stated once, got --mu and --rho"),
+        ("--independent-runs --mu 1 --rho 1", "the law of a claim can be stated only once, got --mu and --rho"),
         ("--clusters run", "--clusters needs one row per score"),
     ],
 )
@@ -341,7 +341,7 @@ def test_scores_without_a_claim_have_an_auc_a_curve_and_no_ok(say, tmp_path):
     assert auc["low"] < 0.9214 < auc["high"]
     assert one["low"] < 0.3721 < one["high"]
     assert fewer["value"] is None
-    assert "--lower-is-member turns" in say("audit", "s.npz", *words[:4]).stdout
+    assert "--lower-is-member reverses" in say("audit", "s.npz", *words[:4]).stdout
     result = say("audit", "s.npz", "--threshold", 1, *words)
     assert (result.exit_code, "--threshold can be given only with a claim" in result.stderr) == (2, True)
 

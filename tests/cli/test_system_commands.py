@@ -140,7 +140,7 @@ def test_the_results_of_a_watched_run_as_json(say, target):
 def test_an_audit_of_a_system_takes_its_claim_and_the_planned_runs(say, target, tmp_path):
     found = say("audit", target("made"), "--keep", tmp_path / "kept")
     assert found.exit_code == 0
-    assert "runs per arm refute 0.6 of the claimed noise" in found.output
+    assert "runs per arm refute the claim with probability 0.9" in found.output
     assert "NOT REFUTED" in found.output
     assert (tmp_path / "kept" / "replicas.jsonl").is_file()
     refuted = say("audit", target("halved"), "--json")
@@ -289,7 +289,7 @@ def test_wrong_targets_and_options_are_told(say, target):
         (("audit", target("untyped")), "layout must be a Layout, got ()"),
         (("watch", target("half")), "has a method run, and is no system: it lacks claim"),
         (("audit", target("half")), "has a method run, and is no system: it lacks claim"),
-        (("audit", target("Half")), "is no system: it is a class, and not an object of it"),
+        (("audit", target("Half")), "is no system: it is a class: make an object of it"),
         (("audit", target("missing"), "--epsilon", "1"), "has no function or system 'missing'; it has: "),
         (("audit", target("mechanism"), "--epsilon", "1"), "needs --inputs X0 X1"),
         (("watch", "nowhere"), "cannot watch 'nowhere'"),

@@ -74,7 +74,7 @@ def _measured(case: VerticalCase, chosen: _Chosen) -> Measurement:
             batched=True,
         ).measurement
     except ValueError as why:
-        raise NotJudged(f"what a hook returns cannot be drawn alone: {why}") from why
+        raise NotJudged(f"what a hook returns cannot be drawn by itself: {why}") from why
     if found is None:
         raise NotJudged("the draws show no event")
     return found
@@ -95,7 +95,7 @@ def _chosen(case: VerticalCase, pairs: Sequence[Pair]) -> _Chosen:
     apart = [(pair, _apart(case.protection, pair)) for pair in unlike]
     moving = [(pair, moves) for pair, moves in apart if bool(moves.any())]
     if not moving:
-        raise NotJudged("the two data sets move no message")
+        raise NotJudged("no message differs between the two data sets")
     most = max(1, _NUMBERS // len(moving))
     return [(pair, _largest(moves, most)) for pair, moves in moving]
 

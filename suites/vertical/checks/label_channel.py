@@ -42,13 +42,13 @@ def channel_check(case: VerticalCase, labels: Sequence[int], *, alpha: float) ->
         return CHANNEL.skipped("the defense releases no labels of its own")
     releases = case.epochs if case.protection.redraws else 1
     if claim.delta > 0 and releases > 1:
-        words = "losses of several releases at a delta above 0 do not simply add up"
+        words = "at a delta above 0 the privacy losses of several releases do not simply add up"
         return CHANNEL.skipped(words)
     each = replace(case, claim=replace(claim, epsilon=claim.epsilon / releases, curve=None))
     try:
         bounds = [_of_release(each, labels, epoch, alpha / releases) for epoch in range(releases)]
     except Exception as error:  # A hook of the user's own may need the rows of all people.
-        return CHANNEL.skipped(f"the hook targets cannot run alone: {error}")
+        return CHANNEL.skipped(f"the hook targets cannot be run by itself: {error}")
     pairs = len(labels) * (len(labels) - 1) // 2
     found = CHANNEL.at_most(
         sum(bound.epsilon_low for bound in bounds),

@@ -117,7 +117,7 @@ def _of_noise(case: VerticalCase, pairs: list[tuple[Call, Call]]) -> tuple[Check
     except NotJudged as why:
         return skipped(str(why))
     if not found:
-        return skipped("the two data sets move no noised message")
+        return skipped("no noised message differs between the two data sets")
     left = ALL_DIRECTIONS.at_least(
         min(noise.left for noise in found),
         _NO_NOISE,
@@ -135,7 +135,7 @@ def _distribution(kind: Noise, found: list[_Noise]) -> CheckResult:
     """Hold the least likely message against the level, at its share of it."""
     skip = partial(CheckResult, name=DRAWN_LAW, passed=None)
     if not found:
-        return skip(witness="the two data sets move no message that the law describes")
+        return skip(witness="no message that the law describes differs between the two data sets")
     if any(noise.gridded for noise in found):
         return skip(witness="all numbers lie on one grid, as after rounding, and no distribution is known there")
     if kind is Noise.LAPLACE and any(noise.correlated for noise in found):
@@ -162,7 +162,7 @@ def _move(claim: Claim, law: VerticalLaw, found: list[_Noise], counted: int) -> 
     if any(noise.kind is not law.noise for noise in found):
         return skip(witness=f"not all noise is {law.noise}, and no norm of a move is exact for noise of several kinds")
     if any(not bool(noise.move.isfinite().all()) for noise in found):
-        return PERSON_MOVE.failed("some numbers that the data move have no noise")
+        return PERSON_MOVE.failed("some numbers that the data change have no noise")
     if laplace and any(noise.correlated for noise in found):
         return skip(witness="the noise of different numbers is correlated, and no norm of the move is known for it")
     total = sum(float((noise.move / noise.shares).abs().sum()) if laplace else noise.apart for noise in found)

@@ -100,7 +100,7 @@ class Taped(VerticalProtection):
 
 
 class NotJudged(Exception):
-    """Why what a hook returns cannot be judged."""
+    """Raised if the outputs of a hook cannot be judged; the message states why."""
 
 
 def again(protection: VerticalProtection, call: Call, rng: np.random.Generator, *, replicas: int = 1) -> Tensor:
@@ -161,7 +161,7 @@ _MOST = 10_000_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Constants:
-    """The constants of a protection's hooks.
+    """Finds the numbers that a protection's hooks release without noise (constants).
 
     Args:
         claim: which is false where a constant that the adversary receives depends on the unit.

@@ -381,7 +381,7 @@ def test_impossible_targets_are_refused_with_the_reason(toy_task, toy_plan, plan
             AdapDPFL(adapt_clip=wrong)
     with pytest.raises(ValueError, match=r"first_clip must be one of .*noise_images.*, got 'noise'"):
         AdapDPFL(first_clip="noise")
-    with pytest.raises(ValueError, match="first_clip is an option of adaptive clipping"):
+    with pytest.raises(ValueError, match="first_clip needs adaptive clipping"):
         AdapDPFL(first_clip="noise_images", adapt_clip=False)
     with pytest.raises(ValueError, match=r"conversion must be one of .*mironov_2017.*, got 'mironov'"):
         AdapDPFL(conversion="mironov")

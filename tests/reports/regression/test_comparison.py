@@ -54,7 +54,7 @@ def test_the_same_step_in_every_seed_has_the_chance_of_its_signs_not_none(seeds,
     assert found.outcome(0.15) is outcome
     assert (found.high is None) == (seeds == 3)
     if seeds == 3:
-        assert found.why(0.15) == "the same change in all 3 seeds: without variation it takes 5 seeds to bound it"
+        assert found.why(0.15) == "the same change in all 3 seeds: without variation a bound takes 5 seeds"
 
 
 def test_the_same_gain_in_five_seeds_passes_and_a_tiny_loss_is_no_failure():

@@ -80,7 +80,7 @@ def test_no_violation_is_stated_with_what_the_test_would_have_found(one_claim):
 def test_an_accepted_test_of_small_power_is_called_weak_and_has_its_own_advice(one_claim):
     folder = one_claim(replace(toy_claim(), epsilon=4.0), detectable=20.1, weak=True)
     (one,) = answers(folder)
-    assert one.weak == "it may miss a true ε of 20.10, accepted"
+    assert one.weak == "it may miss a true ε below 20.10, which the user accepted"
     assert one.owner.startswith("Do not report this claim as tested")
     # A test counts as weak above twice the claimed epsilon.
     assert "is at most 8." in one.engineer
@@ -325,9 +325,9 @@ def test_rebuilt_images_are_counted_and_none_is_no_success(one_claim, run_maker,
     ("reason", "words"),
     [
         (
-            "10 + 12 trials without an error would not refute it; about 1,400 counted runs per arm would do",
+            "10 + 12 trials without an error would not refute it; about 1,400 counted runs per arm would be enough",
             "after 12 runs with the unit and 10 without it, even an attack that never errs would not show a violation; "
-            "about 1,400 of each would do.",
+            "about 1,400 of each would be enough.",
         ),
         ("5 + 5 trials without an error would not refute it; evidence: x", "would not show a violation."),
         ("the canary did not arrive; evidence: x", "nothing for or against the claim: the canary did not arrive."),

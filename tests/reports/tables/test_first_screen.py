@@ -43,7 +43,7 @@ def test_the_marks_of_a_claim_stand_at_their_values(answer):
     values = {"proved": 1.0, "claim": 4.0, "seen": 6.0, "most": 8.0}
     assert places(drawn) == pytest.approx({kind: WIDTH * value / 9.2 for kind, value in values.items()})
     assert drawn.broken is False
-    assert drawn.sentence.startswith("Axis of ε: proved: at least 1.00; claimed: 4; a true ε from 6.00 is found")
+    assert drawn.sentence.startswith("Axis of ε: proved: at least 1.00; claimed: 4; a true ε of 6.00 or more is found")
 
 
 def test_what_lies_far_beyond_the_claim_stands_at_the_end_and_what_is_not_known_nowhere(answer):

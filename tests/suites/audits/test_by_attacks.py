@@ -85,7 +85,7 @@ def test_attacks_that_show_nothing_make_no_run_inconclusive(assay, suite_file):
     assert (run.verdict.exit_code, run.verdict.verdict_line) == (
         0,
         "OK: no claim was audited, attacks refuted none of 1 claim "
-        "(for 1 of them the attacks lacked the power to refute)",
+        "(for 1 of them the attacks could not have refuted the claim)",
     )
 
 

@@ -179,7 +179,10 @@ BAD = {
             "keeps state|other logits",
         ),
         "noise in the forward pass": (model("return logits + torch.randn_like(logits)"), "PyTorch"),
-        "mixes a batch": (model("return logits - logits.mean(0)"), "mixes the samples|with the rest of the batch"),
+        "mixes a batch": (
+            model("return logits - logits.mean(0)"),
+            "mixes the samples|with the other samples of the batch",
+        ),
         "running statistics": (
             "def part(shape, classes):\n    return nn.Sequential(nn.BatchNorm2d(shape[0]), net(shape, classes))",
             "GroupNorm",
@@ -220,7 +223,7 @@ BAD = {
                 "def start(self, model, shared=None, kept=None):\n"
                 "        return super(part, self).start(model, shared, kept or {'control': torch.ones_like(model)})",
             ),
-            "start must take zeros for a client that has not taken part",
+            "start must treat a state of zeros like none",
         ),
         "any learning rate": (
             dataclass_of("FedSGD", "def __post_init__(self):\n        pass"),
@@ -498,5 +501,5 @@ def test_the_kind_is_found_out_from_the_name_or_from_the_part(own_module):
     )
     found = {name: kind_of(f"{module}:{name}") for name in ("IID", "FedSGD", "Undefended", "net", "rows", "row")}
     assert list(found.values()) == ["partition", "algorithm", "defense", "model", "dataset", "canary"]
-    with pytest.raises(ConfigError, match="cannot be told from"):
+    with pytest.raises(ConfigError, match="does not follow from"):
         kind_of(f"{module}:other")

@@ -55,11 +55,11 @@ def subject(protection=None):
 @pytest.mark.parametrize(
     ("check", "protection", "words"),
     [
-        (defense.vertical_draws_from_streams, Elsewhere, "drawn elsewhere"),
+        (defense.vertical_draws_from_streams, Elsewhere, "from another generator"),
         (defense.vertical_replicas_are_apart, Mixed, "labels of another run"),
         (defense.vertical_replicas_are_apart, Shared, "noise for all replicas"),
         (defense.vertical_replicas_are_apart, Elsewhere, "all blocks of runs"),
-        (defense.prepares, None, "a law has no claim"),
+        (defense.prepares, None, "a law belongs to no claim"),
     ],
 )
 def test_a_broken_defense_fails_the_check_of_its_fault(check, protection, words):

@@ -138,7 +138,9 @@ def test_a_resumed_run_begins_no_stage_after_its_budget_and_keeps_its_numbers_of
     run_module.carry_out(begun, Silent(), LocalBackend(1))
     resumed = fedassay.resume(tmp_path / "resumed", jobs=1, report=False, budget="0.001s")
     assert timeless(resumed.records) == timeless(begun.store.records())
-    assert "the budget of time was spent" in next(row.stopped for row in resumed.records if row.role == "audit")
+    assert "the time budget (--budget) was used up" in next(
+        row.stopped for row in resumed.records if row.role == "audit"
+    )
 
 
 @pytest.mark.simulations
@@ -149,7 +151,7 @@ def test_an_audit_whose_time_is_over_says_so_and_is_judged_by_the_runs_that_it_m
     run_module.carry_out(begun, Silent(), LocalBackend(1))
     row = next(row for row in begun.store.records() if row.role == "audit")
     assert row.n == 400 // 8
-    assert "the budget of time was spent" in row.stopped
+    assert "the time budget (--budget) was used up" in row.stopped
     assert row.verdict in ("UNDERPOWERED", "NOT_REFUTED")
     # What it could have shown is that of the look that it reached: fewer runs certify less.
     whole = fedassay.run(str(path), jobs=1, folder=tmp_path / "whole", report=False)

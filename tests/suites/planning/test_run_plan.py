@@ -239,7 +239,7 @@ def test_the_plan_text_reports_a_model_that_returns_probabilities(planned, own_m
 
 def test_the_plan_text_states_what_each_estimator_needs_to_refute_half_the_noise(planned):
     line = plan_lines(planned("replicas = 40", "replicas = 5"))[2]
-    costs = dict(part.rsplit(" ", 1) for part in line.partition("per arm: ")[2].split(", "))
+    costs = dict(part.rsplit(" ", 1) for part in line.partition("is missing: ")[2].split(", "))
     assert list(costs) == ["trade-off curve", "epsilon alone", "effect size", "e-process"]
     counts = {route: int(count.replace(",", "")) for route, count in costs.items()}
     assert counts["effect size"] < counts["trade-off curve"]
@@ -254,7 +254,7 @@ def test_a_claim_gets_as_many_runs_as_it_needs_where_the_suite_allows_more(plann
     assert 20 < needed < 100_000
     assert enough_replicas(audit.claim, alpha=audit.alpha, limit=100_000) == needed
     line = plan_lines(planned("replicas = 40", "replicas = 20\nmost_replicas = 100000"))[1]
-    assert f"{needed} replicas per arm (as many as this claim needs, if at most 100000)" in line
+    assert f"{needed} replicas per arm (chosen for this claim, at most 100000)" in line
     # Too little for any use: the number stays.
     (audit,) = planned("replicas = 40", "replicas = 5\nmost_replicas = 6").audits
     assert audit.blocks[0].replicas == 5
@@ -317,7 +317,7 @@ class Mine(LDPGaussian):
 def test_the_plan_text_states_why_a_claim_that_no_canary_covers_is_not_audited(planned, own_module):
     module = own_module(UNAUDITABLE.format(name="Unit", change="unit=Unit.USER"))
     (line,) = (line for line in plan_lines(planned(extra=(f"{module}:Mine",))) if line.startswith("audit  Mine: "))
-    assert "OUT OF SCOPE: no canary design covers unit user under replace_one: this claim is not audited" in line
+    assert "OUT OF SCOPE: this claim is not audited, because no canary covers unit user under replace_one" in line
 
 
 def test_the_gates_margins_are_no_part_of_a_run(planned):
@@ -345,7 +345,7 @@ def test_of_very_many_audits_the_first_hundred_are_described(planned):
     assert sum(line.startswith("audit  d") or line.startswith("audit  ldp") for line in lines) == 100
     assert [line for line in lines if line.startswith("audit")][
         -1
-    ] == "audit  and 2 more, which --only shows by their defenses"
+    ] == "audit  and 2 more(select their defenses by --only to see them)"
 
 
 def test_an_executor_gives_its_federation_other_cells_and_no_executor_the_cells_of_before(planned):

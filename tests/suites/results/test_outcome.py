@@ -114,7 +114,7 @@ def test_incomplete_beats_refuted_beats_inconclusive_and_nothing_is_left_unsaid(
 def test_attacks_that_refute_nothing_change_no_verdict(verdict, audits):
     gate = judge_run([*audits, by_attacks(verdict), by_attacks(verdict, control=True, defense="c")])
     told = judge_run(audits)
-    could = "" if verdict == "NOT_REFUTED" else " (for 1 of them the attacks lacked the power to refute)"
+    could = "" if verdict == "NOT_REFUTED" else " (for 1 of them the attacks could not have refuted the claim)"
     assert gate == Outcome(verdict_line=f"{told.verdict_line}, attacks refuted none of 1 claim{could}", exit_code=OK)
 
 
