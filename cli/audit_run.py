@@ -78,6 +78,11 @@ def stated_claim(
     for name, value in (("--sampling-rate", sampling_rate), ("--steps", steps)):
         if value is not None:
             raise ConfigError(f"{name} describes the noise of DP-SGD: give --noise-multiplier as well")
+    if epsilon is None and mu is None:
+        raise ConfigError(
+            "a claim must state epsilon or mu, got neither: give --epsilon, --mu, --rho or --noise-multiplier"
+            + ("" if scores else " (a system states its own claim; this is audited as a function of x and rng)")
+        )
     return Claim.stated(mu=mu, **fields), assumed
 
 
@@ -161,6 +166,11 @@ def carry_out(target: str, given: Mapping[str, Any]) -> int:
     stated = {name: given[name] for name in (*names, *setting)}
     scores, none = is_score_file(target), {"delta": 0.0, "rounds": 1}
     claim, assumed = None, dict[str, str]()
+    if not scores and ":" not in target:
+        raise ConfigError(
+            f"cannot audit {target!r}: the target must be a file of scores ({', '.join(SUFFIXES)}; {_LAYOUTS}), or a "
+            "function or system, package.module:name or path/to/file.py:name"
+        )
     if not scores or any(value != none.get(name) for name, value in stated.items()):
         claim, assumed = with_config_errors(target, lambda: stated_claim(scores=scores, **stated))
     report, audit = with_config_errors(target, lambda: prepared(target, claim, assumed, given))
@@ -324,11 +334,6 @@ def _used_law(given: Mapping[str, Any], default: Sequence[str]) -> dict[str, Any
 
 
 def _function(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapping[str, Any]) -> Audit:
-    if ":" not in target:
-        raise ConfigError(
-            f"cannot audit {target!r}: the target must be a file of scores ({', '.join(SUFFIXES)}; {_LAYOUTS}), "
-            "package.module:function or path/to/file.py:function"
-        )
     _refuse(target, given, _ONLY_SCORES, _SCORES)
     mechanism = find_function(target)
     if given["inputs"] is None:

@@ -162,7 +162,7 @@ def uses_threshold(estimator: Estimator) -> bool:
 
 
 def splits(estimator: Estimator, options: EstimatorOptions) -> bool:
-    """Whether one half of the scores only chooses the threshold, so that this half can test their direction."""
+    """Whether a part of the scores only chooses the threshold, so that this part can test their direction."""
     return uses_threshold(estimator) and options.threshold is None
 
 

@@ -22,6 +22,7 @@ from ..evidence import Design
 from ..finding import WEAK_TEST, Finding, Verdict, Weakness, judge
 from ..measurement import Measurement
 from ..power import fewest_trials, minimum_detectable_epsilon
+from ..threshold import CHOOSING, choosing, scores_of
 from ..wording import plain
 
 COUNTED_EVENTS = ("event_ratio", "guess_odds")
@@ -139,7 +140,7 @@ def _best(pooled: FloatArray, members: int, fixed: float | None, seed: int) -> A
     out, within = ordered[:-members], ordered[-members:]
     threshold = None
     if not np.array_equal(out[-1], within[0]):
-        # Without this gap a threshold that was chosen on one half would make errors on the other.
+        # Without this gap a threshold that was chosen on some would make errors on the others.
         with np.errstate(over="ignore"):
             moved = within + (pooled.max() - pooled.min())
         within = moved if np.isfinite(moved).all() else within
@@ -166,7 +167,7 @@ def reach(
 ) -> str:
     """Return in words the largest epsilon that these numbers of scores can certify by the default estimator.
 
-    ``fixed``: whether the threshold was fixed before, so that no half of the scores only chooses it; ``named``: whether
+    ``fixed``: whether the threshold was fixed before, so that no part of the scores only chooses it; ``named``: whether
     other estimators were named, for which no largest epsilon is computed, as for a fixed split.
     """
     if named or design is Design.FIXED_SPLIT:
@@ -181,16 +182,16 @@ def reach(
         return f"{canaries} canaries of one run, {made} guesses: max certifiable {plain(round(best, 2))}"
     counted = (members, nonmembers)
     if not fixed:
-        counted = members - round(members / 2), nonmembers - round(nonmembers / 2)
+        counted = members - choosing(members), nonmembers - choosing(nonmembers)
     if design is Design.CLUSTERED:
         return f"{members} + {nonmembers} scores, of which one of each cluster counts"
     best = largest_certifiable_epsilon(max(1, counted[1]), max(1, counted[0]), claim.delta, alpha)
-    half = "" if fixed else ", of which one half chooses a threshold"
+    part = "" if fixed else f", of which {100 * CHOOSING:g} % choose a threshold"
     least = fewest_to_refute(claim, alpha=alpha)
     needed = ""
     if least is not None and least > min(counted):
-        needed = f"; {least if fixed else 2 * least:,} per arm are needed to refute the claim"
-    return f"{nonmembers} + {members} scores{half}: max certifiable {plain(round(best, 2))}{needed}"
+        needed = f"; {least if fixed else scores_of(least):,} per arm are needed to refute the claim"
+    return f"{nonmembers} + {members} scores{part}: max certifiable {plain(round(best, 2))}{needed}"
 
 
 def fewest_to_refute(claim: Claim, *, alpha: float) -> int | None:
@@ -204,16 +205,16 @@ def fewest_to_refute(claim: Claim, *, alpha: float) -> int | None:
 
 
 def too_few_scores(claim: Claim, members: int, nonmembers: int, *, alpha: float) -> str:
-    """Return why a side with a single score judges nothing where one half of each side only chooses the threshold; an
+    """Return why a side with a single score judges nothing where a part of each side only chooses the threshold; an
     empty string where both have more.
     """
     if min(members, nonmembers) > 1:
         return ""
     least = fewest_to_refute(claim, alpha=alpha)
-    needed = "" if least is None else f": at least {2 * least:,} of each are needed to refute the claim"
+    needed = "" if least is None else f": at least {scores_of(least):,} of each are needed to refute the claim"
     return (
-        f"nothing was measured, because one half of {members:,} + {nonmembers:,} scores of members and non-members "
-        f"would choose the threshold and the other half be counted{needed}"
+        f"nothing was measured, because a part of {members:,} + {nonmembers:,} scores of members and non-members "
+        f"would choose the threshold and the others be counted{needed}"
     )
 
 
