@@ -18,7 +18,7 @@ Target = Annotated[
 Number = float | None
 _option = typer.Option
 Epsilon = Annotated[Number, _option(help="The claimed epsilon; if left out, computed from the law below.")]
-Delta = Annotated[float, _option(help="The claimed delta.")]
+Delta = Annotated[Number, _option(help="The claimed delta, by default 0.")]
 Mu = Annotated[Number, _option(help="Claim mu-GDP: mu = sensitivity / noise standard deviation.")]
 Rho = Annotated[Number, _option(help="Claim rho-zCDP.")]
 NoiseMultiplier = Annotated[Number, _option(help="Claim DP-SGD: noise standard deviation / clip norm.")]
@@ -92,7 +92,7 @@ Html = Annotated[Path | None, _option("--html", metavar="FILE", help="Also write
 def audit(
     target: Target,
     epsilon: Epsilon = None,
-    delta: Delta = 0.0,
+    delta: Delta = None,
     mu: Mu = None,
     rho: Rho = None,
     noise_multiplier: NoiseMultiplier = None,

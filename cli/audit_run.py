@@ -44,7 +44,7 @@ def stated_claim(
     *,
     scores: bool,
     epsilon: float | None,
-    delta: float,
+    delta: float | None,
     mu: float | None,
     rho: float | None,
     noise_multiplier: float | None,
@@ -53,7 +53,7 @@ def stated_claim(
     rounds: int,
     **setting: str | None,
 ) -> tuple[Claim, dict[str, str]]:
-    """Return the claim, and the unit, adjacency and observer that were assumed because no option stated them.
+    """Return the claim, and what was assumed of it because no option stated it.
 
     Raises:
         ConfigError: options that state no claim, several claims, or one that contradicts itself.
@@ -61,7 +61,9 @@ def stated_claim(
     default = _OF_SCORES if scores else _ASSUMED if noise_multiplier is None else _OF_DPSGD
     assumed = {name: value for name, value in default.items() if setting[name] is None}
     fields: dict[str, Any] = {name: value for name, value in setting.items() if value is not None} | assumed
-    fields |= {"epsilon": epsilon, "delta": delta, "rounds": rounds}
+    fields |= {"epsilon": epsilon, "delta": delta or 0.0, "rounds": rounds}
+    if scores and delta is None and epsilon is not None:
+        assumed["delta"] = "0"
     laws = {"--mu": mu, "--rho": rho, "--noise-multiplier": noise_multiplier}
     if len(given := [name for name, value in laws.items() if value is not None]) > 1:
         raise ConfigError(f"the law of a claim is stated once, got {' and '.join(given)}")
@@ -164,7 +166,7 @@ def carry_out(target: str, given: Mapping[str, Any]) -> int:
 
         return carry_out_replicas(target, system, given)
     stated = {name: given[name] for name in (*names, *setting)}
-    scores, none = is_score_file(target), {"delta": 0.0, "rounds": 1}
+    scores, none = is_score_file(target), {"rounds": 1}
     claim, assumed = None, dict[str, str]()
     if not scores and ":" not in target:
         raise ConfigError(

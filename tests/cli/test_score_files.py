@@ -319,7 +319,7 @@ def test_what_was_not_stated_is_printed_as_assumed(say, tmp_path):
     np.savez(tmp_path / "s.npz", member=np.arange(50.0) + 0.5, nonmember=np.arange(50.0))
     printed = say("audit", "s.npz", "--epsilon", 1, "--unit", "client", *RUNS).stdout
     assert (
-        "assume adjacency add_remove, observer final_model, because --adjacency, --observer were not given" in printed
+        "assume adjacency add_remove, observer final_model, delta 0, because --adjacency, --observer, --del" in printed
     )
     assert "\nassume" not in say("audit", "s.npz", *CLAIM, *RUNS).stdout
 
