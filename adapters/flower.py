@@ -135,14 +135,20 @@ class App:
         """Return the app that the ``pyproject.toml`` in ``folder`` names, as ``flwr new`` writes it.
 
         ``run_config``: values that replace those of the file; ``options``: those of ``App``. Raises OSError and
-        ValueError for a file that is missing or no TOML, KeyError for one without components.
+        ValueError for a file that is missing, is no TOML or names no apps.
         """
         place = Path(folder).resolve()
-        app = tomllib.loads((place / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]
+        file = place / "pyproject.toml"
+        try:
+            app = tomllib.loads(file.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]
+            apps = app["components"]["serverapp"], app["components"]["clientapp"]
+        except KeyError as error:
+            raise ValueError(
+                f"{file} must name serverapp and clientapp in [tool.flwr.app.components]: no {error}"
+            ) from None
         if str(place) not in sys.path:
             sys.path.insert(0, str(place))
-        components, config = app["components"], _flat(app.get("config", {})) | dict(run_config or {})
-        return cls(components["serverapp"], components["clientapp"], run_config=config, **options)
+        return cls(*apps, run_config=_flat(app.get("config", {})) | dict(run_config or {}), **options)
 
     def run(self, member: bool = False, seed: int = 0, *, plant: Plant | None = None) -> TrainingRecord:
         """Run both apps once, and return what was seen.

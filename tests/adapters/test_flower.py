@@ -203,6 +203,9 @@ def test_the_apps_of_a_project_are_those_of_its_modules_and_get_its_configuratio
     assert len(app.run(True, 0, plant=Plant()).releases) == 2
     assert [one.passed for one in app.play_back().results().results][:2] == [True, True]
     assert len(App.of_project(tmp_path, run_config={"rounds": 1}).run().releases) == 1
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'other'\n")
+    with pytest.raises(ValueError, match="must name serverapp and clientapp"):
+        App.of_project(tmp_path)
     for name in ("shown_server", "shown_client"):
         del sys.modules[name]
 
