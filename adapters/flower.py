@@ -2,10 +2,13 @@
 
 import inspect
 import math
+import sys
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +22,7 @@ from ..audit.wording import counted
 from ..checks.training_record import AccountantHistory, Plant, Release, TrainingRecord, equal_releases
 from ..checks.watched_run import Watched, watched
 from ..defenses.accounting.gaussian import SampledGaussian
-from ..defenses.accounting.stated_laws import claim_from_noise
+from ..defenses.accounting.stated_laws import claim_from_noise, reported_claim
 from ..defenses.defense import check_delta
 from ..fl.fields import check_positive
 from ..fl.laws import GaussianLaw
@@ -28,10 +31,11 @@ from ..fl.streams import seeded
 from .flower_grid import Clients, LocalClients, ProcessGrid, RayClients, context, derived_seed, in_process, innermost
 from .flower_hooks import FirstRoundEnded, FlowerHooks, noise_of_updates_and_count, quiet_vector, stated_by_mod
 from .flower_noise import SEEN_ABOVE, FirstRound, NoisePlace, noise_place
-from .flower_play_back import CASES, NOT_A_SUM, FlowerPlay, FlowerPlayBack, Replies
+from .flower_play_back import CASES, MADE_BEFORE, NOT_A_SUM, FlowerPlay, FlowerPlayBack, Replies
 from .flower_rounds import NOT_STARTED, starting
 from .many_units import ManyUnits
 from .runner import is_replayable
+from .target import find_object
 
 PROCESS, RAY = "process", "ray"
 """Where clients are called."""
@@ -63,7 +67,8 @@ class App:
         make_server_app: makes a new ``ServerApp``, because strategies keep state; it starts one strategy, in its
             ``main`` or, in Flower's older interface, by its ``server_fn``.
         make_client_app: makes a new ``ClientApp`` of the same interface, because mods are bound then: one that
-            registers functions, or one of a ``client_fn``.
+            registers functions, or one of a ``client_fn``. Either may be a text ``package.module:app``, as Flower's
+            ``pyproject.toml`` names it: the module is then run anew for each app.
         nodes: their number; node n has the configuration ``partition-id`` n - 1 and ``num-partitions``.
         law: of one aggregate, for an app whose clip and noise are its own: the model moves by
             ``scale * (sum of clipped updates) + noise``; it is taken in place of what wrappers and mods of Flower
@@ -87,8 +92,8 @@ class App:
 
     def __init__(
         self,
-        make_server_app: Callable[[], Any],
-        make_client_app: Callable[[], Any],
+        make_server_app: Callable[[], Any] | str,
+        make_client_app: Callable[[], Any] | str,
         *,
         nodes: int = 10,
         law: GaussianLaw | None = None,
@@ -111,14 +116,39 @@ class App:
         if isinstance(cases, Replies) or not all(isinstance(one, Replies) for one in cases):
             raise ValueError(f"cases must be a tuple of Replies, such as (EQUAL,), got {cases!r}")
         for name, make in (("make_server_app", make_server_app), ("make_client_app", make_client_app)):
-            if not (inspect.isroutine(make) or inspect.isclass(make) or isinstance(make, partial)):
-                raise ValueError(f"{name} must be a function that makes an app, got {type(make).__name__}")
-        self._make_server_app, self._make_client_app = make_server_app, make_client_app
+            if not (inspect.isroutine(make) or inspect.isclass(make) or isinstance(make, partial | str)):
+                raise ValueError(
+                    f"{name} must be a function that makes an app, or its name 'package.module:app', got "
+                    f"{type(make).__name__}"
+                )
+        self._make_server_app, self._make_client_app = _maker(make_server_app), _maker(make_client_app)
         self._nodes, self._law, self._missing, self._delta, self._epsilon = nodes, law, missing, delta, epsilon
         if backend not in (PROCESS, RAY):
             raise ValueError(f"backend must be {PROCESS!r} or {RAY!r}, got {backend!r}")
         self._run_config, self._cases, self._backend = dict(run_config or {}), tuple(cases), backend
         self.interrupted: TrainingRecord | None = None
+
+    @classmethod
+    def of_project(
+        cls, folder: Path | str = ".", *, run_config: Mapping[str, Any] | None = None, **options: Any
+    ) -> "App":
+        """Return the app that the ``pyproject.toml`` in ``folder`` names, as ``flwr new`` writes it.
+
+        ``run_config``: values that replace those of the file; ``options``: those of ``App``. Raises OSError and
+        ValueError for a file that is missing, is no TOML or names no apps.
+        """
+        place = Path(folder).resolve()
+        file = place / "pyproject.toml"
+        try:
+            app = tomllib.loads(file.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]
+            apps = app["components"]["serverapp"], app["components"]["clientapp"]
+        except KeyError as error:
+            raise ValueError(
+                f"{file} must name serverapp and clientapp in [tool.flwr.app.components]: no {error}"
+            ) from None
+        if str(place) not in sys.path:
+            sys.path.insert(0, str(place))
+        return cls(*apps, run_config=_flat(app.get("config", {})) | dict(run_config or {}), **options)
 
     def run(self, member: bool = False, seed: int = 0, *, plant: Plant | None = None) -> TrainingRecord:
         """Run both apps once, and return what was seen.
@@ -198,10 +228,7 @@ class App:
         if hooks.layout is None:
             raise ValueError("the server app must run at least one round, got none")
         if hooks.has_units and hooks.unmodded:
-            raise ValueError(
-                "make_client_app must make a new ClientApp and register its functions: mods are bound then, and the "
-                "planted unit enters by a mod"
-            )
+            raise ValueError(MADE_BEFORE)
         return self._recording(hooks), hooks
 
     def _clients(self, client: Any, hooks: FlowerHooks, seed: int) -> Clients:
@@ -327,7 +354,8 @@ class App:
             epsilon = float(accountant.get_epsilon(delta)) if self._epsilon is None else self._epsilon
             neighbours = Adjacency.ADD_REMOVE
             multiplier = recording.releases[0].noise_multiplier
-            return claim_from_noise(multiplier, delta=delta, epsilon=epsilon, adjacency=neighbours, **stated)
+            stated |= {"adjacency": neighbours, "epsilon": epsilon}
+            return reported_claim(claim_from_noise, multiplier, delta=delta, **stated)
         noises = self._noises(recording.releases, strategy)
         if min(noises) == 0:
             raise ValueError("the strategy states a noise of 0, which implies no epsilon")
@@ -335,7 +363,7 @@ class App:
         multiplier = math.sqrt(steps / sum(noise**-2 for noise in noises))
         # Wrappers divide by a fixed number of clients, and state no neighbouring relation.
         stated |= {"adjacency": Adjacency.ZERO_OUT, "epsilon": self._epsilon}
-        return claim_from_noise(multiplier, delta=self._delta, **stated)
+        return reported_claim(claim_from_noise, multiplier, delta=self._delta, **stated)
 
     def _noises(self, releases: Sequence[Release], strategy: Any) -> tuple[float, ...]:
         """The noise multiplier of each round of a strategy without an accountant."""
@@ -388,6 +416,25 @@ class App:
             steps=hooks.rounds - hooks.skipped,
             remarks=remarks,
         )
+
+
+def _maker(app: Callable[[], Any] | str) -> Callable[[], Any]:
+    return partial(_anew, app) if isinstance(app, str) else app
+
+
+def _anew(name: str) -> Any:
+    """Return the app ``package.module:app``, whose module is run anew."""
+    module = name.partition(":")[0]
+    sys.modules.pop(module, None)
+    return find_object(name)
+
+
+def _flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """The values of nested tables by their names with dots, as Flower hands them over."""
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        found |= _flat(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value}
+    return found
 
 
 def _check_law(law: Any) -> None:

@@ -61,14 +61,16 @@ def in_process() -> Iterator[None]:
 
 
 @contextmanager
-def innermost(mod: Mod, seen: Callable[[Any], None]) -> Iterator[None]:
+def innermost(mod: Mod, seen: Callable[[Any], None]) -> Iterator[list[Any]]:
     """Place ``mod`` next to every training function that is registered inside the context, below all other mods.
 
-    ``seen``: called with each of the app's own mods. An app that was made before keeps the mods that it has.
+    ``seen``: called with each of the app's own mods. An app that was made before keeps the mods that it has; those that
+    are made inside the context are in the list.
     """
-    make, train = ClientApp.__init__, ClientApp.train
+    make, train, made = ClientApp.__init__, ClientApp.train, list[Any]()
 
     def making(app: Any, client_fn: Any = None, mods: Any = None) -> None:
+        made.append(app)
         for one in mods or ():
             seen(one)
         make(app, client_fn, mods if client_fn is None else [*(mods or ()), mod])
@@ -80,7 +82,7 @@ def innermost(mod: Mod, seen: Callable[[Any], None]) -> Iterator[None]:
 
     try:
         ClientApp.__init__, ClientApp.train = making, training
-        yield
+        yield made
     finally:
         ClientApp.__init__, ClientApp.train = make, train
 

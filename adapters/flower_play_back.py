@@ -99,7 +99,8 @@ class FlowerPlay:
         report of the last node.
         """
         weights = [1.0] * len(updates) if examples is None else list(examples)
-        with seeded(seed), in_process():
+        # Strategies of users compute with updates of up to 1e20 clip norms, and with NaN.
+        with seeded(seed), in_process(), np.errstate(over="ignore", invalid="ignore"):
             rounds_ = self._started()
             arrays = self._initial(rounds_)
             clients = _Clients(self, rounds_, updates, weights)
@@ -189,6 +190,13 @@ class FlowerPlay:
         raise TypeError(NOT_STARTED)
 
 
+MADE_BEFORE = (
+    "make_client_app must make a new ClientApp and register its functions: mods are bound then, and frozen replies and "
+    "the planted unit enter by a mod; the text 'package.module:app' makes the app of a module anew"
+)
+"""Why an app that was made before cannot be played."""
+
+
 class _Clients:
     """The client side of a play: the frozen updates pass the user's mods, in the order of the messages."""
 
@@ -200,13 +208,15 @@ class _Clients:
         self.local: Any = None
         self.report: Tensor | None = None
         self._received: tuple[Any, list[Any]] = (None, [])
-        with innermost(self._frozen, self._see):
+        with innermost(self._frozen, self._see) as self._made:
             client = play.make_client_app()
         clients = LocalClients(client, copied=lambda message: message)
         self.grid = ProcessGrid(clients, play.nodes, run_config=play.run_config, answered=self._answered)
 
     def replies(self, number: int, arrays: Any) -> Any:
         """Return the replies of the first nodes that are asked, one for each update; the others never answer."""
+        if not self._made:
+            raise ValueError(MADE_BEFORE)
         self._number = 0
         asked = self._rounds.asked(number, arrays, self.grid)
         return self._rounds.replies(asked, len(self._examples), self.grid)

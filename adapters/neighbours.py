@@ -24,7 +24,7 @@ from ..checks.neighbour_runs import ReplacedRun, moved_setting, renamed, size_ch
 from ..checks.training_record import AccountantHistory, Movement, Plant, TrainingRecord, equal_noise
 from ..checks.watched_run import Watched, watched
 from ..checks.watched_state import differing
-from ..defenses.accounting.stated_laws import claim_from_accountant
+from ..defenses.accounting.stated_laws import claim_from_accountant, reported_claim
 from ..defenses.defense import check_delta
 from ..fl.laws import GaussianLaw
 from .logged_data import LoggedData
@@ -305,8 +305,9 @@ class TrainingOnData(ABC):
 
     @cached_property
     def claim(self) -> Claim:
-        """The claim that the history of a run implies, with its trade-off curve."""
-        claim = claim_from_accountant(
+        """The claim that the history of a run implies, with its trade-off curve; ``epsilon`` if it was stated."""
+        claim = reported_claim(
+            claim_from_accountant,
             _History(self._first.ledger or ()),
             delta=self._delta,
             epsilon=self._epsilon,

@@ -8,6 +8,7 @@ the trials that it counts: that errs in 9 to 44 % of runs at a nominal 5 %.
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from typing import Protocol
 
 import numpy as np
@@ -177,6 +178,16 @@ CHOOSING = 0.2
 Gaussian scores, and refutes half as often at epsilon 1."""
 
 
+def choosing(scores: int, fraction: float = CHOOSING) -> int:
+    """Return how many of the ``scores`` of a side choose the threshold: of two scores one does."""
+    return max(round(fraction * scores), min(1, scores - 1))
+
+
+def scores_of(counted: int) -> int:
+    """Return the fewest scores of a side of which so many are counted where ``CHOOSING`` of them choose."""
+    return next(n for n in count(max(counted, int(counted / (1 - CHOOSING)) - 1)) if n - choosing(n) >= counted)
+
+
 @dataclass(frozen=True)
 class SplitThreshold:
     """A policy that chooses the threshold on a random part of the scores and counts errors on the rest.
@@ -221,8 +232,7 @@ class SplitThreshold:
         return (chosen_in, chosen_out), (counted_in, counted_out)
 
     def _parts(self, side: str, scores: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        # Of two scores one chooses.
-        chosen = max(round(self.fraction * len(scores)), min(1, len(scores) - 1))
+        chosen = choosing(len(scores), self.fraction)
         if not 0 < chosen < len(scores):
             raise ValueError(
                 f"splitting {len(scores)} {side} trials by fraction {plain(self.fraction)} leaves one part empty"

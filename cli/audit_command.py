@@ -20,7 +20,7 @@ _option = typer.Option
 Epsilon = Annotated[
     Number, _option(help="The claimed epsilon; if left out, it is computed from --mu or --noise-multiplier.")
 ]
-Delta = Annotated[float, _option(help="The claimed delta.")]
+Delta = Annotated[Number, _option(help="The claimed delta, by default 0.")]
 Mu = Annotated[Number, _option(help="Claim of mu-GDP: mu, which is sensitivity / noise standard deviation.")]
 Rho = Annotated[Number, _option(help="Claim rho-zCDP.")]
 NoiseMultiplier = Annotated[
@@ -113,7 +113,7 @@ Html = Annotated[Path | None, _option("--html", metavar="FILE", help="Also write
 def audit(
     target: Target,
     epsilon: Epsilon = None,
-    delta: Delta = 0.0,
+    delta: Delta = None,
     mu: Mu = None,
     rho: Rho = None,
     noise_multiplier: NoiseMultiplier = None,

@@ -44,7 +44,7 @@ def stated_claim(
     *,
     scores: bool,
     epsilon: float | None,
-    delta: float,
+    delta: float | None,
     mu: float | None,
     rho: float | None,
     noise_multiplier: float | None,
@@ -53,7 +53,7 @@ def stated_claim(
     rounds: int,
     **setting: str | None,
 ) -> tuple[Claim, dict[str, str]]:
-    """Return the claim, and the unit, adjacency and observer that were assumed because no option stated them.
+    """Return the claim, and what was assumed of it because no option stated it.
 
     Raises:
         ConfigError: options that state no claim, several claims, or one that contradicts itself.
@@ -61,7 +61,9 @@ def stated_claim(
     default = _OF_SCORES if scores else _ASSUMED if noise_multiplier is None else _OF_DPSGD
     assumed = {name: value for name, value in default.items() if setting[name] is None}
     fields: dict[str, Any] = {name: value for name, value in setting.items() if value is not None} | assumed
-    fields |= {"epsilon": epsilon, "delta": delta, "rounds": rounds}
+    fields |= {"epsilon": epsilon, "delta": delta or 0.0, "rounds": rounds}
+    if scores and delta is None and epsilon is not None:
+        assumed["delta"] = "0"
     laws = {"--mu": mu, "--rho": rho, "--noise-multiplier": noise_multiplier}
     if len(given := [name for name, value in laws.items() if value is not None]) > 1:
         raise ConfigError(f"the law of a claim can be stated only once, got {' and '.join(given)}")
@@ -78,6 +80,11 @@ def stated_claim(
     for name, value in (("--sampling-rate", sampling_rate), ("--steps", steps)):
         if value is not None:
             raise ConfigError(f"{name} describes the noise of DP-SGD: give --noise-multiplier as well")
+    if epsilon is None and mu is None:
+        raise ConfigError(
+            "a claim must state epsilon or mu, got neither: give --epsilon, --mu, --rho or --noise-multiplier"
+            + ("" if scores else " (a system states its own claim; this is audited as a function of x and rng)")
+        )
     return Claim.stated(mu=mu, **fields), assumed
 
 
@@ -159,8 +166,13 @@ def carry_out(target: str, given: Mapping[str, Any]) -> int:
 
         return carry_out_replicas(target, system, given)
     stated = {name: given[name] for name in (*names, *setting)}
-    scores, none = is_score_file(target), {"delta": 0.0, "rounds": 1}
+    scores, none = is_score_file(target), {"rounds": 1}
     claim, assumed = None, dict[str, str]()
+    if not scores and ":" not in target:
+        raise ConfigError(
+            f"cannot audit {target!r}: the target must be a file of scores ({', '.join(SUFFIXES)}; {_LAYOUTS}), or a "
+            "function or system, package.module:name or path/to/file.py:name"
+        )
     if not scores or any(value != none.get(name) for name, value in stated.items()):
         claim, assumed = with_config_errors(target, lambda: stated_claim(scores=scores, **stated))
     report, audit = with_config_errors(target, lambda: prepared(target, claim, assumed, given))
@@ -324,11 +336,6 @@ def _used_law(given: Mapping[str, Any], default: Sequence[str]) -> dict[str, Any
 
 
 def _function(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapping[str, Any]) -> Audit:
-    if ":" not in target:
-        raise ConfigError(
-            f"cannot audit {target!r}: the target must be a file of scores ({', '.join(SUFFIXES)}; {_LAYOUTS}), "
-            "package.module:function or path/to/file.py:function"
-        )
     _refuse(target, given, _ONLY_SCORES, _SCORES)
     mechanism = find_function(target)
     if given["inputs"] is None:

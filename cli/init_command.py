@@ -29,7 +29,17 @@ _SCORES = "fedassay audit scores.csv --independent-runs --higher-is-member --eps
 TEMPLATES = dict.fromkeys(("opacus", "flower", "loop"), "fedassay watch mine.py:training")
 TEMPLATES["scores"] = f"python mine.py && {_SCORES}"
 """Kind of what a user has -> the command that comes after its file, ``OWN``, was written."""
-OWN = "mine.py"
+OWN, _TEST = "mine.py", "test_mine.py"
+_ON_PUSH = ("pytest.ini", "requirements.txt", ".github/workflows/privacy.yml")
+"""What runs ``_TEST`` on each push, in a project of a training."""
+_TEST_OF_TRAINING = '''"""Its checks pass, and runs with and without one unit do not refute its claim."""
+
+from mine import training
+
+
+def test_the_claim_of_the_training_holds(fedassay_system):
+    fedassay_system(training)  # minutes; with replicas=False checks alone, seconds
+'''
 BASELINE = "baselines/main.json"
 RUN = "runs/first"
 
@@ -87,30 +97,45 @@ def named_folder(where: str) -> Path:
 
 def refuse_what_is_there(folder: Path) -> None:
     """Raise ConfigError, before anything is written, if a file of the project already exists or cannot be created."""
+    _refuse_files(folder, (*_FILES, BASELINE, RUN))
+
+
+def _refuse_files(folder: Path, names: Sequence[str]) -> None:
     from ..suites.config.source import ConfigError
 
     # Dangling links count as well: writing through one would put the file elsewhere.
-    if there := [name for name in (*_FILES, BASELINE, RUN) if os.path.lexists(folder / name)]:
+    if there := [name for name in names if os.path.lexists(folder / name)]:
         raise ConfigError(f"{folder} already holds {', '.join(there)}: name another folder")
-    for name in (*_FILES, BASELINE, RUN):
+    for name in names:
         for above in (folder / name).parents:
             if os.path.lexists(above) and not above.is_dir():
                 raise ConfigError(f"{above} is not a folder, so {folder / name} cannot be written: name another folder")
 
 
 def _write_template(folder: Path, chosen: Sequence[str]) -> None:
-    """Write the one file of what a user has, and say how to go on."""
+    """Write a file for what a user has, of a training with its test and workflow, and say how to go on."""
     from ..reports.formats.write import write_whole
     from ..suites.config.source import ConfigError
 
     if len(chosen) > 1:
         raise ConfigError(f"only one template can be chosen, got --{' and --'.join(chosen)}")
-    if os.path.lexists(folder / OWN):
-        raise ConfigError(f"{folder} already holds {OWN}: name another folder")
-    starter = resources.files("fedassay.suites") / "starter"
-    write_whole(folder / OWN, (starter / f"{chosen[0]}.py.txt").read_text(encoding="utf-8"))
-    typer.echo(f"wrote  {folder / OWN}")
-    _say_next(folder, TEMPLATES[chosen[0]])
+    kind = chosen[0]
+    texts = {OWN: _starter(f"{kind}.py.txt")}
+    if kind != "scores":
+        extra = {"loop": "fedassay"}.get(kind, f"fedassay[{kind}]")
+        texts |= {_TEST: _TEST_OF_TRAINING} | {name: _starter(_FILES[name]) for name in _ON_PUSH}
+        asked = texts["requirements.txt"].replace("\nfedassay>=", f"\n{extra}>=")
+        texts["requirements.txt"] = asked.replace(", see README.md", "")
+    _refuse_files(folder, tuple(texts))
+    for name, text in texts.items():
+        write_whole(folder / name, text)
+        typer.echo(f"wrote  {folder / name}")
+    _say_next(folder, TEMPLATES[kind])
+
+
+def _starter(source: str) -> str:
+    text = (resources.files("fedassay.suites") / "starter" / source).read_text(encoding="utf-8")
+    return text.replace("{version}", __version__)
 
 
 def _say_next(folder: Path, command: str) -> None:
@@ -151,9 +176,8 @@ def write(folder: Path) -> None:
     """Write the files of the new project and create its folders."""
     from ..reports.formats.write import write_whole
 
-    starter = resources.files("fedassay.suites") / "starter"
     for name, source in _FILES.items():
-        write_whole(folder / name, (starter / source).read_text(encoding="utf-8").replace("{version}", __version__))
+        write_whole(folder / name, _starter(source))
 
 
 def measure(folder: Path) -> str:

@@ -17,6 +17,7 @@ from ..audit.arrays import BoolArray, FloatArray
 from ..audit.output_file import parsed_json
 from ..audit.supplied.given import column as one_column
 from ..audit.supplied.given import scores_or_rows
+from ..audit.wording import nearest
 from ..fl.data.files.options import check_size, refuse_rows
 from ..fl.data.files.readers import arrays_of, numbers_of, read_table
 from ..suites.config.source import ConfigError
@@ -123,6 +124,9 @@ def read_scores(path: Path, columns: ScoreColumns, *, one_class: bool = False) -
     design = ", ".join(sorted(set(map(str, np.ravel(table["design"]))))) if "design" in names else None  # type: ignore[arg-type]
     if here["long"] and columns.layout != "wide":
         return replace(_long(path, columns, table, one_class), design=design, columns=long)
+    stated = () if here["wide"] else {"long": long, "wide": wide}.get(columns.layout, ())
+    if missing := [name for name in stated if name not in names]:
+        raise ConfigError(f"{path} has no column {missing[0]}; it has: {nearest(missing[0], list(names))}")
     if not here["wide"] or (columns.layout == "long" and columns.clusters is None):
         raise ConfigError(
             f"{path} must have one column {long[0]} and one column {long[1]}, or one column {wide[0]} and one column "

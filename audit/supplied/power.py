@@ -5,7 +5,6 @@ assigned anew, the highest to members. Where not even this assignment would refu
 with these scores, whatever their power by the number of trials.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -24,7 +23,7 @@ from ..evidence import Design
 from ..finding import WEAK_TEST, Finding, Verdict, Weakness, judge
 from ..measurement import Measurement
 from ..power import LIMIT, fewest_trials, minimum_detectable_epsilon
-from ..threshold import CHOOSING
+from ..threshold import CHOOSING, choosing, scores_of
 from ..wording import plain
 from .chosen import default_estimators
 
@@ -143,7 +142,7 @@ def _best(pooled: FloatArray, members: int, fixed: float | None, seed: int) -> A
     out, within = ordered[:-members], ordered[-members:]
     threshold = None
     if not np.array_equal(out[-1], within[0]):
-        # Without this gap a threshold that was chosen on one half would make errors on the other.
+        # Without this gap a threshold that was chosen on some would make errors on the others.
         with np.errstate(over="ignore"):
             moved = within + (pooled.max() - pooled.min())
         within = moved if np.isfinite(moved).all() else within
@@ -185,16 +184,13 @@ def reach(
         return f"{canaries} canaries of one run, {made} guesses: max certifiable {plain(round(best, 2))}"
     if design is Design.CLUSTERED:
         return f"{members} + {nonmembers} scores, of which one of each cluster counts"
-    counted = [n if fixed else n - round(CHOOSING * n) for n in (nonmembers, members)]
-    best, guesses = (
-        certifiable(claim, members, nonmembers, alpha=alpha, fixed=fixed),
-        _guesses(claim, members, nonmembers, fixed),
-    )
-    choose = "" if fixed else ", of which a fifth chooses a threshold"
+    best = certifiable(claim, members, nonmembers, alpha=alpha, fixed=fixed)
+    guesses, counted = _guesses(claim, members, nonmembers, fixed), _counted(nonmembers, members, fixed)
+    part = "" if fixed else f", of which {100 * CHOOSING:g} % choose a threshold"
     least, needed = fewest_to_refute(claim, alpha=alpha, guesses=guesses), ""
     if least is not None and least > min(counted):
-        needed = f"; {least if fixed else _before_choosing(least):,} per arm are needed to refute the claim"
-    return f"{nonmembers} + {members} scores{choose}: max certifiable {plain(round(best, 2))}{needed}"
+        needed = f"; {least if fixed else scores_of(least):,} per arm are needed to refute the claim"
+    return f"{nonmembers} + {members} scores{part}: max certifiable {plain(round(best, 2))}{needed}"
 
 
 def certifiable(claim: Claim, members: int, nonmembers: int, *, alpha: float, fixed: bool = False) -> float:
@@ -202,7 +198,7 @@ def certifiable(claim: Claim, members: int, nonmembers: int, *, alpha: float, fi
 
     ``fixed``: whether the threshold was fixed before, so that no part of the scores only chooses it.
     """
-    counted = [n if fixed else n - round(CHOOSING * n) for n in (nonmembers, members)]
+    counted = _counted(nonmembers, members, fixed)
     guesses = _guesses(claim, members, nonmembers, fixed)
     return _errorless(claim, *counted, alpha=alpha, runs=coin_runs(*counted) if guesses else 0)
 
@@ -211,9 +207,8 @@ def _guesses(claim: Claim, members: int, nonmembers: int, fixed: bool) -> bool:
     return default_estimators(claim, members, nonmembers, threshold=0.0 if fixed else None) == ("guess_odds",)
 
 
-def _before_choosing(counted: int) -> int:
-    """How many scores leave so many to be counted, where a fifth chooses."""
-    return math.ceil(counted / (1 - CHOOSING))
+def _counted(n0: int, n1: int, fixed: bool) -> tuple[int, int]:
+    return (n0, n1) if fixed else (n0 - choosing(n0), n1 - choosing(n1))
 
 
 def fewest_to_refute(claim: Claim, *, alpha: float, guesses: bool = False) -> int | None:
@@ -229,15 +224,15 @@ def fewest_to_refute(claim: Claim, *, alpha: float, guesses: bool = False) -> in
 
 
 def too_few_scores(claim: Claim, members: int, nonmembers: int, *, alpha: float) -> str:
-    """Return why a side with a single score judges nothing where a fifth of each side only chooses the threshold; an
+    """Return why a side with a single score judges nothing where a part of each side only chooses the threshold; an
     empty string where both have more.
     """
     if min(members, nonmembers) > 1:
         return ""
     least = fewest_to_refute(claim, alpha=alpha, guesses=claim.curve is None)
-    needed = "" if least is None else f": at least {_before_choosing(least):,} of each are needed to refute the claim"
+    needed = "" if least is None else f": at least {scores_of(least):,} of each are needed to refute the claim"
     return (
-        f"nothing was measured, because a fifth of {members:,} + {nonmembers:,} scores of members and non-members "
+        f"nothing was measured, because a part of {members:,} + {nonmembers:,} scores of members and non-members "
         f"would choose the threshold and the others be counted{needed}"
     )
 

@@ -2,7 +2,7 @@
 accountant, and rho-zCDP.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -117,6 +117,18 @@ def claim_from_accountant(
         accountant=ACCOUNTANT,
         sampling="Poisson, rates of the accountant's history" if history else "as in the accountant's ledger",
     )
+
+
+def reported_claim(law: Callable[..., Claim], *arguments: Any, epsilon: float | None, **setting: Any) -> Claim:
+    """Build the claim of a system that reports ``epsilon``, from its noise or its accountant.
+
+    ``law``: ``claim_from_noise`` or ``claim_from_accountant``, with its arguments. An ``epsilon`` below the one that is
+    implied is a claim too, a false one: it is stated as it was reported, without the trade-off curve of the noise.
+    """
+    implied = law(*arguments, **setting)
+    if epsilon is None or implied.epsilon <= epsilon * (1 + _SLACK):
+        return implied if epsilon is None else law(*arguments, epsilon=epsilon, **setting)
+    return replace(implied, epsilon=epsilon, curve=None)
 
 
 def event_of(history: Iterable[Any]) -> dp_accounting.DpEvent:

@@ -351,11 +351,11 @@ def _violation(row: ClaimRow, claim: Claim) -> str:
         return f"The true ε is at least {at_least(row.epsilon_low)}, and the claimed one is {plain(claim.epsilon)}."
     if row.fpr_high is None or row.fnr_high is None or claim.curve is None:
         return "The test found more than the claim allows at one rate of false alarms (its trade-off curve)."
-    most = most_found(claim, row.fpr_high)
+    found, most = numerals.kept_apart(1 - row.fnr_high, most_found(claim, row.fpr_high), 1)
     return (
-        f"The test found the {claim.unit} in too many runs: in at least {_percent(1 - row.fnr_high, math.floor)} of "
-        f"those that held it, with at most {_percent(row.fpr_high, math.ceil)} false alarms; at so few false alarms, "
-        f"the claim allows at most {_percent(most, math.ceil)}."
+        f"The test found the {claim.unit} in too many runs: in at least {found:.7g} % of those that held it, "
+        f"with at most {_percent(row.fpr_high, math.ceil)} false alarms; at so few false alarms, the claim allows at "
+        f"most {most:.7g} %."
     )
 
 

@@ -130,10 +130,10 @@ def ruler(row: ClaimRow | Tested) -> Ruler:
 
 def _recognised(allowed: float, found: float, alarms: float, unit: str) -> Ruler:
     """The axis of a claim that its trade-off curve refuted."""
-    least, most = math.floor(100 * found), math.ceil(100 * allowed)
+    least, most = numerals.kept_apart(found, allowed, 0)
     marks = (
-        Mark(kind=Meaning.PROVED, at=WIDTH * found, words=f"recognised: at least {least} of 100"),
-        Mark(kind=Meaning.CLAIM, at=WIDTH * allowed, words=f"the claim allows: {most} of 100"),
+        Mark(kind=Meaning.PROVED, at=WIDTH * found, words=f"recognised: at least {least:.7g} of 100"),
+        Mark(kind=Meaning.CLAIM, at=WIDTH * allowed, words=f"the claim allows: {most:.7g} of 100"),
     )
     axis = f"runs with the {unit}, recognised at {math.ceil(100 * alarms)} false alarms in 100"
     return Ruler(axis=axis, marks=marks, broken=True)

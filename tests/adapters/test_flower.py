@@ -1,5 +1,7 @@
 """Flower apps that are run, watched and judged: correct ones pass, and defects of wrappers and mods are found."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -173,10 +175,39 @@ def test_wrong_use_is_told_in_words():
     assert failed(App(server(), lambda: made)) == []
     with pytest.raises(ValueError, match="mods are bound then"):
         App(server(), lambda: made).run(True, 0, plant=Plant())
+    with pytest.raises(ValueError, match="make_client_app must make a new ClientApp"):
+        App(server(), lambda: made).play().releases(torch.ones(2, 5), 0)
     with pytest.raises(TypeError, match="no strategy was started"):
         App(lambda: lambda grid, context: None, client()).run()
     with pytest.raises(ValueError, match="missing must be fewer"):
         App(server(), client(), missing=10)
+
+
+def test_the_apps_of_a_project_are_those_of_its_modules_and_get_its_configuration(tmp_path, monkeypatch):
+    """Apps of modules are made when these are imported, with configured numbers, as ``flwr new`` writes them."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.flwr.app.components]\nserverapp = 'shown_server:app'\nclientapp = 'shown_client:app'\n"
+        "[tool.flwr.app.config]\nrounds = 2\nnoise.multiplier = 1.0\n"
+    )
+    (tmp_path / "shown_server.py").write_text(
+        "import numpy as np\nfrom flower_apps import fixed\nfrom flwr.app import Array, ArrayRecord\n"
+        "from flwr.serverapp import ServerApp\n\napp = ServerApp()\n\n\n@app.main()\ndef main(grid, context):\n"
+        "    strategy = fixed(noise=context.run_config['noise.multiplier'])\n"
+        "    arrays = ArrayRecord({'weight': Array(np.ones((40, 5)))})\n"
+        "    strategy.start(grid, arrays, num_rounds=context.run_config['rounds'])\n"
+    )
+    (tmp_path / "shown_client.py").write_text("import flower_apps\n\napp = flower_apps.client()()\n")
+    app = App.of_project(tmp_path, nodes=CLIENTS, cases=(EQUAL,))
+    assert failed(app) == []
+    assert len(app.run(True, 0, plant=Plant()).releases) == 2
+    assert [one.passed for one in app.play_back().results().results][:2] == [True, True]
+    assert len(App.of_project(tmp_path, run_config={"rounds": 1}).run().releases) == 1
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'other'\n")
+    with pytest.raises(ValueError, match="must name serverapp and clientapp"):
+        App.of_project(tmp_path)
+    for name in ("shown_server", "shown_client"):
+        del sys.modules[name]
 
 
 @pytest.mark.parametrize("made", [(server, client), (older_flower_apps.server, older_flower_apps.client)])

@@ -372,6 +372,8 @@ def test_a_stated_epsilon_is_compared_also_of_little_noise_and_of_replaced_recor
     accounted = Training(build, train, records(), delta=1e-5).claim.epsilon
     replaced = Training(build, train, records(), delta=1e-5, epsilon=accounted * 1.01, adjacency="replace_one")
     assert [one.name for one in replaced.watch(again=False).failed] == ["epsilon accounted"]
+    false = audit_replicas(Training(build, train, records(), delta=1e-5, epsilon=accounted / 2))
+    assert (false.verdict.value, false.claim.epsilon, false.claim.curve) == ("REFUTED", accounted / 2, None)
     for wrong in (math.nan, -1.0, math.inf, "3"):
         with pytest.raises(ValueError, match="epsilon must be a finite number"):
             Training(build, train, records(), delta=1e-5, epsilon=wrong)

@@ -155,6 +155,7 @@ def test_json_holds_the_claim_the_finding_and_the_exit_code(say, scores):
         ("scores.npz --epsilon 1 --trials 9", "--trials can be given only with a mechanism, not with scores.npz"),
         ("no.npz --epsilon 1 --independent-runs", "no such file: no.npz"),
         ("mine.py --epsilon 1", "cannot audit 'mine.py': the target must be a file of scores"),
+        ("scores.pkl", "cannot audit 'scores.pkl': the target must be a file of scores"),
         ("no.py:f --epsilon 1 --inputs 0 1", "no such file: no.py"),
         ("no.such:f --epsilon 1 --inputs 0 1", "cannot import no.such: ModuleNotFoundError"),
         ("mine:laplase --epsilon 1 --inputs 0 1", "mine has no function or system 'laplase'; it has: laplace, "),

@@ -53,12 +53,16 @@ def own_demo(demo, tmp_path):
 
 @pytest.mark.simulations
 @pytest.mark.parametrize("kind", ["opacus", "loop", "flower", "scores"])
-def test_a_template_of_each_kind_is_one_file_that_its_next_command_accepts(kind, tmp_path, monkeypatch, say):
+def test_a_template_of_each_kind_has_a_file_that_its_next_command_accepts_and_a_training_its_test(
+    kind, tmp_path, monkeypatch, say
+):
     pytest.importorskip({"flower": "flwr", "opacus": "opacus"}.get(kind, "numpy"), reason="the template needs it")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     first = say("init", "own", f"--{kind}")
-    assert (first.exit_code, [place.name for place in Path("own").iterdir()]) == (0, ["mine.py"])
+    there = {str(place.relative_to("own")) for place in Path("own").rglob("*") if place.is_file()}
+    on_push = {"test_mine.py", "pytest.ini", "requirements.txt", ".github/workflows/privacy.yml"}
+    assert (first.exit_code, there) == (0, {"mine.py"} | (on_push if kind != "scores" else set()))
     following = first.stdout.rpartition("next   cd own && ")[2].strip()
     assert say("init", "own", f"--{kind}").exit_code == 2
     monkeypatch.chdir("own")

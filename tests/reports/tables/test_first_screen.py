@@ -69,6 +69,14 @@ def test_a_claim_that_its_curve_refuted_is_drawn_on_an_axis_of_runs(answer, run_
     )
 
 
+def test_shares_that_refuted_a_claim_are_never_printed_in_the_wrong_order(answer, run_maker):
+    """Rounded to whole numbers, 38.95 and 38.914 would read as 38 found where 39 are allowed."""
+    bounds = run_maker.arrays("c", "bounds", fpr_high=np.array(0.1), fnr_high=np.array(0.6105))
+    claim = replace(toy_claim(), epsilon=4.0, delta=1e-5, curve=GaussianCurve(1.0))
+    drawn = ruler_of(answer(claim, value=1.6, verdict="REFUTED", cell_id="c", artifact=bounds))
+    assert drawn.sentence.endswith("recognised: at least 38.95 of 100; the claim allows: 38.92 of 100.")
+
+
 @pytest.mark.parametrize(
     ("verdict", "below", "own"),
     [("NOT_REFUTED", "covered", "covered"), ("UNDERPOWERED", "claimed", "claimed"), ("REFUTED", "in-doubt", "broken")],
