@@ -115,7 +115,8 @@ _TOO_SMALL = (
 WEAK_OWNER = "Do not report this claim as tested: only a large violation is ruled out."
 _WEAK_ENGINEER = "Raise the number of runs of this audit in the suite until the min detectable ε is at most {most}."
 _INCOMPLETE_OWNER = "Do not rely on this run: it is incomplete."
-_MISSED = "Raise the number of runs until the audits refute the planted faults ({}): so far they prove nothing."
+_MISSED_OWNER = "Do not rely on this run: its audits missed a fault that was planted to test them."
+_MISSED = "Raise the number of runs of the suite's audit until it refutes the planted faults ({})."
 _WIDER = "To stop the attacks outside this claim, choose a defense whose claim covers {}."
 _CHANGE_FIRST = "The model is of no use: change the settings of the defense first."
 _DECIDE = "Decide whether the attacks outside this claim matter: it does not protect against them."
@@ -312,7 +313,7 @@ class ClaimAnswer:
     def owner(self) -> str:
         """What the owner of the system should do."""
         if self.incomplete:
-            return _INCOMPLETE_OWNER
+            return _MISSED_OWNER if missed_controls(self.folder) else _INCOMPLETE_OWNER
         if self.weak and self.verdict == "NOT_REFUTED":
             return WEAK_OWNER
         return _DECIDE if self._undecided and self.outside else OWNER.get(self.verdict, NOT_TESTED)

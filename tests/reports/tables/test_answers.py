@@ -254,7 +254,7 @@ def test_a_run_whose_audits_miss_a_planted_fault_decides_nothing(one_claim, run_
     folder = one_claim(replace(toy_claim(), epsilon=4.0), detectable=4.5)
     one = next(one for one in answers(folder) if one.row.defense == "mine")
     assert headline(folder) == "Could not decide: the audits missed 1 planted fault"
-    assert (one.owner, "control_broken" in one.engineer) == ("Do not rely on this run: it is incomplete.", True)
+    assert ("missed a fault" in one.owner, "control_broken" in one.engineer) == (True, True)
     page = html(folder)
     assert '<div class="band open">' in page
     assert "run incomplete</span>" in page
