@@ -112,7 +112,7 @@ def ruler(row: ClaimRow | Tested) -> Ruler:
     if row.verdict == "REFUTED" and (low is None or low <= claim.epsilon):
         seen = max((one.value or 0.0 for one in row.failed_checks if one.unit == "epsilon"), default=0.0)
         if seen > claim.epsilon:
-            low, proved = seen, f"a failed check: ε is {numerals.epsilon(seen)}"
+            low, proved = seen, f"a failed check gives ε = {numerals.epsilon(seen)}"
     if row.verdict == "REFUTED" and (low is None or low <= claim.epsilon):
         at_rate = Recognised.beyond(claim, row.fpr_high, row.fnr_high)
         if at_rate is not None:

@@ -74,7 +74,7 @@ def test_a_failed_check_that_computes_epsilon_stands_on_the_axis_of_epsilon(answ
         unit="epsilon", value=10.0, claim_id=replace(toy_claim(), epsilon=4.0).claim_id, cell_id="judged", reason="x",
     )  # fmt: skip
     drawn = ruler_of(answer(value=1.0, verdict="REFUTED", cell_id="judged"))
-    assert [mark.words for mark in drawn.marks] == ["a failed check: ε is 10.00", "claimed: ε is at most 4"]
+    assert [mark.words for mark in drawn.marks] == ["a failed check gives ε = 10.00", "claimed: ε is at most 4"]
     assert drawn.broken
 
 
