@@ -7,6 +7,7 @@ from dataclasses import replace
 from jinja2 import Environment
 from markupsafe import Markup
 
+from ...audit.check import short_words
 from ...audit.claim import Claim
 from ...audit.finding import Finding, Verdict
 from ...audit.metrics import MembershipResult
@@ -156,9 +157,9 @@ def _owner(kind: str, tested: Tested | None, *, audited: bool) -> str:
 
 def _why(kind: str, finding: Finding | None, checks: Sequence[tuple[str, bool | None, str]]) -> str:
     """What stands behind the verdict: failed checks, or why none was reached, or how many checks passed."""
-    if failed := [words for _, passed, words in checks if passed is False]:
-        more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
-        return f"{'; '.join(failed[:3])}{more}."
+    if failed := [short_words(words) for _, passed, words in checks if passed is False]:
+        more = f"; and {len(failed) - 2} more" if len(failed) > 2 else ""
+        return f"Failed: {'; '.join(failed[:2])}{more}."
     if kind == "open" and finding is not None and finding.claim is not None:
         return f"Why: {finding.reason}."
     return f"{sum(passed is True for _, passed, _ in checks)} of {len(checks)} checks passed." if checks else ""
