@@ -35,6 +35,8 @@ Findings go to the maintainers of a library first. They stand here when they hav
 @event_priority(100)  # Before mkdocstrings reads the paths.
 def on_config(config):
     """Add the pages to the navigation, and show griffe the package without the folders that are not part of it."""
+    version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    config["site_name"] += f" {version[1]}"
     packages = list(_packages())
     pages = [{name.partition(".")[2]: _page(name)} for name in packages]
     if WITHHELD:

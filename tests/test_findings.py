@@ -54,6 +54,23 @@ def test_every_script_and_page_is_in_the_table_and_no_row_lacks_either():
     assert {row.name for row in rows() if row.is_finding} == {p.stem for p in FINDINGS.glob("*.md")} - {"index"}
 
 
+@pytest.mark.parametrize("name", ["diffprivlib", "dp-accounting", "flwr", "nvflare", "opacus", "pfl"])
+def test_the_text_for_maintainers_has_every_finding_with_all_code_and_no_link_to_our_files(name):
+    text = runner().text(name)
+    own = [row.name for row in rows() if row.is_finding and runner().library(script_of(row.name))[0] == name]
+    assert own
+    assert "](" not in re.sub(r"^```.*?^```$|]\(https?:", "", text, flags=re.DOTALL | re.MULTILINE)
+    for finding in own:
+        code = script_of(finding).read_text(encoding="utf-8")
+        assert code.partition('"""\n\n')[2].strip() in text
+        for helper in map(script_of, re.findall(r"^(?:from|import) (\w+)", code, re.MULTILINE)):
+            assert not helper.exists() or helper.read_text(encoding="utf-8") in text
+
+
+def script_of(name):
+    return FINDINGS / "scripts" / f"{name}.py"
+
+
 def test_every_page_states_claim_verdict_other_reading_and_shows_its_whole_script():
     for row in rows():
         if row.is_finding:

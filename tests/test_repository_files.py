@@ -94,13 +94,48 @@ def test_a_release_is_built_and_checked_before_it_is_published():
     assert jobs["publish"]["needs"] == "build"
     commands = [step["run"] for step in jobs["build"]["steps"] if "run" in step]
     assert ".ci/run" in commands
-    (check,) = [command for command in commands if "GITHUB_REF_NAME" in command]
+    (check,) = [command for command in commands if "tomllib" in command]
     for tag, code in ((f"v{PROJECT['version']}", 0), ("v9.9.9", 1)):
         environment = os.environ | {"GITHUB_REF_NAME": tag}
         # Some systems have python3 alone; an environment has both.
         found = f'PATH="{Path(sys.executable).parent}:$PATH"; {check}'
         done = subprocess.run(["bash", "-c", found], cwd=ROOT, env=environment, check=False, capture_output=True)
         assert done.returncode == code
+
+
+def test_the_readme_of_a_release_links_to_its_tag_and_the_project_has_addresses(tmp_path):
+    steps = parsed(".github/workflows/release.yml")["jobs"]["build"]["steps"]
+    (script,) = [step["run"] for step in steps if step.get("shell") == "python"]
+    for name in ("README.md", "pyproject.toml"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    place = {"GITHUB_SERVER_URL": "https://h.example", "GITHUB_REPOSITORY": "o/n", "GITHUB_REF_NAME": "v0.1.0"}
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=os.environ | place, check=True)
+    links = re.findall(r"(!?)\[[^]]*\]\(([^)]*)\)", (tmp_path / "README.md").read_text(encoding="utf-8"))
+    leads = {"!": "https://h.example/o/n/raw/v0.1.0/", "": "https://h.example/o/n/blob/v0.1.0/"}
+    assert links
+    for mark, address in links:
+        assert address.startswith(leads[mark])
+        assert (ROOT / address.removeprefix(leads[mark])).is_file()
+    project = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project.pop("urls")["Documentation"] == "https://o.github.io/n/docs/0.1.0/"
+    assert project == PROJECT
+
+
+def test_the_documentation_of_every_release_is_built_from_its_tag(tmp_path):
+    steps = parsed(".github/workflows/release.yml")["jobs"]["scoreboard"]["steps"]
+    (script,) = [step["run"] for step in steps if "worktree" in step.get("run", "")]
+    command = tmp_path / "bin" / "mkdocs"
+    command.parent.mkdir()
+    command.write_text('#!/bin/sh\nfor last; do :; done\nmkdir -p "$last" && cp "$(dirname "$5")/page" "$last"\n')
+    command.chmod(0o755)
+    (repository := tmp_path / "clone").mkdir()
+    git = "git -c user.name=a -c user.email=a@a.example"
+    told = "; ".join(f"echo {n} > page; git add page; {git} commit -qm {n}; git tag v0.{n}.0" for n in (9, 10))
+    environment = os.environ | {"PATH": f"{command.parent}:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-ec", f"git init -q\n{told}\n{script}"], cwd=repository, env=environment, check=True)
+    docs = repository / "board/site/docs"
+    assert [(docs / f"0.{n}.0" / "page").read_text() for n in (9, 10)] == ["9\n", "10\n"]
+    assert re.findall('href="(.*?)/"', (docs / "index.html").read_text()) == ["0.10.0", "0.9.0"]
 
 
 def test_the_times_of_all_stages_are_printed_also_where_one_fails(tmp_path):

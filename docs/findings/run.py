@@ -3,6 +3,7 @@
 `python docs/findings/run.py` runs all, `python docs/findings/run.py flower_nan` one. The interpreter that runs this
 file is tried first, then `<folder>/<library>/bin/python` in the folder that the variable FEDASSAY_FINDINGS names. A
 script whose library no environment has is skipped, and the reason is printed. `--build` makes these environments.
+`--text LIBRARY` prints the text for the maintainers of a library: its findings, with scripts.
 """
 
 import os
@@ -103,7 +104,46 @@ def _candidates(name: str) -> Iterator[Path]:
             yield python
 
 
+TEXT = """\
+To the maintainers of {name}
+
+Fedassay audits privacy claims. Its audits and exact calculations of {name} {version} found {count} where a claim of the
+documentation does not hold as we read it, or where it leaves a point open. Each part below quotes the claim, says what
+happens, how the text can also be read, how the code or the text can be mended, and has a script that shows it.
+Nothing of this is published. We publish a finding after you have answered it, together with your answer; please say if
+you want more time, a private report, or see a mistake of ours. Where a thread of yours is known to us, the line "known
+upstream" names it.
+"""
+HELPERS = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
+
+
+def text(name: str) -> str:
+    """Return the text for the maintainers of a library; it needs no other file."""
+    own = {script: found[1] for script in scripts() if (found := library(script)) and found[0] == name}
+    pages = [(script, page) for script in own if (page := SCRIPTS.parent / f"{script.stem}.md").exists()]
+    parts = [page.read_text(encoding="utf-8").strip() for _, page in pages]
+    used = {word for script, _ in pages for word in HELPERS.findall(script.read_text(encoding="utf-8"))}
+    for helper in sorted(used):
+        if (shared := SCRIPTS / f"{helper}.py").exists():
+            parts.append(
+                f"# {shared.name}, which scripts above use\n\n```python\n{shared.read_text(encoding='utf-8')}```"
+            )
+    count = f"{len(pages)} place{'s' if len(pages) > 1 else ''}"
+    first = TEXT.format(name=name, version=", ".join(sorted(set(own.values()))), count=count)
+    # Links lead to files that the reader does not have; code may look like one.
+    pieces = re.split(r"(^```.*?^```$)", "\n\n".join([first, *parts]) + "\n", flags=re.DOTALL | re.MULTILINE)
+    plain = [re.sub(r"\[([^]]+)\]\((?!https?:)[^)]*\)", r"\1", one) for one in pieces[::2]]
+    return "".join(one for pair in zip(plain, [*pieces[1::2], ""], strict=True) for one in pair)
+
+
 def main(words: list[str]) -> int:
+    libraries = sorted({name for name, _ in filter(None, map(library, scripts()))})
+    if words[:1] == ["--text"]:
+        if words[1:2] not in [[name] for name in libraries]:
+            print(f"--text takes a library: {', '.join(libraries)}")
+            return 2
+        print(text(words[1]), end="")
+        return 0
     if words == ["--build"]:
         if FOLDER not in os.environ:
             print(f"{FOLDER} must name a folder for the environments")

@@ -7,11 +7,12 @@ from dataclasses import replace
 from jinja2 import Environment
 from markupsafe import Markup
 
+from ...audit.check import short_words
 from ...audit.claim import Claim
-from ...audit.finding import Finding
+from ...audit.finding import Finding, Verdict
 from ...audit.metrics import MembershipResult
 from ...audit.wording import plain
-from ...suites.results.outcome import FAIL
+from ...suites.results.outcome import FAIL, INCOMPLETE, OK
 from ..figures.claims import claimed_measured, privacy_utility
 from ..figures.curves import accuracy_spent, leakage_by_round, learning
 from ..figures.frame import Figure
@@ -20,7 +21,16 @@ from ..figures.roc import membership_roc, roc, roc_of_scores
 from ..reading.claims import claim_rows, stated_rows
 from ..reading.run_folder import RunFolder
 from ..tables import first_screen, numerals, printed, summary
-from ..tables.answers import NOT_TESTED, OWNER, answers, controls_sentence, headline, what_was_tested
+from ..tables.answers import (
+    NOT_TESTED,
+    OWNER,
+    PEOPLE,
+    WEAK_OWNER,
+    answers,
+    controls_sentence,
+    headline,
+    what_was_tested,
+)
 from ..tables.first_screen import Tested
 from ..tables.pooled_rows import attack_grids, pooled_attacks, pooled_utility
 from ..tables.printed import attack_table, claim_table, utility_table
@@ -37,6 +47,7 @@ def html(folder: RunFolder) -> str:
     claims = claim_rows(folder)
     # Before the sections, the last of which lists the files that proved unreadable.
     drawn, answered = figures(folder), answers(folder)
+    finished = folder.gate is not None and folder.gate.exit_code != INCOMPLETE
     return (
         _environment()
         .get_template("report.html.j2")
@@ -46,7 +57,7 @@ def html(folder: RunFolder) -> str:
             tested=what_was_tested(folder),
             answers=answered,
             first=first_screen,
-            band=first_screen.band(answered, finished=folder.gate is not None, attacked="; " in headline(folder)),
+            band=first_screen.band(answered, finished=finished, attacked="; " in headline(folder)),
             pictures={one.row.defense: three_pictures(folder, one.row.defense) for one in answered},
             reached={one.row.defense: first_screen.reached(folder, one.row.defense) for one in answered},
             controls_words=controls_sentence(claims),
@@ -95,6 +106,9 @@ def html_of_finding(
     tested = None if claim is None else Tested(claim=claim, verdict="REFUTED" if code == FAIL else "UNDERPOWERED")
     if finding is not None and claim is not None:
         tested = Tested.of(claim, finding)
+    weak = finding is not None and finding.weak and finding.verdict is Verdict.NOT_REFUTED
+    kind = "open" if claim is None or weak else {OK: "fine", FAIL: "broken"}.get(code, "open")
+    rate = None if attack is None else attack[0].rows[1]["value"]
     bounding = [] if claim is None or tested is None or tested.verdict == "OUT_OF_SCOPE" else [claim]
     return (
         _environment()
@@ -111,11 +125,44 @@ def html_of_finding(
             checks=checks,
             lines=lines,
             first=first_screen,
-            owner=NOT_TESTED if tested is None else OWNER.get(tested.verdict, NOT_TESTED),
+            kind=kind,
+            weak=weak,
+            why=_why(kind, finding, checks),
+            owner=_owner(kind, tested, audited=finding is not None),
+            engineer=_ENGINEER["none" if claim is None else kind if finding or kind != "open" else "watched"],
+            found=None if rate is None else round(PEOPLE * rate),
             plain=plain,
             width=first_screen.WIDTH,
         )
     )
+
+
+_ENGINEER = {
+    "fine": "Test again when code, data, model or rounds change.",
+    "broken": "Mend what was found, or state a larger ε, and test again.",
+    "open": "Audit again with more runs (--trials) or more scores, until the test can decide.",
+    "watched": "Mend what kept the checks below from looking, and watch again.",
+    "none": "Audit again with a claim: --epsilon and --delta.",
+}
+"""What an engineer should do next, by what the page found."""
+
+
+def _owner(kind: str, tested: Tested | None, *, audited: bool) -> str:
+    if tested is None:
+        return "Do not read privacy into these numbers: they show one attack, and no claim was tested."
+    if kind == "fine" and not audited:
+        return "Have the claim audited as well: this run shows faults of the code, and no bound on ε."
+    return WEAK_OWNER if kind == "open" and tested.verdict == "NOT_REFUTED" else OWNER.get(tested.verdict, NOT_TESTED)
+
+
+def _why(kind: str, finding: Finding | None, checks: Sequence[tuple[str, bool | None, str]]) -> str:
+    """What stands behind the verdict: failed checks, or why none was reached, or how many checks passed."""
+    if failed := [short_words(words) for _, passed, words in checks if passed is False]:
+        more = f"; and {len(failed) - 2} more" if len(failed) > 2 else ""
+        return f"Failed: {'; '.join(failed[:2])}{more}."
+    if kind == "open" and finding is not None and finding.claim is not None:
+        return f"Why: {finding.reason}."
+    return f"{sum(passed is True for _, passed, _ in checks)} of {len(checks)} checks passed." if checks else ""
 
 
 def html_of_several(folders: Sequence[RunFolder]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from ...audit.bisection import crossing
 from ...audit.check import CHECKS, short_words
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import Curve
@@ -13,14 +14,24 @@ from ...audit.finding import weak_beyond
 from ...audit.metrics import counted_runs, lowest_rate, tpr_at
 from ...audit.posterior import success_bound
 from ...audit.wording import at_least, counted, plain
+from ...suites.results.outcome import INCOMPLETE
 from ..reading.claims import ClaimRow, claim_rows, claims_under_test, covered_elsewhere, left_unprotected, same_subject
 from ..reading.membership import Membership, memberships
 from ..reading.pooling import LEVEL
 from ..reading.run_folder import HORIZONTAL, RunFolder
 from . import numerals
-from .covered import better_than_guessing, did_words, outside_attacks, percent, successes_words, uncovered_attacks
+from .covered import (
+    better_than_guessing,
+    did_words,
+    outside_attacks,
+    percent,
+    succeeded,
+    successes,
+    successes_words,
+    uncovered_attacks,
+)
 from .pooled_rows import AttackRow, UtilityRow, pooled_utility, undefended
-from .printed import ANSWERS, namer
+from .printed import ANSWERS, namer, observer_words
 from .summary import cells
 
 _PLAIN = {check: check.plain for check in CHECKS.values() if check.plain} | {
@@ -63,7 +74,7 @@ FALSE_ALARMS = 0.01
 PEOPLE = 1000
 """People of whom a first screen speaks."""
 _STEPS = 2000
-_NAMED = 3
+_NAMED = 1
 """Failed checks that the first screen names."""
 _GUESSED = round(PEOPLE * FALSE_ALARMS)
 _TOO_FEW = re.compile(
@@ -89,7 +100,8 @@ NOT_TESTED = "Do not report this claim as tested."
 """The same for every other verdict."""
 _ENGINEER = {
     "REFUTED": "Mend the defense or state a larger ε, and run the suite again.",
-    "NOT_REFUTED": "Keep this run as a baseline (fedassay gate). Test again when code, data, model or rounds change.",
+    "NOT_REFUTED": "Keep this run as a baseline (fedassay gate), and test again when code, data, model or rounds "
+    "change.",
     "UNDERPOWERED": "Raise the number of runs of this audit in the suite; for an audit of clients, fedassay plan "
     "prints how many find that half of the noise is missing.",
     "OUT_OF_SCOPE": "No audit method covers this claim: state it for what an adversary receives.",
@@ -100,8 +112,12 @@ _TOO_SMALL = (
     "The defense does not state this claim for the audit's federation: change the suite's table [audit] as the reason "
     "in the table of claims says."
 )
-_WEAK_OWNER = "Do not report this claim as tested: only a large violation is ruled out."
+WEAK_OWNER = "Do not report this claim as tested: only a large violation is ruled out."
 _WEAK_ENGINEER = "Raise the number of runs of this audit in the suite until the min detectable ε is at most {most}."
+_INCOMPLETE_OWNER = "Do not rely on this run: it is incomplete."
+_MISSED_OWNER = "Do not rely on this run: its audits missed a fault that was planted to test them."
+_MISSED = "Raise the number of runs of the suite's audit until it refutes the planted faults ({})."
+_WIDER = "To stop the attacks outside this claim, choose a defense whose claim covers {}."
 _CHANGE_FIRST = "The model is of no use: change the settings of the defense first."
 _DECIDE = "Decide whether the attacks outside this claim matter: it does not protect against them."
 
@@ -136,6 +152,22 @@ class ClaimAnswer:
     def weak(self) -> str:
         """Why the test counts as weak; empty where the user has not accepted one."""
         return weakness(self.row)
+
+    @property
+    def incomplete(self) -> str:
+        """Why this run's test of a claim without a violation decides nothing; empty for any other."""
+        gate = self.folder.gate
+        if gate is None or gate.exit_code != INCOMPLETE or self.verdict != "NOT_REFUTED":
+            return ""
+        return gate.verdict_line.partition(": ")[2]
+
+    @property
+    def evidence(self) -> str:
+        """What failed checks found."""
+        failed = self.row.failed_checks
+        named = "; ".join(plain_names(short_words(check.reason)) for check in failed[:_NAMED])
+        more = f"; and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
+        return f"Failed {_checks(self.row)}: {named}{more}." if failed else ""
 
     @property
     def promise(self) -> str:
@@ -280,16 +312,17 @@ class ClaimAnswer:
     @property
     def owner(self) -> str:
         """What the owner of the system should do."""
-        decide = _DECIDE if self._undecided and self.outside else ""
-        weak = self.weak and self.verdict == "NOT_REFUTED"
-        return " ".join(filter(None, (decide, _WEAK_OWNER if weak else OWNER.get(self.verdict, NOT_TESTED))))
+        if self.incomplete:
+            return _MISSED_OWNER if missed_controls(self.folder) else _INCOMPLETE_OWNER
+        if self.weak and self.verdict == "NOT_REFUTED":
+            return WEAK_OWNER
+        return _DECIDE if self._undecided and self.outside else OWNER.get(self.verdict, NOT_TESTED)
 
     @property
     def engineer(self) -> str:
         """What its engineer should do; where no violation of the claim was found, what to do first."""
         own, _ = self.utility
-        change = _CHANGE_FIRST if self._undecided and own and own.useless else ""
-        return " ".join(filter(None, (change, self._step)))
+        return _CHANGE_FIRST if self._undecided and own and own.useless else self._step
 
     @property
     def _undecided(self) -> bool:
@@ -301,24 +334,33 @@ class ClaimAnswer:
         if self.folder.gate is None and self.verdict == "NOT_AUDITED":
             return f"Finish the run: fedassay resume {self.folder.path}."
         if row.failed_checks and self.verdict == "REFUTED":
-            named = "; ".join(plain_names(short_words(check.reason)) for check in row.failed_checks[:_NAMED])
-            return f"Mend what the failed {_checks(row)} found ({named}), and run the suite again."
+            return f"Mend what the failed {_checks(row)} found, and run the suite again."
         if row.failed_checks:
             return (
                 f"Read which implementation {_checks(row)} failed: each names a difference from what the claim assumes."
             )
+        if self.incomplete:
+            missed = missed_controls(self.folder)
+            return _MISSED.format(", ".join(missed)) if missed else f"Complete the run first ({self.incomplete})."
         if self.weak and self.verdict == "NOT_REFUTED":
             return _WEAK_ENGINEER.format(most=plain(weak_beyond(row.claim.epsilon)))
         if self.verdict == "OUT_OF_SCOPE" and row.record and "the audit's federation (" in row.record.reason:
             return _TOO_SMALL
+        who = dict.fromkeys(
+            one.observer for one in uncovered_attacks(self.folder, row.defense) if succeeded(self.folder, one)
+        )
+        if who and self.verdict == "NOT_REFUTED":
+            return _WIDER.format(" and ".join(map(observer_words, who)))
         return _ENGINEER.get(self.verdict, "")
 
 
 def answers(folder: RunFolder) -> list[ClaimAnswer]:
-    """Return one answer per claim of the run, claims that need attention first, without controls."""
+    """Return one answer per claim of the run without controls, first those that need attention, then those outside of
+    which attacks succeeded.
+    """
     rows = claims_under_test(folder)
     name = namer(rows, controls=False)
-    ordered = sorted(rows, key=lambda row: not row.needs_attention)
+    ordered = sorted(rows, key=lambda row: (not row.needs_attention, not successes(folder, row.defense)))
     return [ClaimAnswer(folder=folder, row=row, defense=name(row)) for row in ordered]
 
 
@@ -346,16 +388,50 @@ def _undecided(row: ClaimRow) -> str:
     return f"{said}: {why}." if why else f"{said}."
 
 
+@dataclass(frozen=True, kw_only=True)
+class Recognised:
+    """How often a test recognised runs of one arm at a rate of false ``alarms``, and how often the claim allows it,
+    all in [0, 1]; ``arm``: with or without the unit, whichever has the fewer false alarms.
+    """
+
+    arm: str
+    found: float
+    allowed: float
+    alarms: float
+
+    @classmethod
+    def beyond(cls, claim: Claim, fpr_high: float | None, fnr_high: float | None) -> "Recognised | None":
+        """Return that of a test with these bounds on its error rates; None if it stays within the claim."""
+        if fpr_high is None or fnr_high is None:
+            return None
+        alarms, missed = sorted((fpr_high, fnr_high))
+        arm, allowed = "with", most_found(claim, alarms)
+        if alarms < fpr_high:
+            # The other side of the same curve: an alarm is a run with the unit that is taken for one without it.
+            arm, allowed = "without", 1 - crossing(lambda rate: most_found(claim, rate) < 1 - alarms, high=1.0)[0]
+        return cls(arm=arm, found=1 - missed, allowed=allowed, alarms=alarms) if 1 - missed > allowed else None
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """What was found, allowed and falsely raised, such as 56 of 100, with as few digits as keep the first two
+        apart.
+        """
+        sizes = (100, 1000, 10_000)
+        whole = next((n for n in sizes if math.floor(n * self.found) > math.ceil(n * self.allowed)), sizes[-1])
+        shares = ((self.found, math.floor), (self.allowed, math.ceil), (self.alarms, math.ceil))
+        found, allowed, alarms = (f"{towards(whole * share):,} of {whole:,}" for share, towards in shares)
+        return found, allowed, alarms.replace(" of ", " in ")
+
+
 def _violation(row: ClaimRow, claim: Claim) -> str:
     if row.epsilon_low is not None and row.epsilon_low > claim.epsilon:
         return f"The true ε is at least {at_least(row.epsilon_low)}, and the claimed one is {plain(claim.epsilon)}."
-    if row.fpr_high is None or row.fnr_high is None or claim.curve is None:
+    if claim.curve is None or (one := Recognised.beyond(claim, row.fpr_high, row.fnr_high)) is None:
         return "The test found more than the claim allows at one rate of false alarms (its trade-off curve)."
-    found, most = numerals.kept_apart(1 - row.fnr_high, most_found(claim, row.fpr_high), 1)
+    found, allowed, alarms = one.words
     return (
-        f"The test found the {claim.unit} in too many runs: in at least {found:.7g} % of those that held it, "
-        f"with at most {_percent(row.fpr_high, math.ceil)} false alarms; at so few false alarms, the claim allows at "
-        f"most {most:.7g} %."
+        f"The test recognised too many runs: at least {found} of those {one.arm} the {claim.unit}, with at most "
+        f"{alarms} false alarms; at so few false alarms, the claim allows at most {allowed}."
     )
 
 
@@ -464,7 +540,10 @@ def _found_words(folder: RunFolder, rows: Sequence[ClaimRow]) -> str:
     if broken:
         names = ", ".join(dict.fromkeys(row.defense for row in rows if row.verdict == "REFUTED"))
         return f"The privacy claim is violated: {names}" if len(rows) == 1 else f"{broken} of {total} violated: {names}"
-    if folder.gate.exit_code == 12:
+    if folder.gate.exit_code == INCOMPLETE:
+        missed = missed_controls(folder)
+        if missed:
+            return f"Could not decide: the audits missed {counted(len(missed), 'planted fault')}"
         return f"Incomplete: {total} cannot be judged yet"
     open_ = sum(row.verdict != "NOT_REFUTED" or bool(row.failed_checks) for row in rows)
     if open_:
@@ -474,6 +553,12 @@ def _found_words(folder: RunFolder, rows: Sequence[ClaimRow]) -> str:
         return f"No violation found in {total}"
     tests = "the test is" if len(rows) == 1 else f"{weak} of {len(rows)} tests {'is' if weak == 1 else 'are'}"
     return f"No violation found in {total}, but {tests} weak"
+
+
+def missed_controls(folder: RunFolder) -> list[str]:
+    """Return the defenses that are broken on purpose and whose audits found nothing."""
+    done = ("REFUTED", "NOT_AUDITED", "FAILED")
+    return [row.defense for row in claim_rows(folder) if row.should_be_refuted and row.verdict not in done]
 
 
 def controls_sentence(rows: Sequence[ClaimRow]) -> str:

@@ -9,26 +9,27 @@ from ...audit.claim import Claim
 from ...audit.finding import Finding
 from ...audit.observer import Observer
 from ...audit.wording import plain
+from ...suites.results.record import Record
 from ..reading.claims import ClaimRow, adversaries, covered_elsewhere, same_subject
 from ..reading.pooling import Pooled
 from ..reading.run_folder import RunFolder
 from . import numerals
-from .answers import PEOPLE, ClaimAnswer, allowed_of_thousand, most_found
+from .answers import PEOPLE, ClaimAnswer, Recognised, allowed_of_thousand
 from .covered import beats_guessing, guess_of, successes
 from .pooled_rows import primary_results, undefended
 from .printed import observer_words
 
 WIDTH = 320
 """Width of a drawing, in its own units."""
-_NAMES = {
-    "final_model": "public",
-    "global_models": "other clients",
-    "aggregate": "server, sums only",
-    "shuffled": "shuffler",
-    "uploads": "server, each update",
-    "answers": "student",
-    "passive_party": "party without labels",
-    "active_party": "party with labels",
+_SEES = {
+    "final_model": ("public", "the final model"),
+    "global_models": ("other clients", "the model of every round"),
+    "aggregate": ("server", "sums of updates only"),
+    "shuffled": ("server", "shuffled updates"),
+    "uploads": ("server", "each client's update"),
+    "answers": ("student", "the released answers"),
+    "passive_party": ("party without labels", "gradients sent to it"),
+    "active_party": ("party with labels", "embeddings sent to it"),
 }
 
 
@@ -52,11 +53,12 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Ruler:
-    """The marks of a claim on one axis, of which ``axis`` names the quantity; ``broken``: whether the proved value lies
-    beyond the claim.
+    """The marks of a claim on one axis, of which ``axis`` names the quantity and ``end`` what stands at its right end,
+    0 being at the left one; ``broken``: whether the proved value lies beyond the claim.
     """
 
     axis: str
+    end: str
     marks: tuple[Mark, ...]
     broken: bool
 
@@ -68,11 +70,12 @@ class Ruler:
 
 @dataclass(frozen=True, kw_only=True)
 class Watcher:
-    """An adversary and whether the claim covers it; ``status``: covered, claimed (covered, not decided), broken,
-    in-doubt (covered by a claim that is broken), attacked or open (both not covered).
+    """An adversary, what it ``sees``, and whether the claim is about it; ``status``: covered, claimed (and not
+    decided), broken, in-doubt, attacked or open (not covered).
     """
 
     name: str
+    sees: str
     status: str
     words: str
 
@@ -90,6 +93,7 @@ class Tested:
     ceiling: float | None = None
     fpr_high: float | None = None
     fnr_high: float | None = None
+    failed_checks: tuple[Record, ...] = ()
 
     @classmethod
     def of(cls, claim: Claim, finding: Finding) -> "Tested":
@@ -104,19 +108,24 @@ class Tested:
 def ruler(row: ClaimRow | Tested) -> Ruler:
     """Return the ruler of a claim: of epsilon, or of the share of recognised runs where that refuted it."""
     claim, low = row.claim, row.epsilon_low
-    if row.verdict == "REFUTED" and (low is None or low <= claim.epsilon) and row.fpr_high is not None:
-        allowed, found = most_found(claim, row.fpr_high), 1 - (row.fnr_high or 0.0)
-        if found > allowed:
-            return _recognised(allowed, found, row.fpr_high, str(claim.unit))
-    marks = {
-        Meaning.PROVED: (low, f"proved: at least {numerals.lower_bound(low)}"),
-        Meaning.CLAIM: (claim.epsilon, f"claimed: {plain(claim.epsilon)}"),
-        Meaning.SEEN: (
-            row.detectable,
-            f"a true ε of {numerals.epsilon(row.detectable)} or more is found in 9 of 10 tests",
-        ),
-        Meaning.MOST: (row.ceiling, f"the most that this number of runs can prove: {numerals.epsilon(row.ceiling)}"),
+    proved = f"proved: the true ε is at least {numerals.lower_bound(low)}"
+    if row.verdict == "REFUTED" and (low is None or low <= claim.epsilon):
+        seen = max((one.value or 0.0 for one in row.failed_checks if one.unit == "epsilon"), default=0.0)
+        if seen > claim.epsilon:
+            low, proved = seen, f"a failed check gives ε = {numerals.epsilon(seen)}"
+    if row.verdict == "REFUTED" and (low is None or low <= claim.epsilon):
+        at_rate = Recognised.beyond(claim, row.fpr_high, row.fnr_high)
+        if at_rate is not None:
+            return _recognised(at_rate, str(claim.unit))
+    marks: dict[Meaning, tuple[float | None, str]] = {
+        Meaning.PROVED: (low, proved),
+        Meaning.CLAIM: (claim.epsilon, f"claimed: ε is at most {plain(claim.epsilon)}"),
     }
+    broken = low is not None and low > claim.epsilon
+    if not broken:  # What could have been found is of no interest where a violation was.
+        found, most = numerals.epsilon(row.detectable), numerals.epsilon(row.ceiling)
+        marks[Meaning.SEEN] = (row.detectable, f"a true ε from {found} is found in 9 of 10 tests")
+        marks[Meaning.MOST] = (row.ceiling, f"the most that this number of runs can prove: {most}")
     given = [value for value, _ in marks.values() if value is not None and math.isfinite(value)]
     # Far beyond the claim, how far is of no interest: such marks stand at the right end.
     right = min(1.15 * max(given), 3 * max(claim.epsilon, low or 0.0))
@@ -125,38 +134,53 @@ def ruler(row: ClaimRow | Tested) -> Ruler:
         for kind, (value, words) in marks.items()
         if value is not None and value > 0
     ]
-    return Ruler(axis="ε", marks=tuple(shown), broken=low is not None and low > claim.epsilon)
+    return Ruler(axis="ε", end="ε", marks=tuple(shown), broken=broken)
 
 
-def _recognised(allowed: float, found: float, alarms: float, unit: str) -> Ruler:
+def _recognised(one: Recognised, unit: str) -> Ruler:
     """The axis of a claim that its trade-off curve refuted."""
-    least, most = numerals.kept_apart(found, allowed, 0)
+    found, allowed, alarms = one.words
     marks = (
-        Mark(kind=Meaning.PROVED, at=WIDTH * found, words=f"recognised: at least {least:.7g} of 100"),
-        Mark(kind=Meaning.CLAIM, at=WIDTH * allowed, words=f"the claim allows: {most:.7g} of 100"),
+        Mark(kind=Meaning.PROVED, at=WIDTH * one.found, words=f"recognised: at least {found}"),
+        Mark(kind=Meaning.CLAIM, at=WIDTH * one.allowed, words=f"the claim allows: at most {allowed}"),
     )
-    axis = f"runs with the {unit}, recognised at {math.ceil(100 * alarms)} false alarms in 100"
-    return Ruler(axis=axis, marks=marks, broken=True)
+    axis = f"runs {one.arm} the {unit} that are recognised, at {alarms} false alarms"
+    return Ruler(axis=axis, end="all", marks=marks, broken=True)
+
+
+MEANS = {
+    "covered": "Covered: the claim limits what they learn about one {}.",
+    "in-doubt": "In doubt: the claim about those who see more is broken.",
+    "claimed": "Undecided: the claim covers them, and this test does not decide.",
+    "open": "Not covered: nothing is promised.",
+}
+"""What the words at an adversary mean, as far as they do not say it; with the unit of the claim."""
 
 
 def watchers(answer: ClaimAnswer) -> list[Watcher]:
     """Return the adversaries of a claim in a run, with what its other claims cover and its attacks did."""
     others = same_subject(answer.folder, answer.row)
     attacked = {one.observer for one in successes(answer.folder, answer.row.defense)}
-    return watchers_of(answer.row, covered_elsewhere(answer.row.claim, others), attacked)
+    undecided = bool(answer.weak or answer.incomplete)
+    return watchers_of(answer.row, covered_elsewhere(answer.row.claim, others), attacked, undecided=undecided)
 
 
 def watchers_of(
-    row: ClaimRow | Tested, elsewhere: Collection[Observer] = (), attacked: Collection[str] = ()
+    row: ClaimRow | Tested,
+    elsewhere: Collection[Observer] = (),
+    attacked: Collection[str] = (),
+    *,
+    undecided: bool = False,
 ) -> list[Watcher]:
     """Return the adversaries of a claim's kind of federation, from the weakest to the strongest; ``elsewhere``: those
-    that another claim covers, ``attacked``: those of attacks that succeeded.
+    that another claim covers, ``attacked``: those of attacks that succeeded, ``undecided``: whether a test without a
+    violation decides nothing, because it is weak or its run is incomplete.
     """
     claim = row.claim
 
     def status(observer: Observer) -> tuple[str, str]:
         if claim.observer.covers(observer):
-            if row.verdict == "NOT_REFUTED":
+            if row.verdict == "NOT_REFUTED" and not undecided:
                 return "covered", "the claim covers it"
             if row.verdict != "REFUTED":
                 return "claimed", "the claim covers it, but the test decided nothing"
@@ -171,7 +195,7 @@ def watchers_of(
         )
 
     return [
-        Watcher(name=_NAMES[one.name], status=found, words=words)
+        Watcher(name=_SEES[one.name][0], sees=_SEES[one.name][1], status=found, words=words)
         for one in adversaries(claim)
         for found, words in [status(one)]
     ]
@@ -180,50 +204,62 @@ def watchers_of(
 @dataclass(frozen=True, kw_only=True)
 class OfThousand:
     """Of 1,000 people, how many an attacker with one false alarm in a hundred finds: by guessing, at most under the
-    claim, and by the best attack of the run, None where it was not measured at so few false alarms; ``broken``: whether
-    the claim was refuted.
+    claim, None without one, and by the best attack of the run, None where it was not measured at so few false alarms;
+    ``broken``: whether the claim was refuted.
     """
 
     guessed: int
-    allowed: int
+    allowed: int | None
     found: int | None
     broken: bool
 
     @property
     def words(self) -> list[tuple[str, str]]:
         """The numbers in words, each with what it stands for."""
-        most = f"{self.allowed:,}"
-        allowed = f"the claim's limit of {most} does not hold" if self.broken else f"at most {most} if the claim holds"
-        said = [("guessed", f"by guessing {self.guessed}"), ("allowed", allowed)]
+        said = [("guessed", f"by guessing {self.guessed}")]
+        if self.allowed is not None:
+            held = "the claim's limit of {:,} does not hold" if self.broken else "at most {:,} if the claim holds"
+            said.append(("allowed", held.format(self.allowed)))
         return said if self.found is None else [*said, ("found", f"by the best attack here {self.found:,}")]
 
 
-def people(row: ClaimRow | Tested, found: int | None = None) -> OfThousand:
-    """Return what a claim means for people; ``found``: how many of 1,000 the best attack found."""
-    allowed, broken = allowed_of_thousand(row.claim), row.verdict == "REFUTED"
+def people(row: ClaimRow | Tested | None, found: int | None = None) -> OfThousand:
+    """Return what a claim, None without one, means for people; ``found``: how many of 1,000 the best attack found."""
+    allowed, broken = (None, False) if row is None else (allowed_of_thousand(row.claim), row.verdict == "REFUTED")
     return OfThousand(guessed=PEOPLE // 100, allowed=allowed, found=found, broken=broken)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValueBar:
-    """A value as a bar: its name, the value in words, and the bar's length and its interval's ends in [0, 1]."""
+    """A value as a bar: its name, the value in words, the bar's length and its interval's ends in [0, 1], and what the
+    interval is ``over``, empty without one.
+    """
 
     name: str
     value: str
     length: float
     ends: tuple[float, float] | None = None
+    over: str = ""
 
     @classmethod
-    def of(cls, name: str, metric: str, value: float, pooled: Pooled | None, most: float = 1.0) -> "ValueBar":
-        """Return the bar of a value with its interval, where it has one, on an axis from 0 to ``most``."""
+    def of(
+        cls, name: str, metric: str, value: float, pooled: Pooled | None, axis: tuple[float, float] = (0.0, 1.0)
+    ) -> "ValueBar":
+        """Return the bar of a value with its interval, where it has one, on an ``axis`` from one number to another."""
 
         def at(one: float) -> float:
-            return min(max(one / most, 0.0), 1.0)
+            return min(max((one - axis[0]) / (axis[1] - axis[0]), 0.0), 1.0)
 
-        ends = None
-        if pooled is not None and pooled.low is not None and pooled.high is not None:
-            ends = at(pooled.low), at(pooled.high)
-        return cls(name=name, value=numerals.metric_value(metric, value), length=at(value), ends=ends)
+        shown = numerals.metric_value(metric, value)
+        if pooled is None or pooled.low is None or pooled.high is None:
+            return cls(name=name, value=shown, length=at(value))
+        return cls(name=name, value=shown, length=at(value), ends=(at(pooled.low), at(pooled.high)), over=pooled.over)
+
+
+def interval_words(bars: Sequence[ValueBar]) -> str:
+    """Return what the lines on bars show, empty where no bar has one."""
+    over = dict.fromkeys(bar.over for bar in bars if bar.ends)
+    return f"Line on a bar: 95 % interval over {' or '.join(filter(None, over)) or 'repetitions'}." if over else ""
 
 
 def use(answer: ClaimAnswer) -> list[ValueBar]:
@@ -253,10 +289,12 @@ def reached(folder: RunFolder, defense: str) -> tuple[str, list[ValueBar]] | Non
     bare, other = min(tried, key=lambda pair: numerals.ATTACK_HEADLINES.index(pair[0].metric))
     pooled, guess = (bare.pooled, other.pooled), guess_of(folder, bare)
     values = [*(None if one is None else one.value for one in pooled), guess]
-    most = max([1.0, *(value for value in values if value is not None)])
+    # An AUC of 0.5 is that of guessing: a bar from 0 would make it look like half of a success.
+    axis = (0.5 if bare.metric == "auc" else 0.0, max([1.0, *(value for value in values if value is not None)]))
     shown = zip(("without a defense", "with it", "guessing"), values, (*pooled, None), strict=True)
-    who = f"{observer_words(bare.observer)}, by {bare.attack} on {bare.federation}; {bare.words}"
-    return who, [ValueBar.of(name, bare.metric, value, own, most) for name, value, own in shown if value is not None]
+    begins = "; bars begin at guessing, 0.5" if axis[0] else ""
+    who = f"{observer_words(bare.observer)}, by {bare.attack} on {bare.federation}; {bare.words}{begins}"
+    return who, [ValueBar.of(name, bare.metric, value, own, axis) for name, value, own in shown if value is not None]
 
 
 def use_title(answer: ClaimAnswer) -> str:

@@ -15,6 +15,7 @@ from fedassay.reports.formats.terminal import tables
 from fedassay.reports.reading.claims import claim_rows
 from fedassay.reports.tables.answers import (
     _TOO_FEW,
+    Recognised,
     _percent,
     allowed_of_thousand,
     answers,
@@ -233,8 +234,31 @@ def test_a_violation_is_stated_as_what_the_test_found_against_what_the_claim_all
     bounds = run_maker.arrays("c", "scores", fpr_high=0.1, fnr_high=0.44)
     (one,) = answers(one_claim(claim, verdict="REFUTED", value=1.6, cell_id="c", artifact=bounds))
     # Phi(Phi^-1(0.1) + 1) = Phi(-0.28155) = 0.38914, rounded up; 1 - 0.44 = 0.56.
-    assert "in at least 56 % of those that held it, with at most 10 % false alarms" in one.power
-    assert "the claim allows at most 39 %" in one.power
+    assert "at least 56 of 100 of those with the client, with at most 10 in 100 false alarms" in one.power
+    assert "the claim allows at most 39 of 100" in one.power
+
+
+def test_runs_without_the_unit_are_recognised_where_that_raises_fewer_false_alarms():
+    # GaussianCurve(1) is symmetric: the error rates may change places, and 0.38914 stays.
+    claim = replace(toy_claim(), epsilon=4.0, curve=GaussianCurve(1.0))
+    one = Recognised.beyond(claim, 0.44, 0.1)
+    assert (one.arm, one.found, one.alarms) == ("without", 0.56, 0.1)
+    assert one.allowed == pytest.approx(0.38914, abs=1e-5)
+    assert Recognised.beyond(claim, 0.62, 0.1) is None
+    assert Recognised.beyond(claim, 0.605, 0.1).words == ("395 of 1,000", "390 of 1,000", "100 in 1,000")
+
+
+def test_a_run_whose_audits_miss_a_planted_fault_decides_nothing(one_claim, run_maker):
+    broken = run_maker.sign("control_broken", toy_claim(epsilon=3.0), control=True)
+    run_maker.verdict_row(broken, defense="control_broken", attack="canary", verdict="NOT_REFUTED", control=True)
+    folder = one_claim(replace(toy_claim(), epsilon=4.0), detectable=4.5)
+    one = next(one for one in answers(folder) if one.row.defense == "mine")
+    assert headline(folder) == "Could not decide: the audits missed 1 planted fault"
+    assert ("missed a fault" in one.owner, "control_broken" in one.engineer) == (True, True)
+    page = html(folder)
+    assert '<div class="band open">' in page
+    assert "run incomplete</span>" in page
+    assert "? undecided" in page
 
 
 def test_a_refuted_claim_names_the_checks_that_failed(one_claim, run_maker):
@@ -243,7 +267,8 @@ def test_a_refuted_claim_names_the_checks_that_failed(one_claim, run_maker):
         claim_id=toy_claim().claim_id, cell_id="judged", reason="sensitivity: moves 2; in `law`: x (a)",
     )  # fmt: skip
     (one,) = answers(one_claim(toy_claim(), cell_id="judged", verdict="REFUTED", value=9.0))
-    assert "Mend what the failed check found (how far one unit moves the result: moves 2), and" in one.engineer
+    assert one.evidence == "Failed check: how far one unit moves the result: moves 2."
+    assert one.engineer.startswith("Mend what the failed check found")
 
 
 def labels(run_maker, attack, role, right, units=8):
@@ -266,10 +291,8 @@ def test_the_next_step_names_attacks_outside_the_claim_and_a_model_of_no_use_fir
         run_maker.accuracy_row(defense=defense, value=value, n=10, metric="class_accuracy_mean")
     (one,) = answers(run_maker.write())
     assert one.outside
-    assert re.match(r"The model is of no use: change the settings", one.engineer)
-    assert one.engineer.endswith(plain.engineer)
     assert one.owner.startswith("Decide whether the attacks outside this claim matter")
-    assert one.owner.endswith(plain.owner)
+    assert re.match(r"The model is of no use: change the settings", one.engineer)
 
 
 def test_an_attack_that_finds_all_labels_of_all_seeds_is_compared_with_guessing_by_its_counts(one_claim, run_maker):

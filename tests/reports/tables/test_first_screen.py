@@ -10,7 +10,17 @@ from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.reports.formats.page import html
 from fedassay.reports.reading.pooling import Pooled
 from fedassay.reports.tables.answers import answers
-from fedassay.reports.tables.first_screen import WIDTH, ValueBar, band, people, reached, ruler, use, watchers
+from fedassay.reports.tables.first_screen import (
+    WIDTH,
+    ValueBar,
+    band,
+    interval_words,
+    people,
+    reached,
+    ruler,
+    use,
+    watchers,
+)
 from toy_claim import toy_claim
 
 
@@ -43,7 +53,7 @@ def test_the_marks_of_a_claim_stand_at_their_values(answer):
     values = {"proved": 1.0, "claim": 4.0, "seen": 6.0, "most": 8.0}
     assert places(drawn) == pytest.approx({kind: WIDTH * value / 9.2 for kind, value in values.items()})
     assert drawn.broken is False
-    assert drawn.sentence.startswith("Axis of ε: proved: at least 1.00; claimed: 4; a true ε of 6.00 or more is found")
+    assert drawn.sentence.startswith("Axis of ε: proved: the true ε is at least 1.00; claimed: ε is at most 4; a true")
 
 
 def test_what_lies_far_beyond_the_claim_stands_at_the_end_and_what_is_not_known_nowhere(answer):
@@ -52,9 +62,20 @@ def test_what_lies_far_beyond_the_claim_stands_at_the_end_and_what_is_not_known_
 
 
 def test_a_claim_that_its_epsilon_refuted_is_drawn_on_the_axis_of_epsilon(answer):
-    drawn = ruler_of(answer(value=5.0, verdict="REFUTED"))
+    drawn = ruler_of(answer(value=5.0, verdict="REFUTED", detectable=6.0, ceiling=8.0))
     assert drawn.broken
     assert places(drawn)["proved"] > places(drawn)["claim"]
+    assert len(drawn.marks) == 2
+
+
+def test_a_failed_check_that_computes_epsilon_stands_on_the_axis_of_epsilon(answer, run_maker):
+    run_maker.row(
+        role="check", attack="replay", metric="check_epsilon_of_the_law", defense="mine", verdict="FAILED", seed=None,
+        unit="epsilon", value=10.0, claim_id=replace(toy_claim(), epsilon=4.0).claim_id, cell_id="judged", reason="x",
+    )  # fmt: skip
+    drawn = ruler_of(answer(value=1.0, verdict="REFUTED", cell_id="judged"))
+    assert [mark.words for mark in drawn.marks] == ["a failed check gives ε = 10.00", "claimed: ε is at most 4"]
+    assert drawn.broken
 
 
 def test_a_claim_that_its_curve_refuted_is_drawn_on_an_axis_of_runs(answer, run_maker):
@@ -64,8 +85,8 @@ def test_a_claim_that_its_curve_refuted_is_drawn_on_an_axis_of_runs(answer, run_
     # Phi(Phi^-1(0.1) + 1) = 0.38914.
     assert places(drawn) == pytest.approx({"proved": WIDTH * 0.56, "claim": WIDTH * 0.38914}, rel=1e-4)
     assert drawn.sentence == (
-        f"Axis of runs with the {claim.unit}, recognised at 10 false alarms in 100: recognised: at least 56 of 100; "
-        "the claim allows: 39 of 100."
+        f"Axis of runs with the {claim.unit} that are recognised, at 10 in 100 false alarms: recognised: at least 56 "
+        "of 100; the claim allows: at most 39 of 100."
     )
 
 
@@ -83,12 +104,12 @@ def test_shares_that_refuted_a_claim_are_never_printed_in_the_wrong_order(answer
 )
 def test_who_sees_what_follows_the_verdict(answer, verdict, below, own):
     one = answer(replace(toy_claim(), observer=GLOBAL_MODELS, unit=Unit.CLIENT), verdict=verdict, value=9.0)
-    assert [(each.name, each.status) for each in watchers(one)] == [
-        ("public", below),
-        ("other clients", own),
-        ("server, sums only", "open"),
-        ("shuffler", "open"),
-        ("server, each update", "open"),
+    assert [(f"{each.name}: {each.sees}", each.status) for each in watchers(one)] == [
+        ("public: the final model", below),
+        ("other clients: the model of every round", own),
+        ("server: sums of updates only", "open"),
+        ("server: shuffled updates", "open"),
+        ("server: each client's update", "open"),
     ]
 
 
@@ -118,7 +139,10 @@ def test_people_and_use_are_those_of_the_answer(answer, run_maker):
 def test_a_bar_shows_its_interval_as_far_as_the_axis_goes():
     bar = ValueBar.of("mine", "accuracy", 0.5, Pooled(value=0.5, low=-0.1, high=1.7, n=3, over="3 seeds", method="t"))
     assert (bar.length, bar.ends) == (0.5, (0.0, 1.0))
-    assert ValueBar.of("mine", "accuracy", 2.0, None, 4.0).length == 0.5
+    assert interval_words([bar]) == "Line on a bar: 95 % interval over 3 seeds."
+    assert ValueBar.of("mine", "accuracy", 2.0, None, (0.0, 4.0)).length == 0.5
+    # An AUC of 0.75 is halfway from guessing to no error.
+    assert ValueBar.of("mine", "auc", 0.75, None, (0.5, 1.0)).length == 0.5
 
 
 @pytest.mark.parametrize(
