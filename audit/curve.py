@@ -8,6 +8,7 @@ printed formula is 0 or overflows for small and large mu.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -138,20 +139,25 @@ class ProfileCurve:
             if not 0 <= delta <= 1:
                 raise ValueError(f"deltas must lie in [0, 1], got {delta}")
 
-    def fnr(self, fpr: ArrayLike) -> FloatArray:
+    @cached_property
+    def _knots(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        return np.asarray(self.epsilons), np.asarray(self.delta_remove), np.asarray(self.delta_add)
+
+    def fnr(self, fpr: ArrayLike, *, losses: float = 1.0) -> FloatArray:
         """Return the smallest false-negative rate that the claim allows at each false-positive rate in ``fpr``.
 
-        ``fpr``: any shape, in [0, 1]; the result has the same shape. The formula is
+        ``fpr``: any shape, in [0, 1]; the result has the same shape. ``losses``: factor of all epsilons. The formula is
 
         ``max_i max(0, 1 - delta_remove_i - e^eps_i a, e^-eps_i (1 - delta_add_i - a))``: every (epsilon, delta) pair is
         a guarantee by itself, and the strongest one holds.
         """
         # No interpolation between the knots: a chord lies above the convex f and would refute correct mechanisms.
         rates = _rates(fpr)[..., np.newaxis]
-        epsilons = np.asarray(self.epsilons)
+        epsilons, delta_remove, delta_add = self._knots
+        epsilons = losses * epsilons
         with np.errstate(divide="ignore", over="ignore"):
-            remove = 1 - np.asarray(self.delta_remove) - np.exp(epsilons + np.log(rates))
-        add = np.exp(-epsilons) * (1 - np.asarray(self.delta_add) - rates)
+            remove = 1 - delta_remove - np.exp(epsilons + np.log(rates))
+        add = np.exp(-epsilons) * (1 - delta_add - rates)
         return np.asarray(np.maximum(0.0, np.maximum(remove, add).max(axis=-1)), dtype=np.float64)
 
     def to_dict(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ..audit.binomial import ErrorCounts, privacy_loss, upper_bound
 from ..audit.bisection import crossing
 from ..audit.check import Check, CheckResult
 from ..audit.claim import Claim
-from ..audit.curve import Curve, GaussianCurve, ProfileCurve, Tangent, epsilon_from_mu, mu_from_epsilon
+from ..audit.curve import Curve, GaussianCurve, Tangent, epsilon_from_mu, mu_from_epsilon
 from ..audit.estimators.clopper_pearson import clopper_pearson_of_counts
 from ..audit.estimators.counted import event_ratio_of_counts, refuted_fnr, tangent_low, under_tangent
 from ..audit.estimators.guess_odds import (
@@ -655,8 +655,7 @@ def _violation(curve: Curve, epsilon: float, delta: float, fpr: float, fnr: floa
         return epsilon_from_mu(mu, delta) if delta > 0 else None
 
     def allowed(factor: float) -> bool:
-        larger = tuple(factor * one for one in curve.epsilons)
-        return float(ProfileCurve(larger, curve.delta_remove, curve.delta_add).fnr(fpr)) > fnr
+        return float(curve.fnr(fpr, losses=factor)) > fnr
 
     factor = crossing(allowed, low=1.0, high=_LARGEST_FACTOR, relative=1e-4)[1]
     return None if factor >= _LARGEST_FACTOR else factor * epsilon

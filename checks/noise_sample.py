@@ -253,12 +253,12 @@ def lattice(vector: FloatArray, largest: float) -> float:
     """The distance of the lattice on which all numbers of a vector lie; 0 without one."""
     if len(vector) > _SHOWN and not lattice(vector[:_SHOWN], largest):
         return 0.0
-    gaps = np.diff(np.unique(vector))
+    points = np.unique(vector)
+    gaps, away = np.diff(points), points - points[0]
     # Numbers that differ by rounding in single precision are one value.
     least = float(gaps[gaps > largest * _SINGLE].min(initial=math.inf))
     if math.isinf(least):
         return largest
-    away = np.unique(vector) - vector.min()
     lengths = np.concatenate([gaps, away])
     for parts in (1, 2, 3):
         step = _refined(least / parts, lengths)

@@ -6,12 +6,12 @@ times (the input at that position). Three times faster than a gradient mapped ov
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv2d, linear, pad
+from torch.nn.functional import conv2d, linear, pad, unfold
 
 from ..layout import Layout
 from ..objective import Objective
@@ -61,10 +61,53 @@ def sample_gradients(
     with torch.enable_grad():
         met, logits = _forward(module, parameters, images.detach(), dropout)
         slopes = torch.autograd.grad(objective.losses(logits, labels).sum(), [one.outputs for one in met])
-    for one, slope in zip(met, slopes, strict=True):
-        for name, rows in _rows(one, slope):
-            out[:, slices[name]] = rows
+    with torch.no_grad():
+        for one, slope in zip(met, slopes, strict=True):
+            for name, rows in _rows(one, slope):
+                out[:, slices[name]] = rows
     out[:, layout.model_dim :] = 0
+
+
+def lot_gradients(
+    module: nn.Module,
+    layout: Layout,
+    objective: Objective,
+    params: Tensor,
+    images: Tensor,
+    labels: Tensor,
+    dropout: Tensor | None = None,
+) -> Tensor:
+    """Return the gradient of the mean loss of each of n lots, ``(n, d)``; differentiable in all arguments.
+
+    ``params (d,)``, ``images (n, k, c, h, w)``, ``labels (n, k, classes)`` as ``Objective.soft_loss`` takes them,
+    ``dropout (n, k or 1, features)``; a module that ``is_known``.
+    """
+    lots = images.shape[:2]
+    factors = None if dropout is None else dropout.expand(*lots, *dropout.shape[2:]).flatten(0, 1)
+    further = torch.is_grad_enabled() and any(part.requires_grad for part in (params, images, labels))
+    with torch.enable_grad():
+        met, logits = _forward(module, layout.unflatten(params), images.flatten(0, 1), factors)
+        # The mean over all samples, times the number of lots, is the sum of the means of all lots.
+        loss = lots[0] * objective.soft_loss(logits, labels.flatten(0, 1))
+        slopes = torch.autograd.grad(loss, [one.outputs for one in met], create_graph=further)
+    with torch.set_grad_enabled(further):
+        rows = dict(row for one, slope in zip(met, slopes, strict=True) for row in _lot_rows(one, slope, lots))
+        return layout.flatten(rows)
+
+
+def _lot_rows(one: _Met, slope: Tensor, lots: Sequence[int]) -> list[tuple[str, Tensor]]:
+    """The layer's own gradients of lots by name, ``(n, *shape)``, from the gradient ``slope`` of its outputs."""
+    layer, inputs = one.layer, one.inputs
+    if isinstance(layer, nn.Conv2d):
+        sides = tuple(int(side) for side in layer.padding)
+        slope, places = slope.flatten(2), unfold(inputs, layer.kernel_size, padding=sides, stride=layer.stride)
+        of_samples = torch.bmm(slope, places.transpose(1, 2)), slope.sum(2)
+        weight, bias = (part.reshape(*lots, *part.shape[1:]).sum(1) for part in of_samples)
+    else:
+        slope, inputs = slope.reshape(*lots, -1), inputs.reshape(*lots, -1)
+        weight, bias = torch.bmm(slope.transpose(1, 2), inputs), slope.sum(1)
+    found = [(f"{one.name}.weight", weight.view(lots[0], *layer.weight.shape))]
+    return found if layer.bias is None else [*found, (f"{one.name}.bias", bias)]
 
 
 def logits(module: nn.Module, layout: Layout, params: Tensor, images: Tensor) -> Tensor:
@@ -93,7 +136,7 @@ def _forward(
             # The outputs of later layers depend on the first ones and are in the graph already.
             if not met:
                 outputs.requires_grad_(torch.is_grad_enabled())
-            met.append(_Met(name=name, layer=layer, inputs=features.detach(), outputs=outputs))
+            met.append(_Met(name=name, layer=layer, inputs=features, outputs=outputs))
             features = outputs
         elif isinstance(layer, Dropout):
             features = layer(features, dropout)

@@ -11,9 +11,14 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from multiprocessing import resource_tracker
+from functools import cache, partial
+from multiprocessing import Pipe, get_context, resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Protocol, Self
+
+import torch
 
 from ..attacking.finished_cells import Job
 from ..results.store import Store
@@ -83,6 +88,7 @@ class LocalBackend:
 
     def __init__(self, processes: int) -> None:
         self._processes = processes
+        self._copies: _Copies | None = None
 
     @property
     def at_once(self) -> int:
@@ -92,46 +98,131 @@ class LocalBackend:
         return self._processes > 1 and jobs > 1
 
     def __enter__(self) -> Self:
-        if self._processes > 1:
-            from joblib.externals.loky import get_reusable_executor  # Lazy: a run in one process does not need it.
-
-            # Workers outlive a run: those of an earlier run in this session would still have that run's version of a
-            # part.
-            get_reusable_executor().shutdown(wait=True)
+        # Workers outlive a run: those of an earlier run in this session would still have that run's version of a part.
+        if self._processes > 1 and (loky := sys.modules.get("joblib.externals.loky")):
+            loky.get_reusable_executor().shutdown(wait=True)
         return self
 
     def __exit__(self, *_: object) -> None:
-        return
+        if self._copies is not None:
+            self._copies.end()
 
     def results(self, jobs: Sequence[Job], store: Store) -> Iterator[Done]:
-        from joblib import Parallel, delayed  # Lazy: a run in one process does not need it.
+        if self._copies is None and _can_be_copied():
+            self._copies = _Copies(self._processes)
+        yield from (partial(_by_loky, self._processes) if self._copies is None else self._copies.results)(jobs, store)
 
-        workers = min(self._processes, len(jobs))
-        # batch_size=1: joblib would otherwise group short jobs and report their cells late.
-        parallel = Parallel(n_jobs=workers, backend="loky", return_as="generator_unordered", batch_size=1)
-        numbered = delayed(_numbered)
-        run = os.getpid()
+
+def _can_be_copied() -> bool:
+    """Whether copies of this process can go on: it has one thread, and no GPU, whose state would be lost."""
+    threads = Path("/proc/self/task")
+    alone = sys.platform == "linux" and threads.is_dir() and len(list(threads.iterdir())) == 1
+    return alone and not torch.accelerator.is_available()
+
+
+class _Copies:
+    """Workers that begin as copies of this process: each saves the four CPU seconds that imports take."""
+
+    def __init__(self, processes: int) -> None:
+        self._workers: dict[Connection, BaseProcess] = {}
         with ctrl_c_blocked():
-            results = parallel(numbered(index, job, store, run) for index, job in enumerate(jobs))
-        complete = False
+            for _ in range(processes):
+                ours, theirs = Pipe()
+                worker = get_context("fork").Process(target=_serve, args=(theirs, [*self._workers, ours]))
+                self._workers[ours] = worker
+                worker.start()
+                theirs.close()
+
+    def results(self, jobs: Sequence[Job], store: Store) -> Iterator[Done]:
+        from joblib.externals.loky.backend.reduction import dumps
+
+        run, left, busy = os.getpid(), list(enumerate(jobs))[::-1], set[Connection]()
+
+        def give(worker: Connection) -> None:
+            busy.discard(worker)
+            if left:
+                worker.send_bytes(dumps((*left.pop(), store, run)))
+                busy.add(worker)
+
         try:
-            # "yield from" would close the results itself, outside of the filter below.
-            for done in results:  # noqa: UP028
-                yield done
-            complete = True
-        except Exception:
-            # A signal to the whole group ends the workers a moment before it reaches this process, which it should
-            # stop.
-            time.sleep(0.1)
-            raise
+            for worker in self._workers:
+                give(worker)
+            while busy:
+                ready = wait(busy)
+                for worker in [one for one in self._workers if one in ready]:
+                    with _dead_workers_reported():
+                        done = worker.recv()
+                        give(worker)
+                    if isinstance(done, Exception):
+                        raise done
+                    yield done
         finally:
-            with warnings.catch_warnings():
-                # When a run is interrupted, joblib warns with advice for programmers; the command line explains it
-                # itself.
-                warnings.filterwarnings("ignore", r"\d+ tasks (which were|have been)", UserWarning)
-                results.close()
-            if not complete:  # Otherwise the workers wait for the next stage.
-                _end_feeders()
+            if busy:
+                self.end()
+
+    def end(self) -> None:
+        """End the workers, whatever they do."""
+        for worker in self._workers.values():
+            worker.kill()
+            worker.join()
+
+
+@contextmanager
+def _dead_workers_reported() -> Iterator[None]:
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    try:
+        yield
+    except (EOFError, ConnectionError):
+        # A signal to the whole group ends the workers a moment before it reaches this process, which it should stop.
+        time.sleep(0.1)
+        raise TerminatedWorkerError("a worker process died") from None
+
+
+def _serve(wanted: Connection, others: Sequence[Connection]) -> None:
+    """Do the jobs that a run sends until it ends; ``others``: its ends of the pipes, which stay open in no copy."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for other in others:
+        other.close()
+    while True:
+        try:
+            wanted.send(_numbered(*wanted.recv()))
+        except EOFError:
+            return
+        except Exception as error:
+            wanted.send(error)
+
+
+def _by_loky(processes: int, jobs: Sequence[Job], store: Store) -> Iterator[Done]:
+    """Have the jobs done by processes that joblib starts and that import everything anew."""
+    from joblib import Parallel, delayed  # Lazy: a run in one process does not need it.
+
+    workers = min(processes, len(jobs))
+    # batch_size=1: joblib would otherwise group short jobs and report their cells late.
+    parallel = Parallel(n_jobs=workers, backend="loky", return_as="generator_unordered", batch_size=1)
+    numbered = delayed(_numbered)
+    run = os.getpid()
+    with ctrl_c_blocked():
+        results = parallel(numbered(index, job, store, run) for index, job in enumerate(jobs))
+    complete = False
+    try:
+        # "yield from" would close the results itself, outside of the filter below.
+        for done in results:  # noqa: UP028
+            yield done
+        complete = True
+    except Exception:
+        # A signal to the whole group ends the workers a moment before it reaches this process, which it should
+        # stop.
+        time.sleep(0.1)
+        raise
+    finally:
+        with warnings.catch_warnings():
+            # When a run is interrupted, joblib warns with advice for programmers; the command line explains it
+            # itself.
+            warnings.filterwarnings("ignore", r"\d+ tasks (which were|have been)", UserWarning)
+            results.close()
+        if not complete:  # Otherwise the workers wait for the next stage.
+            _end_feeders()
 
 
 def _end_feeders() -> None:

@@ -45,7 +45,7 @@ def project(tmp_path_factory):
 def workers(run):
     """The processes that compute the jobs of this run; its resource tracker computes nothing."""
     found = [pid for task in Path(f"/proc/{run.pid}/task").iterdir() for pid in (task / "children").read_text().split()]
-    return [int(pid) for pid in found if "popen_loky_posix" in Path(f"/proc/{pid}/cmdline").read_text()]
+    return [int(pid) for pid in found if "resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_text()]
 
 
 @pytest.mark.processes

@@ -116,7 +116,9 @@ def test_gradients_of_every_way_are_those_of_a_loop(fields, monkeypatch):
     close(found, (clip / norms).clamp_max(1) @ wanted[0])
     if drawn is None:
         soft = one_hot(labels[:1], network.classes) if labels.dtype == torch.int64 else labels[:1]
-        close(network.lot_gradients(params[0], images[:1], soft.double())[0], wanted[0].mean(0))
+        for small in (2**30, 0):
+            monkeypatch.setattr("fedassay.fl.models.network._SMALL", small)
+            close(network.lot_gradients(params[0], images[:1], soft.double())[0], wanted[0].mean(0))
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -206,6 +208,23 @@ def test_a_lots_gradient_is_the_mean_of_its_samples_and_of_its_labels(model):
     halves, other = (hot[:1] + torch.eye(4, dtype=torch.float64)[:1]) / 2, torch.tensor([[0]])
     zero = network.sample_gradients(params[:1], images[:1, :1], other)[0, 0]
     torch.testing.assert_close(network.lot_gradients(params[0], images[:1, :1], halves[None])[0], (rows[0] + zero) / 2)
+
+
+@pytest.mark.parametrize("model", ["mlp", "lenet"])
+@pytest.mark.parametrize("of", [0, 1, 2])
+def test_gradients_of_lots_have_the_same_slopes_layer_by_layer_and_mapped(monkeypatch, model, of):
+    """By the model, the images and the labels of two lots of two samples."""
+    network, params, images, labels, _ = case({"model": model, "shape": SHAPES[model]})
+    pairs, hot = torch.tensor([[0, 1], [2, 0]]), one_hot(labels[0], 4).double()
+    given = [params[0], images[0][pairs], hot[pairs]]
+    slopes = []
+    for small in (2**30, 0):
+        monkeypatch.setattr("fedassay.fl.models.network._SMALL", small)
+        point = given[of].clone().requires_grad_(True)
+        rows = network.lot_gradients(*given[:of], point, *given[of + 1 :])
+        slopes.append(torch.autograd.grad(rows.square().sum(), point)[0])
+        assert not network.lot_gradients(*given).requires_grad
+    torch.testing.assert_close(*slopes)
 
 
 def test_initial_weights_come_from_the_stream_alone_and_inert_ones_start_at_zero():

@@ -106,11 +106,13 @@ def test_ctrl_c_at_any_write_ends_with_130_and_the_run_can_go_on(
     assert timeless(Store(folder).records()) == timeless(finished.records)
 
 
-LOADING = """import os, sys, time
+LOADING = """import os, sys, threading, time
 from pathlib import Path
 if "Loky" in " ".join(sys.orig_argv):
     Path("hang").write_text(str(os.getpid()))
     time.sleep(120)
+# A run of several threads is not copied: its workers load everything themselves.
+threading.Thread(target=time.sleep, args=(120,), daemon=True).start()
 """
 
 
