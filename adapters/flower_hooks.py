@@ -159,7 +159,7 @@ class FlowerHooks:
 
     @property
     def movement(self) -> Tensor:
-        """``(d,)``, of the model in the last round; zero where there was none."""
+        """Change of the model's weights in the last round, ``(d,)``; zeros if no model followed."""
         assert self._before is not None
         return torch.zeros_like(self._before) if self._after is None else self._after - self._before
 

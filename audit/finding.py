@@ -181,7 +181,7 @@ def _why_blind(checks: Sequence[CheckResult], subject: Subject) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckPower:
-    """What the implementation checks of a claim, which all passed, would have found.
+    """The smallest violation that a claim's implementation checks, which all passed, would have detected.
 
     Args:
         detectable: smallest true epsilon, at the claim's delta, at which one of the checks fails with probability 0.9.

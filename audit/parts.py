@@ -128,7 +128,8 @@ def find_outside(kind: str, name: str, known: Iterable[str] = ()) -> Any:
         return load(offered[name])
     raise ValueError(
         f"unknown {KINDS[kind]} {name!r}; known: {nearest(name, [*known, *offered])}; "
-        f"name one of your own as package.module:Name or file.py:Name{_ALSO.get(kind, '')}"
+        "name one of your own as package.module:Name or file.py:Name (in a suite, part = 'file.py:Name')"
+        f"{_ALSO.get(kind, '')}"
     )
 
 

@@ -96,8 +96,8 @@ def renamed(control: TrainingRecord, others: Sequence[ReplacedRun], *, first: Tr
 
 
 def unit_moves(within: TrainingRecord, out: TrainingRecord) -> CheckResult | None:
-    """Return the failed check where a unit that takes part moves a sum by more than one clip norm, and a skipped one
-    where its row is not clipped at all; None otherwise. The runs differ in its row alone, which is zero in ``out``.
+    """Return a failed result if adding one unit moves a sum by more than one clip norm, a skipped one if its row is not
+    clipped at all, which another check reports; None otherwise. The runs differ in its row alone, zero in ``out``.
     """
     for one, other in _alike(within, out):
         distance = _distance(one, other, "received")

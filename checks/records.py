@@ -137,7 +137,7 @@ def exact_pairs(
         for words, content in changed:
             yield RecordPair(present=content, words=words, **facts)
         lowest = next(content for (_, content), kind in zip(changed, CONTENTS, strict=True) if kind[1] == "lowest")
-        words = f"{unit} with the highest and with the lowest value in every feature"
+        words = f"{unit}, once with the highest and once with the lowest value in every feature"
         yield RecordPair(present=changed[0][1], absent=lowest, words=words, **facts)
         # Several statistics that are published may each show another part of a record.
         yield RecordPair(present=changed[1][1], absent=lowest, words=f"{words}, of two labels", **facts)

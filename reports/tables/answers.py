@@ -102,8 +102,8 @@ _ENGINEER = {
     "REFUTED": "Mend the defense or state a larger ε, and run the suite again.",
     "NOT_REFUTED": "Keep this run as a baseline (fedassay gate), and test again when code, data, model or rounds "
     "change.",
-    "UNDERPOWERED": "Raise the number of runs of this audit in the suite; for an audit of clients, fedassay plan "
-    "prints how many find that half of the noise is missing.",
+    "UNDERPOWERED": "Make more runs (audit.replicas in the suite file); fedassay plan prints how many find that half "
+    "of the noise is missing.",
     "OUT_OF_SCOPE": "No audit method covers this claim: state it for what an adversary receives.",
     "NOT_AUDITED": "Add an audit to the suite.",
     "FAILED": "Mend the error that the table of claims shows, and continue with fedassay resume --retry-failed.",
@@ -316,7 +316,10 @@ class ClaimAnswer:
             return _MISSED_OWNER if missed_controls(self.folder) else _INCOMPLETE_OWNER
         if self.weak and self.verdict == "NOT_REFUTED":
             return WEAK_OWNER
-        return _DECIDE if self._undecided and self.outside else OWNER.get(self.verdict, NOT_TESTED)
+        own = OWNER.get(self.verdict, NOT_TESTED)
+        if not (self._undecided and self.outside):
+            return own
+        return f"{own} {_DECIDE}" if self.verdict == "UNDERPOWERED" else _DECIDE
 
     @property
     def engineer(self) -> str:

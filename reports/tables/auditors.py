@@ -126,7 +126,7 @@ def _counts(rows: Sequence[MutantRow]) -> str:
     )
     if pairs := [row for row in rows if row.kind == "pairs"]:
         found, _ = _refuted([row.broken for row in pairs])
-        note += f" Of {counted(len(pairs), 'pair')} of one protection each, {found} refuted."
+        note += f" Of {counted(len(pairs), 'mutant')} with two faults in one protection, {found} refuted."
     if cases := [row.correct for row in rows if row.kind == "correct cases"]:
         note += f" Of {counted(len(cases), 'unusual correct protection')}, {_refuted(cases)[0]} refuted."
     return note

@@ -57,7 +57,7 @@ _CHANCE = {
 }
 _DID = {
     "psnr": "rebuilt images",
-    "auc": "distinguished participants from others",
+    "auc": "recognised data that were trained on",
     "label_accuracy": "named labels",
     "label_over_chance": "named labels",
     "source_advantage": "named who holds a record",

@@ -163,14 +163,6 @@ def rounded(value: float, decimals: int, towards: Callable[[float], int]) -> flo
     return float(towards(round(value * 10**decimals, 9)) / 10**decimals)
 
 
-def kept_apart(above: float, below: float, decimals: int) -> tuple[float, float]:
-    """Return two bounds on shares in per cent, ``above`` rounded down and ``below`` up, with so many decimals, or
-    with as many more as keep a difference between them visible.
-    """
-    rounds = ((rounded(100 * above, d, math.floor), rounded(100 * below, d, math.ceil)) for d in range(decimals, 6))
-    return next((pair for pair in rounds if pair[0] > pair[1]), (100 * above, 100 * below))
-
-
 def lower_bound(epsilon: float | None) -> str:
     """Format a lower bound on epsilon with two decimals, rounded down, so that it never exceeds the measured bound."""
     return NOTHING if epsilon is None else f"{rounded(epsilon, 2, math.floor):.2f}"

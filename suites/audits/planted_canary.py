@@ -144,6 +144,8 @@ class PlantedCanary(CanaryMethod):
         unseen = ""
         if missed is not None and not part:
             unseen = f"the canary hardly reached the release ({missed.words}): plant a canary that reaches it"
+            if missed.measured is None:
+                unseen = f"so few runs do not show whether the canary reached the release ({missed.words}): make more"
         release = audit.blocks[0].release
         if missed is not None and part:
             # The planned power is that of the law's shift.

@@ -98,7 +98,7 @@ def test_it_writes_a_project_and_overwrites_nothing(say, own_demo):
     assert tree(own_demo) == before
 
 
-HALF_THE_NOISE = ("noise_std = 2 * self.clip_norm", "noise_std = self.clip_norm")
+HALF_THE_NOISE = ("noise_std = self.clip_norm", "noise_std = self.clip_norm / 2")
 
 
 def halve_the_noise(folder):

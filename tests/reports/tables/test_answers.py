@@ -93,7 +93,7 @@ def test_an_accepted_test_of_small_power_is_called_weak_and_has_its_own_advice(o
     ("verdict", "fields", "found", "owner", "engineer"),
     [
         ("REFUTED", {"value": 5.123}, "Violated", "Do not rely on this claim", "Mend the defense"),
-        ("UNDERPOWERED", {}, "Not decided", "Do not rely on this test", "Raise the number of runs"),
+        ("UNDERPOWERED", {}, "Not decided", "Do not rely on this test", "Make more runs"),
         ("OUT_OF_SCOPE", {"value": None}, "Out of scope of every test", "Do not report", "No audit method"),
         (
             "OUT_OF_SCOPE",
@@ -174,7 +174,7 @@ def showed(run_maker, folder_of, metric, values, null=()):
             "auc",
             (0.90, 0.92, 0.91),
             (),
-            "distinguished participants from others (right in 91.0 % of pairs; guessing: 50.0 %)",
+            "recognised data that were trained on (right in 91.0 % of pairs; guessing: 50.0 %)",
         ),
         (
             "auc",

@@ -53,7 +53,7 @@ def test_the_marks_of_a_claim_stand_at_their_values(answer):
     values = {"proved": 1.0, "claim": 4.0, "seen": 6.0, "most": 8.0}
     assert places(drawn) == pytest.approx({kind: WIDTH * value / 9.2 for kind, value in values.items()})
     assert drawn.broken is False
-    assert drawn.sentence.startswith("Axis of ε: proved: the true ε is at least 1.00; claimed: ε is at most 4; a true")
+    assert drawn.sentence.startswith("Axis of ε: proved: the true ε is at least 1.00; claimed: ε is at most 4; too")
 
 
 def test_what_lies_far_beyond_the_claim_stands_at_the_end_and_what_is_not_known_nowhere(answer):
@@ -95,7 +95,7 @@ def test_shares_that_refuted_a_claim_are_never_printed_in_the_wrong_order(answer
     bounds = run_maker.arrays("c", "bounds", fpr_high=np.array(0.1), fnr_high=np.array(0.6105))
     claim = replace(toy_claim(), epsilon=4.0, delta=1e-5, curve=GaussianCurve(1.0))
     drawn = ruler_of(answer(claim, value=1.6, verdict="REFUTED", cell_id="c", artifact=bounds))
-    assert drawn.sentence.endswith("recognised: at least 38.95 of 100; the claim allows: 38.92 of 100.")
+    assert drawn.sentence.endswith("recognised: at least 3,894 of 10,000; the claim allows: at most 3,892 of 10,000.")
 
 
 @pytest.mark.parametrize(

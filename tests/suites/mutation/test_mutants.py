@@ -80,7 +80,7 @@ def test_without_trials_pairs_and_correct_cases_are_checked_and_mechanisms_left_
         "triple_noise (correct version)": ("NOT_REFUTED", ""),
     }
     text = (run.folder / "report.md").read_text(encoding="utf-8")
-    assert "Of 1 pair of one protection each, 1 refuted." in text
+    assert "Of 1 mutant with two faults in one protection, 1 refuted." in text
     assert "Of 1 unusual correct protection, 0 refuted." in text
 
 
