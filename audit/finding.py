@@ -368,7 +368,7 @@ def _without_power(claim: Claim, measured: Measurement, weakness: Weakness) -> s
 
 def _enough(claim: Claim, measured: Measurement) -> str:
     """How many runs per arm would find a violation at the limit of a weak test, where the attack is the best one."""
-    if measured.fpr_high is None:
+    if measured.false_negatives is None:
         return ""
     needed = enough_trials(
         weak_beyond(claim.epsilon),

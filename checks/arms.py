@@ -25,11 +25,13 @@ from ..audit.curve import Curve, GaussianCurve, Tangent, epsilon_from_mu, mu_fro
 from ..audit.estimators.clopper_pearson import clopper_pearson_of_counts
 from ..audit.estimators.counted import event_ratio_of_counts, refuted_fnr, tangent_low, under_tangent
 from ..audit.estimators.guess_odds import (
+    FAILS,
     EventGuesses,
     GuessRule,
     best_rule,
     by_coins,
     detectable_at,
+    digest,
     expected_bound,
     guess_odds_of_counts,
 )
@@ -327,7 +329,7 @@ class TwoArms:
                 yield rows
 
         trials = Trials(draw=draw, looks=looks, alpha=self.alpha)
-        measured: Measurement = trials.count(hits, partial(self._measured, pilot), partial(refutes, self.claim))
+        measured: Measurement = trials.count(hits, partial(self._measured, pilot, hits), partial(refutes, self.claim))
         # Dependent runs would make every bound wrong; the test costs more than it is worth elsewhere.
         refuted = refutes(self.claim, measured)
 
@@ -439,7 +441,7 @@ class TwoArms:
                 chances.append(_chance_of(*counts, more=False))
         return event.cut.bound, min(chances) < _LIKELY
 
-    def _measured(self, pilot: FixedEvents, counted: Counted[Hits]) -> Measurement:
+    def _measured(self, pilot: FixedEvents, hits: "_Hits", counted: Counted[Hits]) -> Measurement:
         claim, n = self.claim, counted.n1
         shared: dict[str, Any] = {
             "setting": Setting.claimed(claim),
@@ -463,13 +465,16 @@ class TwoArms:
                 return replace(of_curve, alpha=counted.alpha)
         if (rule := pilot.epsilon.rule) is not None:
             given = counts("epsilon", pilot.epsilon)
-            sides = (EventGuesses(side.epsilon, side.without) for side in (counted.out, counted.within))
-            out, within = sides
-            guesses = by_coins(out, counted.n0, within, counted.n1, given.pop("setting"))
+            out, within = (EventGuesses(side.epsilon, side.without) for side in (counted.out, counted.within))
+            # How the hits lie in the batches is another thing in each audit.
+            seed = digest(repr(hits.found).encode())
+            guesses = by_coins(out, counted.n0, within, counted.n1, given.pop("setting"), seed=seed)
             errors = given.pop("counts")
             found = guess_odds_of_counts(
-                guesses, alpha=errors.alpha, sides=rule.sides, threshold=errors.threshold, **given
+                guesses, alpha=errors.alpha * (1 - FAILS), sides=rule.sides, threshold=errors.threshold, **given
             )
+            # The counts of all runs, of which coins took most.
+            found = replace(found, **{one.name: getattr(errors, one.name) for one in fields(ErrorCounts)})
         elif pilot.epsilon.contrast is not None:
             found = event_ratio_of_counts(contrast=pilot.epsilon.contrast, **counts("epsilon", pilot.epsilon))
         else:
@@ -502,6 +507,8 @@ def below_tangent(found: Measurement, errors: ErrorCounts, tangent: Tangent, wit
         threshold=errors.threshold,
         false_positives=errors.false_positives,
         false_negatives=errors.false_negatives,
+        n0=errors.n0,
+        n1=errors.n1,
         fpr_high=None,
         fnr_high=None,
         estimate=None,
@@ -600,6 +607,8 @@ def of_one_step(measured: Measurement, claim: Claim) -> Measurement:
         seen = max(0.0, loss) / 2
         # Above the claim's own epsilon the larger delta counts; at it the test was made.
         low = min(low, max(seen, math.nextafter(claim.epsilon, math.inf) if low > claim.epsilon else 0.0))
+    else:
+        low = min(low, math.nextafter(claim.epsilon, math.inf))
     detectable = None if measured.detectable is None else measured.detectable / 2
     return replace(measured, epsilon_low=low, delta=claim.delta, below_curve=None, detectable=detectable)
 

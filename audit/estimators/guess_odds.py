@@ -12,11 +12,14 @@ Outputs that point to the first input count like those that point to the second.
 use the outputs on one side alone, and have half of alpha each.
 
 Runs whose numbers were fixed in each arm become runs of fair coins: coins are thrown afterwards for a number of runs
-that was fixed before, and each takes the next run of its arm. Where an arm has too few, which happens once in 1,000
-audits, nothing is shown.
+that was fixed before, and each takes the next run of its arm. Where an arm has too few, which happens in one of 1,000
+audits, they are thrown again, which a thousandth of alpha pays for. The coins follow a digest of what was measured:
+with one seed for all audits, the same arm would always have more.
 """
 
+import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -35,7 +38,7 @@ from ..threshold import CountingPlan, FixedThreshold, SplitThreshold, ThresholdP
 from .joint_point import check_independent_trials, measured_counts
 from .one_run_fdp import detectable_gaussian
 
-_FEWEST, _FAILS = 64, 1e-3
+_FEWEST, FAILS = 64, 1e-3
 _POWER, _REACH = 0.9, 60.0
 _CAUTION = 0.25
 """Share of the selection bias that is subtracted where one score chooses its rule: rarer guesses than with the whole of
@@ -289,45 +292,49 @@ def guess_odds(
     else:
         raise ValueError(f"guess_odds counts guesses of one rule, fixed or of a split, got {threshold}")
     guesses = rule.guesses(out), len(out), rule.guesses(within), len(within)
-    counts = by_coins(*guesses, scores.setting, seed=seed)
-    return guess_odds_of_counts(
+    counts = by_coins(*guesses, scores.setting, seed=(seed, *digest(within.tobytes() + out.tobytes())))
+    measured = guess_odds_of_counts(
         counts,
-        alpha=alpha,
+        alpha=alpha * (1 - FAILS),
         delta=delta,
         sides=rule.sides,
         threshold=rule.threshold if math.isfinite(rule.threshold) else None,
         threshold_policy=str(threshold),
-        epsilon=epsilon,
+        # What a threshold detects that was chosen for other scores is not known.
+        epsilon=None if isinstance(threshold, FixedThreshold) else epsilon,
         witness=f"{witness}; {counts.right} of {counts.right + counts.wrong} guesses right".removeprefix("; "),
     )
+    return replace(measured, alpha=alpha)
 
 
 def by_coins(
-    out: EventGuesses, n0: int, within: EventGuesses, n1: int, setting: Setting, *, seed: int = 0
+    out: EventGuesses, n0: int, within: EventGuesses, n1: int, setting: Setting, *, seed: Sequence[int]
 ) -> GuessCounts:
     """Return the guesses in those of ``n0`` runs without and ``n1`` with the canary that fair coins take, by ``seed``.
 
-    ``out``, ``within``: the guesses in all of them. Where the coins want more runs of an arm than there are, no guess
-    counts.
+    ``out``, ``within``: the guesses in all of them. The seed must follow the draws of the runs: the bound holds over
+    coins that are another ones in each audit. Coins that want more runs of an arm than there are, are thrown again.
+
+    Raises ValueError for too few runs of an arm.
     """
-    rng = np.random.default_rng([seed, n0, n1])
     runs = coin_runs(n0, n1)
-    taken1 = int(rng.binomial(runs, 0.5)) if runs else 0
-    taken0 = runs - taken1
-    if not 0 < taken1 <= n1 or not 0 < taken0 <= n0:
-        return GuessCounts(in_as_in=0, in_as_out=0, n1=n1, out_as_in=0, out_as_out=0, n0=n0, setting=setting)
+    if not runs:
+        raise ValueError(f"guess_odds needs 11 counted runs of each arm or more, got {n0} and {n1}")
+    rng, taken = np.random.default_rng(list(seed)), 0
+    while not (0 < taken <= n1 and 0 < runs - taken <= n0):
+        taken = int(rng.binomial(runs, 0.5))
     sides = []
-    for guesses, n, taken in ((within, n1, taken1), (out, n0, taken0)):
+    for guesses, n, size in ((within, n1, taken), (out, n0, runs - taken)):
         kinds = [guesses.second, guesses.first, n - guesses.second - guesses.first]
-        sides.append(rng.multivariate_hypergeometric(kinds, taken, method="marginals"))
+        sides.append(rng.multivariate_hypergeometric(kinds, size, method="marginals"))
     (in_as_in, in_as_out, _), (out_as_in, out_as_out, _) = (tuple(map(int, side)) for side in sides)
     return GuessCounts(
         in_as_in=in_as_in,
         in_as_out=in_as_out,
-        n1=taken1,
+        n1=taken,
         out_as_in=out_as_in,
         out_as_out=out_as_out,
-        n0=taken0,
+        n0=runs - taken,
         setting=setting,
     )
 
@@ -418,17 +425,22 @@ def detectable_at(claimed: float, delta: float, alpha: float, runs: int, rate: f
 @lru_cache(maxsize=64)
 def coin_runs(n0: int, n1: int) -> int:
     """Return for how many runs coins are thrown, of ``n0`` and ``n1`` that were made of either input: the most of which
-    either input has enough but in one of 1,000 audits, 0 if there are none.
+    both inputs have some and enough but in one of 1,000 audits, 0 if there are none.
     """
 
     def enough(runs: int) -> bool:
-        return sum(float(bdtrc(min(n, runs), runs, 0.5)) for n in (n0, n1)) <= _FAILS
+        return sum(float(bdtrc(min(n, runs), runs, 0.5)) for n in (n0, n1)) <= FAILS / 2
 
     low, high = 0, n0 + n1
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if enough(middle) else (low, middle - 1)
-    return low
+    return low if 2 * 0.5**low <= FAILS / 2 else 0
+
+
+def digest(content: bytes) -> tuple[int, ...]:
+    """Return four whole numbers that follow all of the content."""
+    return tuple(np.frombuffer(hashlib.sha256(content).digest()[:16], dtype=np.uint32).tolist())
 
 
 def fits_coins(*, curve: Curve | None, trials: int) -> bool:

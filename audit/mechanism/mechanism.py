@@ -147,7 +147,7 @@ def _check_functions(mechanism: object, score: object, low_bits: bool) -> None:
 def _measured(best: Found, plan: CountingPlan, claim: Claim, seed: int) -> Measurement:
     """The bound from fresh trials; the search costs no alpha, because it used pilots only."""
     # Coins decide how many of all trials each input gets where guesses are tested.
-    n1 = plan.trials if best.event.rule is None else int(coins(seed).binomial(2 * plan.trials, 0.5))
+    n1 = plan.trials if best.event.rule is None else int(coins(seed, str(best.event)).binomial(2 * plan.trials, 0.5))
     trials = Trials(
         draw=lambda arm, runs: best.streams[arm].draw(TrialPurpose.COUNTED, runs),
         looks=((2 * plan.trials - n1, n1),),

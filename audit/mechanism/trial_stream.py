@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -210,9 +211,12 @@ class Stream:
         return f"the {_PHRASES[purpose]} on input {self.arm} ({self.input})"
 
 
-def coins(seed: int) -> np.random.Generator:
-    """Return the generator of the fair coins that choose the inputs of counted trials."""
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=(TrialPurpose.COINS,))))
+def coins(seed: int, event: str) -> np.random.Generator:
+    """Return the generator of the fair coins that choose the inputs of the trials in which an ``event`` is counted:
+    with one for all audits of a seed, the same input would always have more.
+    """
+    key = (TrialPurpose.COINS, crc32(event.encode()))
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=key)))
 
 
 def open_stream(mechanism: Mechanism, x: Any, *, arm: int, pair: int, seed: int, batched: bool) -> Stream:

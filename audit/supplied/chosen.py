@@ -18,6 +18,7 @@ from ..binomial import check_number
 from ..claim import Claim
 from ..curve import GaussianCurve
 from ..estimators.catalogue import Estimator, describe, estimators
+from ..estimators.guess_odds import coin_runs
 from ..estimators.hockey_stick import MechanismOutputs
 from ..estimators.joint_point import best_of
 from ..estimators.one_run import guess, one_run
@@ -28,7 +29,7 @@ from ..estimators.release_tests import BrokenRelease, GaussianRelease, design_te
 from ..evidence import CanaryScores, CandidateScores, Design, MembershipScores, Projections, Setting
 from ..measurement import NEEDS_GAUSSIAN_CURVE, Kind, Measurement
 from ..parts import Spec, find_outside, name_and_options
-from ..threshold import CHOOSING, FixedThreshold, SplitThreshold, ThresholdPolicy
+from ..threshold import CHOOSING, FixedThreshold, SplitThreshold, ThresholdPolicy, choosing
 from ..wording import nearest
 from .given import check_whole
 
@@ -223,9 +224,10 @@ def default_estimators(
     """Return the names of the estimators of so many scores of independent runs where the user names none.
 
     ``guess_odds`` proves a larger epsilon. Two bounds are read for a claim with a curve, which they test too, at a
-    threshold that was fixed before, and where one arm has more than twice as many scores as the other.
+    threshold that was fixed before, where one arm has more than twice as many scores as the other, and of very few.
     """
     even = max(members, nonmembers) <= _EVEN * min(members, nonmembers)
+    even = even and coin_runs(*(n - choosing(n) for n in (nonmembers, members))) > 0
     return ("guess_odds",) if claim.curve is None and threshold is None and even else ("clopper_pearson",)
 
 

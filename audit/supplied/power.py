@@ -229,7 +229,7 @@ def too_few_scores(claim: Claim, members: int, nonmembers: int, *, alpha: float)
     """
     if min(members, nonmembers) > 1:
         return ""
-    least = fewest_to_refute(claim, alpha=alpha, guesses=claim.curve is None)
+    least = fewest_to_refute(claim, alpha=alpha, guesses=_guesses(claim, members, nonmembers, fixed=False))
     needed = "" if least is None else f": at least {scores_of(least):,} of each are needed to refute the claim"
     return (
         f"nothing was measured, because a part of {members:,} + {nonmembers:,} scores of members and non-members "

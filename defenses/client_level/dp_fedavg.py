@@ -59,7 +59,8 @@ class DPFedAvg(ClippedDefense):
     """A defense for client-level DP in which a trusted server clips client updates and adds noise to their sum.
 
     The claim: one client, add/remove; with cohorts of fixed size replace-one, in which a client moves a sum by two clip
-    norms. The adversary is another client, who sees every round's model but not who else takes part.
+    norms. The adversary is another client, who sees every round's model but not who else takes part; of a cohort of
+    fixed size it knows whether it takes part itself, so that the rate is that among the others.
 
     Args:
         epsilon, delta: the budget to calibrate to, by the privacy-loss distribution over the rounds.

@@ -42,7 +42,9 @@ class ClippedDefense(Defense, ABC):
             rate = max(plan.lot.rate(size) for size in plan.sizes)
             return calibrate_sampled_gaussian(rate=rate, steps=plan.steps, fixed=True, **budget)
         if unit is Unit.CLIENT and isinstance(plan.cohort, FixedSize):
-            return calibrate_sampled_gaussian(rate=plan.cohort_rate, steps=plan.rounds, fixed=True, **budget)
+            # Another client who sits a round out knows that the cohort was drawn among all others.
+            rate = plan.cohort.rate(max(1, plan.clients - 1))
+            return calibrate_sampled_gaussian(rate=rate, steps=plan.rounds, fixed=True, **budget)
         rate, steps = poisson_steps(plan, unit)
         return calibrate_sampled_gaussian(rate=rate, steps=steps, parts=parts, **budget)
 

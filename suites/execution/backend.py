@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -12,12 +13,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from multiprocessing import Pipe, get_context, resource_tracker
+from multiprocessing import Pipe, current_process, get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Protocol, Self
 
+import numpy as np
 import torch
 
 from ..attacking.finished_cells import Job
@@ -106,8 +108,11 @@ class LocalBackend:
     def __exit__(self, *_: object) -> None:
         if self._copies is not None:
             self._copies.end()
+            self._copies = None
 
     def results(self, jobs: Sequence[Job], store: Store) -> Iterator[Done]:
+        if self._copies is not None and self._copies.ended:
+            self._copies = None
         if self._copies is None and _can_be_copied():
             self._copies = _Copies(self._processes)
         yield from (partial(_by_loky, self._processes) if self._copies is None else self._copies.results)(jobs, store)
@@ -117,7 +122,8 @@ def _can_be_copied() -> bool:
     """Whether copies of this process can go on: it has one thread, and no GPU, whose state would be lost."""
     threads = Path("/proc/self/task")
     alone = sys.platform == "linux" and threads.is_dir() and len(list(threads.iterdir())) == 1
-    return alone and not torch.accelerator.is_available()
+    # A worker of multiprocessing may have no children of its own.
+    return alone and not current_process().daemon and not torch.accelerator.is_available()
 
 
 class _Copies:
@@ -125,6 +131,7 @@ class _Copies:
 
     def __init__(self, processes: int) -> None:
         self._workers: dict[Connection, BaseProcess] = {}
+        self.ended = False
         with ctrl_c_blocked():
             for _ in range(processes):
                 ours, theirs = Pipe()
@@ -162,6 +169,7 @@ class _Copies:
 
     def end(self) -> None:
         """End the workers, whatever they do."""
+        self.ended = True
         for worker in self._workers.values():
             worker.kill()
             worker.join()
@@ -184,13 +192,23 @@ def _serve(wanted: Connection, others: Sequence[Connection]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in others:
         other.close()
+    np.random.seed()  # noqa: NPY002 - else code that draws from the global generator would draw alike in all copies.
     while True:
         try:
             wanted.send(_numbered(*wanted.recv()))
         except EOFError:
             return
         except Exception as error:
-            wanted.send(error)
+            wanted.send(_readable(error))
+
+
+def _readable(error: Exception) -> Exception:
+    """The error, or its words where the other process could not read it."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def _by_loky(processes: int, jobs: Sequence[Job], store: Store) -> Iterator[Done]:

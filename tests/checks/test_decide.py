@@ -80,7 +80,7 @@ def test_a_violation_that_the_runs_would_not_see_stays_undecided():
     assert before.passed is False
     assert after.passed is False
     assert after.evidence is None
-    assert "do not decide it" in after.witness
+    assert "cannot confirm it" in after.witness
 
 
 @dataclass(frozen=True, kw_only=True)

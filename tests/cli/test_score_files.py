@@ -9,6 +9,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from fedassay.audit.binomial import largest_certifiable_epsilon
+from fedassay.audit.estimators.guess_odds import coin_runs, odds_low
 from fedassay.audit.threshold import choosing
 from fedassay.cli.score_files import ScoreColumns, read_scores
 
@@ -362,7 +363,7 @@ def test_fair_coins_of_several_runs_count_all_scores(say, tmp_path):
     table = {"score": (rng.normal(size=coins.shape) + 2 * coins).ravel(), "is_member": coins.ravel(), "run": runs}
     np.savez(tmp_path / "s.npz", **table)
     words = ("audit", "s.npz", *CLAIM, "--clusters", "run", "--higher-is-member")
-    assert [say(*words, *more).exit_code for more in ((), ("--one-run",))] == [11, 10]
+    assert [say(*words, *more).exit_code for more in ((), ("--one-run",))] == [10, 10]
     half = np.argsort(rng.random(coins.shape)) < 25
     np.savez(tmp_path / "s.npz", **table | {"is_member": half.ravel()})
     result = say(*words, "--one-run")
@@ -379,12 +380,14 @@ def test_the_plan_counts_the_scores_that_are_counted(say, tmp_path):
     np.savez(tmp_path / "s.npz", member=np.arange(50.0) + 30.5, nonmember=np.arange(50.0))
     split = say("audit", "s.npz", *CLAIM, *RUNS, "--epsilon", 3).stdout
     fixed = say("audit", "s.npz", *CLAIM, *RUNS, "--epsilon", 3, "--threshold", 9, "--higher-is-member").stdout
-    assert "50 + 50 scores, of which 20 % choose a threshold: max certifiable 2.34" in split
+    assert "50 + 50 scores, of which 20 % choose a threshold: max certifiable 2.88" in split
     assert "50 + 50 scores: max certifiable 2.57" in fixed
     least = int(fixed.partition("; ")[2].partition(" per arm")[0])
     needed = int(split.partition("; ")[2].partition(" per arm")[0])
-    assert needed - choosing(needed) >= least > needed - 1 - choosing(needed - 1)
     assert largest_certifiable_epsilon(least, least, 1e-5, 0.05) > 3
+    # By default guesses count, of as many runs as coins take.
+    coins = [coin_runs(n - choosing(n), n - choosing(n)) for n in (needed - 1, needed)]
+    assert [odds_low(runs, 0, 0.05, delta=1e-5, runs=runs) > 3 for runs in coins] == [False, True]
 
 
 def test_two_columns_of_clusters_or_designs_and_mixed_names_of_clusters_are_refused(say, tmp_path):

@@ -122,4 +122,4 @@ def test_a_threshold_beyond_all_scores_shows_nothing():
 
 def test_one_nonmember_is_underpowered_with_the_number_needed():
     finding = judged((RNG.normal(size=N), np.zeros(1)), "clopper_pearson")
-    assert (finding.verdict, "at least 13 of each are needed" in finding.reason) == (Verdict.UNDERPOWERED, True)
+    assert (finding.verdict, "at least 15 of each are needed" in finding.reason) == (Verdict.UNDERPOWERED, True)

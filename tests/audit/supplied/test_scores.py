@@ -76,7 +76,7 @@ def test_scores_exactly_at_a_stated_curve_are_refuted_no_oftener_than_alpha(most
         ([1.0], [0.0], {"rate": 2.0}, r"rate must be in \(0, 1\], got 2.0"),
         ([1.0], [0.0], {"steps": 1.5}, "steps must be a whole number, got 1.5"),
         ([1.0], [0.0], {"deviation": "a"}, "deviation must be a number, got 'a'"),
-        ([1.0], [0.0], {"sigma": 1.0}, "guess_odds uses no sigma: leave it out"),
+        ([1.0], [0.0], {"sigma": 1.0}, "clopper_pearson uses no sigma: leave it out"),
         ([1.0], [0.0], {"design": "one_run", "deviation": 1.0}, "one_run uses no deviation: leave it out"),
         (["a", "b"], [1.0], {}, "member must be real numbers, got <U1"),
         ([[1.0], [1.0, 2.0]], [1.0], {}, r"member must be an array of numbers, got \[\[1.0\], \[1.0, 2.0\]\]"),

@@ -144,7 +144,7 @@ def test_a_model_that_does_not_fit_the_images_is_reported_as_the_federations(res
 
 
 def test_a_plan_that_breaks_a_defenses_theorem_is_reported_with_both_names(resolved):
-    suite = resolved("rounds = 2", "rounds = 2\ncohort = { fixed_size = 1 }", extra=(DPFedAvg(),))
+    suite = resolved("rounds = 2", "rounds = 2\ncohort = { epoch = 1 }", extra=(DPFedAvg(),))
     said = refusal(prepare, suite, suite.defenses[2], "main", 0)
     assert "defense dp_fedavg cannot be prepared for federation main: cohort must be Poisson or full" in said
 
