@@ -292,7 +292,8 @@ def guess_odds(
     else:
         raise ValueError(f"guess_odds counts guesses of one rule, fixed or of a split, got {threshold}")
     guesses = rule.guesses(out), len(out), rule.guesses(within), len(within)
-    counts = by_coins(*guesses, scores.setting, seed=(seed, *digest(within.tobytes() + out.tobytes())))
+    # A zero may have a sign, which the digest would see.
+    counts = by_coins(*guesses, scores.setting, seed=(seed, *digest((within + 0.0).tobytes() + (out + 0.0).tobytes())))
     measured = guess_odds_of_counts(
         counts,
         alpha=alpha * (1 - FAILS),

@@ -3,7 +3,6 @@
 import ctypes
 import gc
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -19,7 +18,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Protocol, Self
 
-import numpy as np
 import torch
 
 from ..attacking.finished_cells import Job
@@ -192,23 +190,16 @@ def _serve(wanted: Connection, others: Sequence[Connection]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in others:
         other.close()
-    np.random.seed()  # noqa: NPY002 - else code that draws from the global generator would draw alike in all copies.
     while True:
         try:
             wanted.send(_numbered(*wanted.recv()))
         except EOFError:
             return
         except Exception as error:
-            wanted.send(_readable(error))
-
-
-def _readable(error: Exception) -> Exception:
-    """The error, or its words where the other process could not read it."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
+            try:
+                wanted.send(error)
+            except Exception:  # It cannot be sent; its words can.
+                wanted.send(RuntimeError(f"{type(error).__name__}: {error}"))
 
 
 def _by_loky(processes: int, jobs: Sequence[Job], store: Store) -> Iterator[Done]:
