@@ -76,7 +76,7 @@ def build_mutant(name: str) -> Mutant:
 
 
 def versions(name: str) -> Versions:
-    """Return both versions of a mutant, prepared for their federation where they have one."""
+    """Return both versions of a mutant, prepared for their federation if they belong to one."""
     kind, found = known_mutants()[name], class_of(name)
     return _PREPARED[kind](found if kind in (PAIR, CORRECT_CASE) else found())
 
