@@ -313,7 +313,9 @@ class App:
         return False, NOT_A_SUM
 
     def play_back(self, seed: int = 0) -> FlowerPlayBack:
-        """Return a play-back of the strategy on frozen replies; each play starts a new strategy, and no client trains."""
+        """Return a play-back of the strategy on frozen replies; each play starts a new strategy, and no client
+        trains.
+        """
         return FlowerPlayBack(self.play(), seed, cases=self._cases, unplantable=self.unplantable)
 
     @property

@@ -396,7 +396,9 @@ def layout_of(record: Any) -> Layout:
 
 
 def largest_number(record: Any) -> float:
-    """Return the largest number that every floating-point array of a record can represent; infinite if there is none."""
+    """Return the largest number that every floating-point array of a record can represent; infinite if there is
+    none.
+    """
     types = {one.dtype for one in record.to_numpy_ndarrays() if one.dtype.kind == "f"}
     return min((float(np.finfo(one).max) for one in types), default=math.inf)
 

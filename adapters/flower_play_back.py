@@ -91,7 +91,7 @@ class FlowerPlay:
     def releases(
         self, updates: Tensor, seed: int, *, examples: Sequence[float] | None = None, rounds: int = 1
     ) -> Tensor | None:
-        """Return the sum that each round released, ``(rounds, d)``; None where a round released nothing.
+        """Return the sum that each round released, ``(rounds, d)``; None if a round released nothing.
 
         ``updates``: of the nodes whose replies arrive, before all mods and clips, ``(n, d)``, equal in all rounds;
         ``examples``: their numbers, ``(n,)``, 1 by default; ``seed``: of all generators. The sum is the movement of the

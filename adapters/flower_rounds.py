@@ -183,12 +183,12 @@ class OlderRounds:
 
     @cached_property
     def initial(self) -> Any | None:
-        """The strategy's initial parameters; None where it has none. Strategies hand them out once."""
+        """The strategy's initial parameters; None if it has none. A strategy returns them only once."""
         found = self.strategy.initialize_parameters(client_manager=self.manager)
         return None if found is None else _record(found)
 
     def initial_of_client(self, grid: Any) -> Any:
-        """Ask one client for its parameters. Raises TypeError where it has none."""
+        """Ask one client for its parameters. Raises TypeError if it has none."""
         self._register(grid)
         client = self.manager.sample(1)[0]
         return _record(client.get_parameters(GetParametersIns({}), timeout=None, group_id=0).parameters)

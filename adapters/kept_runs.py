@@ -267,14 +267,17 @@ class KeptRuns:
 
 
 def default_folder(target: str, facts: Mapping[str, Any]) -> Path:
-    """Return the folder of kept runs if no option names one; it is named after the target and what determines its runs."""
+    """Return the folder of kept runs if no option names one; it is named after the target and what determines its
+    runs.
+    """
     text = json.dumps(dict(facts), sort_keys=True)
     return Path("runs") / f"audit-{target.rpartition(':')[2]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 @contextmanager
 def held_folder(folder: Path) -> Iterator[None]:
-    """Make the folder of kept runs where it is missing, and hold its lock; one that cannot be written needs none.
+    """Create the folder of kept runs if it is missing, and hold its lock; a folder that cannot be written needs no
+    lock.
 
     Raises ValueError if another process holds the lock.
     """

@@ -206,7 +206,7 @@ class LoggedData(Dataset[Any]):
 
     @property
     def unread(self) -> int:
-        """The number of records that were read and not yet returned by ``last``; 0 where workers read ahead."""
+        """The number of records that were read and not yet returned by ``last``; 0 if workers read ahead."""
         return 0 if self.ahead else len(self._read)
 
 

@@ -114,7 +114,9 @@ class PlayBack:
 
     @property
     def effective_multiplier(self) -> float:
-        """An estimate of the release's noise multiplier, biased low: 1 over the largest movement in units of its noise."""
+        """An estimate of the release's noise multiplier, biased low: 1 over the largest movement in units of its
+        noise.
+        """
         moved = max(self._over(moved, around, deviation_of) for _, around, moved in self._moves)
         return math.inf if moved == 0 else 1 / moved
 

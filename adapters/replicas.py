@@ -198,7 +198,9 @@ class ReplicaPlan:
 
     @property
     def weakness(self) -> Weakness:
-        """Why the audit may have been too weak if it refutes nothing; the runs were planned to detect ``noise_share``."""
+        """Why the audit may have been too weak if it refutes nothing; the runs were planned to detect
+        ``noise_share``.
+        """
         words = (
             f"weak test: probability {self.power:g} to refute the claim if {self.noise_share:g} of its noise is added"
         )

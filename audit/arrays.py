@@ -40,7 +40,9 @@ def refuse_lost(name: str, values: Any) -> None:
 
 
 def held(values: NDArray[Any]) -> BoolArray:
-    """Return, for each whole number, whether float64 represents it exactly; integers of any width or sign are accepted."""
+    """Return, for each whole number, whether float64 represents it exactly; integers of any width or sign are
+    accepted.
+    """
     if values.dtype.itemsize < 8:
         return np.ones(values.shape, dtype=np.bool_)
     sizes = values.astype(np.uint64)

@@ -45,7 +45,9 @@ def tangents_of(curve: Curve) -> tuple[Tangent, ...]:
 
 
 def pays(tangents: tuple[Tangent, ...]) -> FloatArray:
-    """Return what a bet on each tangent pays if it is right, ``(k, 2)``: in runs with and in runs without the canary."""
+    """Return what a bet on each tangent pays if it is right, ``(k, 2)``: in runs with and in runs without the
+    canary.
+    """
     rows = []
     for one in tangents:
         rare = 2 / (math.exp(one.epsilon) + one.delta)

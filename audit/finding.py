@@ -181,7 +181,7 @@ def _why_blind(checks: Sequence[CheckResult], subject: Subject) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckPower:
-    """The smallest violation that a claim's implementation checks, which all passed, would have detected.
+    """The smallest violation that the implementation checks of a claim, all of which passed, can detect.
 
     Args:
         detectable: smallest true epsilon, at the claim's delta, at which one of the checks fails with probability 0.9.
@@ -259,7 +259,7 @@ def with_evidence(finding: Finding, further: Sequence[Measurement]) -> Finding:
 
 
 def not_audited(claim: Claim | None, reason: str) -> Finding:
-    """Return the finding OUT_OF_SCOPE for a claim that no audit method covers, and NO_CLAIM where none was stated."""
+    """Return the finding OUT_OF_SCOPE for a claim that no audit method covers, and NO_CLAIM if no claim was stated."""
     return _found(Verdict.NO_CLAIM if claim is None else Verdict.OUT_OF_SCOPE, reason, claim, None)
 
 

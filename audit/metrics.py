@@ -193,7 +193,9 @@ def area_interval(sides: ScoresByRun, level: float = 0.95) -> Area:
 
 
 def null_area_error(members: int, nonmembers: int) -> float:
-    """Return the standard deviation of the AUC for scores without information and without ties (Mann and Whitney 1947)."""
+    """Return the standard deviation of the AUC for scores without information and without ties (Mann and Whitney
+    1947).
+    """
     return math.sqrt((members + nonmembers + 1) / (12 * members * nonmembers))
 
 
@@ -456,8 +458,8 @@ class MembershipResult:
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """AUC, and TPR at FPRs of 1 % and 0.1 %: metric, value, low, high, and the non-members needed; None where it is
-        not measurable.
+        """AUC, and TPR at FPRs of 1 % and 0.1 %, each as metric, value, low, high and the number of non-members needed;
+        the values are None if they are not measurable.
         """
         rows = [("AUC", self.auc.value, self.auc.low, self.auc.high, 1)]
         for rate in RATES:

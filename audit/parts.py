@@ -309,8 +309,8 @@ def _is_library(place: str) -> bool:
 
 
 def import_last_from_here() -> None:
-    """Put the working directory last on the import path, where a module that the user names is searched; no file in it
-    can take the place of a module of Python or of an installed package.
+    """Add the working directory as the last folder of the import path, so that Python finds a module there that the
+    user names; no file in it can take the place of a module of Python or of an installed package.
     """
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)

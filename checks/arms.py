@@ -739,7 +739,7 @@ class _Named:
 
 @dataclass(frozen=True, eq=False)
 class SampledShift:
-    """A score: the likelihood ratio of independent rounds, in each of which Gaussian noise is shifted with one
+    """A score: the likelihood ratio of independent rounds, in each of which the Gaussian noise is shifted with a given
     probability.
 
     Args:

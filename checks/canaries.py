@@ -313,7 +313,9 @@ def user_shapes(row: Tensor, holders: Sequence[int], seed: int) -> Iterator[tupl
 
 
 def against_others(row: Tensor, holders: Sequence[int]) -> Iterator[tuple[str, UserCanary]]:
-    """Yield users with few and with many equal samples, because a sum may be divided by a number that depends on them."""
+    """Yield users with few and with many equal samples, because a sum may be divided by a number that depends on
+    them.
+    """
     for number in (_USER_COPIES, _MANY):
         rows = row.expand(number, -1)
         yield f"{number} samples at {_words(holders)}", _user(dict.fromkeys(holders, rows))

@@ -70,7 +70,9 @@ class EventOdds:
 
     @property
     def released(self) -> bool:
-        """Whether the size of a release's noise is compared, because the observer receives a sum or a client's report."""
+        """Whether the size of a release's noise is compared, because the observer receives a sum or a client's
+        report.
+        """
         rank = self.setup.claim.observer.rank
         sees = rank not in (SHUFFLED.rank, FINAL_MODEL.rank)
         return sees and not (rank < AGGREGATE.rank and changes_broadcast(self.setup.protection))

@@ -80,7 +80,9 @@ def smallest_factor(
 
 
 def likely_counts(p: float, q: float, n: int) -> tuple[int, int]:
-    """Return counts among ``n`` runs with and without the unit that are at least this far apart with probability 0.9."""
+    """Return counts among ``n`` runs with and without the unit that are at least this far apart with probability
+    0.9.
+    """
     return int(binom.ppf(MISSED / 2, n, p)), int(binom.ppf(1 - MISSED / 2, n, q))
 
 

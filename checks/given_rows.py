@@ -372,8 +372,8 @@ class HookRun:
     consumed: Sequence[Consumed]
 
     def releases(self, claim: Claim, holders: Tensor) -> Tensor:
-        """Return what the claim's observer receives of the holder, ``(R, T, d)`` in double precision: the holder's
-        report where the observer sees reports, else the aggregate.
+        """Return what the claim's observer receives from the holder, ``(R, T, d)`` in double precision: the holder's
+        report if the observer receives reports, otherwise the aggregate.
         """
         if claim.observer.rank < SHUFFLED.rank:
             return torch.stack(list(self.aggregates), dim=1).double()
@@ -387,7 +387,7 @@ class HookRun:
 
     def rows(self, claim: Claim, clients: int) -> Tensor:
         """Return what the claim's observer receives, ``(R, T, clients, d)`` in double precision, with zeros for clients
-        that sent nothing; of a sum ``(R, T, 1, d)``.
+        that sent nothing; for an observer of sums, ``(R, T, 1, d)``.
         """
         if claim.observer.rank < SHUFFLED.rank:
             return torch.stack(list(self.aggregates), dim=1).double().unsqueeze(2)
@@ -427,7 +427,9 @@ class HookSetup(ClaimSetup):
         return replace(self, plan=replace(self.plan, cohort=DrawAll(self.plan.cohort)))
 
     def released(self, around: Surroundings, arm: str, **changes: Any) -> Tensor:
-        """Return the releases of one run of all replicas, as ``run`` makes it and ``HookRun.releases`` reads them."""
+        """Return the releases of one run in all replicas; arguments as for ``run``, result as of
+        ``HookRun.releases``.
+        """
         return self.run(around, arm, **changes).releases(self.claim, around.holders)
 
     def rounds(self, streams: Streams, rows: Rows | None, runs: int, senders: tuple[int, ...] | None = None) -> Rounds:

@@ -319,7 +319,9 @@ class Sides:
         return self._runs(arm, _AGAIN, block=2**18 + batch)
 
     def models(self, runs: int) -> tuple[Network, Tensor]:
-        """The network, and the server's models ``(rounds + 1, runs, d)`` in runs without the unit that are not counted."""
+        """The network, and the server's models ``(rounds + 1, runs, d)`` in runs without the unit that are not
+        counted.
+        """
         inputs, plan, protection = self._inputs(0, self.equal_draws[0].data)
         return inputs.task.network, self._run(inputs, plan, protection, 0, runs, 3, False, [])[0]
 

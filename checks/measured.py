@@ -568,7 +568,9 @@ def proposed_along(setup: ReplaySetup, direction: Direction, client: int) -> Pro
 
 
 def canary_along(setup: ReplaySetup, direction: Direction, client: int) -> Canary:
-    """Return a canary of ``LENGTH`` clip norms along a direction, at a client of the plan or as an additional client."""
+    """Return a canary of ``LENGTH`` clip norms along a direction, at a client of the plan or as an additional
+    client.
+    """
     claim = setup.claim
     row = (setup.length * LENGTH * direction.values).float()
     place = None if claim.unit is Unit.SAMPLE or client == setup.plan.clients else client

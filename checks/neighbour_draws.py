@@ -98,7 +98,9 @@ class PreparationSetup:
         return unit_rows(self.claim, self.pipeline.records, rows if known else torch.zeros(1, dtype=torch.int64))
 
     def published(self, data: PreparedData) -> Leaves:
-        """The published values of prepared data, without those that an additional unit changes anyway under add/remove."""
+        """The published values of prepared data, without those that an additional unit changes anyway under
+        add/remove.
+        """
         leaves = data.leaves()
         if data.parts is not None:
             leaves["rows of each client"] = np.array([len(part) for part in data.parts], dtype=np.float64)

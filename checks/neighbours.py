@@ -198,7 +198,9 @@ class ReplaySetup(ClaimSetup):
 
     @cached_property
     def quiet(self) -> "ReplaySetup":
-        """The same federation with shorter real rows, none of which is clipped, so that a planted row is the longest."""
+        """The same federation with shorter real rows, none of which is clipped, so that a planted row is the
+        longest.
+        """
         return replace(self, task=steeper(self.task, _QUIET))
 
     @property

@@ -72,8 +72,8 @@ class NoiseSample:
 
     @cached_property
     def contrasts(self) -> FloatArray:
-        """Independent noise ``(runs - 1, rows, rounds, d)``: orthonormal contrasts of the runs, in which all that the
-        runs share cancels. Independent Gaussian noise stays independent, with the same variance.
+        """Independent noise ``(runs - 1, rows, rounds, d)``: orthonormal contrasts of the runs, in which everything
+        that the runs share cancels. Independent Gaussian noise stays independent, with the same variance.
         """
         # Helmert's matrix: run k less the mean of the runs before it.
         rows = np.tril(np.ones((self.runs, self.runs)), -1)[1:]
@@ -85,8 +85,8 @@ class NoiseSample:
 
     @cached_property
     def residuals(self) -> FloatArray:
-        """Noise of each run, ``(runs, rows, rounds, d)``: values less their mean over the runs, at the noise's scale.
-        Noise of different numbers of one run is independent where the noise itself is.
+        """The noise of each run, ``(runs, rows, rounds, d)``: values minus their mean over the runs, rescaled to the
+        size of the noise. If the noise of different coordinates is independent, so is this noise within one run.
         """
         scale = math.sqrt(self.runs / (self.runs - 1))
         return np.asarray((self.values - self.values.mean(0)) * scale)
@@ -165,8 +165,8 @@ def noise_sample(
     number: int = 0,
     canary: Canary | None = None,
 ) -> NoiseSample:
-    """Run a federation with a frozen model many times, in two batches, or one by one where runs of a batch share their
-    noise; ``number`` distinguishes samples of other noise, and ``canary`` is there in all runs.
+    """Run a federation with a frozen model many times, in two batches, or one run at a time if runs of a batch share
+    their noise. Each ``number`` gives different noise; ``canary`` is present in all runs.
     """
 
     def made(count: int, first: int) -> list[ManyRuns]:

@@ -356,8 +356,8 @@ _OWN_ROUNDS = 2
 def with_own_model(
     checks: Sequence[CheckResult], task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0
 ) -> tuple[CheckResult, ...]:
-    """Return the results of the replay checks. A check that fails on the claim's own model, or can be made there alone,
-    gets the result that it has there.
+    """Return the results of the replay checks. If a check fails on the claim's own model, or can be made only there,
+    its result is the one on that model.
 
     Args:
         checks: results on the model of the audit.

@@ -115,7 +115,9 @@ class Sampled:
 
     @cached_property
     def unequal(self) -> str:
-        """The random stream from which runs with and without the unit drew different amounts; empty if there is none."""
+        """The random stream from which runs with and without the unit drew different amounts; empty if there is
+        none.
+        """
         within, without, alone, empty = (run.consumed for run in self.runs)
         return unequal_stream(within, without, self.around.rounds) or unequal_stream(alone, empty, self.around.rounds)
 
@@ -177,7 +179,7 @@ class Sampled:
 
     @property
     def noise(self) -> Tensor:
-        """The releases where all rows are zeros, ``(R, T, d)``."""
+        """The releases in the runs in which all rows are zeros, ``(R, T, d)``."""
         return self.releases[2]
 
     @cached_property

@@ -33,7 +33,9 @@ class SeenLaws:
         return self.laws.get(client, self.laws.get(SUM))
 
     def named(self, result: CheckResult) -> CheckResult:
-        """Return a result that compares with an estimated law; if it failed, its words say that the law was estimated."""
+        """Return a result that compares with an estimated law; if it failed, its words say that the law was
+        estimated.
+        """
         failed = bool(self) and result.passed is False
         return replace(result, witness=f"{result.witness}; {_WORDS}") if failed else result
 

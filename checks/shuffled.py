@@ -289,8 +289,8 @@ _SLACK = 0.01
 
 
 def amplified_checks(setup: HookSetup) -> Iterator[CheckResult]:
-    """Check that the published law of one report, shuffled among those of the plan's clients, implies no more than the
-    claim.
+    """Check that the published law of one report implies no more than the claim if this report is shuffled among the
+    reports of all clients of the plan.
     """
     try:
         yield _amplified(setup)

@@ -52,7 +52,9 @@ class Lots:
 
     @cached_property
     def least_rate(self) -> float:
-        """The accounted sampling rate; if records were drawn less often, a lower confidence bound on their mean rate."""
+        """The accounted sampling rate; if records were drawn less often, a lower confidence bound on their mean
+        rate.
+        """
         trials, drawn = self.population * len(self.ids), int(self.sizes.sum())
         if binom.cdf(drawn, trials, self.rate) >= _SELDOM:
             return self.rate

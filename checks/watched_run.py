@@ -79,8 +79,8 @@ class Watched:
         return [f"{'limited' if limit_of([one]) else words[one.passed]}: {one.words}" for one in ordered]
 
     def finding(self, claim: Claim) -> Finding:
-        """Return the finding on a claim: REFUTED where a check failed, UNDERPOWERED where lots, clip, noise or
-        accounting were not looked at. Checks alone never show that a claim holds.
+        """Return the finding on a claim: REFUTED if a check failed, UNDERPOWERED if no check examined lots, clip, noise
+        or accounting. Checks alone never show that a claim holds.
         """
         failed = [one.words for one in self.failed]
         found = checked_alone(claim, failed, not_looked_at=self.blind, aside="" if self.blind else self.aside)

@@ -66,7 +66,7 @@ class Canaries(ABC):
         """
 
     def rows(self, arm: int) -> Tensor | None:
-        """Return the gradients or updates of the k canaries that are present, shape ``(k, d)``, or ``(T, k, d)`` where
+        """Return the gradients or updates of the k canaries that are present, shape ``(k, d)``, or ``(T, k, d)`` if
         they change from round to round; None for canaries that are images.
 
         They are gradients of sample canaries or updates of client canaries.

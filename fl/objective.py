@@ -39,7 +39,9 @@ class Objective(ABC):
 
     @abstractmethod
     def soft_loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss of a lot for continuous ``labels`` as ``relaxed`` returns them; differentiable in both."""
+        """Return the mean loss of a lot for continuous ``labels`` as ``relaxed`` returns them; differentiable in
+        both.
+        """
 
     @abstractmethod
     def slopes(self, outputs: Tensor, labels: Tensor) -> Tensor:

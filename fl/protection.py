@@ -52,7 +52,9 @@ weights, their sum, or (None) all of them.
 
 
 class BlockSum(Protocol):
-    """The interface of a sum over the reports of one cohort in one run, to which blocks of clients are added in order."""
+    """The interface of a sum over the reports of one cohort in one run, to which blocks of clients are added in
+    order.
+    """
 
     def add(self, updates: Message, context: Context) -> Message:
         """Add a block of clients, whose senders ``context`` names; return their reports."""

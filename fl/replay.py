@@ -130,7 +130,9 @@ class DrawAll(Sampling):
 
 @dataclass(frozen=True)
 class DrawHalf(DrawAll):
-    """A sampling rule that draws different items in each round but publishes the numbers of the rule that it replaces."""
+    """A sampling rule that draws different items in each round but publishes the numbers of the rule that it
+    replaces.
+    """
 
     def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
         return uniform(rng, (replicas, n)) < 1 / 2

@@ -119,7 +119,7 @@ def refuted_fnr(tangent: Tangent, fpr: float, n: int, alpha: float, power: float
 
 
 def ratio_low(k1: int, n1: int, k0: int, n0: int, *, weight: float, delta: float, alpha: float) -> float:
-    """Return the largest epsilon that the test refutes at level ``alpha``, 0 where it refutes none.
+    """Return the largest epsilon that the test refutes at level ``alpha``; 0 if it refutes none.
 
     ``k1`` of ``n1`` trials hit where the event is likely, ``k0`` of ``n0`` where it is not.
     """

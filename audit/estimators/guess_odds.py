@@ -242,7 +242,7 @@ class GuessCounts:
 
 
 def odds_low(right: int, wrong: int, alpha: float, *, delta: float = 0.0, runs: int = 0, sides: int = 2) -> float:
-    """Return the largest epsilon that so many right and wrong guesses refute at ``delta`` and level ``alpha``, 0 where
+    """Return the largest epsilon that so many right and wrong guesses refute at ``delta`` and level ``alpha``; 0 if
     they refute none.
 
     ``runs``: with and without a guess, needed where delta > 0; ``sides``: how many of the two inputs are guessed.

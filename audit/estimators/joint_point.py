@@ -111,7 +111,9 @@ Test = TypeVar("Test")
 
 
 def best_of(tests: Sequence[Test], alpha: float, measure: Callable[[Test, float], Measurement]) -> Measurement:
-    """Return the best bound of several tests; ``measure(test, share)`` measures each test at an equal share of alpha."""
+    """Return the best bound of several tests; ``measure(test, share)`` measures each test at an equal share of
+    alpha.
+    """
     return best_bound([measure(test, alpha / len(tests)) for test in tests])
 
 

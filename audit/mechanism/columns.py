@@ -30,7 +30,9 @@ def numbers(outputs: NDArray[Any]) -> FloatArray:
 
 
 def finite(rows: FloatArray) -> FloatArray:
-    """Return rows of numbers prepared for a score that multiplies them: NaN becomes 0, and values beyond 1e150 are cut."""
+    """Return rows of numbers prepared for a score that multiplies them: NaN becomes 0, and values beyond 1e150 are
+    cut.
+    """
     return np.clip(np.nan_to_num(rows, nan=0.0, posinf=_LARGEST, neginf=-_LARGEST), -_LARGEST, _LARGEST)
 
 
@@ -128,7 +130,7 @@ class Columns:
 
 
 def coordinates(chosen: IntArray | None = None) -> Columns:
-    """Return some coordinates of the output, or all of them where ``chosen`` is None."""
+    """Return some coordinates of the output, or all of them if ``chosen`` is None."""
     if chosen is None:
         return Columns("the output", lambda outputs: outputs)
     name = f"the coordinate {chosen[0]}" if len(chosen) == 1 else f"{len(chosen)} coordinates"

@@ -38,7 +38,9 @@ class Score(Protocol):
 
 @runtime_checkable
 class CountedScore(Score, Protocol):
-    """The interface of a score made of tables of counts; the counts of further outputs can be added in little memory."""
+    """The interface of a score made of tables of counts; the counts of further outputs can be added in little
+    memory.
+    """
 
     def count(self, outputs: NDArray[Any]) -> Counts:
         """Return the counts of outputs (n, ...), which may be added to the counts of further outputs."""
@@ -85,7 +87,7 @@ class FrequencyTable:
         return FrequencyTable(self.keys, ratios(member[0], nonmember[0]))
 
     def of_keys(self, wanted: _Keys) -> FloatArray:
-        """Return the log-likelihood ratio of each key (n,), 0 where it was not seen."""
+        """Return the log-likelihood ratio of each key (n,); 0 for a key that the pilot did not contain."""
         at, seen = self._places(wanted)
         return np.where(seen, self.ratios[at], 0.0)
 

@@ -192,7 +192,9 @@ _Streams = tuple[Stream, Stream]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Found:
-    """The result of a search: the event, the two trial streams of its pair of inputs, and the number of pairs examined."""
+    """The result of a search: the event, the two trial streams of its pair of inputs, and the number of pairs
+    examined.
+    """
 
     streams: tuple[Stream, Stream]
     event: Event

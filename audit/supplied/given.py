@@ -85,7 +85,9 @@ def check_alpha(alpha: float) -> None:
 
 
 def detached(values: Any) -> Any:
-    """Return tensors (also those that require gradients), and lists of tensors, as arrays; other values are unchanged."""
+    """Return tensors (also those that require gradients), and lists of tensors, as arrays; other values are
+    unchanged.
+    """
     # A tensor that requires gradients or lies on an accelerator cannot become an array of itself.
     if isinstance(values, list | tuple):
         return [detached(value) for value in values] if any(hasattr(one, "detach") for one in values) else values
@@ -152,7 +154,8 @@ def _keys(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def remark(member: FloatArray, nonmember: FloatArray) -> str:
-    """Return a remark on scores that separate members from non-members by two values alone; else an empty string.
+    """Return a remark if only two values separate the scores of members from those of non-members; otherwise an empty
+    string.
 
     An attack that finds its canary in every run has such scores, and so has a column of the truth.
     """
@@ -220,8 +223,8 @@ def direction_test(member: FloatArray, nonmember: FloatArray) -> DirectionTest:
 def check_direction(
     member: FloatArray, nonmember: FloatArray, *, higher_is_member: bool | None, tested: bool, seed: int
 ) -> None:
-    """Raise ValueError where the direction of the scores is neither stated nor testable, or where the scores contradict
-    it.
+    """Raise ValueError if the direction of the scores is neither stated nor testable, or if the scores contradict the
+    stated one.
 
     ``higher_is_member``: None where it was not stated; ``tested``: whether the part of the scores that only chooses the
     threshold is left over for the test. The test looks at that part alone, so a direction that is corrected after the

@@ -67,7 +67,9 @@ class DataFolder:
         return file
 
     def unzipped(self, path: str, *, of: str) -> bytes:
-        """Return the content of a gzip file; raises the errors of ``file``, and ValueError for a file of another kind."""
+        """Return the content of a gzip file; raises the errors of ``file``, and ValueError for a file of another
+        kind.
+        """
         file = self.file(path, of=of)
         try:
             return gzip.decompress(file.read_bytes())

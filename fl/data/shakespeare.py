@@ -27,7 +27,7 @@ _TOKEN_OF[[ord(character) for character in ALPHABET]] = np.arange(len(ALPHABET))
 
 
 def shakespeare(folder: DataFolder) -> Dataset:
-    """Load the speeches as windows of 32 characters, each labelled by the characters that follow its own.
+    """Load the speeches as windows of 32 characters; the label of each character is the character that follows it.
 
     Inputs are ``(n, 1, 1, 32)`` whole numbers, the tokens of ``ALPHABET``, and labels ``(n, 32)`` the same tokens one
     place on. Windows of a speaker do not overlap: all speeches of a speaker are joined by line ends and cut. What is

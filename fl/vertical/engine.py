@@ -74,7 +74,7 @@ class StepEvent:
 
 
 def public_order(streams: Streams, people: int, epoch: int) -> Tensor:
-    """Return the order of the people in an epoch, (people,), which all parties know: they align their rows by it.
+    """Return the order of the people in an epoch, (people,). All parties know it, because they align their rows by it.
 
     Replicas share it, which leaves them independent given it.
     """

@@ -82,7 +82,7 @@ def check_phrase(check: Record) -> str:
 
 
 def images_reconstructed(folder: RunFolder, one: AttackRow) -> str:
-    """Return how many images an attack reconstructed, such as ``24 of 24``; empty where their PSNR is not stored."""
+    """Return how many images an attack reconstructed, such as ``24 of 24``; empty if their PSNR is not stored."""
     found = rebuilt_images(folder, one)
     return f"{found.count} of {found.n}" if found else ""
 

@@ -79,7 +79,9 @@ _PLURALS = {"person": "people", "query": "queries", "student per seed": "student
 
 
 def federation_tables(suite: Mapping[str, Any]) -> dict[str, tuple[FederationWords, Mapping[str, Any]]]:
-    """Return the kind and the settings of each federation in a manifest's suite, keyed by name, in the suite's order."""
+    """Return the kind and the settings of each federation in a manifest's suite, keyed by name, in the suite's
+    order.
+    """
     found: dict[str, tuple[FederationWords, Mapping[str, Any]]] = {}
     for kind in KINDS:
         tables = suite.get(kind.table)

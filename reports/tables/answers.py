@@ -472,7 +472,9 @@ def allowed_of_thousand(claim: Claim) -> int:
 
 
 def allowed_words(claim: Claim) -> str:
-    """Return, in words, how many units the claim lets an attacker find; a claim under replace-one hides only contents."""
+    """Return, in words, how many units the claim lets an attacker find; a claim under replace-one hides only
+    contents.
+    """
     most = f"{allowed_of_thousand(claim):,} of 1,000"
     if claim.adjacency is Adjacency.REPLACE_ONE:
         return (

@@ -199,7 +199,9 @@ def moved(seen: _Seen, device: str) -> _Seen:
 
 
 def moved_knowledge(knowledge: Knowledge, device: str) -> Knowledge:
-    """Return a copy of what the adversary knows, with public images, labels and the initial model moved to ``device``."""
+    """Return a copy of what the adversary knows, with public images, labels and the initial model moved to
+    ``device``.
+    """
     given = ("public_images", "public_labels", "initial")
     return replace(knowledge, **{name: moved(getattr(knowledge, name), device) for name in given})
 

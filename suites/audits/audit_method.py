@@ -85,7 +85,9 @@ class BlockJob(Case):
         return self.stage * _BATCHES_OF_STAGE
 
     def batches(self, size: int) -> list[tuple[int, int]]:
-        """Return the number and the runs of each batch of ``size`` runs of one arm; the last batch may have fewer runs."""
+        """Return the number and the runs of each batch of ``size`` runs of one arm; the last batch may have fewer
+        runs.
+        """
         whole, rest = divmod(self.replicas, size)
         return list(enumerate([size] * whole + ([rest] if rest else []), self.first_batch))
 
@@ -293,7 +295,9 @@ class AuditMethod(ABC):
         return None
 
     def power_of_stronger(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> CheckPower | None:
-        """Return the power of the checks of a stronger claim, which implies this one, if none of these checks failed."""
+        """Return the power of the checks of a stronger claim, which implies this one, if none of these checks
+        failed.
+        """
         return None
 
     def coverage(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> Coverage:
@@ -386,8 +390,8 @@ class BlockMethod(AuditMethod):
         return job.place
 
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
-        """Check the implementation by running the first seed's federation several times, and hold the published law
-        against the claim; subclasses add checks of the audit's own runs.
+        """Check the implementation by running the first seed's federation several times, and compare the published law
+        with the claim; subclasses add checks of the audit's own runs.
         """
         # One thread gives the same bits whatever the number of processes.
         torch.set_num_threads(1)
@@ -653,7 +657,9 @@ OUT_OF_TIME = "the time budget (--budget) was used up"
 
 
 def at_look(audit: PlannedAudit, number: int) -> PlannedAudit:
-    """Return the audit as it stands at one of its looks: with the runs made so far, and the look's significance level."""
+    """Return the audit as it stands at one of its looks: with the runs made so far, and the look's significance
+    level.
+    """
     blocks = tuple(block for block in audit.blocks if block.stage <= number)
     return replace(audit, blocks=blocks, alpha=audit.looks[number].alpha)
 

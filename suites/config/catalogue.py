@@ -172,7 +172,7 @@ def parts_in(table: BaseModel | None) -> Iterator[tuple[str, str, Spec]]:
 
 def outside_versions(tables: Iterable[BaseModel | None]) -> dict[str, str]:
     """Return the version of each part from outside the package that the tables name, including a digest of its source.
-    The package's own parts have no entry, so that they do not change the identity of a cell.
+    The package's own parts have no entry and so do not change the identity of a cell.
     """
     found: dict[str, str] = {}
     for _, kind, value in (part for table in tables for part in parts_in(table)):
@@ -220,7 +220,9 @@ def _is_named(kind: str, table: dict[str, Any]) -> bool:
 
 
 def tables_with_parts(spec: Suite) -> dict[tuple[str, ...], BaseModel | None]:
-    """Return the tables of a suite in which keys name parts (other than defenses and attacks), keyed by their places."""
+    """Return the tables of a suite in which keys name parts (other than defenses and attacks), keyed by their
+    places.
+    """
     plans: dict[tuple[str, ...], BaseModel | None] = {
         ("defenses", name, "plan"): one.plan for name, one in spec.defenses.items()
     }

@@ -286,7 +286,9 @@ def plan_of(spec: FederationSpec, change: PlanChange, task: Task) -> Plan:
 
 
 def cached_by_settings(build: _OfSettings) -> _OfSettings:
-    """Cache the latest results of a function of a federation's settings, because the next job often needs them again."""
+    """Cache the latest results of a function of a federation's settings, because the next job often needs them
+    again.
+    """
 
     @lru_cache(maxsize=4)
     def kept(table: type[WithData], text: str, folder: str, digest: str, versions: str, *rest: int) -> Any:
@@ -411,7 +413,9 @@ _PREPARED = Prepares(prepared=Prepared, protection=Protection)
 
 
 def set_up(suite: ResolvedSuite, table: str, federation: str, build: Callable[[], _Built]) -> _Built:
-    """Build something from a federation's settings by ``build()``; if that fails, raise ConfigError with file and line."""
+    """Build something from a federation's settings by ``build()``; if that fails, raise ConfigError with file and
+    line.
+    """
     try:
         return build()
     except ValueError as error:

@@ -27,7 +27,9 @@ WORST_CLIENTS = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """The data recorded during a training for its result rows: utility and public numbers by round, and the bytes sent."""
+    """The data recorded during a training for its result rows: utility and public numbers by round, and the bytes
+    sent.
+    """
 
     utility: UtilityRecorder
     numbers: NumbersRecorder

@@ -34,7 +34,9 @@ MOST_STEPS, MOST_NUMBERS = 1000, 20_000
 
 @dataclass(frozen=True, kw_only=True)
 class VerticalAuditJob(OtherAuditJob):
-    """A job that audits one claim about a vertical federation, by independent runs of a small federation or by one run."""
+    """A job that audits one claim about a vertical federation, by independent runs of a small federation or by one
+    run.
+    """
 
     federation: VerticalSpec
     defense: VerticalDefense

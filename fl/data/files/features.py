@@ -114,7 +114,9 @@ class TableOptions(SplitOptions):
 
 
 def read_table_file(path: Path, name: str, options: TableOptions) -> Dataset:
-    """Read a data set from a text file or a Parquet file; ``options.test`` may name a second file with the test rows."""
+    """Read a data set from a text file or a Parquet file; ``options.test`` may name a second file with the test
+    rows.
+    """
     frame = read_table(path, options.separator)
     test = read_table(path.parent / options.test, options.separator) if options.test else None
     return dataset_of_table(frame, test, file=path.name, name=name, options=options)
