@@ -106,7 +106,7 @@ class ErrorCounts:
 
 
 def check_number(name: str, value: object) -> None:
-    """Raise ValueError unless ``value`` is a number; True and False are none."""
+    """Raise ValueError unless ``value`` is a number; True and False do not count as numbers."""
     try:
         math.isfinite(value)  # type: ignore[arg-type]
         # A truth value counts as 0 or 1 in Python, and `epsilon=True` is a mistake.

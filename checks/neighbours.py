@@ -205,7 +205,9 @@ class ReplaySetup(ClaimSetup):
 
     @property
     def several_reports(self) -> bool:
-        """Whether a user's samples lie in the reports of several clients, which the adversary receives one by one."""
+        """Whether a user's samples enter the reports of several clients, and the adversary receives these reports one
+        by one.
+        """
         return self.claim.observer.rank >= SHUFFLED.rank and clients_of_user(self.claim, self.plan) > 1
 
     @property

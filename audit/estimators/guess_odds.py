@@ -224,7 +224,8 @@ class GuessCounts:
         return self.in_as_out + self.out_as_in
 
     def errors(self, threshold: float | None, alpha: float) -> ErrorCounts:
-        """Return the errors at the threshold of guesses of the second input, or of the first if only that is guessed.
+        """Return the error counts at the threshold for guesses of the second input, or at that for the first if only
+        the first is ever guessed.
 
         Runs above it count as guesses of the second input, all others as guesses of the first.
         """

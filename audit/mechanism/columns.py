@@ -55,7 +55,7 @@ class Cells:
 
     @property
     def size(self) -> int:
-        """The number of cells."""
+        """The number of cells in the partition."""
         return 2 + len(self.atoms) + len(self.edges)
 
     def of(self, values: FloatArray) -> IntArray:

@@ -694,7 +694,7 @@ def out_of_time(audit: PlannedAudit, number: int) -> str:
 
 
 def omitted_row(block: BlockJob, reason: str) -> Record:
-    """Return the row of runs that were not made because their audit had stopped, for ``reason``."""
+    """Return the result row for runs that were not made, because their audit had stopped for ``reason``."""
     return block.cell.record(metric="replicas", status="skipped", n=0, reason=f"not made: {reason}", stopped=reason)
 
 
