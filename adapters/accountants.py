@@ -34,7 +34,9 @@ ESTIMATES = ("opacus GDP", "pfl PRV")
 
 
 class AccountedLaw(NamedTuple):
-    """``steps`` Gaussian releases, Poisson-sampled at ``rate``; noise 0: randomised bits of epsilon ``rate`` each."""
+    """A mechanism to be accounted: ``steps`` Gaussian releases, Poisson-sampled at ``rate``. With noise 0 it is
+    ``steps`` randomised bits of epsilon ``rate`` each.
+    """
 
     noise: float
     rate: float
@@ -43,7 +45,7 @@ class AccountedLaw(NamedTuple):
 
     @property
     def event(self) -> dp_accounting.DpEvent:
-        """Return the law as an event of dp-accounting."""
+        """Return the mechanism as an event, dp-accounting's description of a mechanism."""
         if self.noise:
             return gaussian_steps(sigma=self.noise, rate=self.rate, steps=self.steps)
         return dp_accounting.SelfComposedDpEvent(
@@ -51,7 +53,7 @@ class AccountedLaw(NamedTuple):
         )
 
     def truth(self) -> float:
-        """Return epsilon, a lower bound on it where noise is sampled, or 0 where none is known."""
+        """Return the true epsilon; for sampled noise only a lower bound on it, or 0 if none is known."""
         if not self.noise:
             return composed_epsilon(self.rate, releases=self.steps, delta=self.delta)
         if self.rate == 1:
@@ -118,7 +120,8 @@ GRID = tuple(AccountedLaw(float(z), float(q), int(n), float(d)) for z, q, n, d i
 
 
 def compared(grid: Sequence[AccountedLaw] = GRID, accountants: Accountants = ACCOUNTANTS) -> tuple[list[str], bool]:
-    """Return a line for each law and one for each accountant, and whether ours is sound, tight and fast.
+    """Compare accountants; return a line for each mechanism and for each accountant, and whether this package's
+    accountant is sound, tight and fast.
 
     A library that is not installed is named. A number that an accountant refuses counts as none.
     """

@@ -132,7 +132,7 @@ class App:
     def of_project(
         cls, folder: Path | str = ".", *, run_config: Mapping[str, Any] | None = None, **options: Any
     ) -> "App":
-        """Return the app that the ``pyproject.toml`` in ``folder`` names, as ``flwr new`` writes it.
+        """Return the app that the ``pyproject.toml`` in ``folder`` names; ``flwr new`` writes such a file.
 
         ``run_config``: values that replace those of the file; ``options``: those of ``App``. Raises OSError and
         ValueError for a file that is missing, is no TOML or names no apps.
@@ -151,7 +151,7 @@ class App:
         return cls(*apps, run_config=_flat(app.get("config", {})) | dict(run_config or {}), **options)
 
     def run(self, member: bool = False, seed: int = 0, *, plant: Plant | None = None) -> TrainingRecord:
-        """Run both apps once, and return what was seen.
+        """Run the server app and the client app once, and return what was recorded.
 
         ``member``: whether the planted unit takes part. It stands in place of the last node's update, between the
         training function and all mods, so that it is clipped, weighted and noised like all others. In a run without
@@ -171,7 +171,7 @@ class App:
         return self._run(seed, planted)[0]
 
     def run_many_units(self, many: ManyUnits, seed: int = 0) -> TrainingRecord:
-        """Run both apps once with many planted units, each of which takes part by its coin; they are the last nodes.
+        """Run both apps once with many planted units; each takes part by its own coin, and they are the last nodes.
 
         Raises ValueError as ``run``, for more units than nodes or coordinates, for a mod that noises each report, and
         where no unit can be planted.
@@ -242,7 +242,7 @@ class App:
         return LocalClients(client, called=lambda node: seeded(seed_of(node)))
 
     def watch(self, seed: int = 0) -> Watched:
-        """Run both apps once and check all that was seen.
+        """Run both apps once and check everything that was recorded.
 
         Where a ``law`` is noised inside of the clients' training function, what a client made is noised already: then
         no sum without noise is seen, and the checks that compare with it are left out.
@@ -283,7 +283,7 @@ class App:
         return ACCOUNTED.at_least(stated, implied * (1 - _ROUNDING), unit="epsilon", witness=witness)
 
     def play(self) -> FlowerPlay:
-        """Return one round of the strategy, with the mods of the clients, for updates of one's own."""
+        """Return one round of the strategy, including the clients' mods, that accepts given updates."""
         return self._played(differences=self._differences)
 
     def _played(self, *, differences: bool) -> FlowerPlay:
@@ -313,12 +313,14 @@ class App:
         return False, NOT_A_SUM
 
     def play_back(self, seed: int = 0) -> FlowerPlayBack:
-        """Play frozen replies through the strategy, a new one for each play. No client trains."""
+        """Return a play-back of the strategy on frozen replies; each play starts a new strategy, and no client
+        trains.
+        """
         return FlowerPlayBack(self.play(), seed, cases=self._cases, unplantable=self.unplantable)
 
     @property
     def unplantable(self) -> str:
-        """Why no unit can be planted, and no audit by runs is possible; empty where one can."""
+        """Why no unit can be planted, so that no audit by runs is possible; empty if one can."""
         return self._place.inside
 
     def _unknown_sum(self, hooks: FlowerHooks) -> str:
@@ -337,7 +339,8 @@ class App:
 
     @cached_property
     def claim(self) -> Claim:
-        """The claim that accountant, wrapper or mod state; where they state no epsilon, the one that the noise implies.
+        """The claim that the accountant, the wrapper or the mod states; if they state no epsilon, the claim that the
+        noise implies.
 
         Raises ValueError for a strategy that states no noise.
         """
@@ -372,7 +375,7 @@ class App:
 
     @property
     def law(self) -> GaussianLaw | None:
-        """The law of one release, where all have one noise and clip norm."""
+        """The noise distribution (law) of one release, if all releases have the same noise and clip norm."""
         laws = {(one.clip_norm, one.noise_multiplier) for one in self._first[0].releases}
         if len(laws) != 1:
             return None

@@ -62,7 +62,8 @@ def in_process() -> Iterator[None]:
 
 @contextmanager
 def innermost(mod: Mod, seen: Callable[[Any], None]) -> Iterator[list[Any]]:
-    """Place ``mod`` next to every training function that is registered inside the context, below all other mods.
+    """Insert ``mod`` directly around every training function that is registered inside the context, below all other
+    mods.
 
     ``seen``: called with each of the app's own mods. An app that was made before keeps the mods that it has; those that
     are made inside the context are in the list.
@@ -88,7 +89,7 @@ def innermost(mod: Mod, seen: Callable[[Any], None]) -> Iterator[list[Any]]:
 
 
 class LocalClients:
-    """Calls a client app in this process, one node after the other.
+    """A caller of a client app in this process, one node after the other.
 
     Args:
         app: the client app.
@@ -106,7 +107,7 @@ class LocalClients:
         self.app, self._called, self._copied = app, called, copied
 
     def start(self, node: int, message: Any, context: Any) -> tuple[Any, Any]:
-        """Call the node; returns the reply and its context."""
+        """Call the client app of a node; return its reply and its context."""
         with self._called(node):
             # Copied in both directions: apps and strategies change records in place, which real messages do not share.
             return self._copied(self.app(self._copied(message), context)), context
@@ -116,7 +117,7 @@ class LocalClients:
         return started
 
     def cancel(self, started: tuple[Any, Any]) -> None:
-        """Nothing to end: the call is over."""
+        """Do nothing, because the call has already ended."""
 
 
 @dataclass(kw_only=True)
@@ -156,7 +157,7 @@ class InnerMod:
 
 
 class RayClients:
-    """Calls a client app in Ray's workers, all nodes of a round at once.
+    """A caller of a client app in Ray's workers, for all nodes of a round at once.
 
     Args:
         app: the client app, which cloudpickle must be able to write; each call works on a copy.
@@ -189,12 +190,12 @@ class RayClients:
         self._remote = ray.remote(_called)
 
     def start(self, node: int, message: Any, context: Any) -> Any:
-        """Send a call of the node to a worker."""
+        """Send the call of a node's client app to a worker."""
         given = (message, context, self._inner.units.get(node), self._inner.clip_norm, self._seed_of(node))
         return node, self._remote.remote(self._sent, self._dumps(given), sys.path)
 
     def finish(self, started: Any) -> tuple[Any, Any]:
-        """Wait for a call; returns the reply and the node's context. Raises what the client raised."""
+        """Wait for a call; return the reply and the node's context. Raises what the client raised."""
         node, call = started
         found = self._loads(self._ray.get(call))
         if isinstance(found, Exception):
@@ -205,7 +206,7 @@ class RayClients:
         return reply, context
 
     def cancel(self, started: Any) -> None:
-        """End a call whose reply nothing waits for."""
+        """End a call whose reply nobody waits for."""
         self._ray.cancel(started[1])
 
 
@@ -274,11 +275,11 @@ class ProcessGrid:
 
     @property
     def run(self) -> Any:
-        """A run without a SuperLink, for apps of the older interface."""
+        """The run's description, without a SuperLink, for apps of the older interface."""
         return Run.create_empty(_RUN)
 
     def set_run(self, run: Any) -> None:
-        """Nothing to set: there is one run."""
+        """Do nothing, because there is only one run."""
 
     def get_node_ids(self) -> list[int]:
         """Return the identifiers of all nodes. Raises Flower's RunNotRunningException after ``close``."""
@@ -354,23 +355,23 @@ def context(run_config: Mapping[str, Any], node: int = _SERVER, node_config: Map
 
 
 def derived_seed(seed: int, *numbers: int) -> int:
-    """Return the seed that belongs to these numbers, independent of others."""
+    """Return a seed computed from these numbers; seeds of different numbers are independent."""
     return int(np.random.SeedSequence(seed, spawn_key=numbers).generate_state(1)[0])
 
 
 def is_masked(reply: Any) -> bool:
-    """Whether a reply is one of secure aggregation, which shows no update."""
+    """Whether a reply belongs to secure aggregation, so that it shows no update."""
     return bool(reply.has_content()) and RECORD_KEY_CONFIGS in reply.content
 
 
 def masked_examples(reply: Any) -> float:
-    """Return the number of examples that a reply of secure aggregation shows; 0 in the stages without an update."""
+    """Return the number of examples in a reply of secure aggregation; 0 in the stages without an update."""
     record = reply.content.metric_records.get("fitres.num_examples", {})
     return float(record.get("num_examples", 0))
 
 
 def only_arrays(content: Any) -> tuple[str, Any]:
-    """Return name and record of the only array record; TypeError where there are several."""
+    """Return the name and the content of the only array record; TypeError if there are several."""
     records = list(content.array_records.items())
     if len(records) != 1:
         raise TypeError(f"messages of training must hold one ArrayRecord, got {len(records)}")
@@ -389,13 +390,15 @@ def flat(record: Any) -> Tensor:
 
 
 def layout_of(record: Any) -> Layout:
-    """Return names and shapes of the arrays of a record."""
+    """Return the names and shapes of the arrays in a record."""
     arrays = record.to_numpy_ndarrays()
     return Layout(names=tuple(str(name) for name in record), shapes=tuple(tuple(one.shape) for one in arrays))
 
 
 def largest_number(record: Any) -> float:
-    """Return the largest number that every array of floating-point numbers of a record holds; infinite without any."""
+    """Return the largest number that every floating-point array of a record can represent; infinite if there is
+    none.
+    """
     types = {one.dtype for one in record.to_numpy_ndarrays() if one.dtype.kind == "f"}
     return min((float(np.finfo(one).max) for one in types), default=math.inf)
 
@@ -406,12 +409,12 @@ def arrays_like(record: Any, arrays: list[Any]) -> Any:
 
 
 def zeros_like(record: Any) -> Any:
-    """Return a record of zeros in place of its numbers."""
+    """Return a record of the same names and shapes that holds zeros."""
     return arrays_like(record, [np.zeros_like(one) for one in record.to_numpy_ndarrays()])
 
 
 def added(record: Any, vector: Tensor, *, arrays: list[Any] | None = None) -> Any:
-    """Return a record whose arrays are those of ``record`` plus the parts of ``vector (d,)``, in their own precision.
+    """Return ``record`` with the parts of ``vector (d,)`` added to its arrays, in the arrays' own precision.
 
     ``arrays``: those of ``record``, where they are at hand.
     """

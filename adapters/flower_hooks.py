@@ -54,7 +54,7 @@ _SERVER_SIDE = (
 
 @dataclass(frozen=True, kw_only=True)
 class StatedNoise:
-    """Noise, clip norm and number of clients that a wrapper, a mod or the user states.
+    """The noise, the clip norm and the number of clients that a wrapper, a mod or the user states.
 
     Args:
         noise_multiplier: noise standard deviation of the sum over ``clip_norm``, >= 0.
@@ -68,7 +68,9 @@ class StatedNoise:
 
 
 def stated_noise(strategy: Any, law: GaussianLaw | None) -> StatedNoise | None:
-    """Return what a strategy states now, or else the law that the user stated; None where neither states any."""
+    """Return the noise that a strategy states at present, or else the law that the user stated; None if neither states
+    any.
+    """
     if law is not None:
         deviation = law.noise_std / (law.scale * law.clip_norm)
         return StatedNoise(noise_multiplier=deviation, clip_norm=law.clip_norm, clients=1 / law.scale)
@@ -82,12 +84,12 @@ def stated_noise(strategy: Any, law: GaussianLaw | None) -> StatedNoise | None:
 
 
 def clips_at_server(strategy: Any) -> bool:
-    """Whether a strategy clips what arrives, and not what mods of the clients are handed."""
+    """Whether a strategy clips the updates that arrive at the server, instead of letting clients' mods clip them."""
     return isinstance(strategy, _SERVER_SIDE)
 
 
 def noises_reports(mod: Any) -> bool:
-    """Whether a mod is Flower's for local differential privacy, which noises each report."""
+    """Whether a mod is Flower's mod for local differential privacy, which adds noise to each report."""
     return isinstance(mod, LocalDpMod | OlderLocalDpMod)
 
 
@@ -98,8 +100,8 @@ def stated_by_mod(mod: Any) -> StatedNoise:
 
 
 def noise_of_updates_and_count(strategy: Any) -> float | None:
-    """Return the noise multiplier of one round of adaptive clipping, of the noised updates and count together; None for
-    other strategies, and without noise.
+    """Return the noise multiplier of one round of adaptive clipping, for the noised updates and the noised count
+    together; None for other strategies, and without noise.
     """
     if not isinstance(strategy, _ADAPTIVE) or (multiplier := float(strategy.noise_multiplier)) == 0:
         return None
@@ -108,7 +110,9 @@ def noise_of_updates_and_count(strategy: Any) -> float | None:
 
 
 def quiet_vector(direction: Tensor) -> Tensor:
-    """Return the update of an absent unit, ``(d,)`` in clip norms: short, in the largest coordinate of a direction."""
+    """Return the update ``(d,)``, in clip norms, that stands for an absent unit: short, and only in the largest
+    coordinate of a direction.
+    """
     quiet = torch.zeros_like(direction)
     largest = int(direction.abs().argmax())
     quiet[largest] = math.copysign(QUIET, float(direction[largest]))
@@ -154,38 +158,38 @@ class FlowerHooks:
 
     @property
     def has_units(self) -> bool:
-        """Whether updates of the audit are planted."""
+        """Whether the audit plants updates in this run."""
         return bool(self.inner.units)
 
     @property
     def movement(self) -> Tensor:
-        """Change of the model's weights in the last round, ``(d,)``; zeros if no model followed."""
+        """The change of the model's weights in the last round, ``(d,)``; zeros if no model followed."""
         assert self._before is not None
         return torch.zeros_like(self._before) if self._after is None else self._after - self._before
 
     def see_mod(self, mod: Any) -> None:
-        """Remember a mod that noises each report."""
+        """Remember a mod that adds noise to each report."""
         if noises_reports(mod):
             self.mod = mod
 
     def start(self, rounds: StrategyRounds) -> None:
-        """Hook a strategy, when it is started. Raises TypeError for a second strategy."""
+        """Hook into a strategy when it is started. Raises TypeError for a second strategy."""
         if self.strategy is not None:
             raise TypeError("a run must start one strategy, got a second one")
         self.strategy, self._quantum = rounds.strategy, rounds.quantum
         rounds.watch(self)
 
     def fail(self, error: Exception) -> None:
-        """Keep an exception of a client: servers of the older interface would count it and go on."""
+        """Keep an exception of a client, because servers of the older interface would only count it and continue."""
         self.failure = self.failure or error
 
     def raise_failure(self) -> None:
-        """Raise the first exception of a client."""
+        """Raise the first exception that a client raised."""
         if self.failure is not None:
             raise self.failure
 
     def answered(self, asked: Any, reply: Any) -> Any:
-        """Keep a reply as it arrives at the server; None where it never does."""
+        """Keep a reply as it arrives at the server; None if it never arrives."""
         node = int(asked.metadata.dst_node_id)
         if not is_training(asked):
             return reply
@@ -217,7 +221,7 @@ class FlowerHooks:
             self.moved.append(Movement(name="the model", how=how, by_data=False))
 
     def configured(self, arrays: Any) -> None:
-        """Begin a round: a ``RoundWatcher``, as the next two and ``raise_failure``."""
+        """Begin a round. This method, the next two and ``raise_failure`` implement ``RoundWatcher``."""
         if self.layout is None:
             self.layout = layout_of(arrays)
             self.inner.units = dict(self.planted(self.layout))
@@ -233,7 +237,7 @@ class FlowerHooks:
         self.inner.made, self._arrived, self._averaged, self._masked = {}, {}, None, 0.0
 
     def averaged(self, arrays: Any | None) -> None:
-        """Keep the model before its noise."""
+        """Keep the model as it is before noise is added."""
         self._averaged = None if arrays is None else flat(arrays)
 
     def aggregated(self, arrays: Any | None) -> None:

@@ -50,14 +50,16 @@ class NoisePlace:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FirstRound:
-    """What the first round did: ``movement`` of the model ``(d,)``, and ``updates`` by node, as functions made them."""
+    """The result of the first round: ``movement`` of the model ``(d,)``, and ``updates`` by node as the training
+    functions return them.
+    """
 
     movement: Tensor
     updates: Mapping[int, Tensor]
 
 
 def noise_place(play: FlowerPlay, first_round: Callable[[int], FirstRound]) -> NoisePlace:
-    """Find where the noise is drawn that a user's law states, or whether any is, where nothing states any.
+    """Find where the noise stated by the user is drawn, or, if no noise is stated, whether any is drawn.
 
     ``first_round``: runs the app's first round with this seed of all training functions, and one of all else. A
     wrapper or a mod of Flower that states its noise draws it by itself, and is not asked. Frozen replies that a

@@ -75,7 +75,7 @@ class _Started(BaseException):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FlowerPlay:
-    """Rounds of the strategy that a server app starts, on updates of one's own.
+    """Rounds of the strategy that a server app starts, run on given updates instead of training.
 
     Arguments as those of ``App``.
     """
@@ -91,7 +91,7 @@ class FlowerPlay:
     def releases(
         self, updates: Tensor, seed: int, *, examples: Sequence[float] | None = None, rounds: int = 1
     ) -> Tensor | None:
-        """Return the sum that each round released, ``(rounds, d)``; None where a round released nothing.
+        """Return the sum that each round released, ``(rounds, d)``; None if a round released nothing.
 
         ``updates``: of the nodes whose replies arrive, before all mods and clips, ``(n, d)``, equal in all rounds;
         ``examples``: their numbers, ``(n,)``, 1 by default; ``seed``: of all generators. The sum is the movement of the
@@ -122,7 +122,7 @@ class FlowerPlay:
 
     @cached_property
     def stated(self) -> StatedNoise:
-        """Noise, clip norm and number of clients that are stated. Raises ValueError where nothing states any."""
+        """The stated noise, clip norm and number of clients. Raises ValueError if nothing states any."""
         found = self.own if self.law is None else stated_noise(None, self.law)
         if found is None:
             raise ValueError("the strategy states no noise: give the law of one aggregate as law=")
@@ -130,7 +130,7 @@ class FlowerPlay:
 
     @cached_property
     def own(self) -> StatedNoise | None:
-        """What a mod or wrapper of Flower states; None where none does."""
+        """The noise that a mod or wrapper of Flower states; None if none does."""
         with seeded(0), in_process():
             rounds = self._started()
             local = _Clients(self, rounds).local
@@ -138,14 +138,14 @@ class FlowerPlay:
 
     @cached_property
     def asked(self) -> int:
-        """The number of nodes that a round asks for updates."""
+        """The number of nodes that the strategy asks for updates in a round."""
         with seeded(0), in_process():
             rounds = self._started()
             return len(rounds.asked(1, self._initial(rounds), _Clients(self, rounds).grid))
 
     @property
     def draws_clients(self) -> bool:
-        """Whether a round asks fewer nodes than there are; False where no round can be played."""
+        """Whether a round asks only some of the nodes; False if no round can be played."""
         try:
             return self.asked < self.nodes
         except Exception:  # Foreign strategies may refuse by any exception.
@@ -153,13 +153,13 @@ class FlowerPlay:
 
     @cached_property
     def layout(self) -> Layout:
-        """Names and shapes of the arrays of the model."""
+        """The names and shapes of the model's arrays."""
         with seeded(0), in_process():
             return layout_of(self._initial(self._started()))
 
     @cached_property
     def largest(self) -> float:
-        """The largest number that all arrays of the model hold, by their types."""
+        """The largest number that the types of all arrays of the model can represent."""
         with seeded(0), in_process():
             return largest_number(self._initial(self._started()))
 
@@ -247,7 +247,7 @@ class _Clients:
 
 @dataclass(frozen=True, kw_only=True)
 class Replies:
-    """Which replies of a round arrive, and with which numbers of examples.
+    """A choice of which replies of a round arrive, and with which numbers of examples.
 
     Args:
         words: as printed.
@@ -300,7 +300,7 @@ class FlowerPlayBack:
     unplantable: str = ""
 
     def shifts(self, case: Replies) -> tuple[Shift, ...]:
-        """Return how far each unit moves the released models, the furthest first; none where nothing is released.
+        """Return how far each unit moves the released models, largest movement first; empty if nothing is released.
 
         In standard deviations of the noise of each tensor, for several rounds divided by the root of their number.
         """
@@ -310,7 +310,7 @@ class FlowerPlayBack:
         return tuple(sorted(found, key=lambda one: -one.over_noise))
 
     def effective_multiplier(self, case: Replies = EQUAL) -> float:
-        """Return the noise multiplier that a round really has: 1 over the largest movement.
+        """Return the effective noise multiplier of a round: 1 over the largest movement that a unit causes.
 
         Infinite where no unit moves anything, and where the strategy releases nothing.
         """
@@ -318,7 +318,7 @@ class FlowerPlayBack:
         return 1 / shifts[0].over_noise if shifts and shifts[0].over_noise > 0 else math.inf
 
     def worst(self, case: Replies = EQUAL) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the pair of neighbouring replies that differ most.
+        """Return the pair of neighbouring replies with the largest difference of the released models.
 
         Updates ``(n, d)`` with and without the unit, and the direction ``(d,)`` of the movement in the last round.
         Raises ValueError where nothing is released or moves.
@@ -333,7 +333,9 @@ class FlowerPlayBack:
         return rows, others, moved / length
 
     def released(self, updates: Tensor, case: Replies, seed: int) -> Tensor | None:
-        """Play updates ``(n, d)`` in clip norms; ``(rounds, d)``, or None where a round releases nothing."""
+        """Play updates ``(n, d)``, given in clip norms; return the releases ``(rounds, d)``, or None if a round
+        releases nothing.
+        """
         unit, others = case.examples
         examples = [float(others)] * (len(updates) - 1) + [float(unit)]
         rows = updates * self.play.stated.clip_norm
@@ -341,8 +343,8 @@ class FlowerPlayBack:
 
     @cached_property
     def adds_up(self) -> bool:
-        """Whether the model moves in two rounds by the stated multiple of the sum of all updates, each clipped to the
-        clip norm: equal seeds give equal noise, so that differences of replies show it exactly.
+        """Whether the model moves in two rounds by the stated multiple of the sum of all clipped updates. Equal seeds
+        give equal noise, so that differences of replies show this exactly.
         """
         case, unit = Replies(words="two rounds", rounds=2), _LONG * self._directions[1][None]
         for _, others in self._surroundings(self._count(EQUAL)):
@@ -357,7 +359,7 @@ class FlowerPlayBack:
         return True
 
     def results(self) -> Watched:
-        """Return the results of all checks, one multiplier per case."""
+        """Return the results of all checks, with one noise multiplier per case."""
         try:
             replayed = self._replayed()
         except Exception as error:  # Foreign strategies may refuse frozen replies by any exception.

@@ -38,19 +38,19 @@ _WRAPPER = "DifferentialPrivacy"
 
 
 class RoundWatcher(Protocol):
-    """Receives the model, as a record of arrays, at each point of a round."""
+    """The interface of an object that receives the model, as a record of arrays, at each point of a round."""
 
     def configured(self, arrays: Any) -> None:
-        """A round begins: the strategy was called with this model, and has made its messages."""
+        """Called when a round begins: the strategy received this model, and has made its messages."""
 
     def raise_failure(self) -> None:
-        """The strategy aggregates a round; raises what a client raised in it."""
+        """Called when the strategy aggregates a round; raises what a client raised in this round."""
 
     def averaged(self, arrays: Any | None) -> None:
-        """The strategy inside of one of Flower's wrappers made this model; None where it made none."""
+        """Called with the model that the strategy inside one of Flower's wrappers made; None if it made none."""
 
     def aggregated(self, arrays: Any | None) -> None:
-        """The round releases this model; None where it releases none."""
+        """Called with the model that the round releases; None if it releases none."""
 
 
 def watch_methods(
@@ -62,7 +62,8 @@ def watch_methods(
     record: Callable[[Any], Any],
     arrive: Callable[[Any], None] = lambda _: None,
 ) -> None:
-    """Wrap the methods ``configure(round, model, ...)`` and ``aggregate(round, replies, ...) -> (model, metrics)``.
+    """Wrap a strategy's methods ``configure(round, model, ...)`` and ``aggregate(round, replies, ...) -> (model,
+    metrics)`` so that a watcher is called.
 
     ``record``: of a model, as the interface has it; ``arrive``: called with the replies, before they are aggregated.
     """
@@ -114,7 +115,7 @@ class NewerRounds:
     quantum: float = 0.0
 
     def initial_of_client(self, grid: Any) -> Any:
-        """Return the model that it was started with."""
+        """Return the model with which the strategy was started."""
         return self.initial
 
     def watch(self, watcher: RoundWatcher) -> None:
@@ -128,21 +129,21 @@ class NewerRounds:
         )
 
     def asked(self, number: int, arrays: Any, grid: Any) -> list[Any]:
-        """Return the messages of a round in the order of the nodes, which strategies draw."""
+        """Return the messages of a round, ordered by node, because strategies draw the nodes in random order."""
         messages = self.strategy.configure_train(number, arrays, ConfigRecord(), grid)
         return sorted(messages, key=lambda one: int(one.metadata.dst_node_id))
 
     def replies(self, asked: list[Any], arrived: int, grid: Any) -> Any:
-        """Return the messages that arrive."""
+        """Return the messages that arrive at the server."""
         return list(grid.send_and_receive(asked[:arrived]))
 
     def aggregated(self, number: int, replies: Any) -> Any | None:
-        """Return the model that the strategy makes of messages."""
+        """Return the model that the strategy computes from the messages."""
         return self.strategy.aggregate_train(number, replies)[0]
 
     def frozen(self, message: Any, arrays: Any, examples: float) -> Any:
-        """Return a client's reply, with examples under the key that the strategy reads, and a loss of 1 where it reads
-        one.
+        """Return a client's reply, with the number of examples under the key that the strategy reads, and with a loss
+        of 1 if it reads one.
         """
         inner = getattr(self.strategy, "strategy", self.strategy)
         metrics = MetricRecord({str(getattr(inner, "weighted_by_key", "num-examples")): examples})
@@ -182,12 +183,12 @@ class OlderRounds:
 
     @cached_property
     def initial(self) -> Any | None:
-        """The strategy's initial parameters; None where it has none. Strategies hand them out once."""
+        """The strategy's initial parameters; None if it has none. A strategy returns them only once."""
         found = self.strategy.initialize_parameters(client_manager=self.manager)
         return None if found is None else _record(found)
 
     def initial_of_client(self, grid: Any) -> Any:
-        """Ask one client for its parameters. Raises TypeError where it has none."""
+        """Ask one client for its parameters. Raises TypeError if it has none."""
         self._register(grid)
         client = self.manager.sample(1)[0]
         return _record(client.get_parameters(GetParametersIns({}), timeout=None, group_id=0).parameters)
@@ -204,7 +205,7 @@ class OlderRounds:
         )
 
     def asked(self, number: int, arrays: Any, grid: Any) -> list[Any]:
-        """Return pairs of proxy and instructions, as above. Raises TypeError for secure aggregation."""
+        """Return pairs of client proxy and instructions, ordered by node. Raises TypeError for secure aggregation."""
         if self.quantum > 0:
             raise TypeError(
                 "frozen replies cannot be played through secure aggregation: watch the app, or use replicas"
@@ -214,13 +215,13 @@ class OlderRounds:
         return sorted(self.strategy.configure_fit(number, model, self.manager), key=lambda one: int(one[0].node_id))
 
     def replies(self, asked: list[Any], arrived: int, grid: Any) -> Any:
-        """Return pairs of proxy and result, and failures."""
+        """Return pairs of client proxy and result, and the failures."""
         results = [(one, one.fit(instructions, timeout=None, group_id=0)) for one, instructions in asked[:arrived]]
         missing = len(asked) - len(results) if self.failing else 0
         return results, [TimeoutError("the reply did not arrive") for _ in range(missing)]
 
     def aggregated(self, number: int, replies: Any) -> Any | None:
-        """Return the model that the strategy makes of results and failures."""
+        """Return the model that the strategy computes from results and failures."""
         model, _ = self.strategy.aggregate_fit(number, *replies)
         return None if model is None else _record(model)
 

@@ -22,7 +22,7 @@ _UNSEEDED = "the same calls with the same generator returned other outputs"
 
 @dataclass(frozen=True, kw_only=True)
 class Function:
-    """A mechanism ``call(x)`` that draws its noise where it likes, as one that an audit can repeat.
+    """A mechanism ``call(x)`` with its own random generators, in a form that an audit can repeat.
 
     Example::
 

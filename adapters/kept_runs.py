@@ -53,7 +53,9 @@ class KeptTraining:
     seed: int
 
     def facts(self, folder: Path) -> dict[str, Any]:
-        """What determines the outputs: a ``folder`` of other facts holds the runs of something else."""
+        """Return what determines the outputs; if the facts in a ``folder`` differ, its runs are those of something
+        else.
+        """
         function, (place, _, name) = _function(self.target), self.target.rpartition(":")
         if place.endswith(".py"):
             # One text for all spellings, which stays as it is where file and folder are moved together.
@@ -147,7 +149,7 @@ class KeptRuns:
             yield
 
     def share(self, look: Mapping[str, Any], alpha: float) -> float:
-        """Return the level of this verdict; see ``share_of``."""
+        """Return the significance level of this verdict; see ``share_of``."""
         return share_of(self.folder / VERDICTS, look, alpha)
 
     def _check(self, facts: Mapping[str, Any]) -> None:
@@ -265,14 +267,17 @@ class KeptRuns:
 
 
 def default_folder(target: str, facts: Mapping[str, Any]) -> Path:
-    """Return the folder of runs that no option names, by the name of the target and what determines its runs."""
+    """Return the folder of kept runs if no option names one; it is named after the target and what determines its
+    runs.
+    """
     text = json.dumps(dict(facts), sort_keys=True)
     return Path("runs") / f"audit-{target.rpartition(':')[2]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 @contextmanager
 def held_folder(folder: Path) -> Iterator[None]:
-    """Make the folder of kept runs where it is missing, and hold its lock; one that cannot be written needs none.
+    """Create the folder of kept runs if it is missing, and hold its lock; a folder that cannot be written needs no
+    lock.
 
     Raises ValueError if another process holds the lock.
     """
@@ -288,7 +293,7 @@ def held_folder(folder: Path) -> Iterator[None]:
 
 
 def known_verdicts(path: Path, *, kept: bool) -> list[str]:
-    """Return the verdicts that were given on kept runs; ``path``: their file, ``kept``: whether there are runs.
+    """Return the verdicts that were already given on kept runs; ``path``: their file, ``kept``: whether there are runs.
 
     Where there are none yet, an empty file is written, without which no run may be kept: levels that were spent and are
     not known would be spent again.
@@ -309,9 +314,9 @@ def known_verdicts(path: Path, *, kept: bool) -> list[str]:
 
 
 def share_of(path: Path, look: Mapping[str, Any], alpha: float) -> float:
-    """Return the level of a verdict on kept runs, in (0, alpha): half of alpha for the first one on these runs, a
-    quarter for the second; ``look``: what makes it another verdict; ``path``: file of those that were given, see
-    ``known_verdicts``. The folder must be locked.
+    """Return the significance level of a verdict on kept runs, in (0, alpha): half of alpha for the first verdict on
+    these runs, a quarter for the second. ``look``: what distinguishes this verdict from others; ``path``: the file of
+    earlier verdicts, see ``known_verdicts``. The folder must be locked.
 
     The levels of all verdicts add up to alpha, so that runs may be added after a verdict was seen.
     """
@@ -336,14 +341,18 @@ class RunFailed(Exception):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run was not kept; ``crashed``: by an exception of the user's function, else by what it returned."""
+    """The reason why a run was not kept; ``crashed``: whether the user's function raised an exception, and did not
+    return something unusable.
+    """
 
     reason: str
     crashed: bool = False
 
 
 class ExitedProcess(BaseException):
-    """A call of ``os._exit`` in the user's function. No Exception, so that the function does not catch it."""
+    """The error for a call of ``os._exit`` in the user's function. It is no ``Exception``, so that the function does
+    not catch it.
+    """
 
 
 @contextmanager

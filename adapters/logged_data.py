@@ -20,7 +20,7 @@ _REMEMBERED = 4
 
 
 class LoggedData(Dataset[Any]):
-    """The records of ``data``, and the indices in the order of reading them.
+    """A data set that wraps ``data`` and logs the indices of its records in the order of reading.
 
     Args:
         data: any data set with a length and indices.
@@ -96,12 +96,14 @@ class LoggedData(Dataset[Any]):
 
     @property
     def states(self) -> int:
-        """A hash of the states of the global generators after each record that was read; 0 where workers read them."""
+        """One hash over the states of the global generators after each record that was read; 0 if workers read the
+        records.
+        """
         return self._states
 
     @property
     def units(self) -> range:
-        """The indices that stand for planted units."""
+        """The indices that the planted units have."""
         return range(len(self) - self._planted, len(self))
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -155,7 +157,7 @@ class LoggedData(Dataset[Any]):
         return self._batches is not None
 
     def begin(self) -> None:
-        """Forget what was read until now, such as the record from which a loader learns shapes."""
+        """Forget what was read so far, such as the record from which a loader learns shapes."""
         self._read.clear()
 
     def last(self, count: int) -> tuple[int, ...] | None:
@@ -172,8 +174,8 @@ class LoggedData(Dataset[Any]):
         return found
 
     def alike(self, batch: Tensor) -> list[int | None]:
-        """Return the index of the record whose numbers each row ``(n, ...)`` of a batch has, and forget those that were
-        waiting for their use; None for a row of other numbers, or of those of several records.
+        """Return, for each row ``(n, ...)`` of a batch, the index of the record with the same numbers, and forget
+        records that were waiting for their use; None for a row that equals no record, or several.
 
         Of a batch in the order of reading, the last records that were read. Where workers read the records: only None.
         """
@@ -204,7 +206,7 @@ class LoggedData(Dataset[Any]):
 
     @property
     def unread(self) -> int:
-        """The number of records that were read and not yet returned by ``last``; 0 where workers read ahead."""
+        """The number of records that were read and not yet returned by ``last``; 0 if workers read ahead."""
         return 0 if self.ahead else len(self._read)
 
 
@@ -246,7 +248,7 @@ def _stretched(value: Any, factor: float) -> Any:
 
 
 class LoggedBatches:
-    """The batches of ``sampler``, and their indices in the order of handing out.
+    """A sampler that wraps ``sampler`` and logs the indices of its batches in the order in which they are handed out.
 
     Workers read ahead, but a loader returns batches in order: the next batch of the training is the oldest one that was
     handed out and not yet taken. A batch may be taken in parts.
@@ -273,7 +275,9 @@ class LoggedBatches:
         return getattr(self._sampler, name)
 
     def take(self, count: int) -> tuple[int, ...] | None:
-        """Return the next ``count`` indices; None from the first time on that they are not of one batch."""
+        """Return the next ``count`` indices; None as soon as a request is not covered by a single batch, and from then
+        on.
+        """
         while count and self._waiting and not self._waiting[0]:
             self._waiting.popleft()
         if self._lost or not self._waiting or len(self._waiting[0]) < count:

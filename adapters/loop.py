@@ -116,7 +116,7 @@ class LoopWatch:
         self._begun = False
 
     def lot(self, ids: Iterable[int] | None, rows: Vectors | None) -> None:
-        """Record the lot of the next release, in several calls where it is split.
+        """Record the lot of the next release; call this several times if the lot is split.
 
         ``ids``: indices of its records, ``(n,)``, each record once and without padding; None where there are none;
         ``rows``: their vectors before clipping, ``(n, d)`` or tensors ``(n, *shape)``; None where they are not at hand.
@@ -149,7 +149,7 @@ class LoopWatch:
         noise_multiplier: float | None = None,
         clip_norm: float | None = None,
     ) -> Vectors:
-        """Record the sum of the clipped rows, ``(d,)`` or tensors, before and after the noise was added, and return
+        """Record the sum of the clipped rows, ``(d,)`` or tensors, before and after the noise was added; return
         ``noised``.
 
         Both are the sum and not the mean, in its unit: the noise has ``noise_multiplier * clip_norm``. Hand ``noised``
@@ -190,7 +190,8 @@ class LoopWatch:
         return noised
 
     def attach(self, optimizer: Optimizer) -> None:
-        """Compare the parameters before and after every ``optimizer.step()``: between two steps nothing may move them.
+        """Compare the parameters before and after every ``optimizer.step()``, because nothing may change them between
+        two steps.
 
         The gradients of each step are compared with the last noised sum: they are a multiple of it, to which a multiple
         of each tensor's parameters may be added, as by weight decay. Gradients that hold the sum without its noise
@@ -277,7 +278,7 @@ class LoopWatch:
         return _Tensor(gradient=gradient, noised=noised, plain=plain, weights=_numbers(held), same=same)
 
     def recording(self) -> TrainingRecord:
-        """Return all that was recorded so far."""
+        """Return everything that was recorded so far."""
         self._compare_by_hand()
         ledger: AccountantHistory | None = None
         if self._rate is not None:

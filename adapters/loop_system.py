@@ -93,7 +93,7 @@ class Loop(TrainingOnData):
         self._train = train
 
     def run(self, member: bool = False, seed: int = 0, *, plant: Plant | None = None) -> TrainingRecord:
-        """Run the loop once, under the seed of all global generators, and return what was seen.
+        """Run the loop once with the seed set in all global generators, and return what was recorded.
 
         ``member``: whether the planted unit takes part; in a run without it, its row is zero. The unit has the last
         index of the data, in place of the record there: the loop draws, clips and noises it like every other one.
@@ -174,7 +174,7 @@ class Loop(TrainingOnData):
 
     @cached_property
     def unplantable(self) -> str:
-        """Why no unit can be planted; empty where one can."""
+        """Why no unit can be planted; empty if one can."""
         missing = any(one.ids is None or one.expected is None for one in self._first.releases)
         words = "no unit can be planted, because watch.lot was called without ids or rows, or was not called"
         if found := super().unplantable or (words if missing else ""):

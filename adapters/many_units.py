@@ -26,7 +26,7 @@ from ..fl.layout import Layout
 
 @dataclass(frozen=True, kw_only=True)
 class ManyUnits:
-    """Many planted units of one run.
+    """Many units (canaries) that are planted in one run.
 
     Args:
         units: their number, >= 2 and at most the number of coordinates.
@@ -62,7 +62,7 @@ class ManyUnits:
             yield vector
 
     def scores(self, recording: TrainingRecord, law: GaussianLaw) -> FloatArray:
-        """Return one score per unit, ``(units,)``, higher means that it took part.
+        """Return one score per unit, ``(units,)``; a higher score means that the unit took part.
 
         Raises ValueError where the contribution of the other rows is not known.
         """
@@ -77,7 +77,7 @@ class ManyUnits:
 
 
 class ManyUnitsRunner(Protocol):
-    """A foreign system that can be run with many planted units."""
+    """The interface of a foreign system that can be run with many planted units."""
 
     @property
     def claim(self) -> Claim: ...
@@ -86,12 +86,12 @@ class ManyUnitsRunner(Protocol):
     def law(self) -> GaussianLaw | None: ...
 
     def run_many_units(self, many: ManyUnits, seed: int = 0) -> TrainingRecord:
-        """Run the system once; each of the units takes part by its coin."""
+        """Run the system once; each planted unit takes part by its own coin."""
         ...
 
 
 def audit_many_units(runner: ManyUnitsRunner, many: ManyUnits, *, seed: int = 0, alpha: float = 0.05) -> Finding:
-    """Judge the claim of a system by one run with many planted units.
+    """Judge the claim of a foreign system by one run with many planted units.
 
     One run shows less than replicas: it refutes gross faults only. ``seed``: of the run. Raises ValueError for a system
     whose steps do not follow one law with noise.

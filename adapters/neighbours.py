@@ -58,7 +58,7 @@ class Played:
 
 
 def returned_numbers(found: object, name: str = "returned") -> dict[str, Tensor]:
-    """Return copies of all numbers, arrays and tensors in what a function returned, by where they stand in it."""
+    """Return copies of all numbers, arrays and tensors in what a function returned, keyed by their place in it."""
     if isinstance(found, Tensor):
         return {name: found.detach().clone()}
     numbers = isinstance(found, np.ndarray) and found.dtype.kind in "biuf"
@@ -70,7 +70,7 @@ def returned_numbers(found: object, name: str = "returned") -> dict[str, Tensor]
 
 
 class TrainingOnData(ABC):
-    """A training on a data set, which can be run on other records, and with and without one unit.
+    """A training on a data set, which can be repeated on other records, and with and without one unit.
 
     Args:
         data: the training set, with a length and indices.
@@ -106,7 +106,7 @@ class TrainingOnData(ABC):
 
     @abstractmethod
     def run(self, member: bool = False, seed: int = 0, *, plant: Plant | None = None) -> TrainingRecord:
-        """Train once, under the seed of all global generators, and return what was seen."""
+        """Train once with the seed set in all global generators, and return what was recorded."""
 
     @abstractmethod
     def _play(self, seed: int, **changed: Any) -> Played:
@@ -119,7 +119,7 @@ class TrainingOnData(ABC):
         return ""
 
     def watch(self, seed: int = 0, *, again: bool = True) -> Watched:
-        """Run the training once, unchanged, and check all that was seen.
+        """Run the training once, unchanged, and check everything that was recorded.
 
         ``again``: run it several times more, with the noised sums of the first run in place of its own. On other
         records all that is a function of noised sums ends as it did: what ends otherwise, such as a step size that
@@ -305,7 +305,9 @@ class TrainingOnData(ABC):
 
     @cached_property
     def claim(self) -> Claim:
-        """The claim that the history of a run implies, with its trade-off curve; ``epsilon`` if it was stated."""
+        """The claim that the history of a run implies, with its trade-off curve; it states ``epsilon`` if that was
+        given.
+        """
         claim = reported_claim(
             claim_from_accountant,
             _History(self._first.ledger or ()),
@@ -319,7 +321,7 @@ class TrainingOnData(ABC):
 
     @property
     def law(self) -> GaussianLaw | None:
-        """The law of one release, where the history is of one noise multiplier and rate."""
+        """The noise distribution (law) of one release, if the history has a single noise multiplier and rate."""
         ledger, releases = self._first.ledger or (), self._first.releases
         norms = {one.clip_norm for one in releases}
         if len(ledger) != 1 or len(norms) != 1:
@@ -335,7 +337,7 @@ class TrainingOnData(ABC):
 
     @property
     def unplantable(self) -> str:
-        """Why no unit can be planted; empty where one can."""
+        """Why no unit can be planted; empty if one can."""
         return f"the training {_ALONE}" if len(self._data) == 1 else ""
 
     @cached_property
@@ -345,7 +347,7 @@ class TrainingOnData(ABC):
 
 @contextmanager
 def ended(name: str) -> Iterator[None]:
-    """Raise RuntimeError where the code inside, ``name``, ends the process."""
+    """Raise RuntimeError if the code inside the context, called ``name``, ends the process."""
     try:
         yield
     except SystemExit as error:

@@ -71,7 +71,7 @@ class Training(TrainingOnData):
         self.interrupted: TrainingRecord | None = None
 
     def run(self, member: bool = False, seed: int = 0, *, plant: Plant | None = None) -> TrainingRecord:
-        """Train once, under the seed of all global generators, and return what was seen.
+        """Train once with the seed set in all global generators, and return what was recorded.
 
         ``member``: whether the planted unit takes part; in a run without it, the vector of its record is zero, and all
         else is equal. The unit has the last index of the data, in place of the record there: the training draws,
@@ -91,7 +91,7 @@ class Training(TrainingOnData):
         return self._play(seed, planted=int(plant is not None), units=units, own_vectors=own_vectors).record
 
     def run_many_units(self, many: ManyUnits, seed: int = 0) -> TrainingRecord:
-        """Train once with many planted units, each of which takes part by its coin; they have the last indices.
+        """Train once with many planted units, each of which takes part by its own coin; they have the last indices.
 
         Raises ValueError as ``run``, and for more units than records or coordinates.
         """
@@ -162,7 +162,7 @@ class Training(TrainingOnData):
         return replace(recording, accounted=float(parts.accountant.get_epsilon(delta=self._delta)))
 
     def step(self) -> Step:
-        """Return clip and noise of the training, which ``build`` makes anew, as a step that takes rows of one's own.
+        """Return the training's clip and noise, built anew by ``build``, as a step that can be run on given rows.
 
         Raises ValueError for ghost clipping, which takes no rows.
         """
@@ -179,7 +179,9 @@ class Training(TrainingOnData):
         )
 
     def play_back(self, seed: int = 0) -> PlayBack:
-        """Play frozen rows through clip and noise of the training, without training. Raises as ``step``."""
+        """Return a play-back of frozen rows through the training's clip and noise, without training. Raises as
+        ``step``.
+        """
         return PlayBack(self.step(), seed)
 
     def _call(self, built: Any) -> object:

@@ -41,7 +41,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OpacusParts:
-    """What an Opacus training consists of; ``accountant`` is None where there is none."""
+    """The parts of an Opacus training, such as its optimizer; ``accountant`` is None if there is none."""
 
     model: nn.Module
     optimizer: Any
@@ -50,7 +50,7 @@ class OpacusParts:
 
     @property
     def layout(self) -> Layout:
-        """Names and shapes of the tensors that the optimizer noises, in its order."""
+        """The names and shapes of the tensors to which the optimizer adds noise, in its order."""
         names = {id(one): _plain_name(name) for name, one in self.model.named_parameters()}
         held = list(self.optimizer.params)
         found = [names.get(id(one), f"tensor {number}") for number, one in enumerate(held)]
@@ -58,12 +58,12 @@ class OpacusParts:
 
     @property
     def adaptive(self) -> bool:
-        """Whether Opacus moves the clip norm by a noised count."""
+        """Whether Opacus adapts the clip norm by a noised count."""
         return isinstance(self.optimizer, AdaClipDPOptimizer)
 
     @property
     def ghost(self) -> bool:
-        """Whether rows are clipped without being computed."""
+        """Whether rows are clipped without being computed (ghost clipping)."""
         return isinstance(self.optimizer, DPOptimizerFastGradientClipping)
 
     @property
@@ -74,12 +74,12 @@ class OpacusParts:
 
     @property
     def half(self) -> bool:
-        """Whether a noised tensor has half precision."""
+        """Whether a tensor that receives noise has half precision."""
         return any(one.dtype in HALF for one in self.optimizer.params)
 
     @property
     def narrowest(self) -> torch.dtype:
-        """The type of a noised tensor that holds the smallest numbers."""
+        """The data type with the smallest range among the tensors that receive noise."""
         types: set[torch.dtype] = {one.dtype for one in self.optimizer.params}
         return min(types, key=lambda one: torch.finfo(one).max)
 
@@ -95,12 +95,12 @@ class OpacusParts:
             tensor.grad = part.reshape(tensor.shape).to(tensor)
 
     def rows(self) -> Tensor:
-        """Return the vectors of the records before clipping, ``(n, d)``."""
+        """Return the records' gradients before clipping, ``(n, d)``."""
         samples = [one.detach().flatten(1).cpu() for one in self.optimizer.grad_samples]
         return torch.cat(samples, dim=1)
 
     def play(self, rows: Tensor, seed: int) -> Tensor:
-        """Return the noised sum ``(d,)`` of these rows ``(n, d)``; model and accountant stay as they are."""
+        """Return the noised sum ``(d,)`` of the given rows ``(n, d)``, without changing model and accountant."""
         optimizer = self.optimizer
         held = list(optimizer.params)
         for tensor, part in zip(held, torch.split(rows, [one.numel() for one in held], dim=1), strict=True):
@@ -119,7 +119,7 @@ class OpacusParts:
                 tensor.grad_sample = tensor.summed_grad = tensor.grad = None
 
     def clipped(self, rows: Tensor) -> Tensor | None:
-        """Return the rows clipped layer by layer; None where the whole row is clipped to one norm."""
+        """Return the rows clipped layer by layer; None if each whole row is clipped to one norm."""
         if not isinstance(self.optimizer, DPPerLayerOptimizer):
             return None
         parts = torch.split(rows, [one.numel() for one in self.optimizer.params], dim=1)
@@ -130,8 +130,8 @@ class OpacusParts:
 
 
 def modules_of(built: object, parts: OpacusParts) -> dict[str, nn.Module]:
-    """Return the modules that ``build`` returned, without the one that the optimizer holds, also in lists and mappings.
-    Modules that share tensors with it are left out.
+    """Return the modules that ``build`` returned, also those in lists and mappings, without the module that the
+    optimizer holds. Modules that share tensors with it are left out.
     """
     own = {id(one) for one in parts.model.parameters()}
     held: list[Any] = []
@@ -142,7 +142,8 @@ def modules_of(built: object, parts: OpacusParts) -> dict[str, nn.Module]:
 
 
 def parts_of(built: object) -> OpacusParts:
-    """Find the parts among what ``build`` returned: a tuple, a list, a mapping, or an object with attributes.
+    """Find the parts of the training in what ``build`` returned: a tuple, a list, a mapping, or an object with
+    attributes.
 
     Raises TypeError where there is no model of Opacus or not exactly one of its optimizers, Unwatchable for one of
     several processes, and for shards of a model.
@@ -261,7 +262,7 @@ class OpacusHooks:
         self.earlier = sum(steps for _, _, steps in self.history)
 
     def close(self) -> tuple[Movement, ...]:
-        """End the watch of the model's state, at the first call, and return what moved."""
+        """End the watch of the model's state, at the first call, and return what changed without noise."""
         if self._closed is None:
             own = [(self.releases[number], self.factors.get(number)) for number in self.mine]
             # Other samplers may have sizes by a public plan.
@@ -407,7 +408,7 @@ class OpacusHooks:
         self._backward = backward
 
     def detach(self) -> None:
-        """Undo what ``attach`` did outside of this training's instances."""
+        """Undo what ``attach`` changed outside this training's own objects."""
         if self._backward is not None:
             DPTensorFastGradientClipping.backward = self._backward
 

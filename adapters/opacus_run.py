@@ -19,7 +19,7 @@ from .opacus_hooks import OpacusHooks, OpacusParts, PrivacyEngine, parts_of
 
 @dataclass(kw_only=True)
 class OpacusRun:
-    """One run of a training, from the parts that ``build`` returned; a training may call ``make_private`` again.
+    """One run of a training, built from the parts that ``build`` returned; a training may call ``make_private`` again.
 
     Args:
         modules: further modules that ``build`` returned.
@@ -44,7 +44,7 @@ class OpacusRun:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch what is trained inside the context."""
+        """Watch everything that is trained inside the context."""
         for name, module in self.modules.items():
             self._watch_aside(name, module)
         self._attach(self.parts)
@@ -112,7 +112,7 @@ class OpacusRun:
         self.begins.update({f"{name}.{one}": held for one, held in state.start.items()})
 
     def end(self) -> tuple[Movement, ...]:
-        """Return all that moved without noise."""
+        """Return everything that changed without noise."""
         moved = [one for hooks in self.hooks for one in hooks.close()]
         for hooks in self.hooks:
             self.ends.update(hooks.state.ends)
@@ -123,12 +123,12 @@ class OpacusRun:
 
     @property
     def steps(self) -> int:
-        """Updates of the models of all optimizers."""
+        """The number of model updates by all optimizers."""
         return sum(one.steps for one in self.hooks)
 
     @property
     def accountants(self) -> list[OpacusHooks]:
-        """The first hooks of each accountant."""
+        """The first hooks that were attached for each accountant."""
         found = {id(one.parts.accountant): one for one in reversed(self.hooks) if one.parts.accountant is not None}
         return list(reversed(found.values()))
 
@@ -154,7 +154,9 @@ class OpacusRun:
 
     @property
     def shared(self) -> bool:
-        """Whether each accountant's steps read records that those of others read too, as far as records are known."""
+        """Whether the steps of each accountant read records that another accountant's steps read too, as far as records
+        are known.
+        """
         lots = [self._records(one.parts.accountant) for one in self.accountants]
         read = Counter(index for lot in lots for index in lot)
         return all(not lot or any(read[index] > 1 for index in lot) for lot in lots)

@@ -65,7 +65,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Shift:
-    """How far one unit moved the release.
+    """The distance by which one unit moved the release.
 
     Args:
         over_noise: L2 norm of the movement, in standard deviations of the noise of each tensor; infinite where a
@@ -79,7 +79,8 @@ class Shift:
 
 @dataclass(frozen=True, eq=False)
 class PlayBack:
-    """One step, run again on many inputs: its noise in each tensor, and how far units of short to long rows move it.
+    """One step of a foreign system, run again on many inputs; this shows its noise in each tensor, and how far units
+    with short to long rows move the release.
 
     Raises whatever the step raises, with a note that names the rows, and ValueError for a release of another shape,
     TypeError for one of other things than numbers.
@@ -90,17 +91,19 @@ class PlayBack:
 
     @cached_property
     def noise(self) -> dict[str, dict[str, FloatArray]]:
-        """Noise by surrounding rows and tensor, ``(draws, size)``: releases of equal rows, less their mean."""
+        """The noise by surrounding rows and tensor, ``(draws, size)``: releases of equal rows, minus their mean."""
         return {around: self._noise(rows) for around, rows in self._surroundings()}
 
     @property
     def deviations(self) -> dict[str, float]:
-        """Standard deviation of the noise of each tensor, among short and long rows, in the unit of the release."""
+        """The standard deviation of the noise of each tensor, among short and among long rows, in the unit of the
+        release.
+        """
         return {name: deviation_of(values) for name, values in self.noise["split"].items()}
 
     @cached_property
     def shifts(self) -> tuple[Shift, ...]:
-        """The movements by finite units, the largest first."""
+        """The movements of the release that finite units cause, the largest first."""
         at = WATCHED.level("watched run", sum(len(tensors) for tensors in self.noise.values()))
         # The largest noise that these draws allow, so that a small sample accuses no correct system.
         found = [
@@ -111,7 +114,9 @@ class PlayBack:
 
     @property
     def effective_multiplier(self) -> float:
-        """An estimate of the release's noise multiplier, biased low: 1 over the largest movement over its noise."""
+        """An estimate of the release's noise multiplier, biased low: 1 over the largest movement in units of its
+        noise.
+        """
         moved = max(self._over(moved, around, deviation_of) for _, around, moved in self._moves)
         return math.inf if moved == 0 else 1 / moved
 
@@ -217,7 +222,7 @@ class PlayBack:
 
 
 def over_noise(moved: Tensor, layout: Layout, deviation: Callable[[str], float]) -> float:
-    """Return the length of a movement ``(d,)`` in standard deviations of each tensor's noise; infinite where it is no
+    """Return the length of a movement ``(d,)`` in standard deviations of each tensor's noise; infinite if it is not a
     number.
     """
     if not bool(moved.isfinite().all()):
@@ -234,7 +239,7 @@ def over_noise(moved: Tensor, layout: Layout, deviation: Callable[[str], float])
 def compared_multiplier(
     name: Check, shifts: Sequence[Shift], certain: float, estimate: float, claimed: float
 ) -> CheckResult:
-    """Hold the noise multiplier of a release against the claimed one.
+    """Compare the measured noise multiplier of a release with the claimed one.
 
     Args:
         shifts: the furthest first.
@@ -248,8 +253,8 @@ def compared_multiplier(
 
 
 def held_lengths(lengths: Sequence[float], largest: float) -> tuple[float, ...]:
-    """Return lengths of a unit in clip norms, each at most an eighth of the largest number that a system's type holds,
-    in clip norms too, but 1 at least.
+    """Return the lengths of a unit, in clip norms, limited to an eighth of the largest number (also in clip norms) that
+    the system's data type can represent, but not below 1.
     """
     return tuple(dict.fromkeys(min(length, max(1.0, largest / 8)) for length in lengths))
 
@@ -260,13 +265,17 @@ def deviation_of(values: FloatArray) -> float:
 
 
 def largest_deviation(values: FloatArray, at: float) -> float:
-    """Return the largest standard deviation that draws ``(draws, d)`` less their mean allow, at this level."""
+    """Return the largest standard deviation that is compatible with the draws ``(draws, d)``, minus their mean, at this
+    level.
+    """
     degrees = values.size * (len(values) - 1) / len(values)
     return math.sqrt(float((values**2).mean()) * degrees / float(chi2.ppf(at, degrees)))
 
 
 def smallest_deviation(values: FloatArray, at: float) -> float:
-    """Return the smallest standard deviation that draws ``(draws, d)`` less their mean allow, at this level."""
+    """Return the smallest standard deviation that is compatible with the draws ``(draws, d)``, minus their mean, at
+    this level.
+    """
     degrees = values.size * (len(values) - 1) / len(values)
     return math.sqrt(float((values**2).mean()) * degrees / float(chi2.isf(at, degrees)))
 
@@ -286,7 +295,7 @@ def _longest(rows: Tensor) -> float:
 def finite_check(
     play: Callable[[Tensor], Tensor | None], around: Tensor, units: Mapping[str, float], *, where: str, whom: str
 ) -> CheckResult:
-    """Report what inputs do that are no numbers, by the rule of ``audit.finite``.
+    """Report how the system treats NaN and infinite inputs, by the rule of ``audit.finite``.
 
     Args:
         play: of rows ``(n, d)``; returns what is released, or None.

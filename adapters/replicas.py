@@ -77,8 +77,8 @@ _SAME = (
 
 @dataclass(kw_only=True)
 class KeptProjections:
-    """The projections of finished runs, ``(steps,)`` in clip norms, by (with the unit, number of the run); see
-    ``TrainingRecord.projections``.
+    """The projections of finished runs on the planted unit's direction, ``(steps,)`` in clip norms, keyed by (with the
+    unit, number of the run); see ``TrainingRecord.projections``.
 
     Args:
         path: of the file, one line per run with its checksum; None keeps them in memory only. Lines that are cut off,
@@ -126,7 +126,7 @@ class KeptProjections:
             warnings.warn(f"{self.path}: {words}: {', '.join(skipped[:20])}", RuntimeWarning, stacklevel=3)
 
     def keep(self, member: bool, number: int, values: FloatArray) -> None:
-        """Keep the projections ``values`` (steps,) of one finished run, in the file at once.
+        """Keep the projections ``values`` (steps,) of one finished run, and write them to the file at once.
 
         Raises OSError, with the file's name, where it cannot be written; the other runs stay in it.
         """
@@ -156,7 +156,7 @@ class KeptProjections:
         return np.stack([self.runs[member, number] for number in range(count)])
 
     def missing(self, count: int) -> list[tuple[bool, int]]:
-        """Return the runs among the first ``count`` of both arms that are not finished, both arms in turn."""
+        """Return the runs that are not finished, among the first ``count`` runs of each arm; the arms alternate."""
         wanted = [(member, number) for number in range(count) for member in (True, False)]
         return [one for one in wanted if one not in self.runs]
 
@@ -174,7 +174,7 @@ def _run_in(content: bytes, steps: object) -> tuple[tuple[bool, int], FloatArray
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaPlan:
-    """How many runs an audit makes, and by which tests it judges them.
+    """A plan of an audit: how many runs it makes, and by which tests it judges them.
 
     Args:
         release: the claimed mechanism.
@@ -198,7 +198,9 @@ class ReplicaPlan:
 
     @property
     def weakness(self) -> Weakness:
-        """Why runs that refute nothing may have been too weak: they were planned to see ``noise_share``."""
+        """Why the audit may have been too weak if it refutes nothing; the runs were planned to detect
+        ``noise_share``.
+        """
         words = (
             f"weak test: probability {self.power:g} to refute the claim if {self.noise_share:g} of its noise is added"
         )
@@ -206,7 +208,7 @@ class ReplicaPlan:
 
     @property
     def runs(self) -> int:
-        """Runs per arm, at most."""
+        """The largest number of runs per arm."""
         return self.looks[-1]
 
     def line(self) -> str:
@@ -231,7 +233,7 @@ def plan_replicas(
     seed: int = 0,
     runs: int | None = None,
 ) -> ReplicaPlan:
-    """Plan the runs that refute ``noise_share`` of the claimed noise with probability 0.9.
+    """Plan enough runs to refute, with probability 0.9, a system with only ``noise_share`` of the claimed noise.
 
     ``noise_share`` in (0, 1); ``runs``: per arm, >= 1, in place of as many as are needed. The system runs once, to
     count its releases; where its steps do not follow one law, their noise is that of this run, and their sampling rates
@@ -294,7 +296,7 @@ def _looks(runs: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class FirstRun:
-    """One run of a system: what determines its runs, and how long one takes, in wall seconds."""
+    """The first run of a system, with what determines its runs, and its duration in wall seconds."""
 
     facts: Mapping[str, object]
     seconds: float
@@ -324,7 +326,7 @@ def audit_replicas(
     progress: Callable[[int, int], None] | None = None,
     seen: Watched | None = None,
 ) -> Finding:
-    """Judge the claim of a system by independent runs with and without a planted unit.
+    """Judge the claim of a foreign system by independent runs with and without a planted unit.
 
     Args:
         runner: the system; each run has its own seed of all global generators.

@@ -17,7 +17,7 @@ _PARTS = ("claim", "law", "replayable")
 
 
 class Runner(Protocol):
-    """A foreign system that can be run with and without one unit.
+    """The interface of a foreign system that can be run with and without one unit.
 
     Equal ``seed`` means equal everything, where ``replayable`` says so.
     """
@@ -29,37 +29,39 @@ class Runner(Protocol):
 
     @property
     def law(self) -> GaussianLaw | None:
-        """The law of one release; None where it is not the same in all steps."""
+        """The noise distribution (law) of one release; None if it differs between steps."""
         ...
 
     @property
     def replayable(self) -> bool:
-        """Whether two runs with one seed are equal."""
+        """Whether two runs with the same seed are equal."""
         ...
 
     def run(self, member: bool, seed: int, *, plant: Plant | None = None) -> TrainingRecord:
-        """Run the system and return what was seen. ``member``: whether the planted unit takes part."""
+        """Run the system and return what was recorded. ``member``: whether the planted unit takes part."""
         ...
 
 
 def is_runner(found: object) -> bool:
-    """Whether an object is a foreign system that can be run with and without a unit. None of its parts is computed."""
+    """Whether an object is a foreign system that can be run with and without a unit; the check computes none of its
+    properties.
+    """
     return not isinstance(found, type) and callable(getattr(found, "run", None)) and not missing_parts(found)
 
 
 def missing_parts(found: object) -> list[str]:
-    """Return the members of a ``Runner`` other than ``run`` that an object lacks. None of them is computed."""
+    """Return the members of a ``Runner`` other than ``run`` that an object lacks, without computing any of them."""
     held = {*dir(type(found)), *getattr(found, "__dict__", {})}
     return [name for name in _PARTS if name not in held]
 
 
 def why_not_planted(runner: Runner) -> str:
-    """Return why no unit can be planted in a system, by its optional ``unplantable``; empty where one can."""
+    """Return why no unit can be planted in a system, as its optional ``unplantable`` states; empty if one can."""
     return str(getattr(runner, "unplantable", ""))
 
 
 def check_stated(runner: Runner) -> None:
-    """Raise ValueError unless a system states a claim, and the law of its releases or None."""
+    """Raise ValueError unless a system states a claim, and either the noise distribution of its releases or None."""
     for name, kinds, words in (
         ("claim", Claim, "a Claim"),
         ("law", GaussianLaw | None, "a GaussianLaw, or None where steps differ"),
@@ -69,7 +71,7 @@ def check_stated(runner: Runner) -> None:
 
 
 def run_once(runner: Runner, member: bool, seed: int, *, plant: Plant | None = None, where: str) -> TrainingRecord:
-    """Run a system once; ``where`` says in which run, such as ``run 3 with the planted unit``.
+    """Run a system once; ``where`` names the run in error messages, such as ``run 3 with the planted unit``.
 
     Raises:
         ValueError: a method ``run`` that does not take these arguments, or returns anything but a ``TrainingRecord``
@@ -99,7 +101,7 @@ def run_once(runner: Runner, member: bool, seed: int, *, plant: Plant | None = N
 def is_replayable(
     first: TrainingRecord, run: Callable[..., TrainingRecord], *, same: Callable[[TrainingRecord, TrainingRecord], bool]
 ) -> bool:
-    """Return whether two runs with one seed release the same numbers; ``first``: the run with seed 0.
+    """Return whether two runs with the same seed release the same numbers; ``first``: the run with seed 0.
 
     Raises ValueError where a run with another seed is the ``same``: the system seeds its generators itself, so that its
     runs are not independent of each other.
@@ -114,7 +116,8 @@ def is_replayable(
 
 
 def watch(runner: Runner, *, seed: int = 0) -> Watched:
-    """Watch one run of a system, and play frozen inputs through it, where it has ``watch`` and ``play_back``.
+    """Watch one run of a system, and play frozen inputs through it; each is skipped if the system lacks ``watch`` or
+    ``play_back``.
 
     A check that fails is a fault that was seen; checks that pass do not show that the claim holds. Raises whatever the
     system raises, and ValueError as ``check_stated`` and ``run_once``.

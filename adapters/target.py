@@ -31,7 +31,7 @@ def find_function(target: str) -> Callable[..., Any]:
 
 
 def find_object(target: str) -> Any:
-    """Import and return what ``package.module:name`` or ``path/to/file.py:name`` names.
+    """Import and return the object that ``package.module:name`` or ``path/to/file.py:name`` names.
 
     Raises:
         ValueError: the module cannot be imported, or has no such name (known ones are listed, nearest first).
@@ -87,7 +87,7 @@ def _module_of(path: Path) -> ModuleType:
 
 
 def read_json(text: str) -> Any:
-    """Return the value of one of the two JSON texts after ``--inputs``."""
+    """Parse one of the two JSON texts given after ``--inputs``."""
     try:
         # Without parse_constant Python accepts NaN and Infinity, which are not JSON.
         return parsed_json(text, parse_constant=_no_number)
@@ -97,7 +97,7 @@ def read_json(text: str) -> Any:
 
 
 def read_input(text: str) -> Any:
-    """Return the input that a JSON text after ``--inputs`` states; a list of numbers becomes an array."""
+    """Parse the input given as a JSON text after ``--inputs``; a list of numbers becomes an array."""
     value = read_json(text)
     if not isinstance(value, list):
         return value

@@ -11,11 +11,13 @@ from ..checks.training_record import RecordError
 
 
 class Unwatchable(RecordError):
-    """A training that cannot be watched. It is no fault inside of the training."""
+    """The error for a training that cannot be watched, although the training itself has no fault."""
 
 
 def refuse_shares(*, what: str) -> None:
-    """Raise Unwatchable in one of several processes that train together; ``what`` lots and sums were to be of."""
+    """Raise Unwatchable if several processes train together, because one process sees only its part of lots and sums;
+    ``what``: the reason in words.
+    """
     group = torch.distributed
     count = group.get_world_size() if group.is_available() and group.is_initialized() else 1
     if count > 1:
@@ -39,7 +41,7 @@ def refuse_sharded(*held: Any) -> None:
 
 
 def refuse_scaler() -> None:
-    """Raise Unwatchable where an enabled ``GradScaler`` calls the step of an optimizer; called inside of that step."""
+    """Raise Unwatchable if an enabled ``GradScaler`` calls an optimizer's step; call this inside that step."""
     frame = sys._getframe(1)
     while frame is not None:
         own = frame.f_locals.get("self")

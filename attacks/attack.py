@@ -45,7 +45,7 @@ class Undefined(ValueError):
 
 
 class Level(StrEnum):
-    """The amount of knowledge that an adversary has in addition to its view."""
+    """The amount of knowledge that an adversary has in addition to its view: realistic or worst-case."""
 
     REALISTIC = "realistic"
     WORST_CASE = "worst_case"
@@ -54,8 +54,8 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Hypotheses:
-    """Two hypotheses about each of m candidates, that the release includes it or does not, for an adversary that knows
-    what everybody else contributes to the release.
+    """Two hypotheses about each of m candidates: the release includes it, or does not include it. The adversary knows
+    the contribution of everybody else.
 
     Only the likelihood ratio of the release that was seen is given. An attack that could evaluate another release, or
     other gradients than the candidates', could compute the candidate's presence from the rest.

@@ -189,8 +189,8 @@ def true_class_logits(network: Network, model: Tensor, images: Tensor, labels: T
 
 
 def of_true_class(logits: Tensor, labels: Tensor) -> Tensor:
-    """Compute each true class's own logit minus the log-sum-exp of the others, from logits ``(..., classes)`` and
-    labels ``(...)``.
+    """Compute the logit of each true class minus the log-sum-exp of the other logits, from logits ``(..., classes)``
+    and labels ``(...)``.
     """
     # ln p - ln(1 - p) of the softmax, without computing p.
     own = logits.gather(-1, labels.unsqueeze(-1))
@@ -199,7 +199,7 @@ def of_true_class(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def rank_among(values: FloatArray, others: FloatArray) -> FloatArray:
-    """Return for each of ``values`` the share of ``others (m,)`` below it; ties count half."""
+    """Return, for each of ``values``, the share of ``others (m,)`` that are below it; ties count half."""
     ordered = np.sort(others)
     below, up_to = (np.searchsorted(ordered, values, side=side) for side in ("left", "right"))
     return np.asarray((below + up_to) / (2 * len(ordered)), dtype=np.float64)

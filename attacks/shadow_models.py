@@ -18,7 +18,7 @@ from .shadow_bank import ShadowBank, true_class_logits
 
 @dataclass(frozen=True, kw_only=True)
 class ShadowModels:
-    """Trained shadow models, of federations or students of transfers, with what attacks on them may use.
+    """Trained shadow models (federations, or students of transfers), with the data that attacks on them may use.
 
     Args:
         models: (M, d), the final models.
@@ -70,15 +70,15 @@ class ShadowModels:
         )
 
     def view(self, target: int) -> View:
-        """Return what an observer of only the final model receives of model number ``target``."""
+        """Return what an observer of the final model alone receives of the model numbered ``target``."""
         rounds = tuple(RoundView(round=number) for number in range(self.plan.rounds))
         return View(
             observer=FINAL_MODEL, plan=self.plan, rounds=rounds, final_model=self.models[target : target + 1].clone()
         )
 
     def knowledge(self, target: int) -> Knowledge:
-        """Return what an attack on model number ``target`` may use: the logits and the training samples of all other
-        models, except the one trained on the complementary half.
+        """Return what an attack on the model numbered ``target`` may use: the logits and the training samples of all
+        other models, except the one trained on the complementary half.
         """
         # The complementary model of the same pair would reveal the target's members exactly.
         known = Knowledge.of(

@@ -37,7 +37,7 @@ class Uploads:
     senders: tuple[int, ...]
 
     def only(self, rows: Tensor) -> "Uploads":
-        """Return the uploads of some ``rows (m,)``, in that order."""
+        """Return the uploads with the numbers ``rows (m,)``, in that order."""
         senders = tuple(self.senders[row] for row in rows.tolist())
         return replace(self, values=self.values[rows], gradients=self.gradients[rows], senders=senders)
 
@@ -88,7 +88,7 @@ def upload_senders(view: View, round: int) -> tuple[int, ...]:
 
 def upload_setting(view: View, rounds: int = 1) -> Setting:
     """Return the setting (unit, adjacency, observer, rounds) of attack results about the samples behind each upload;
-    all uploads of one run depend on the same model. ``rounds``: whose uploads the attack reads.
+    all uploads of one run depend on the same model. ``rounds``: the rounds whose uploads the attack reads.
     """
     return clustered_setting(view, Unit.SAMPLE, Adjacency.REPLACE_ONE, rounds=rounds)
 

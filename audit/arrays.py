@@ -16,7 +16,7 @@ _BITS, _LARGEST = 53, 1023
 
 
 def as_floats(name: str, values: ArrayLike) -> FloatArray:
-    """Return a copy of ``values`` as float64, or the array itself where nothing can change it: read-only, and no view.
+    """Return ``values`` as float64: a copy, or the array itself if it is read-only and no view of another array.
 
     Raises ValueError for values that are not an array of numbers, and for whole numbers that float64 cannot hold
     exactly.
@@ -40,7 +40,9 @@ def refuse_lost(name: str, values: Any) -> None:
 
 
 def held(values: NDArray[Any]) -> BoolArray:
-    """Return, for each whole number, whether float64 holds it exactly; integers of any width or sign are accepted."""
+    """Return, for each whole number, whether float64 represents it exactly; integers of any width or sign are
+    accepted.
+    """
     if values.dtype.itemsize < 8:
         return np.ones(values.shape, dtype=np.bool_)
     sizes = values.astype(np.uint64)

@@ -33,7 +33,9 @@ KEPT = 2
 
 
 def tangents_of(curve: Curve) -> tuple[Tangent, ...]:
-    """Return the tangents at which a curve is tested; the curve of one (epsilon, delta) pair has two, its knots."""
+    """Return the tangents of a trade-off curve on which bets are placed; the curve of one (epsilon, delta) pair has
+    two.
+    """
     if isinstance(curve, ProfileCurve) and len(curve.epsilons) == 1:
         epsilon, remove, add = curve.epsilons[0], curve.delta_remove[0], curve.delta_add[0]
         return Tangent(epsilon, remove, False), Tangent(epsilon, add, True)
@@ -43,7 +45,9 @@ def tangents_of(curve: Curve) -> tuple[Tangent, ...]:
 
 
 def pays(tangents: tuple[Tangent, ...]) -> FloatArray:
-    """Return what a right guess pays under each tangent in a run with and in one without the canary, ``(k, 2)``."""
+    """Return what a bet on each tangent pays if it is right, ``(k, 2)``: in runs with and in runs without the
+    canary.
+    """
     rows = []
     for one in tangents:
         rare = 2 / (math.exp(one.epsilon) + one.delta)
@@ -111,7 +115,8 @@ def _inside(values: FloatArray, step: FloatArray) -> FloatArray:
 
 
 def growth(fpr: FloatArray, fnr: FloatArray, curve: Curve, cells: int = 60) -> float:
-    """Return by how much the logarithm of the best mixture's capital grows per pair of runs against a claim's curve.
+    """Return the growth of the logarithm of the best mixture's capital per pair of runs, in bets against a claim's
+    curve.
 
     ``fpr``, ``fnr``: (k,) the error rates of a score at ascending thresholds; 0 where no bet grows.
     """
@@ -128,7 +133,8 @@ _NO_GROWTH = 1e-9
 
 
 def allowed(shares: FloatArray, paid: FloatArray, epsilon: float, delta: float) -> FloatArray:
-    """Return the most that bets may earn in a pair of runs under (``epsilon``, ``delta``)-DP, over 2.
+    """Return half of the largest amount that bets can earn on average in a pair of runs under (``epsilon``,
+    ``delta``)-DP.
 
     ``shares``: (..., k) on each of the ``paid`` pairs (k, 2) of a right guess; the rest is kept. Grows with epsilon.
     """

@@ -106,7 +106,7 @@ class ErrorCounts:
 
 
 def check_number(name: str, value: object) -> None:
-    """Raise ValueError unless ``value`` is a number; True and False are none."""
+    """Raise ValueError unless ``value`` is a number; True and False do not count as numbers."""
     try:
         math.isfinite(value)  # type: ignore[arg-type]
         # A truth value counts as 0 or 1 in Python, and `epsilon=True` is a mistake.
@@ -131,7 +131,9 @@ def check_delta(delta: float) -> None:
 
 
 def check_epsilon(epsilon: float | None) -> None:
-    """Raise ValueError for a claimed epsilon that is negative or infinite; None, where none is claimed, passes."""
+    """Raise ValueError for a claimed epsilon that is negative or infinite; None, which stands for no claim, is
+    accepted.
+    """
     if epsilon is not None and not (math.isfinite(epsilon) and epsilon >= 0):
         raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
 

@@ -12,8 +12,8 @@ def crossing(
     relative: float = 1e-9,
     absolute: float = 0.0,
 ) -> tuple[float, float]:
-    """Return two close numbers, of which the first is the last known at which the condition ``holds``, and the second
-    the first known at which it does not; both are ``low`` where it does not hold there.
+    """Return two close numbers between which the condition ``holds`` becomes false: it holds at the first and not at
+    the second. Both are ``low`` if it does not hold there.
 
     ``holds`` must hold up to some number and nowhere beyond. ``high``: a number at which it does not hold, None to
     double 1 until it does not. The two are apart by at most the larger of ``absolute`` and ``relative`` times the
@@ -34,7 +34,9 @@ def crossing(
 
 
 def fewest(enough: Callable[[int], bool], limit: int) -> int | None:
-    """Return the smallest whole number from 1 to ``limit`` that is ``enough``, None if none is; larger ones are too."""
+    """Return the smallest whole number from 1 to ``limit`` that is ``enough``, None if none is; every larger number
+    must be enough too.
+    """
     high = 1
     while not enough(high):
         if high >= limit:

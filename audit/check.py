@@ -9,7 +9,7 @@ if TYPE_CHECKING:  # The command line lists metrics and checks without numpy.
 
 
 class Subject(Enum):
-    """What a check says something about; checks of one subject replace each other."""
+    """What an implementation check examines; checks of one subject can replace each other."""
 
     MOVE = "how far one unit moves what is released"
     NOISE = "presence and size of the noise"
@@ -31,7 +31,7 @@ _MARK = "; in "
 
 
 class Check(str):
-    """The name of an implementation check, with what it looks at. It makes the check's results.
+    """The name of an implementation check, with its subjects. It makes the check's results.
 
     Args:
         name: as rows, texts and tables print it.
@@ -80,7 +80,7 @@ class Check(str):
         return check
 
     def of(self, part: str) -> "Check":
-        """Return the same check of one part of a system, which its name states."""
+        """Return the same check, restricted to one part of a system; the new name states the part."""
         check = Check(f"{self}, {part}")
         check.__dict__.update(self.__dict__)
         return check
@@ -161,7 +161,7 @@ class CheckResult:
 
     @property
     def check(self) -> Check:
-        """The check that gave the result; one without facts where it is none of this package's."""
+        """The check that gave the result; if it is not one of this package's checks, only its name is known."""
         return CHECKS.get(self.name) or (self.name if isinstance(self.name, Check) else Check(self.name))
 
     @property
@@ -227,9 +227,7 @@ def _with_unit(number: float, unit: str, digits: int) -> str:
 
 
 def short_words(words: str) -> str:
-    """Return the words of a failed check without its explanation and its witness: what was seen, and what is
-    allowed.
-    """
+    """Return a failed check in words, without explanation and witness: the measured value and the allowed one."""
     return words.partition(_MARK)[0].partition(" (")[0]
 
 

@@ -223,7 +223,7 @@ class CanaryScores:
             )
 
     def sides(self) -> tuple[FloatArray, FloatArray]:
-        """Return the scores of included and of other canaries; either may be empty."""
+        """Return the scores of the included canaries and of the excluded ones; either may be empty."""
         return self.values[self.included], self.values[~self.included]
 
 
@@ -343,7 +343,7 @@ class TokenGuesses:
 
 @dataclass(frozen=True, eq=False)
 class Exposures:
-    """How far a model exposes each of n secrets: log2(number of words) - log2(rank of the secret among them).
+    """A model's exposure of each of n secrets: log2(number of words) - log2(rank of the secret among them).
 
     ``values``: (n,) bits, at most log2(words + 1), where ``words`` random ones were compared with each secret.
     """

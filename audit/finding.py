@@ -115,8 +115,8 @@ class Finding:
 
 
 def weak_beyond(epsilon: float) -> float:
-    """Return the largest minimum detectable epsilon of a test of a claim that is not weak: twice the claimed epsilon,
-    or one more where that is larger.
+    """Return the minimum detectable epsilon above which a test of a claim counts as weak: twice the claimed epsilon, or
+    the claimed epsilon plus one if that is larger.
 
     A test that could miss more than that says too little for an OK.
     """
@@ -159,8 +159,8 @@ WEAK_TEST = Weakness(no_power="weak test: no violation of the claim would be ref
 
 
 def blind_words(checks: Sequence[CheckResult], *, sampled: bool, epsilon: float = 0.0) -> str:
-    """Return at which of lots, clip, noise and accounting no check looked, each with the first reason; empty if all
-    were looked at.
+    """Return which of lots, clip, noise and accounting no check examined, each with the first reason; empty if all were
+    examined.
 
     Args:
         sampled: whether clients or samples are drawn at random; else there are no lots.
@@ -181,7 +181,7 @@ def _why_blind(checks: Sequence[CheckResult], subject: Subject) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckPower:
-    """The smallest violation that a claim's implementation checks, which all passed, would have detected.
+    """The smallest violation that the implementation checks of a claim, all of which passed, can detect.
 
     Args:
         detectable: smallest true epsilon, at the claim's delta, at which one of the checks fails with probability 0.9.
@@ -247,7 +247,8 @@ def refutes(claim: Claim, measurement: Measurement) -> bool:
 
 
 def with_evidence(finding: Finding, further: Sequence[Measurement]) -> Finding:
-    """Return the finding, or that of the first of ``further`` measurements that refutes the claim where it does not.
+    """Return the finding; if it does not refute the claim, but one of the ``further`` measurements does, return the
+    finding from that measurement.
 
     Each measurement has an error rate of its own, and a claim that holds is refuted at most with their sum.
     """
@@ -258,17 +259,21 @@ def with_evidence(finding: Finding, further: Sequence[Measurement]) -> Finding:
 
 
 def not_audited(claim: Claim | None, reason: str) -> Finding:
-    """Return the finding OUT_OF_SCOPE for a claim that no audit method covers, and NO_CLAIM where none was stated."""
+    """Return the finding OUT_OF_SCOPE for a claim that no audit method covers, and NO_CLAIM if no claim was stated."""
     return _found(Verdict.NO_CLAIM if claim is None else Verdict.OUT_OF_SCOPE, reason, claim, None)
 
 
 def not_run(claim: Claim, reason: str) -> Finding:
-    """Return the finding UNDERPOWERED for an audit that was not run, because its trials could judge nothing."""
+    """Return the finding UNDERPOWERED for an audit that was not run, because its trials could not have decided
+    anything.
+    """
     return _found(Verdict.UNDERPOWERED, reason, claim, None)
 
 
 def with_limit(finding: Finding, checks: Sequence[CheckResult]) -> Finding:
-    """Return the finding with those for whom alone the claim holds, where NaN or infinity was let through."""
+    """Return the finding with a note of the participants to whom the claim is limited, if the system did not stop NaN
+    or infinite values.
+    """
     return replace(finding, limit=limit_of(checks))
 
 
@@ -285,7 +290,7 @@ def with_failed_checks(finding: Finding, failed_checks: Sequence[str]) -> Findin
 
 
 def checked_alone(claim: Claim, failed_checks: Sequence[str], *, not_looked_at: str = "", aside: str = "") -> Finding:
-    """Return the finding on a claim of which only the implementation was checked, without trials.
+    """Return the finding on a claim if only its implementation was checked, without trials.
 
     ``not_looked_at``: which parts of the claim no check looked at; empty if all were looked at. ``aside``: what was not
     looked at and leaves the verdict as it is.
@@ -387,15 +392,15 @@ def _enough(claim: Claim, measured: Measurement) -> str:
 
 
 def accept_weak(finding: Finding) -> Finding:
-    """Return the finding as NOT_REFUTED where it is UNDERPOWERED only because its test is weak, which the caller knows
-    and accepts; any other as it is.
+    """Return an UNDERPOWERED finding as NOT_REFUTED if its only defect is a weak test, which the caller accepts; return
+    any other finding unchanged.
     """
     return replace(finding, verdict=Verdict.NOT_REFUTED) if finding.weak else finding
 
 
 def with_weak_part(finding: Finding, words: str) -> Finding:
-    """Return the finding as UNDERPOWERED where nothing refuted the claim and the test of a part of what it covers is
-    weak; ``words`` say which and how weak.
+    """Return the finding as UNDERPOWERED if nothing refuted the claim, but the test of a part of what the claim covers
+    is weak; ``words`` name the part and how weak its test is.
     """
     if finding.verdict is not Verdict.NOT_REFUTED:
         return finding

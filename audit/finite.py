@@ -12,7 +12,7 @@ _HOLDS = "the claim holds for"
 
 
 def finite_result(sent: Sequence[str], broken: Sequence[str], *, whom: str) -> CheckResult:
-    """Return the result for values that were sent to a system.
+    """Return the check result for NaN, infinite or other extreme values that were sent to a system.
 
     Args:
         sent: what was sent, in words.
@@ -26,6 +26,8 @@ def finite_result(sent: Sequence[str], broken: Sequence[str], *, whom: str) -> C
 
 
 def limit_of(results: Iterable[CheckResult]) -> str:
-    """Return for whom alone a claim holds, and why; empty where no value was let through."""
+    """Return the participants to whom a claim is limited, and why, if the system does not stop NaN or infinite values;
+    otherwise return an empty string.
+    """
     found = (one.witness for one in results if one.name == FINITE and one.passed is None)
     return "; ".join(dict.fromkeys(one for one in found if _HOLDS in one))

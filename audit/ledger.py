@@ -17,7 +17,7 @@ from .wording import unknown
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """The part of a run's probability of a false alarm that one family of tests may use.
+    """The share of a run's false-alarm probability that one family of tests may use.
 
     Args:
         total: probability, at most, that any of its tests fails in a run in which everything is correct.
@@ -35,17 +35,19 @@ class Share:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The shares of all families of tests of one kind of run, by the families' names."""
+    """The shares of false-alarm probability for one kind of run, keyed by the families of tests."""
 
     shares: Mapping[str, Share]
 
     @property
     def total(self) -> float:
-        """The probability, at most, that any test of any family fails in a run in which everything is correct."""
+        """An upper bound on the probability that any test of any family fails in a correct run."""
         return fsum(share.total for share in self.shares.values())
 
     def level(self, family: str, tests: int = 1) -> float:
-        """Return the level of each of ``tests`` tests of one group of a family; ValueError for an unknown family."""
+        """Return the significance level of each of ``tests`` tests in one group of a family; ValueError for an unknown
+        family.
+        """
         if family not in self.shares:
             raise unknown("family", family, self.shares)
         share = self.shares[family]

@@ -148,7 +148,7 @@ class Measurement:
 
     @property
     def share(self) -> float:
-        """The error probability of each of the comparisons, an equal share of alpha."""
+        """The error probability of each comparison behind the measurement: an equal share of alpha."""
         return self.alpha / self.comparisons
 
     @property

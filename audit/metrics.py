@@ -193,7 +193,9 @@ def area_interval(sides: ScoresByRun, level: float = 0.95) -> Area:
 
 
 def null_area_error(members: int, nonmembers: int) -> float:
-    """Return the standard deviation of the area for scores that say nothing and do not tie (Mann and Whitney 1947)."""
+    """Return the standard deviation of the AUC for scores without information and without ties (Mann and Whitney
+    1947).
+    """
     return math.sqrt((members + nonmembers + 1) / (12 * members * nonmembers))
 
 
@@ -317,8 +319,8 @@ def counted_runs(sides: ScoresByRun) -> int:
 
 
 def lowest_rate(runs: int) -> float | None:
-    """Return the lowest of the FPRs to report at which ``runs`` independent non-members suffice for confidence bounds;
-    None if there is none.
+    """Return the lowest reported FPR for which ``runs`` independent non-members suffice for confidence bounds; None if
+    there is none.
 
     The reported rates are those of ``LADDER``.
     """
@@ -366,8 +368,8 @@ def joint_statement(sides: ScoresByRun, rate: float, alpha: float = 0.05) -> Joi
 
 
 def tpr_interval(sides: ScoresByRun, rate: float, level: float = 0.95) -> tuple[float, float] | None:
-    """Return a confidence interval of an attack's TPR at the FPR ``rate`` itself, in (0, 1); None where fewer than
-    ``fewest_for_tpr`` independent non-members bound no FPR by ``rate``.
+    """Return a confidence interval of an attack's TPR at the FPR ``rate`` itself, in (0, 1); None if there are fewer
+    than ``fewest_for_tpr`` independent non-members, with which no FPR can be bounded by ``rate``.
 
     ``level``: its confidence, of which each of four bounds has a quarter. The TPR above a threshold whose FPR is
     certainly at most ``rate`` is the lower end, that at or above one whose FPR is certainly at least ``rate`` the upper
@@ -421,7 +423,8 @@ class MembershipResult:
 
     @classmethod
     def of(cls, members: ArrayLike, nonmembers: ArrayLike, *runs: ArrayLike) -> "MembershipResult":
-        """Measure scores (n1,) and (n0,), higher means member; ``runs``: their runs, as in ``ScoresByRun.of``.
+        """Compute the result from scores (n1,) of members and (n0,) of non-members, higher means member; ``runs``:
+        their runs, as in ``ScoresByRun.of``.
 
         Raises ValueError for empty or non-finite scores.
         """
@@ -434,7 +437,7 @@ class MembershipResult:
 
     @property
     def nonmembers(self) -> FloatArray:
-        """(n0,) scores of the others."""
+        """(n0,) scores of the samples that the model was not trained on."""
         return self.sides.nonmember
 
     @cached_property
@@ -443,7 +446,8 @@ class MembershipResult:
         return area_interval(self.sides)
 
     def tpr(self, fpr: float) -> float:
-        """Return the share of members above the lowest threshold that at most the share ``fpr`` of non-members exceeds.
+        """Return the share of members above the lowest threshold that at most a share ``fpr`` of the non-members
+        exceeds.
 
         It is a point estimate: the threshold was chosen on the same scores. Raises ValueError unless 0 <= fpr <= 1.
         """
@@ -454,8 +458,8 @@ class MembershipResult:
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """AUC, and TPR at FPRs of 1 % and 0.1 %: metric, value, low, high, and the non-members needed; None where it is
-        not measurable.
+        """AUC, and TPR at FPRs of 1 % and 0.1 %, each as metric, value, low, high and the number of non-members needed;
+        the values are None if they are not measurable.
         """
         rows = [("AUC", self.auc.value, self.auc.low, self.auc.high, 1)]
         for rate in RATES:
@@ -465,7 +469,7 @@ class MembershipResult:
         return [dict(zip(("metric", "value", "low", "high", "needed"), row, strict=True)) for row in rows]
 
     def words(self) -> dict[str, str]:
-        """Return the metric of each of ``rows`` and its value in words."""
+        """Return for each of ``rows`` the metric and its value in words."""
         return {row["metric"]: self._said(**row) for row in self.rows}
 
     def _said(self, metric: str, value: float | None, low: float | None, high: float | None, needed: int) -> str:
@@ -474,7 +478,7 @@ class MembershipResult:
         return f"{value:.3f} {self.auc.method if low is None else f'[{low:.3f}, {high:.3f}]'}"
 
     def line(self) -> str:
-        """Return one line to print."""
+        """Return the result as one line to print."""
         return ", ".join(f"{name} {words}" for name, words in self.words().items())
 
     def _repr_html_(self) -> str:

@@ -15,9 +15,9 @@ SUM = "sha256"
 
 
 def check_inside(place: Path, folder: Path) -> None:
-    """Raise ValueError if a link leads from ``place``, a path in ``folder``, out of this folder, where it would replace
-    another file of the user. A link that stays within the folder is allowed, and the folder itself may
-    be a link, as may a device such as ``/dev/stdout``.
+    """Raise ValueError if a link leads from ``place``, a path in ``folder``, out of this folder, because writing there
+    would replace another file of the user. A link within the folder is allowed; the folder itself may be a link, and a
+    device such as ``/dev/stdout`` is allowed.
     """
     # Not Path.resolve, which raises an error for links in a circle.
     within = Path(os.path.realpath(place)).is_relative_to(os.path.realpath(folder))
@@ -62,7 +62,7 @@ def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_changed(content: Mapping[str, Any]) -> bool:
-    """Return whether a JSON object differs from its checksum, or has none."""
+    """Return whether the content of a JSON object differs from its stored checksum, or has no checksum."""
     return with_checksum(content) != content
 
 

@@ -27,7 +27,7 @@ from .wording import nearest
 
 @cache
 def names_in(package: str) -> tuple[str, ...]:
-    """Return the names of the files of a package's folder in alphabetical order; none of them is imported."""
+    """Return the names of the Python files in a package's folder, in alphabetical order, without importing them."""
     found = importlib.import_module(package)
     # Sorted, so that the order of tables does not depend on the file system.
     return tuple(sorted(entry.name for entry in pkgutil.iter_modules(found.__path__) if not entry.ispkg))
@@ -71,12 +71,12 @@ Spec = str | Mapping[str, Any]
 
 
 def group(kind: str) -> str:
-    """Return the group of entry points that offer parts of a kind: ``fedassay.models`` for ``model``."""
+    """Return the name of the entry-point group for parts of one kind: ``fedassay.models`` for ``model``."""
     return f"fedassay.{kind[:-1]}ies" if kind.endswith("y") else f"fedassay.{kind}s"
 
 
 def points(kind: str) -> dict[str, EntryPoint]:
-    """Return the entry points of one kind by name; nothing is imported."""
+    """Return the entry points of one kind, keyed by name, without importing anything."""
     return {point.name: point for point in entry_points(group=group(kind))}
 
 
@@ -98,7 +98,7 @@ def name_and_options(kind: str, spec: object) -> tuple[str, dict[str, Any]]:
 
 
 def label(kind: str, spec: Spec) -> str:
-    """Return a part of a suite as one line: its name, followed by its options in brackets where it has any."""
+    """Return a part of a suite as one line: its name, followed by its options in brackets if it has any."""
     name, options = name_and_options(kind, spec)
     inside = ", ".join(
         f"{key}={json.dumps(value, sort_keys=True, ensure_ascii=False)}" for key, value in sorted(options.items())
@@ -107,13 +107,13 @@ def label(kind: str, spec: Spec) -> str:
 
 
 def is_path(kind: str, spec: object) -> bool:
-    """Return whether a part of a suite is named as ``package.module:Name`` or ``file.py:Name``."""
+    """Return whether a suite names a part by a path, ``package.module:Name`` or ``file.py:Name``."""
     name = spec.get("part", spec.get(_KEYS.get(kind, "part"))) if isinstance(spec, Mapping) else spec
     return isinstance(name, str) and ":" in name
 
 
 def find_outside(kind: str, name: str, known: Iterable[str] = ()) -> Any:
-    """Import a part from outside and return it: a class, a function or an object.
+    """Import a part from outside this package and return it: a class, a function or an object.
 
     ``known``: names of the package's own parts of this kind, for the message.
 
@@ -134,7 +134,7 @@ def find_outside(kind: str, name: str, known: Iterable[str] = ()) -> Any:
 
 
 def load(point: EntryPoint) -> Any:
-    """Import what an entry point names.
+    """Import and return the object that an entry point names.
 
     Raises:
         ValueError: as ``find_outside``.
@@ -182,7 +182,7 @@ def call(what: str, function: Callable[..., Any], options: Mapping[str, Any], *g
 
 
 def described(error: BaseException) -> str:
-    """Return an exception of a user's own code as one phrase: its words, its type unless that is ValueError, and the
+    """Return an exception of a user's own code as one phrase: its message, its type unless that is ValueError, and the
     place that raised it.
     """
     words = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
@@ -309,16 +309,16 @@ def _is_library(place: str) -> bool:
 
 
 def import_last_from_here() -> None:
-    """Put the working directory last on the import path, where a module that the user names is searched; no file in it
-    can take the place of a module of Python or of an installed package.
+    """Add the working directory as the last folder of the import path, so that Python finds a module there that the
+    user names; no file in it can take the place of a module of Python or of an installed package.
     """
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)
 
 
 def two_files(name: str, folder: Path) -> tuple[str, Path] | None:
-    """Return whence Python loaded the module ``name``, and the file of another one of this name in ``folder``; None
-    where there is none. Files with equal content are one, such as a checkout and its installed copy.
+    """Return the file from which Python loaded the module ``name``, and another file of this name in ``folder``; None
+    if there is no other file. Files with equal content count as one, such as a checkout and its installed copy.
     """
     place, loaded = Path(folder, *name.split(".")), getattr(sys.modules[name], "__file__", None)
     own = next((file for file in (place.with_name(f"{place.name}.py"), place / "__init__.py") if file.is_file()), None)

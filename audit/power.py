@@ -38,7 +38,7 @@ violation that is hard to see has its best chance; the late looks serve to end r
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """A planned look at an audit's runs.
+    """A planned interim analysis (look) of an audit's runs.
 
     Args:
         replicas: runs per arm by then, those of earlier looks included.

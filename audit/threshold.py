@@ -62,7 +62,7 @@ class Cut:
 
 
 def margin(curve: Curve, fpr: ArrayLike, fnr: ArrayLike, n: int) -> FloatArray:
-    """Return how far an attack's error rates lie under a trade-off curve, in standard deviations of their estimate.
+    """Return how far an attack's error rates lie below a trade-off curve, in standard deviations of their estimate.
 
     It is ``f(fpr) - fnr`` over the standard deviation of its estimate from ``n`` trials with and ``n`` without the
     canary; it is positive under the curve.
@@ -125,7 +125,9 @@ def _raised(errors: ArrayLike, n: int, trials: int, alpha: float) -> FloatArray:
 
 
 def below_cuts(member: FloatArray, nonmember: FloatArray) -> tuple[FloatArray, IntArray, IntArray]:
-    """Return cuts between scores, and how many of ``member`` (n1,) and of ``nonmember`` (n0,) are at or below each."""
+    """Return thresholds between scores, and how many scores of ``member`` (n1,) and of ``nonmember`` (n0,) are at or
+    below each.
+    """
     cuts = _score_cuts(np.unique(np.concatenate([member, nonmember])))
     below_in, below_out = (np.searchsorted(np.sort(side), cuts, side="right") for side in (member, nonmember))
     return cuts, below_in, below_out
@@ -179,12 +181,14 @@ Gaussian scores, and refutes half as often at epsilon 1."""
 
 
 def choosing(scores: int, fraction: float = CHOOSING) -> int:
-    """Return how many of the ``scores`` of a side choose the threshold: of two scores one does."""
+    """Return how many of the ``scores`` of one side are used to choose the threshold; of two scores, one is."""
     return max(round(fraction * scores), min(1, scores - 1))
 
 
 def scores_of(counted: int) -> int:
-    """Return the fewest scores of a side of which so many are counted where ``CHOOSING`` of them choose."""
+    """Return the smallest number of scores of one side of which at least ``counted`` remain when a share ``CHOOSING``
+    of them chooses the threshold.
+    """
     return next(n for n in count(max(counted, int(counted / (1 - CHOOSING)) - 1)) if n - choosing(n) >= counted)
 
 
@@ -225,7 +229,9 @@ class SplitThreshold:
     def halves(
         self, member: FloatArray, nonmember: FloatArray
     ) -> tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]:
-        """Return the scores, or rows (n, d), with and without the canary that choose, and those that are counted."""
+        """Return the scores, or rows (n, d), with and without the canary that choose the threshold, and those that are
+        counted.
+        """
         rng = np.random.default_rng(self.seed)
         chosen_in, counted_in = self._parts("member", member, rng)
         chosen_out, counted_out = self._parts("nonmember", nonmember, rng)

@@ -47,7 +47,7 @@ def _round(number: float, towards: Callable[[float], int], digits: int) -> float
 
 
 class NamedEnum(StrEnum):
-    """Names of one kind; an unknown one is refused with the known ones."""
+    """An enumeration of names; for an unknown name, its error lists the known ones."""
 
     @classmethod
     def _missing_(cls, value: object) -> "NamedEnum":
@@ -55,7 +55,7 @@ class NamedEnum(StrEnum):
 
 
 def counted(number: int, noun: str) -> str:
-    """Return the number with its noun, in the plural unless it is one: ``1 claim``, ``1,200 claims``."""
+    """Return a number with its noun, in the plural if needed: ``1 claim``, ``1,200 claims``."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 

@@ -94,7 +94,7 @@ _FPRS = (0.5, 0.3, 0.2, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Arms:
-    """Two neighbouring inputs, whose outputs can be drawn.
+    """Two neighbouring inputs of a system, with a function that draws outputs on them.
 
     Args:
         draw: (arm, runs, block) -> what fresh, independent runs received; arm 0 without the unit, 1 with it. No two
@@ -117,18 +117,18 @@ class Arms:
 
 @dataclass(kw_only=True)
 class Schema:
-    """The places of all parts in the rows of one matrix: those that the pilot showed, on any input."""
+    """The columns of a matrix of outputs: one range of columns for each part that a pilot contained on any input."""
 
     widths: dict[str, int] = field(default_factory=dict)
 
     def learn(self, parts: Parts) -> None:
-        """Give a place to each part, as wide as it is anywhere."""
+        """Assign a range of columns to each part, as wide as the part ever is."""
         for name, values in parts.items():
             self.widths[name] = max(self.widths.get(name, 0), values.shape[1])
 
     def matrix(self, parts: Parts) -> FloatArray:
-        """Return the parts ``(runs, numbers)`` with zeros for those that are missing. What has no place is counted in
-        the last number: that something else is received may be what shows the unit.
+        """Return the parts as a matrix ``(runs, numbers)``, with zeros for missing parts. The last column counts
+        numbers that have no column of their own, because the mere presence of something else may reveal the unit.
         """
         runs = len(next(iter(parts.values()))) if parts else 0
         known = self.widths
@@ -140,7 +140,7 @@ class Schema:
         return np.concatenate([*found, np.broadcast_to(other, (runs,)).reshape(-1, 1)], axis=1, dtype=np.float64)
 
     def places(self, name: str) -> slice:
-        """Return where a part stands in the rows."""
+        """Return the columns in which a part stands."""
         before = list(self.widths).index(name)
         start = sum(list(self.widths.values())[:before])
         return slice(start, start + self.widths[name])
@@ -154,8 +154,8 @@ def _placed(values: FloatArray | None, runs: int, width: int) -> FloatArray:
 
 
 class Hits(NamedTuple):
-    """How many outputs fall into the event against the stated curve, and into that against epsilon; and how many of
-    them its rule, where it has one, guesses to be without the unit.
+    """The numbers of outputs in the event that tests the stated curve and in the event that tests epsilon, and the
+    number that the latter event's rule, if it has one, assigns to the input without the unit.
     """
 
     curve: int
@@ -165,7 +165,8 @@ class Hits(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FixedEvents:
-    """The events of a pilot: against the claim's curve, where it states one, and against its epsilon.
+    """The events that were fixed on a pilot: one against the claim's curve, if it states one, and one against its
+    epsilon.
 
     Args:
         rows: all its runs without and with the unit, ``(runs, numbers)``.
@@ -186,18 +187,20 @@ class FixedEvents:
     suspect: bool
 
     def guesses(self, outputs: NDArray[Any]) -> Hits:
-        """Count the outputs in both events."""
+        """Count the outputs that fall into each of the two events."""
         of_curve = 0 if self.curve is None else self.curve.event.guesses(outputs).second
         return Hits(of_curve, *self.epsilon.guesses(outputs))
 
     @property
     def event(self) -> Event:
-        """The event by which it is ranked."""
+        """The event by which this pilot is ranked among others."""
         return self.epsilon if self.curve is None else self.curve.event
 
     @property
     def counted(self) -> Arms:
-        """What draws the runs in which the events are counted: no part that neither event reads."""
+        """The inputs for the runs in which the events are counted; they leave out all parts of the outputs that neither
+        event reads.
+        """
         scores = [self.epsilon.score, self.event.score]
         parts = frozenset(score.part for score in scores if isinstance(score, _OF_ONE_PART))
         if self.arms.of_parts is None or not all(isinstance(score, _OF_ONE_PART) for score in scores):
@@ -214,7 +217,7 @@ class _CurveEvent(NamedTuple):
 
 @dataclass(kw_only=True)
 class TwoArms:
-    """Trials of one claim on pairs of inputs.
+    """Trials of one claim on pairs of inputs, with and without the unit.
 
     Args:
         alpha: probability, at most, that the counted runs of one pair refute the claim although it holds.
@@ -237,7 +240,7 @@ class TwoArms:
         return not self.different
 
     def drawn(self, arms: Arms, arm: int, runs: int) -> Iterator[Parts]:
-        """Yield what fresh runs received, batch by batch."""
+        """Yield what the observer received in fresh runs, batch by batch."""
         for start in range(0, runs, arms.batch):
             self.blocks += 1
             size = min(arms.batch, runs - start)
@@ -247,8 +250,8 @@ class TwoArms:
     def pilot(
         self, arms: Arms, learn: int, choose: int, *, before: FixedEvents | None = None, thorough: bool = False
     ) -> FixedEvents:
-        """Learn scores on ``learn`` runs of each arm, and fix the events that are the most likely to break the claim on
-        ``choose`` others.
+        """Learn scores on ``learn`` runs of each arm, and fix, on ``choose`` other runs, the events that are most
+        likely to refute the claim.
 
         ``before``: an earlier pilot on the same inputs, all of whose runs teach scores too.
         """
@@ -289,8 +292,8 @@ class TwoArms:
         )
 
     def best(self, pilots: Sequence[FixedEvents]) -> FixedEvents:
-        """Return the most promising of some pilots, by successive halving: of each half new runs fix the events, and
-        the earlier ones teach scores.
+        """Return the most promising of several pilots by successive halving: after each halving, new runs fix the
+        events and the earlier runs train the scores.
         """
         while len(pilots) > 1:
             ranked = sorted(pilots, key=lambda pilot: (pilot.suspect, pilot.rank), reverse=True)
@@ -308,7 +311,7 @@ class TwoArms:
         return self.pilot(pilot.arms, learn, choose, before=pilot, thorough=True)
 
     def count(self, pilot: FixedEvents) -> Measurement | None:
-        """Count the events on fresh runs; None where runs turn out to depend on each other.
+        """Count the events on fresh runs; return None if runs turn out to depend on each other.
 
         The counts are looked at twice, so that a gross violation costs few runs.
         """
@@ -342,13 +345,13 @@ class TwoArms:
 
     def detectable(self, runs: int) -> float | None:
         """The smallest true epsilon at which so many runs of each arm refute the claim with probability 0.9, if the
-        pilot finds the best score and threshold; None where nothing in reach would do.
+        pilot finds the best score and threshold; None if no epsilon in reach suffices.
         """
         return _detectable(self.claim.curve, self.claim.epsilon, self.claim.delta, self.share, runs)
 
     @property
     def share(self) -> float:
-        """The level of one event at the last of two looks."""
+        """The significance level of one event at the last of two looks."""
         return self.alpha / (2 if self.claim.curve is None else 4)
 
     def _runs(self, arms: Arms) -> int:
@@ -487,8 +490,8 @@ class TwoArms:
 
 
 def tangent_at(curve: Curve | None, fpr: float, fnr: float, runs: int) -> Tangent | None:
-    """Return the tangent of a curve by which an event of these error rates is tested; None without a curve, and for
-    rare errors, of which two separate bounds show more.
+    """Return the tangent of a curve by which an event with these error rates is tested; None without a curve, and for
+    rare errors, for which two separate bounds are stronger.
     """
     if curve is None or not fpr < 1 or min(fpr, fnr) * runs < _FEWEST_OF_TANGENT:
         return None
@@ -497,8 +500,8 @@ def tangent_at(curve: Curve | None, fpr: float, fnr: float, runs: int) -> Tangen
 
 
 def below_tangent(found: Measurement, errors: ErrorCounts, tangent: Tangent, witness: str) -> Measurement:
-    """Return a measurement of epsilon with what the counts of another event show against a tangent of the stated curve,
-    at the level of these counts. Counts and witness are those of this event where it lies under the tangent.
+    """Return a measurement of epsilon, extended by a test of another event against a tangent of the stated curve, at
+    the level of these counts. If that event lies below the tangent, counts and witness are replaced by its own.
     """
     if not under_tangent(errors, tangent):
         return replace(found, below_curve=False, tangent=tangent)
@@ -519,8 +522,8 @@ def below_tangent(found: Measurement, errors: ErrorCounts, tangent: Tangent, wit
 
 
 def bound_result(check: Check, claim: Claim, measured: Measurement, words: str) -> CheckResult:
-    """Return the result of a check that compares a measured bound with what its claim states: epsilon, or the stated
-    curve where that refutes it. ``words``: how the bound on epsilon was measured.
+    """Return the result of a check that compares a measured bound with the claim: with its epsilon, or with its stated
+    curve if that is refuted. ``words``: how the bound on epsilon was measured.
     """
     result = check.at_most(measured.epsilon_low, claim.epsilon, unit="epsilon", witness=words, evidence=measured)
     if not refutes(claim, measured) or measured.epsilon_low > claim.epsilon:
@@ -542,7 +545,7 @@ def _bound_at(measured: Measurement, tangent: Tangent) -> float:
 
 
 def dependent(score: Score, again: Callable[[int, int], FloatArray]) -> bool:
-    """Return whether runs of one batch depend on each other, or a batch on those before it: then no bound holds.
+    """Return whether runs of one batch depend on each other, or a batch on earlier ones; then no bound holds.
 
     ``again``: (arm, number) -> the rows of a batch of runs, the same for equal numbers.
     """
@@ -589,13 +592,15 @@ def _overdispersed(made: Sequence[tuple[int, int]], found: Sequence[Hits]) -> bo
 
 
 def two_steps(claim: Claim) -> Claim | None:
-    """Return what a claim states about inputs two steps of its adjacency apart (group privacy); None for nothing."""
+    """Return what a claim implies for inputs that are two steps of its adjacency apart (group privacy); None if it
+    implies nothing.
+    """
     delta = claim.delta * (1 + math.exp(min(claim.epsilon, 700.0)))
     return replace(claim, epsilon=2 * claim.epsilon, delta=delta, curve=None) if delta < 1 else None
 
 
 def of_one_step(measured: Measurement, claim: Claim) -> Measurement:
-    """Return the bound that a measurement of inputs two steps apart gives for one step.
+    """Convert a bound that was measured on inputs two steps apart to a bound for one step.
 
     With (e, d) for one step, two steps have (2 e, d (1 + exp(e))). What the runs show at this larger delta is a bound
     on 2 e; it is read at the delta that belongs to the bound itself.
@@ -614,8 +619,8 @@ def of_one_step(measured: Measurement, claim: Claim) -> Measurement:
 
 
 def wanted_epsilon(claim: Claim) -> float:
-    """Return the true epsilon of a violation that trials should find: little more than the claim where its curve is
-    tested, and less than what makes a test weak where (epsilon, delta) alone is, because rare events decide there.
+    """Return the true epsilon of a violation that trials should detect: slightly more than the claim if its curve is
+    tested. If only (epsilon, delta) is tested, rare events decide, and the value is below the limit of weak tests.
     """
     if claim.curve is not None:
         return (_WANTED if isinstance(claim.curve, GaussianCurve) else _WANTED_OF_PROFILE) * claim.epsilon
@@ -734,7 +739,8 @@ class _Named:
 
 @dataclass(frozen=True, eq=False)
 class SampledShift:
-    """The likelihood ratio of independent rounds, in each of which Gaussian noise is shifted with one probability.
+    """A score: the likelihood ratio of independent rounds, in each of which the Gaussian noise is shifted with a given
+    probability.
 
     Args:
         places: (T,), of the rounds' numbers in the outputs.
@@ -763,7 +769,7 @@ class SampledShift:
 
 
 def fitted_shift(name: str, places: IntArray, out: FloatArray, within: FloatArray) -> SampledShift | None:
-    """Fit the shift and its probability to pilot outputs by expectation and maximisation; None where nothing scatters.
+    """Fit the shift and its probability to pilot outputs by expectation maximisation; None if the outputs do not vary.
 
     All rounds have one probability, and one shift up to its sign.
     """
@@ -787,7 +793,7 @@ def fitted_shift(name: str, places: IntArray, out: FloatArray, within: FloatArra
 
 @dataclass(frozen=True, eq=False)
 class LinearScore:
-    """A sum of rounds' numbers with ``weights (T,)``, which suits noise that depends from round to round.
+    """A score that sums the rounds' numbers with ``weights (T,)``, for noise that is correlated between rounds.
 
     ``places``: (T,), of the rounds' numbers in the outputs.
     """
@@ -804,8 +810,8 @@ class LinearScore:
 
 
 def fitted_directions(name: str, places: IntArray, out: FloatArray, within: FloatArray) -> Iterator[LinearScore]:
-    """Fit Fisher's linear discriminant to pilot outputs, of the rounds' numbers and of their sums up to each round,
-    which are those of the models; none of one round, and where nothing scatters.
+    """Fit Fisher's linear discriminant to pilot outputs: to the rounds' numbers, and to their cumulative sums, which
+    the models contain. None for a single round, or if the outputs do not vary.
 
     The covariance is shrunk towards its diagonal by the share of Schaefer and Strimmer (2005) that is expected to err
     the least: noise may be independent from round to round, or from model to model.

@@ -190,15 +190,15 @@ def check_covered(claim: Claim) -> None:
 
 
 def copies_of(unit: Unit) -> int:
-    """Return how many equal rows a canary has at each client that holds some: several for a user, 1 for a sample and
-    for a client, which is one row itself.
+    """Return the number of equal rows that a canary has at each client that holds it: several for a user, and 1 for a
+    sample or a client, which is one row itself.
     """
     return _COPIES if unit is Unit.USER else 1
 
 
 def clients_of_user(claim: Claim, plan: Plan) -> int:
-    """Return how many clients of the plan hold samples of a canary that is a user: as many as the claim allows, or all;
-    1 for a claim about another unit.
+    """Return how many clients of the plan hold samples of a user canary: as many as the claim allows, or all of them; 1
+    for a claim about another unit.
     """
     most = claim.parameters.get("clients_per_user")
     if claim.unit is not Unit.USER:
@@ -248,8 +248,8 @@ def _data(inputs: CanaryInputs, image: Tensor, *, present: int, absent: int) -> 
 
 
 def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, Tensor]:
-    """Return the two inputs ``(d,)``, without and with the canary, whose reports are easiest to distinguish; they
-    differ only in what the claim covers.
+    """Return the two inputs ``(d,)``, without and with the canary, whose reports are easiest to distinguish among
+    inputs that the claim covers.
 
     Raises:
         ValueError: for a part that is neither joint, nor one coordinate, nor a layer of the plan.
@@ -287,7 +287,8 @@ _STEP, _MOST = 3, 8
 
 
 def user_shapes(row: Tensor, holders: Sequence[int], seed: int) -> Iterator[tuple[str, UserCanary]]:
-    """Yield users of different shapes at the given clients, with words.
+    """Yield canary users at the given clients, with different numbers and directions of samples, each with a
+    description.
 
     Args:
         row: (d,), the gradient of each sample; of its length where the samples have different directions.
@@ -312,7 +313,9 @@ def user_shapes(row: Tensor, holders: Sequence[int], seed: int) -> Iterator[tupl
 
 
 def against_others(row: Tensor, holders: Sequence[int]) -> Iterator[tuple[str, UserCanary]]:
-    """Yield users with a few and with many equal samples: what a sum is divided by may depend on their number."""
+    """Yield users with few and with many equal samples, because a sum may be divided by a number that depends on
+    them.
+    """
     for number in (_USER_COPIES, _MANY):
         rows = row.expand(number, -1)
         yield f"{number} samples at {_words(holders)}", _user(dict.fromkeys(holders, rows))
@@ -332,7 +335,8 @@ FAR = 1e3
 
 
 def range_ends(law: object, claim: Claim, dim: int, radius: float) -> tuple[Tensor, Tensor]:
-    """Return the lowest and the highest row of the range, ``(dim,)`` each: those of the law, or else of the claim.
+    """Return the lowest and the highest row of the allowed range, ``(dim,)`` each, as the law or else the claim states
+    it.
 
     Args:
         law: the published law, or None.
@@ -348,5 +352,5 @@ def range_ends(law: object, claim: Claim, dim: int, radius: float) -> tuple[Tens
 
 
 def in_turn(low: Tensor, high: Tensor) -> Tensor:
-    """Return the row whose entries are those of ``high`` and of ``low`` in turn."""
+    """Return the row whose entries alternate between those of ``high`` and of ``low``."""
     return torch.where(torch.arange(len(low)) % 2 == 0, high, low)

@@ -69,25 +69,27 @@ _ORDERED = 1024
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HookRuns:
-    """Runs of a claim's hooks, which show laws where none is published, and of which most checks are made."""
+    """Runs of a defense's hooks under a claim; most checks use them, and they reveal noise distributions (laws) that
+    the defense does not publish.
+    """
 
     setup: HookSetup
 
     @cached_property
     def sampled(self) -> Sampled | str:
-        """The runs with cohorts and lots as sampled, or why there are none."""
+        """The runs in which cohorts and lots are sampled, or the reason why there are none."""
         return _runs(self.setup)
 
     @property
     def seen(self) -> SeenLaws:
-        """The laws that runs show where none is published."""
+        """The laws estimated from runs, if the defense publishes none."""
         try:
             return SeenLaws() if isinstance(self.sampled, str) else self.sampled.seen
         except Exception:  # A user's own hooks may raise anything on rows that training hardly gives.
             return SeenLaws()
 
     def checks(self) -> tuple[CheckResult, ...]:
-        """The checks that need no training."""
+        """The results of the checks that need no training."""
         setup = self.setup
         claim, plan = setup.claim, setup.plan
         made: list[tuple[str, Callable[[], Iterable[CheckResult]]]] = [(AS_SAMPLED, lambda: _sampled(self))]
@@ -106,7 +108,7 @@ class HookRuns:
 
 
 def hook_runs(task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0) -> HookRuns:
-    """Return the runs of a claim's hooks; none is made before it is needed.
+    """Return the runs of a defense's hooks under a claim; each run is made only when it is needed.
 
     Args:
         task: gives the initial model, and the samples that hooks ask for.
@@ -174,8 +176,8 @@ def _worse(found: CheckResult, chosen: CheckResult | None) -> CheckResult:
 
 
 def masked_runs(plan: Plan, most: int, numbers: int) -> int:
-    """Return the number of runs of a secure sum: ``numbers`` noised ones of a round or fewer, but for the least runs
-    from which anything is compared.
+    """Return the number of runs with secure aggregation: at most ``numbers`` noised numbers in one round, but always
+    the smallest number of runs that allows comparisons.
     """
     rows = plan.clients * plan.layout.dim
     # Each pair of clients has a mask; discrete noise is drawn number by number, at ten times the cost.
@@ -227,7 +229,7 @@ def _guarded(name: str, made: Callable[[], Iterable[CheckResult]]) -> Iterator[C
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """A protection prepared for the plan that is run, with the claim that its defense states there.
+    """A defense prepared for the plan that is run, with the claim that it states for this plan.
 
     Args:
         reason: why runs under this plan are no evidence about the audited claim; empty where they are.
@@ -252,7 +254,7 @@ def claim_checks(
     own_model: tuple[Task, Plan] | None = None,
     seed: int = 0,
 ) -> tuple[CheckResult, ...]:
-    """Return the results of all implementation checks of a claim except those of trials.
+    """Return the results of all implementation checks of a claim except the trials.
 
     A move that is longer than the law's bound is no failure where the claim's epsilon covers it at the law's noise,
     whichever check measured it.
@@ -300,7 +302,7 @@ def _every_number(own: HookSetup, small: HookSetup) -> Iterator[CheckResult]:
 def received_checks(
     fit: Callable[[Plan], Fitted], own: Plan, small: tuple[Task, Plan], *, most: int = MOST_RUNS, seed: int = 0
 ) -> tuple[CheckResult, ...]:
-    """Return the results of the trials of everything that the claim's observer receives.
+    """Return the results of trials of everything that the claim's observer receives.
 
     Args:
         small: a federation that can be run thousands of times.

@@ -22,7 +22,7 @@ _FOLLOWS = "so that it follows"
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """What was looked at for one claim, and what was not, each with the reason.
+    """The items that were examined for one claim, and those that were not, each with the reason.
 
     ``blind``: which of lots, clip, noise and accounting no check looked at, with the reasons; else empty.
     """
@@ -76,8 +76,8 @@ def coverage_of(
 def power_of_checks(
     checks: Sequence[CheckResult], protection: Protection, claim: Claim, plan: Plan
 ) -> CheckPower | None:
-    """Return the power of those checks that held the defense against the claim's epsilon; of several, the smallest
-    detectable epsilon.
+    """Return the power of the checks that compared the defense with the claim's epsilon; of several checks, the
+    smallest detectable epsilon.
 
     Four chains of checks reach an epsilon: the law's epsilon is at most the claim's, and the noise of many runs and
     the move by one unit are as the law states; or the law's epsilon is at most the claim's, and reports fit the law; or

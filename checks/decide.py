@@ -53,7 +53,7 @@ _RATIOS = {SENSITIVITY, AS_SAMPLED, ONCE, SCALE, EVERY_DIRECTION, GIVEN_CLIENTS,
 
 
 def decided(results: Sequence[CheckResult], claim: Claim, *, most: int) -> tuple[CheckResult, ...]:
-    """Return the results, in which trials have decided what failed comparisons mean for the claim.
+    """Return the check results after trials have decided whether failed comparisons refute the claim.
 
     A comparison that trials explain has passed, with their power; one by which they refute the claim has their
     measurement as its evidence; one of which they cannot tell stays, and its witness says how many runs there were.
@@ -166,7 +166,7 @@ def _implied(failed: CheckResult, claim: Claim) -> float:
 
 
 def arms_of(proposal: Proposed | ProposedRows | SuspectedNumbers) -> Arms:
-    """Return what draws the runs of two inputs that a comparison names."""
+    """Return the two inputs, with their sampler, that a comparison proposes for trials."""
     if isinstance(proposal, SuspectedNumbers):
         return proposal.arms
     return proposed_arms(proposal) if isinstance(proposal, Proposed) else _rows_arms(proposal)

@@ -56,7 +56,8 @@ Many = Callable[[int, int], tuple[ManyRuns, ManyRuns]]
 
 @dataclass(kw_only=True)
 class EventOdds:
-    """The check of numbers that units move; ``add`` compares pairs of runs, and ``results`` returns the check.
+    """A check of released numbers that a unit changes; ``add`` compares a pair of runs, and ``results`` returns the
+    check.
 
     ``setup``: with cohorts and lots as the plan draws them.
     """
@@ -69,21 +70,25 @@ class EventOdds:
 
     @property
     def released(self) -> bool:
-        """Whether the size of a release's noise is compared: the observer receives a sum or a client's report."""
+        """Whether the size of a release's noise is compared, because the observer receives a sum or a client's
+        report.
+        """
         rank = self.setup.claim.observer.rank
         sees = rank not in (SHUFFLED.rank, FINAL_MODEL.rank)
         return sees and not (rank < AGGREGATE.rank and changes_broadcast(self.setup.protection))
 
     @property
     def needed(self) -> int:
-        """Runs of each kind in which an event that always and never happens refutes the claim."""
+        """The number of runs per arm with which an event that always occurs in one arm and never in the other refutes
+        the claim.
+        """
         claim, rate = self.setup.claim, self.setup.rate
         odds = (math.exp(min(claim.epsilon, 30.0)) + rate) / max(rate - claim.delta, 1e-9)
         return math.ceil(1.1 * -math.log(SUITE.level("noise", 2 * _SUSPECTS)) * odds)
 
     def add(self, pair: RunPair) -> None:
-        """Compare the public state that the first round of a pair of runs left, and the noise of a release that the
-        unit is planted for.
+        """Compare a pair of runs by the public state after the first round, and by the noise of a release in which the
+        unit takes part.
         """
         # One record in another's place is two steps of a claim of added ones.
         if not pair.adjacent or pair.of_data:
@@ -128,7 +133,7 @@ class EventOdds:
             self._count(_Size(row=row), pair.many, f"the size of a release's noise, {pair.witness}")
 
     def results(self) -> Iterator[CheckResult]:
-        """The check; none without a suspect."""
+        """The check's results; empty if nothing was suspected."""
         if self.found:
             yield max(self.found, key=lambda one: (one.passed is False, one.measured or 0.0))
         elif self.reason:
@@ -249,7 +254,9 @@ _FIRST_NOISE = 2**20
 
 @dataclass(kw_only=True)
 class SideArrays:
-    """The check of arrays sent with reports; ``add`` looks at a pair of runs, ``results`` returns the check."""
+    """A check of arrays that clients send with their reports; ``add`` compares a pair of runs, ``results`` returns the
+    check.
+    """
 
     setup: ReplaySetup
     found: list[CheckResult] = field(default_factory=list)
@@ -282,7 +289,7 @@ class SideArrays:
             self._compare(name, pair, without, present)
 
     def results(self) -> Iterator[CheckResult]:
-        """The check; none where no unit moved an array that is sent with reports and has noise."""
+        """The check's results; empty if no unit changed a noisy array that is sent with reports."""
         if self.found:
             yield max(self.found, key=lambda one: (one.passed is False, one.passed is None, one.measured or 0.0))
         elif self.reason:
@@ -341,9 +348,9 @@ class SideArrays:
 
 
 def heavy_tailed_epsilon(steps: float, share: float, delta: float) -> float:
-    """Return a lower bound on the epsilon of a number that a unit moves by ``steps`` standard deviations, or further,
-    in a ``share`` of the runs, where the noise has the tails of Student's distribution with five degrees of freedom or
-    of Laplace's.
+    """Return a lower bound on epsilon for a number that a unit moves by at least ``steps`` standard deviations in a
+    ``share`` of the runs, if the noise has tails like Student's t distribution with five degrees of freedom or like
+    Laplace's.
 
     In the other runs the number may lie half of the way, as where a record is in no lot.
     """

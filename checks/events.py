@@ -43,7 +43,9 @@ _FACTORS = tuple(1.05**number for number in range(50))
 
 
 def cautious_rates(within: int, out: int, n: int) -> tuple[float, float]:
-    """Return rates with and without the unit that tell the two apart less than counts of ``n`` runs of each did."""
+    """Return an event's rates with and without the unit, moved towards each other by confidence bounds on counts of
+    ``n`` runs of each.
+    """
     low = float(beta.ppf(_CAUTION, within, n - within + 1)) if within else 0.0
     return low, float(upper_bound(out, n, _CAUTION))
 
@@ -51,8 +53,8 @@ def cautious_rates(within: int, out: int, n: int) -> tuple[float, float]:
 def smallest_factor(
     p: float, q: float, refutes: Callable[[float, float], bool], *, below: float = math.inf
 ) -> float | None:
-    """Return the smallest factor of the privacy losses of an event of rates p and q at which a test refutes; None where
-    no factor in reach does, or where p is not larger than q.
+    """Return the smallest factor on the privacy losses of an event with rates p and q at which a test refutes; None if
+    no factor in reach suffices, or if p is not larger than q.
 
     The losses are ln(p / q) and ln((1 - p) / (1 - q)). With r and t for these two ratios, the rates of which the losses
     are c times as large are q' = (1 - t^c) / (r^c - t^c) and p' = r^c q'.
@@ -78,7 +80,9 @@ def smallest_factor(
 
 
 def likely_counts(p: float, q: float, n: int) -> tuple[int, int]:
-    """Return counts of ``n`` runs with and without the unit that are reached or surpassed with probability 0.9."""
+    """Return counts among ``n`` runs with and without the unit that are at least this far apart with probability
+    0.9.
+    """
     return int(binom.ppf(MISSED / 2, n, p)), int(binom.ppf(1 - MISSED / 2, n, q))
 
 
@@ -115,7 +119,9 @@ Arm = tuple[list[Tensor], list[Tensor]]
 
 
 def event_checks(setup: HookSetup, numbers: int) -> Iterator[CheckResult]:
-    """Check the reports of one client; ``numbers``: those of one round of all runs on one input, at most."""
+    """Check the reports of one client by the rates of events; ``numbers``: the most numbers per round over all runs on
+    one input.
+    """
     if not _applies(setup):
         return
     if reason := setup.why_not():
@@ -125,8 +131,8 @@ def event_checks(setup: HookSetup, numbers: int) -> Iterator[CheckResult]:
 
 
 def local_checks(setup: HookSetup, holders: Sequence[int], numbers: int) -> Iterator[CheckResult]:
-    """Check each report before the shuffler against its published law: a shuffler hides less in reports that show
-    more, or that depend on those of other clients.
+    """Check each report, before the shuffler, against its published law: a shuffler hides less if reports reveal more
+    than the law, or if they depend on reports of other clients.
     """
     if not _applies(setup):
         return

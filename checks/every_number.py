@@ -214,7 +214,7 @@ class _Suspect:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SuspectedNumbers:
-    """Two inputs of which one moves numbers that noise does not, for trials: see ``checks.decide``.
+    """Two inputs for trials, one of which changed numbers that noise does not change; see ``checks.decide``.
 
     ``steps``: how many steps of the claim's adjacency they are apart.
     """
@@ -227,7 +227,7 @@ class SuspectedNumbers:
 
     @property
     def arms(self) -> Arms:
-        """What draws the runs: only what was suspected is kept of each."""
+        """The two inputs for trials; only the suspected numbers of each run are kept."""
         plan, rounds = self.one.setup.plan, 1 + self.suspect.turn
         cost = rounds * plan.clients * plan.layout.dim
         return Arms(draw=self._draw, words=self.words, batch=_BATCH, most=min(_DECIDING, _NUMBERS_OF_RUNS // cost))
@@ -259,7 +259,9 @@ def _proposed(one: _Inputs, other: _Inputs, suspect: _Suspect, words: str) -> Su
 
 
 def every_number_checks(setup: HookSetup) -> Iterator[CheckResult]:
-    """Compare the unit's row with zeros in all rounds of the claim, and other records with those that hooks ask for."""
+    """Compare the unit's row with zeros in all rounds of the claim, and real records with those that the defense's
+    hooks request.
+    """
     reason, setup = setup.why_not(lots=True), setup.everyone
     if reason:
         yield EVERY_NUMBER.skipped(reason)

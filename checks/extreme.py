@@ -30,8 +30,9 @@ _BEYOND = 1e6
 
 
 def extreme_checks(setup: ReplaySetup) -> Iterator[CheckResult]:
-    """Check extreme rows at the largest client; of a user at the first clients. The result names the first row that
-    fails. What rows of NaN or infinite entries make of a release is a result of its own (``audit.finite``).
+    """Check extreme rows at the largest client, or at the first clients if the unit is a user. The result names the
+    first row that fails. A separate result reports the effect of rows with NaN or infinite entries on a release
+    (``audit.finite``).
     """
     if setup.claim.unit in (*PLANTED, Unit.USER):
         yield from _ExtremeRows(setup=setup).results()
@@ -151,7 +152,7 @@ class _ExtremeRows:
 
 
 def extreme_rows(dim: int) -> Iterator[tuple[str, Tensor]]:
-    """Yield rows ``(d,)`` that training should not give, with their words."""
+    """Yield extreme rows ``(d,)`` that training should not produce, each with its description."""
     signs = torch.tensor([1.0, -1.0]).repeat(dim)[:dim]
     first = torch.zeros(dim)
     first[0] = 1.0

@@ -21,7 +21,7 @@ POWER = 0.9
 
 
 class Shortfall(NamedTuple):
-    """The test of a family that came closest to its limit, or fell short of it.
+    """The test of a family of tests that came closest to its lower limit, or fell below it.
 
     ``measured`` and ``allowed`` are standard deviations of the law; ``surprise`` is the logarithm of the probability of
     so small a number under the law, times the number of tests of the family.
@@ -34,7 +34,8 @@ class Shortfall(NamedTuple):
 
 
 def share_found(degrees: float, slack: float = 0.0) -> float:
-    """Return the largest share of the law's noise that a test of all numbers together finds with probability 0.9.
+    """Return the largest share of the law's noise that a joint test of all numbers detects as too little with
+    probability 0.9.
 
     Args:
         degrees: of freedom of the numbers' sum of squares.
@@ -55,7 +56,8 @@ def least_scale(
     slack: float | FloatArray = 0.0,
     level: Level = NOISE,
 ) -> tuple[Shortfall, int]:
-    """Return the sum of squares that falls short by the most, of those with degrees of freedom, and its place.
+    """Return the sum of squares that falls furthest below its degrees of freedom, and its index; sums without degrees
+    of freedom are ignored.
 
     Under the law each is at least chi-squared distributed, which holds exactly for Gaussian noise and for Gaussian
     noise to which anything independent was added.
@@ -93,7 +95,9 @@ def _log_chance(squares: float, degrees: float) -> float:
 
 
 def least_result(name: Check, found: Sequence[Shortfall]) -> CheckResult:
-    """Return the result of the first family, or of the one that is least likely under the law, of those that failed."""
+    """Return a check result from several families of tests: of the failed families, the one least likely under the law;
+    if none failed, the first family.
+    """
     failed = [one for one in found if one.measured < one.allowed]
     worst = min(failed or found[:1], key=lambda one: one.surprise)
     return name.at_least(

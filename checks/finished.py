@@ -30,7 +30,7 @@ _DRAWS = 8
 
 @dataclass(kw_only=True, eq=False)
 class FinishedRelease:
-    """Published values after the training for the same models, on neighbouring records.
+    """A comparison, on neighbouring records, of the values that are published after training for the same models.
 
     Args:
         data_sets: data sets to search, the claim's own first, with the units that are changed in turn.
@@ -41,7 +41,7 @@ class FinishedRelease:
     refused: list[str] = field(default_factory=list)
 
     def result(self) -> CheckResult:
-        """Count the first difference that no noise hides."""
+        """Return the result: trials count the first difference that no noise hides."""
         own, started = self.setup.pipeline.records, clock()
         for records, units in self.data_sets:
             pipeline, setup = self.setup.pipeline, self.setup

@@ -73,7 +73,7 @@ PLACES = ("the first sample of a client", "its last sample", "any of its samples
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Surroundings:
-    """The inputs of independent runs (replicas), each with a unit and surroundings of its own.
+    """The inputs of independent runs (replicas): in each, a unit and the rows of all others.
 
     Args:
         holders: ``(R,)``, the client that is the unit, or that holds it.
@@ -113,8 +113,8 @@ class Surroundings:
         return unit_vectors(self.units.double())
 
     def alone(self, units: Tensor, holders: Tensor) -> "Surroundings":
-        """Return other runs, in which one unit holds rows ``(R, T, d)`` that every clip shortens, and all others hold
-        zeros.
+        """Return other runs, in which one unit holds rows ``(R, T, d)`` that are longer than every clip norm, and all
+        other rows are zeros.
         """
         runs, _, dim = units.shape
         return replace(
@@ -128,7 +128,7 @@ class Surroundings:
         )
 
     def repeated(self, run: int, runs: int) -> "Surroundings":
-        """Return so many runs that all have the inputs of one."""
+        """Return so many runs that all have the inputs of one of these runs."""
 
         def of(values: Tensor) -> Tensor:
             return values[run : run + 1].expand(runs, *values.shape[1:])
@@ -148,7 +148,7 @@ class Surroundings:
 def draw_surroundings(
     *, holders: list[int], clients: int, dim: int, rounds: int, replicas: int, clip_norm: float, seed: int
 ) -> Surroundings:
-    """Draw the surroundings of ``replicas`` runs; each of ``holders`` holds the unit in equally many of them.
+    """Draw the surroundings of ``replicas`` runs; each of the clients ``holders`` holds the unit in equally many runs.
 
     The rows of all other clients are zero, random, along the unit's row, against it, or along one coordinate. Each run
     has lengths of its own, of the unit's rows and of all others, and most runs have rows of unequal entries.
@@ -207,7 +207,7 @@ def _shaped(units: Tensor, parts: tuple[slice, ...], rng: np.random.Generator) -
 
 
 def in_constellations(around: Surroundings, chosen: Tensor, *, clip_norm: float, seed: int) -> Surroundings:
-    """Return the same runs, in which the others' rows lie around the unit's or against it.
+    """Return the same runs, with the other rows placed around the unit's row or opposite to it.
 
     The unit's rows are the same in all rounds and fill all coordinates. Where the lengths are not those of the
     constellation, every clip shortens them and the others'.
@@ -223,7 +223,7 @@ def in_constellations(around: Surroundings, chosen: Tensor, *, clip_norm: float,
 
 
 def among_samples(around: Surroundings, chosen: Tensor, *, samples: int, clip_norm: float, seed: int) -> Surroundings:
-    """Return the same runs, in which the first samples of the holder lie around the unit, which is the first of them.
+    """Return the same runs, with the holder's first samples placed around the unit, which is the first of them.
 
     All other clients hold zeros. ``chosen`` is that of ``in_constellations``.
     """
@@ -301,7 +301,7 @@ def _lengths(rng: np.random.Generator, replicas: int) -> Tensor:
 
 
 def unit_vectors(rows: Tensor) -> Tensor:
-    """Return the rows ``(..., d)`` at length 1, and zeros as they are."""
+    """Return the rows ``(..., d)`` scaled to length 1; zeros stay zeros."""
     units: Tensor = rows / torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp_min(1e-300)
     return units
 
@@ -314,7 +314,7 @@ _FEW_SAMPLES = 2
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ProposedRows:
-    """Given rows, with and without the unit, on which trials can decide what a failed comparison means.
+    """Given rows, with and without the unit, for trials that decide whether a failed comparison refutes the claim.
 
     ``run``: the replica of ``around`` that the comparison names. ``other``: the unit's rows ``(T, d)`` in the runs
     without it; None where nothing, zeros or the opposite row stand there, by the claim's adjacency.
@@ -328,7 +328,7 @@ class ProposedRows:
 
 
 def event_of(turn: Round, state: State | None = None) -> RoundEvent:
-    """Return what a recorder sees of a round of given rows, whose model stays as it is.
+    """Return the round event that a recorder receives for a round of given rows, in which the model does not change.
 
     ``state``: the public one; by default that with which the round runs.
     """
@@ -351,7 +351,7 @@ class CannotRun(ValueError):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HookRun:
-    """What the hooks gave in one run of each replica, one entry per round.
+    """The outputs of the hooks in one run of each replica, one entry per round.
 
     Args:
         cohort: ``(R, clients)``, who took part, as the plan and the hook ``participates`` drew it.
@@ -372,8 +372,8 @@ class HookRun:
     consumed: Sequence[Consumed]
 
     def releases(self, claim: Claim, holders: Tensor) -> Tensor:
-        """Return what the claim's observer receives of the holder, ``(R, T, d)`` in double precision: the holder's
-        report where the observer sees reports, else the aggregate.
+        """Return what the claim's observer receives from the holder, ``(R, T, d)`` in double precision: the holder's
+        report if the observer receives reports, otherwise the aggregate.
         """
         if claim.observer.rank < SHUFFLED.rank:
             return torch.stack(list(self.aggregates), dim=1).double()
@@ -387,7 +387,7 @@ class HookRun:
 
     def rows(self, claim: Claim, clients: int) -> Tensor:
         """Return what the claim's observer receives, ``(R, T, clients, d)`` in double precision, with zeros for clients
-        that sent nothing; of a sum ``(R, T, 1, d)``.
+        that sent nothing; for an observer of sums, ``(R, T, 1, d)``.
         """
         if claim.observer.rank < SHUFFLED.rank:
             return torch.stack(list(self.aggregates), dim=1).double().unsqueeze(2)
@@ -405,12 +405,12 @@ class HookSetup(ClaimSetup):
 
     @property
     def as_sampled(self) -> "HookSetup":
-        """The same hooks, with cohorts and lots as the claim's plan draws them."""
+        """The same hooks, with cohorts and lots drawn as in the claim's plan."""
         cohort, lot = (rule.rule if isinstance(rule, DrawAll) else rule for rule in (self.plan.cohort, self.plan.lot))
         return replace(self, plan=replace(self.plan, cohort=cohort, lot=lot))
 
     def surroundings(self, holders: Sequence[int], *, rounds: int, runs: int, further: int = 0) -> Surroundings:
-        """Return drawn surroundings of so many runs; another number ``further`` gives others."""
+        """Return drawn surroundings for so many runs; each number ``further`` gives different ones."""
         return draw_surroundings(
             holders=list(holders),
             clients=self.plan.clients,
@@ -423,15 +423,17 @@ class HookSetup(ClaimSetup):
 
     @property
     def everyone(self) -> "HookSetup":
-        """The same hooks, with all clients in every cohort: how often a unit takes part is for other checks."""
+        """The same hooks, with all clients in every cohort; how often a unit takes part is left to other checks."""
         return replace(self, plan=replace(self.plan, cohort=DrawAll(self.plan.cohort)))
 
     def released(self, around: Surroundings, arm: str, **changes: Any) -> Tensor:
-        """Return the releases of one run of all replicas, as ``run`` makes it and ``HookRun.releases`` reads them."""
+        """Return the releases of one run in all replicas; arguments as for ``run``, result as of
+        ``HookRun.releases``.
+        """
         return self.run(around, arm, **changes).releases(self.claim, around.holders)
 
     def rounds(self, streams: Streams, rows: Rows | None, runs: int, senders: tuple[int, ...] | None = None) -> Rounds:
-        """Return rounds of so many runs that are opened one after the other, and never closed."""
+        """Return the rounds of so many runs, opened one after the other, and never closed."""
         return Rounds(
             plan=self.plan,
             protection=self.protection,
@@ -449,8 +451,8 @@ class HookSetup(ClaimSetup):
         return self.task.initial(ReplayedStreams(self.seed)).expand(runs, -1)
 
     def why_not(self, *, lots: bool = False) -> str:
-        """Return why the hooks cannot be run on given rows; empty if they can. ``lots``: whether they are given lots,
-        about which clients may answer queries.
+        """Return why the hooks cannot be run on given rows; empty if they can. ``lots``: whether the hooks are given
+        the samples of lots, about which clients may answer queries.
         """
         unit = self.claim.unit
         if unit not in (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT):
@@ -498,7 +500,7 @@ class HookSetup(ClaimSetup):
         return HookRun(**found)
 
     def rows(self, around: Surroundings, arm: str, others: Tensor, garbage: float = 0.0) -> Rows:
-        """Return the clients' updates: sums over their lots for a claim about samples, else their rows.
+        """Return the clients' updates: for a claim about samples the sums over their lots, otherwise their rows.
 
         The arguments are those of ``run``.
         """

@@ -84,7 +84,7 @@ class _Run(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class JointRelease:
-    """Trainings on prepared data of neighbouring records, with all that is published and received.
+    """A comparison of trainings on prepared data of neighbouring records, by all that is published and received.
 
     Args:
         channel: where the numbers of one vector begin and end among those that are received.
@@ -100,7 +100,7 @@ class JointRelease:
     refused: list[str] = field(default_factory=list)
 
     def result(self) -> CheckResult:
-        """Find the pair of data sets on which runs with equal draws differ most, and try it."""
+        """Find the pair of data sets on which runs with equal draws differ most, and run trials on it."""
         setup = self.setup
         pairs = list(self._relevant())
         if self.refused and not pairs:
@@ -120,7 +120,7 @@ class JointRelease:
         return result
 
     def pairs(self, unit: Tensor) -> Iterator[RecordPair]:
-        """Neighbours of the records that differ by the unit of these rows."""
+        """Pairs of neighbouring data sets that differ by the unit with these rows."""
         setup = self.setup
         removes = setup.pipeline.keeps_rows(setup.base) or self._parts_stay()
         held = torch.cat(setup.held_in(setup.base))
@@ -190,7 +190,7 @@ def _unlike(one: Tensor, other: Tensor) -> bool:
 
 @dataclass(kw_only=True, eq=False)
 class Sides:
-    """Runs on a pair of neighbouring data sets."""
+    """The runs on a pair of neighbouring data sets."""
 
     joint: JointRelease
     pair: RecordPair
@@ -207,13 +207,15 @@ class Sides:
 
     @cached_property
     def equal_draws(self) -> tuple[Draw, Draw]:
-        """Both prepared with equal draws."""
+        """Both data sets, prepared with equal random draws."""
         pipeline = self.setup.pipeline
         return pipeline.draw(self.records[0]), pipeline.draw(self.records[1])
 
     @cached_property
     def steady(self) -> bool:
-        """Whether no draw of the preparation changes what is trained on, so that runs share it."""
+        """Whether the preparation's random draws leave the training data unchanged, so that all runs share one
+        preparation.
+        """
         pipeline = self.setup.pipeline
         for records, first in zip(self.records, self.equal_draws, strict=True):
             again = [pipeline.draw(records, number=number).data for number in (1, 2)] if first.random else []
@@ -223,7 +225,7 @@ class Sides:
 
     @cached_property
     def direction(self) -> Tensor:
-        """The unit vector along which what is received moves by equal draws."""
+        """The unit vector along which the unit moves what is received, in runs with equal draws."""
         drawn = [self._trained(arm) for arm in (0, 1)]
         ended = self.setup.claim.observer.rank == FINAL_MODEL.rank
         moves = [(final if ended else final - models[0]).double().mean(0) for models, final in drawn]
@@ -241,7 +243,9 @@ class Sides:
 
     @cached_property
     def apart(self) -> float:
-        """How far equal draws move what is published and received, in units of its spread over runs."""
+        """The distance, in runs with equal draws, by which the unit moves what is published and received, relative to
+        its spread over runs.
+        """
         vector = PublishedVector.of([one for run in self.equal_runs for one in run.leaves])
         total = 0.0
         for name in ("numbers", "received", "finished"):
@@ -253,7 +257,7 @@ class Sides:
         return total / self.pair.apart
 
     def tried(self, counter: DrawCounter) -> CheckResult:
-        """Trials of this pair."""
+        """The result of trials on this pair."""
         started, few = clock(), 32 if self.steady else 8
         self._runs(0, few, block=2)
         seconds = (clock() - started) / few
@@ -311,11 +315,13 @@ class Sides:
         return np.concatenate([total, run.finished, published, along, run.received], axis=1)
 
     def again(self, arm: int, batch: int) -> _Run:
-        """One batch of runs, the same for equal numbers."""
+        """One batch of runs; equal arm and batch numbers give the same runs."""
         return self._runs(arm, _AGAIN, block=2**18 + batch)
 
     def models(self, runs: int) -> tuple[Network, Tensor]:
-        """The network, and the server's models ``(rounds + 1, runs, d)`` in runs of arm 0 that are not counted."""
+        """The network, and the server's models ``(rounds + 1, runs, d)`` in runs without the unit that are not
+        counted.
+        """
         inputs, plan, protection = self._inputs(0, self.equal_draws[0].data)
         return inputs.task.network, self._run(inputs, plan, protection, 0, runs, 3, False, [])[0]
 

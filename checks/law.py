@@ -60,7 +60,7 @@ _T = TypeVar("_T")
 
 
 class NotCheckable(ValueError):
-    """A law does not determine an epsilon to hold against the claim; the message is the reason."""
+    """An error that means that no epsilon to compare with the claim can be determined; the message is the reason."""
 
 
 def law_checks(
@@ -102,7 +102,7 @@ def law_checks(
 def with_law_checks(
     protection: Protection, claim: Claim, plan: Plan, replayed: Sequence[CheckResult]
 ) -> tuple[tuple[CheckResult, ...], tuple[CheckResult, ...]]:
-    """Return the checks of runs, held against the law, and the checks of the law itself.
+    """Return the results of checks in runs, judged together with the published law, and the checks of the law itself.
 
     A unit that moves a release further than the law's bound contradicts the law. It contradicts the claim only where
     this distance, at the law's noise in every round, implies more than the claim states: a law may be that of a smaller
@@ -126,8 +126,8 @@ def with_law_checks(
 def law_check(
     law: Law, claim: Claim, plan: Plan, *, rounds: int | None = None, reached: float = 1.0, remark: str = ""
 ) -> tuple[CheckResult, ...]:
-    """Compare a claim with the epsilon that a law implies over ``rounds`` rounds (by default those of the claim), and
-    the claim's trade-off curve, where it states one, with the law's.
+    """Compare a claim with the epsilon that a law implies over ``rounds`` rounds (by default those of the claim); also
+    compare the claim's trade-off curve, if it states one, with the law's curve.
 
     The epsilon is a lower bound at the claim's delta, and the check passes where it is at most one per cent above the
     claim's.
@@ -483,7 +483,7 @@ def _profile(curve: Curve) -> list[tuple[float, float]]:
 
 
 def subject_of(claim: Claim, plan: Plan) -> int | None:
-    """Return the client for which a claim holds; None for a claim that holds for all.
+    """Return the one client that a claim protects; None for a claim about all clients.
 
     Raises:
         NotCheckable: for a claim for some clients that names none.
@@ -526,14 +526,15 @@ def _quieter(law: Law, noise: float) -> Law:
 
 
 def rounds_alike(protection: Protection, claim: Claim, plan: Plan) -> tuple[int, str]:
-    """Return how many rounds surely follow the law, and why not all of them do (empty text if they do)."""
+    """Return how many rounds certainly follow the law, and why the others may not (empty text if all do)."""
     rounds = min(claim.rounds, plan.rounds)
     why = law_of_all_rounds(protection, plan)
     return (rounds, "") if rounds == 1 or not why else (1, f"; for one round alone, because {why}")
 
 
 def law_of_all_rounds(protection: Protection, plan: Plan) -> str:
-    """Return why one round's release may not be distributed as those of other rounds; empty if all are alike.
+    """Return why the release of one round may be distributed differently from that of other rounds; empty if all have
+    one distribution.
 
     A state, and who takes part, may change it. All other hooks are run on the same rows with the same draws in rounds
     of different numbers: what they return then differs only if they use the number.

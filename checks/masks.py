@@ -29,7 +29,9 @@ _LEAST = 100
 
 
 def mask_checks(setup: HookSetup, around: Surroundings) -> Iterator[CheckResult]:
-    """Compare words, and differences and sums of words, with a uniform distribution."""
+    """Compare the masked words of secure aggregation, and differences and sums of words, with a uniform
+    distribution.
+    """
     run = setup.run(around, PRESENT)
     if not any(message.masked for message in run.reports):
         yield MASKS.skipped("no message is masked")

@@ -60,8 +60,8 @@ _STATED = ("noise_multiplier", "noise_std")
 
 
 def measured_checks(setup: ReplaySetup, own: Plan) -> tuple[CheckResult, ...]:
-    """Compare the claim with the epsilon of the sensitivity and the noise that runs with equal draws show; empty where
-    a law of every round is published, with which other checks compare them.
+    """Compare the claim with the epsilon implied by the sensitivity and noise that runs with equal draws show; empty if
+    a law of every round is published, which other checks use.
 
     ``own``: the plan for which the defense was prepared, with its rounds and cohorts.
     """
@@ -126,18 +126,18 @@ def states_gaussian(claim: Claim) -> bool:
 
 
 def check_stated(claim: Claim) -> None:
-    """Raise NotCheckable for a claim that states no Gaussian noise."""
+    """Raise NotCheckable unless a claim states Gaussian noise."""
     if not states_gaussian(claim):
         raise NotCheckable("no law is published, and the claim states no Gaussian noise")
 
 
 def steps_of(claim: Claim, plan: Plan, protection: Protection) -> int:
-    """Return the number of steps that are noised one by one, and add up in a round's release."""
+    """Return the number of separately noised steps whose sum is a round's release."""
     return plan.algorithm.local_steps if claim.unit is Unit.SAMPLE and protection.per_sample else 1
 
 
 def hold(worst: "Ratio", claim: Claim, own: Plan, rate: float, steps: int) -> CheckResult:
-    """Hold a measured ratio of shift and noise against the claim; the result's ``detects`` is a true epsilon.
+    """Compare a measured ratio of shift to noise with the claim; the result's ``detects`` is a true epsilon.
 
     Raises:
         NotCheckable: where the ratio determines no epsilon.
@@ -197,8 +197,8 @@ def stated_rate(claim: Claim) -> float | None:
 
 
 def rate_of(claim: Claim, plan: Plan, protection: Protection) -> float:
-    """Return the probability that a unit is sampled: the claim's, or that of the plan's lots where the claim states
-    none: a claim that rests on no sampling is then held against less than it could be.
+    """Return the probability that a unit is sampled, from the claim, or from the plan's lots if the claim states none.
+    A claim that does not rely on sampling is then tested less strictly than possible.
 
     Raises:
         NotCheckable: for a stated rate that is no probability, and where the hook ``participates`` leaves clients out
@@ -215,7 +215,7 @@ def rate_of(claim: Claim, plan: Plan, protection: Protection) -> float:
 
 
 def leaves_out(protection: Protection, plan: Plan) -> bool:
-    """Return whether the hook ``participates`` leaves any client out in one of the plan's first rounds."""
+    """Return whether the hook ``participates`` excludes any client in one of the plan's first rounds."""
     if not overrides(protection, "participates"):
         return False
     rounds = Rounds(plan=plan, protection=protection, streams=Streams(0), runs=Batch(replicas=_COHORTS), closes=False)
@@ -239,7 +239,7 @@ class Direction:
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """A lower bound on the shift over the noise of each of ``rounds`` rounds, along a direction.
+    """A lower bound on the ratio of the unit's shift to the noise, in each of ``rounds`` rounds, along a direction.
 
     ``true``: the ratio itself, as it was seen; ``error``: its standard error, as a share of it.
     """
@@ -254,7 +254,7 @@ class Ratio:
 
 @dataclass(frozen=True, kw_only=True)
 class RunsOnData:
-    """Runs on one data set, which differ in their noise.
+    """Runs on one data set, which differ only in their noise.
 
     ``alike``: whether all samples of all clients are equal, so that their rows add up; ``first``: number of the first
     noise; ``draws``: of different noise; ``earlier``: runs of other noise that show which weights have the least.
@@ -320,7 +320,9 @@ def _directions(runs: RunsOnData) -> Iterator[tuple[Direction, int]]:
 
 
 def quietest(setup: ReplaySetup) -> Direction | None:
-    """Return random signs on a quarter of the weights, those with the least noise; None where runs show no noise."""
+    """Return a direction of random signs on the quarter of the weights with the least noise; None if runs show no
+    noise.
+    """
     return next(_quietest(RunsOnData(setup=setup)), None)
 
 
@@ -360,7 +362,7 @@ def _unit(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Releases:
-    """What one client or the sum releases, ``(draws, rounds, d)`` without and with the unit.
+    """The releases of one client, or their sum, ``(draws, rounds, d)`` without and with the unit.
 
     ``fewer``: whether a client of the plan is absent without the unit, and with it a share of the noise.
     """
@@ -370,7 +372,7 @@ class Releases:
     fewer: bool
 
     def every(self, period: int) -> "Releases":
-        """Return those of the first round, and of one in so many after it."""
+        """Return the releases of the first round and of every ``period``-th round after it."""
         return Releases(before=self.before[:, ::period], after=self.after[:, ::period], fewer=self.fewer)
 
     @cached_property
@@ -454,8 +456,8 @@ def _sums_to_gaussian(weighed: Tensor) -> bool:
 
 
 def bound_of(shift: Tensor, covariance: Tensor, free: float) -> tuple[float, float, float]:
-    """Return a lower bound on the shift over the noise as a mean over the rounds, the number itself, and its standard
-    error as a share of it.
+    """Return a lower bound on the ratio of shift to noise as a mean over the rounds, the ratio itself, and its relative
+    standard error.
 
     Args:
         shift: ``(draws, rounds)``; covariance: ``(rounds, rounds)``, with ``free`` degrees of freedom.
@@ -488,8 +490,8 @@ def _white(covariance: Tensor, free: float) -> bool:
 
 
 def check_independent(before: Tensor, setup: ReplaySetup) -> None:
-    """Raise NotCheckable where the noise of different weights is dependent, so that its size along a direction is not
-    that of its numbers.
+    """Raise NotCheckable if the noise of different weights is dependent, because its size along a direction then does
+    not follow from single weights.
     """
     # Differences without a common draw: draws of unequal size would make those with one dependent.
     pairs = [((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 3), (1, 2))]
@@ -508,7 +510,8 @@ def check_independent(before: Tensor, setup: ReplaySetup) -> None:
 def releases_of(
     runs: RunsOnData, direction: Direction, client: int, *, draws: int | None = None, rounds: int | None = None
 ) -> Releases:
-    """Return what a client, or the sum, releases without and with a row of ``LENGTH`` clip norms along a direction.
+    """Return the releases of one client, or their sum, without and with a row of ``LENGTH`` clip norms along a
+    direction.
 
     Raises:
         NotCheckable: where one client more cannot be separated from its noise.
@@ -528,8 +531,8 @@ def releases_of(
 
 
 def proposed_noise(setup: ReplaySetup) -> Proposed:
-    """Return the runs without and with a row along the weights of least noise that changes its sign in every round, for
-    trials: noise that is too small there shows it, and noise that several rounds share shows the change.
+    """Return runs for trials, without and with a row along the weights of least noise that changes its sign in every
+    round. Such runs reveal noise that is too small there, or that several rounds share.
     """
     claim, holder = setup.claim, setup.checked_clients[0]
     direction = quietest(setup)
@@ -551,7 +554,9 @@ def proposed_noise(setup: ReplaySetup) -> Proposed:
 
 
 def proposed_along(setup: ReplaySetup, direction: Direction, client: int) -> Proposed:
-    """Return the runs without and with a row along a direction, at a client or as one client more, for trials."""
+    """Return runs for trials, without and with a row along a direction, at a client of the plan or at an additional
+    one.
+    """
     canary = canary_along(setup, direction, client)
     return Proposed(
         setup=setup.sampled,
@@ -563,7 +568,9 @@ def proposed_along(setup: ReplaySetup, direction: Direction, client: int) -> Pro
 
 
 def canary_along(setup: ReplaySetup, direction: Direction, client: int) -> Canary:
-    """Return a canary of ``LENGTH`` clip norms along a direction, at a client or as one client more."""
+    """Return a canary of ``LENGTH`` clip norms along a direction, at a client of the plan or as an additional
+    client.
+    """
     claim = setup.claim
     row = (setup.length * LENGTH * direction.values).float()
     place = None if claim.unit is Unit.SAMPLE or client == setup.plan.clients else client
@@ -580,7 +587,7 @@ def _released(recording: Recording) -> list[Tensor]:
 
 
 def rows_of(recording: Recording, client: int) -> Tensor:
-    """Return the releases of a client, or the sums, ``(rounds, d)``; of the final model alone one round."""
+    """Return the releases of a client, or the sums, ``(rounds, d)``; if only the final model is observed, one round."""
     if recording.senders is None:
         return torch.stack([release[0] for release in _released(recording)])
     if client not in recording.senders:

@@ -57,7 +57,7 @@ class _Suspect(NamedTuple):
 
 @dataclass(kw_only=True)
 class MessageComparison:
-    """A comparison of all channels over many pairs of runs; ``results`` returns its checks.
+    """A comparison of all message channels over many pairs of runs; ``results`` returns its checks.
 
     Args:
         covered: whether a published law covers the values that the claim's observer receives: their sensitivity and
@@ -126,7 +126,7 @@ class MessageComparison:
         return self._needed
 
     def results(self) -> list[CheckResult]:
-        """Return the checks of the message and, where there is one, of the public state."""
+        """Return the checks of the message and, if there is one, of the public state."""
         return [*self._result(MESSAGE), *self._result(PUBLIC_STATE)]
 
     def _result(self, name: Check) -> Iterator[CheckResult]:

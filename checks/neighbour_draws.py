@@ -55,7 +55,7 @@ _SLACK = 0.3
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreparationSetup:
-    """A claim about a federation with a preparation of its data.
+    """A claim about a federation whose data are prepared before training.
 
     Args:
         pipeline: of the federation that is run, with the claim's own records.
@@ -76,29 +76,31 @@ class PreparationSetup:
 
     @cached_property
     def base(self) -> PreparedData:
-        """The records as they are, prepared."""
+        """The unchanged records after the preparation."""
         return self.pipeline.draw(self.pipeline.records).data
 
     @cached_property
     def held(self) -> tuple[Tensor, ...]:
-        """The rows of each client of the claim's own federation."""
+        """The rows that each client of the claim's own federation holds."""
         return self.pipeline.rows(self.base)[: self.pipeline.clients]
 
     def held_in(self, data: PreparedData) -> tuple[Tensor, ...]:
-        """The rows of the clients that are run."""
+        """The rows that the clients in the runs hold."""
         rows = self.held if self.pipeline.keeps_rows(data) else self.pipeline.rows(data)
         return tuple(part[: self.samples] for part in rows[: self.clients])
 
     @cached_property
     def unit(self) -> Tensor:
-        """The records of the unit that is changed."""
+        """The records of the unit by which neighbouring data sets differ."""
         rows = self.held[0][: self.samples] if len(self.held[0]) else self.held[0]
         # Where rows are no records, any record will do.
         known = len(self.base.dataset.train_labels) == len(self.pipeline.records.train_labels)
         return unit_rows(self.claim, self.pipeline.records, rows if known else torch.zeros(1, dtype=torch.int64))
 
     def published(self, data: PreparedData) -> Leaves:
-        """What is public of prepared data, as far as the adjacency does not make it one unit more or less."""
+        """The published values of prepared data, without those that an additional unit changes anyway under
+        add/remove.
+        """
         leaves = data.leaves()
         if data.parts is not None:
             leaves["rows of each client"] = np.array([len(part) for part in data.parts], dtype=np.float64)
@@ -110,7 +112,7 @@ class PreparationSetup:
 
 @dataclass(kw_only=True, eq=False)
 class DrawCounter:
-    """Counts of an event in draws of two data sets that are ``apart`` neighbours from each other."""
+    """Counts of an event in preparations of two data sets that are ``apart`` steps of the adjacency from each other."""
 
     setup: PreparationSetup
     apart: int
@@ -118,29 +120,29 @@ class DrawCounter:
 
     @property
     def delta(self) -> float:
-        """The delta at which a claim holds for two data sets so far apart (group privacy)."""
+        """The delta that the claim implies for two data sets so far apart (group privacy)."""
         claim = self.setup.claim
         return claim.delta if self.apart == 1 else claim.delta * (1 + math.exp(min(claim.epsilon, 300.0)))
 
     @property
     def nothing(self) -> str:
-        """Why the claim states nothing about data sets so far apart; empty where it states something."""
+        """Why the claim implies nothing about data sets so far apart; empty if it implies something."""
         return f"not looked at: at this epsilon two steps bound nothing ({self.words})" if self.delta >= 1 else ""
 
     @property
     def limit(self) -> float:
-        """The epsilon that the claim states for two data sets so far apart."""
+        """The epsilon that the claim implies for two data sets so far apart."""
         return self.setup.claim.epsilon * self.apart
 
     def needed(self) -> int:
-        """Draws of each arm of which a certain event refutes the claim."""
+        """The number of draws per arm with which an event without errors refutes the claim."""
         n = _COUNTED
         while n < _UNUSED and largest_certifiable_epsilon(n, n, self.delta, _ALPHA) <= self.limit:
             n *= 2
         return n
 
     def certain(self, hits: Callable[[int, int], int], random: bool, seconds: float) -> CheckResult:
-        """The result of a difference that no noise hides.
+        """The result for a difference that no noise hides.
 
         Args:
             hits: (arm, draws) -> in how many of them the value is that of arm 1.
@@ -159,7 +161,7 @@ class DrawCounter:
         return found
 
     def of_counts(self, check: Check, out: int, within: int, n: int) -> CheckResult:
-        """The result of an event that was fixed before, by its counts in ``n`` draws of each arm."""
+        """The result for an event that was fixed beforehand, from its counts in ``n`` draws of each arm."""
         return self._stated(check, self.measured(out, within, n, _ALPHA, ""))
 
     def result(
@@ -289,7 +291,7 @@ class DrawCounter:
         return ErrorCounts(threshold=None, false_positives=out, false_negatives=n - within, n0=n, n1=n, alpha=alpha)
 
     def measured(self, out: int, within: int, n: int, alpha: float, event: str) -> Measurement:
-        """The lower bound on the claim's epsilon by counts in ``n`` draws of each arm."""
+        """The lower bound on the claim's epsilon from counts in ``n`` draws of each arm."""
         claim = self.setup.claim
         found = clopper_pearson_of_counts(
             self._errors(out, within, n, alpha),
@@ -311,7 +313,7 @@ class DrawCounter:
 
 
 def clock() -> float:
-    """Return seconds by which searches and draws are limited: CPU time, and an eighth of the time that passes, because
+    """Return the time in seconds that limits searches and draws: CPU time plus an eighth of the elapsed time, because
     code may wait for a file or for other processes.
     """
     return time.process_time() + time.perf_counter() / 8
@@ -324,7 +326,7 @@ def _looks(most: int) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True)
 class Summary:
-    """A score: one of the first columns of the summary of a run, or its negative."""
+    """A score that is one of the first columns of a run's summary, or its negative."""
 
     place: int
     sign: int

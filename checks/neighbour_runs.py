@@ -33,7 +33,7 @@ _EVENTS = 4001
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReplacedRun:
-    """A run in which record ``replaced`` of the first run is another one, after equal noised sums."""
+    """A run in which the record numbered ``replaced`` was exchanged for another one, after equal noised sums."""
 
     replaced: int
     record: TrainingRecord
@@ -78,8 +78,8 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
 
 
 def renamed(control: TrainingRecord, others: Sequence[ReplacedRun], *, first: TrainingRecord) -> str:
-    """Return how lots name a replaced record, where that is not its index: only lots that hold this name moved; empty
-    where no record is seen under another name. Arguments as of ``sums_on_neighbours``.
+    """Return how lots name a replaced record, if not by its index: only lots with this name moved; empty if no record
+    appears under another name. Arguments as in ``sums_on_neighbours``.
     """
     steps = _equal_steps(first, control)
     for other in others:
@@ -96,8 +96,9 @@ def renamed(control: TrainingRecord, others: Sequence[ReplacedRun], *, first: Tr
 
 
 def unit_moves(within: TrainingRecord, out: TrainingRecord) -> CheckResult | None:
-    """Return a failed result if adding one unit moves a sum by more than one clip norm, a skipped one if its row is not
-    clipped at all, which another check reports; None otherwise. The runs differ in its row alone, zero in ``out``.
+    """Return a failed result if adding one unit moves a sum by more than one clip norm, and a skipped one if the unit's
+    row is not clipped at all, which another check reports; otherwise None. The two runs differ only in the unit's row,
+    which is zero in ``out``.
     """
     for one, other in _alike(within, out):
         distance = _distance(one, other, "received")
@@ -147,8 +148,8 @@ def _alike(first: TrainingRecord, other: TrainingRecord) -> list[tuple[Release, 
 
 
 def moved_setting(first: TrainingRecord, other: TrainingRecord) -> str:
-    """Return what of clip norm and noise multiplier differs between two runs, at the first step where one does, if
-    draws and models are equal until there; empty where neither does.
+    """Return which of clip norm and noise multiplier differs between two runs, at the first step with a difference,
+    provided that draws and models are equal until there; empty if neither differs.
     """
     for step, (one, again) in enumerate(zip(first.releases, other.releases, strict=False)):
         for name in ("clip_norm", "noise_multiplier"):
@@ -164,7 +165,7 @@ def moved_setting(first: TrainingRecord, other: TrainingRecord) -> str:
 def size_check(
     first: TrainingRecord, smaller: TrainingRecord, adjacency: Adjacency, *, ends: Collection[str] = ()
 ) -> CheckResult:
-    """Check that nothing follows the number of records, which neighbours under add/remove do not share.
+    """Check that nothing depends on the number of records, which differs between neighbours under add/remove.
 
     ``smaller``: a run without the last record; ``ends``: names of what ended otherwise in it. Under zero-out and
     replace-one the number is public: there the result says what follows it, and what that would cost under add/remove.
@@ -207,7 +208,8 @@ def _following(first: TrainingRecord, smaller: TrainingRecord) -> list[str]:
 
 
 def shown_by_size(first: TrainingRecord, smaller: TrainingRecord) -> float:
-    """Return the epsilon that the lengths of the updates alone show of the number of records; 0 where they show none.
+    """Return the epsilon with which the lengths of the updates alone reveal the number of records; 0 if they do not
+    reveal it.
 
     Each update is its noised sum times a factor. Who knows the sum without noise compares the noise: its sum of squares
     is a chi-square number times the squared factors, so that one event bounds epsilon from below, at the delta of the

@@ -76,7 +76,9 @@ _SLACK, _ROUNDING = 1e-3, 2.0**-22
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Inputs:
-    """What one run is given: ``canary`` with the unit (``arm`` 1) or without it, and ``task`` in place of the data."""
+    """The inputs of one run: ``canary`` with the unit (``arm`` 1) or without it, and optionally ``task`` in place of
+    the usual data.
+    """
 
     canary: Canary | None = None
     arm: int = 0
@@ -96,7 +98,7 @@ class ReplaySetup(ClaimSetup):
 
     @property
     def still(self) -> FrozenFederation:
-        """The federation that is run."""
+        """The federation that is run, with a model that does not change."""
         return FrozenFederation(task=self.task, plan=self.plan, rounds=self.rounds)
 
     def _given(self, inputs: Inputs) -> FrozenFederation:
@@ -110,7 +112,9 @@ class ReplaySetup(ClaimSetup):
     def run_many(
         self, replicas: int, inputs: Inputs = NOTHING, *, noise: int = 0, rounds: int | None = None
     ) -> list[Recording]:
-        """Run the federation in several replicas at once, which differ in their noise; one recording of each."""
+        """Run the federation in several replicas at once, which differ only in their noise; return one recording of
+        each.
+        """
         return replay_many(
             self._given(inputs),
             self.protection,
@@ -124,7 +128,7 @@ class ReplaySetup(ClaimSetup):
         )
 
     def many(self, replicas: int, inputs: Inputs, *, noise: int, rounds: int = 2) -> ManyRuns:
-        """Run the first rounds in many replicas at once, with noise that no other run has."""
+        """Run the first rounds in many replicas at once, with noise that no other run shares."""
         found = ManyRuns(observer=self.claim.observer, replicas=replicas)
         self._given(inputs).run(
             self.protection,
@@ -146,7 +150,7 @@ class ReplaySetup(ClaimSetup):
 
     @property
     def no_law(self) -> str:
-        """Why no Gaussian law can be compared with what is released, where ``law`` is None."""
+        """Why what is released cannot be compared with a Gaussian law, if ``law`` is None."""
         law = self.protection.law(self.claim.observer, self.plan, self.holder)
         if isinstance(law, GaussianLaw) and law.then:
             return f"the noised release is post-processed: {law.then}"
@@ -159,7 +163,7 @@ class ReplaySetup(ClaimSetup):
 
     @cached_property
     def unaccepted(self) -> str:
-        """Why the defense does not run with one client more than the plan has; empty where it does."""
+        """Why the defense does not run with one client more than the plan has; empty if it does."""
         row = torch.zeros(self.plan.layout.dim)
         canary = Canary(unit=Unit.REPORT, present=row, absent=row)
         try:
@@ -171,46 +175,50 @@ class ReplaySetup(ClaimSetup):
 
     @property
     def holder(self) -> int:
-        """The client for which the law is read before a row is planted at any client."""
+        """The client whose law is read before any row is planted."""
         return 0 if self.claim.unit in HELD_BY_CLIENTS or self.unaccepted else self.plan.clients
 
     @cached_property
     def draws(self) -> list[Recording]:
-        """Runs without a canary that differ in their noise alone."""
+        """Runs without a canary that differ only in their noise."""
         return [self.run(noise=number) for number in range(_DRAWS)]
 
     @cached_property
     def extended(self) -> list[Recording]:
-        """Runs with one client more that sends the row without a canary, and that differ in their noise alone."""
+        """Runs that differ only in their noise, with an additional client that sends its row without the canary."""
         row = self.length * LENGTHS[0] * _unused(self.plan.layout.dim)
         canary = Canary(unit=self.claim.unit, present=row, absent=self.absent(row))
         return [self.run(Inputs(canary=canary), noise=number) for number in range(_DRAWS)]
 
     @property
     def sampled(self) -> "ReplaySetup":
-        """The federation with cohorts and lots as the plan draws them, and not complete."""
+        """The same federation, with cohorts and lots drawn by the plan instead of complete ones."""
         cohort, lot = (rule.rule if isinstance(rule, DrawAll) else rule for rule in (self.plan.cohort, self.plan.lot))
         return replace(self, plan=replace(self.plan, cohort=cohort, lot=lot))
 
     @cached_property
     def quiet(self) -> "ReplaySetup":
-        """The federation in which no clip shortens any real row, so that a planted one is the longest."""
+        """The same federation with shorter real rows, none of which is clipped, so that a planted row is the
+        longest.
+        """
         return replace(self, task=steeper(self.task, _QUIET))
 
     @property
     def several_reports(self) -> bool:
-        """Whether a user's samples lie in the reports of several clients, which the adversary receives one by one."""
+        """Whether a user's samples enter the reports of several clients, and the adversary receives these reports one
+        by one.
+        """
         return self.claim.observer.rank >= SHUFFLED.rank and clients_of_user(self.claim, self.plan) > 1
 
     @property
     def adds_to_sum(self) -> bool:
-        """Whether a client is added or removed, and the adversary receives sums."""
+        """Whether the claim adds or removes a client, and the adversary receives sums."""
         added = (self.claim.unit, self.claim.adjacency) == (Unit.CLIENT, Adjacency.ADD_REMOVE)
         return added and self.claim.observer.rank < SHUFFLED.rank
 
     @cached_property
     def brings_noise(self) -> bool:
-        """Whether a client that is added to a sum, or removed from it, takes a share of the noise with it."""
+        """Whether a client that is added to a sum, or removed from it, adds or removes a share of the noise."""
         place = self.checked_clients[0] if self.unaccepted else None
         canary = Canary(unit=Unit.CLIENT, present=torch.zeros(self.plan.layout.dim), place=place)
         arms = [Inputs(canary=canary, arm=arm) for arm in (0, 1)]
@@ -221,20 +229,24 @@ class ReplaySetup(ClaimSetup):
         return bool((moved.abs() > 4 * _ROUNDING * added.abs().max()).any())
 
     def absent(self, row: Tensor) -> Tensor | None:
-        """Return what a client sends without its row: equal draws must cancel in the difference of two runs."""
+        """Return what a client sends without its planted row, such that equal random draws cancel in the difference of
+        two runs.
+        """
         if self.claim.adjacency is Adjacency.ADD_REMOVE and self.brings_noise:
             return torch.zeros_like(row)
         return absent_row(row, self.claim.adjacency)
 
     @property
     def brief(self) -> int | None:
-        """The number of rounds in which further clients are checked; None: all rounds."""
+        """The number of rounds in which clients after the first are checked; None means all rounds."""
         # An observer of the final model receives nothing before the last round.
         return None if self.claim.observer.rank == FINAL_MODEL.rank else min(BRIEF, self.rounds)
 
     @property
     def checked_clients(self) -> list[int]:
-        """The clients at which rows are planted: all, or the largest, the smallest and random ones, in this order."""
+        """The clients at which rows are planted: all of them, or the largest, the smallest and random ones, in this
+        order.
+        """
         sizes = self.plan.sizes
         order = sorted(range(len(sizes)), key=lambda client: (-sizes[client], client))
         first = [order[0], *order[:0:-1][:1]]
@@ -244,7 +256,9 @@ class ReplaySetup(ClaimSetup):
 
     @cached_property
     def one_sample(self) -> "ReplaySetup | None":
-        """The federation in which all samples are equal, so that their gradients add up; None where samples mix."""
+        """The federation in which all samples are equal, so that their gradients add up; None if samples are mixed in a
+        batch.
+        """
         if self.task.network.mixes:
             return None
         first = int(self.task.parts[0][0])
@@ -262,8 +276,8 @@ def replay_setup(
     seen: SeenLaws | None = None,
     moving: bool = False,
 ) -> ReplaySetup:
-    """Build the federation that is run repeatedly, whose gradients never change, and in which every client takes part
-    with all its samples.
+    """Build the federation that is run repeatedly: its gradients never change, and every client takes part with all its
+    samples.
 
     Args:
         seen: the laws that runs of the hooks show where none is published.
@@ -288,7 +302,7 @@ def replay_setup(
 
 
 def steeper(task: Task, factor: float) -> Task:
-    """Return the task with gradients so many times as long, where they are fixed."""
+    """Return the task with its gradients multiplied by ``factor``, if they are fixed."""
     network = task.network
     if not isinstance(network, FixedGradients):
         return task
@@ -297,7 +311,7 @@ def steeper(task: Task, factor: float) -> Task:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Proposed:
-    """Two inputs of a federation on which trials can decide what a failed comparison means.
+    """Two inputs of a federation for trials that decide whether a failed comparison refutes the claim.
 
     Args:
         steps: how many steps of the claim's adjacency the two are apart: 2 for another record in a record's place,
@@ -345,7 +359,7 @@ class RunPair:
 
     @property
     def proposal(self) -> Proposed:
-        """The two inputs with cohorts and lots as sampled, as neighbours of the claim."""
+        """The two inputs, with cohorts and lots as sampled, as neighbours under the claim's adjacency."""
         claim, without, present = self.setup.claim, self.without, self.present
         if present.canary is not None and not self.adjacent:
             # A row of zeros in an absent row's place would be two steps away.
@@ -370,16 +384,16 @@ class RunPair:
 
     @cached_property
     def before(self) -> Recording:
-        """What was received without the unit."""
+        """The recording of the run without the unit."""
         return self._before(0, self.rounds)
 
     @cached_property
     def after(self) -> Recording:
-        """What was received with it."""
+        """The recording of the run with the unit."""
         return self.setup.run(self.present, rounds=self.rounds)
 
     def again(self, noise: int) -> tuple[Recording, Recording]:
-        """Return both runs once more, in all rounds and with noise of this number."""
+        """Run both once more, over all rounds, with the noise of this number."""
         return self._before(noise, None), self.setup.run(self.present, noise=noise)
 
     def _before(self, noise: int, rounds: int | None) -> Recording:
@@ -388,12 +402,12 @@ class RunPair:
         return self.setup.run(self.without, noise=noise, rounds=rounds)
 
     def replicas(self, noise: int, number: int) -> tuple[list[Recording], list[Recording]]:
-        """Return both runs so many times more, in all rounds and with noise of this number."""
+        """Run both in so many further replicas, over all rounds, with the noise of this number."""
         without, present = (self.setup.run_many(number, inputs, noise=noise) for inputs in (self.without, self.present))
         return without, present
 
     def many(self, noise: int, number: int, rounds: int = 2) -> tuple[ManyRuns, ManyRuns]:
-        """Return the first rounds of both runs so many times at once, with noise of this number."""
+        """Run the first rounds of both in so many replicas at once, with the noise of this number."""
         without, present = (
             self.setup.many(number, inputs, noise=noise, rounds=rounds) for inputs in (self.without, self.present)
         )
@@ -401,7 +415,7 @@ class RunPair:
 
 
 def pairs_of(setup: ReplaySetup) -> Iterator[RunPair]:
-    """Yield pairs that differ by a planted row or by another label or other inputs of real rows."""
+    """Yield pairs of runs that differ by a planted row, or by other labels or inputs of real rows."""
     yield from _planted(setup)
     yield from _planted_users(setup)
     yield from _among_short(setup)
@@ -500,7 +514,7 @@ def _groups(setup: ReplaySetup) -> list[list[int]]:
 
 
 def gradient_direction(setup: ReplaySetup) -> Tensor | None:
-    """Return the direction ``(d,)`` of the gradient of the first sample; None where there is none."""
+    """Return the direction ``(d,)`` of the first sample's gradient; None if there is none."""
     task, first = setup.task, setup.task.parts[0][:1]
     model = task.initial(Streams(setup.seed)).unsqueeze(0)
     images, labels = task.images[first].unsqueeze(0), task.labels[first].unsqueeze(0)
@@ -553,7 +567,7 @@ def _pair(
 
 
 def canary_rows(setup: ReplaySetup) -> Iterator[tuple[Tensor, float, str]]:
-    """Yield unit directions ``(d,)`` with the canary's length and the direction's words."""
+    """Yield unit directions ``(d,)``, each with the canary's length and a description."""
     dim = setup.plan.layout.dim
     anywhere = normal(Streams(setup.seed).generator("probe direction"), (dim,))
     anywhere = anywhere / torch.linalg.vector_norm(anywhere)
@@ -573,7 +587,7 @@ def _layer_rows(setup: ReplaySetup) -> Iterator[tuple[Tensor, float, str]]:
 
 
 def extreme_layers(layout: Layout) -> list[tuple[str, slice]]:
-    """Return the smallest and the largest layers, four at most; none where there is only one."""
+    """Return the smallest and the largest layers, at most four; none if there is only one layer."""
     layers = sorted(layout.slices.items(), key=lambda item: item[1].stop - item[1].start)
     half = _LAYERS // 2
     return [] if len(layers) < 2 else layers if len(layers) <= _LAYERS else [*layers[:half], *layers[-half:]]
@@ -628,7 +642,7 @@ def _changed_record(
 
 
 def sampled_pairs(setup: ReplaySetup, missing: dict[str, str]) -> Iterator[RunPair]:
-    """Yield pairs in which cohorts and lots are drawn as the plan draws them, and not complete.
+    """Yield pairs of runs in which cohorts and lots are drawn by the plan instead of complete.
 
     Labels or inputs alone change, so that both runs of a pair draw the same clients and samples.
     """
@@ -670,7 +684,7 @@ def _drawn(setup: ReplaySetup) -> Iterator[tuple[int, int]]:
 
 
 def other_data(federation: FrozenFederation) -> Iterator[tuple[str, FrozenFederation]]:
-    """Yield federations like the given one on other data, with words for the data."""
+    """Yield federations that equal the given one but for their data, each with a description of the data."""
     task, plan = federation.task, federation.plan
     if isinstance(task.network, FixedGradients):
         lengths = task.images.flatten(1).norm(dim=1)
@@ -687,7 +701,7 @@ def other_data(federation: FrozenFederation) -> Iterator[tuple[str, FrozenFedera
 
 
 def other_inputs(task: Task, places: Tensor) -> Task:
-    """Return the task with the inputs at ``places`` replaced by the ones of all that are farthest from them.
+    """Return the task with the inputs at ``places`` replaced by those inputs of the task that are farthest from them.
 
     Real inputs, because a domain may have bounds that its records keep and that are stated nowhere.
     """
@@ -697,14 +711,16 @@ def other_inputs(task: Task, places: Tensor) -> Task:
 
 
 def other_labels(task: Task, places: Tensor) -> Task:
-    """Return the task with other labels at ``places``, without a random draw: of classes each is the next one."""
+    """Return the task with other labels at ``places``, chosen without random draws: each class becomes the next one."""
     labels = task.labels.clone()
     labels[places] = task.network.objective.others(labels[places], task.network.classes)
     return replace(task, labels=labels)
 
 
 def distance(before: Tensor, after: Tensor, allowed: float) -> tuple[float, float]:
-    """Return how far a release ``(rows, d)`` moved, and by how much more than ``allowed`` rounding may move it."""
+    """Return how far a release ``(rows, d)`` moved, and by how much more than ``allowed`` it may move because of
+    rounding.
+    """
     moved = float(torch.linalg.vector_norm(after - before))
     slack = _SLACK * allowed + _ROUNDING * float(torch.linalg.vector_norm(before))
     if moved > allowed + slack:

@@ -78,7 +78,7 @@ class LawOfDraws:
 
 
 def draw_checks(sample: NoiseSample, law: LawOfDraws, claim: Claim) -> list[CheckResult]:
-    """Check the scale of the noise in every margin, its conditional scale, and its distribution.
+    """Check the scale of the noise in every margin, its scale given other noise, and its distribution.
 
     The law is published for the public state of the first round, so that only rounds with this state are checked.
     """
@@ -109,7 +109,7 @@ def draw_checks(sample: NoiseSample, law: LawOfDraws, claim: Claim) -> list[Chec
 
 
 def other_data_check(samples: Mapping[str, NoiseSample], law: LawOfDraws, silent: BoolArray) -> CheckResult:
-    """Check the scale of the noise in runs on other data, by what the data are.
+    """Check the scale of the noise in runs on other data; the keys describe the data.
 
     ``silent``: ``(rows, rounds)``, where nothing is released on the usual data either.
     """
@@ -126,7 +126,7 @@ def other_data_check(samples: Mapping[str, NoiseSample], law: LawOfDraws, silent
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseTable:
-    """Noise in standard deviations of the law that a system states: of many runs, or of one whose sums are known.
+    """Noise in standard deviations of the stated law: from many runs, or from one run whose sums are known.
 
     ``noise``: ``(m, rows, rounds, d)`` independent vectors; ``there``: ``(rows, rounds)``, which of them are tested;
     ``layers``: coordinates of each layer; ``rows``, ``rounds``: their names; ``weight``: the name of a coordinate;
@@ -145,7 +145,7 @@ class NoiseTable:
     level: Level = NOISE
 
     def of_one_round(self) -> "NoiseTable":
-        """The noise of the first round that can be tested."""
+        """The noise of the first testable round alone."""
         there = np.zeros_like(self.there)
         first = int(np.flatnonzero(self.there.any(0))[0])
         there[:, first] = self.there[:, first]
@@ -156,7 +156,7 @@ class NoiseTable:
         return np.asarray(self.noise[:, self.there].reshape(-1, self.noise.shape[-1]))
 
     def least(self, squares: FloatArray, degrees: FloatArray, names: Sequence[str]) -> tuple[Shortfall, int]:
-        """Return the sum of squares that falls short of its degrees of freedom by the most, and its place."""
+        """Return the sum of squares that falls furthest below its degrees of freedom, and its place."""
         slack = np.maximum(self.slack, np.where(degrees < _MANY, self.coarse, 0.0))
         return least_scale(squares, degrees, names, slack=slack, level=self.level)
 
@@ -173,7 +173,7 @@ def _table(sample: NoiseSample, law: LawOfDraws, noise: FloatArray | None = None
 
 
 def margins(table: NoiseTable, *, each_round: bool = False) -> Iterator[Shortfall]:
-    """Return the least scale of every margin of rows, rounds and weights, and of layers.
+    """Return the smallest scale of the noise in every margin (over rows, rounds, weights and layers).
 
     ``each_round``: only of margins of one round.
     """
@@ -489,7 +489,9 @@ _CHUNK = 2**20
 
 
 class NoiseColumns(NamedTuple):
-    """Noise of runs, ``(runs, k, d)`` in standard deviations of the law, with the row and the round of each column."""
+    """The noise of several runs, ``(runs, k, d)`` in standard deviations of the law, with the row and the round of each
+    column.
+    """
 
     noise: FloatArray
     rows: Sequence[int]
@@ -497,8 +499,8 @@ class NoiseColumns(NamedTuple):
 
 
 def lagged_noise(columns: NoiseColumns, names: Sequence[str], slack: float) -> Iterator[tuple[str, Shortfall]]:
-    """Return what is left of noise given a vector at another lag: of one vector, two rows, and two rounds, each with
-    the kind: ``itself``, ``rows`` or ``rounds``.
+    """Return the noise that remains after regression on a noise vector at another lag: within one vector, between two
+    rows, or between two rounds; the kind is ``itself``, ``rows`` or ``rounds``.
 
     Sums of squares that a regression on one other vector leaves are chi-squared, whatever the other vector holds. Parts
     of one vector are compared in blocks that do not overlap.
@@ -598,7 +600,7 @@ _FEWEST = 64
 def along_public(
     noise: FloatArray, there: BoolArray, public: Mapping[str, FloatArray], slack: float
 ) -> Iterator[Shortfall]:
-    """Return the scale of the noise along each public vector, which differs between the runs.
+    """Return the scale of the noise along each public vector; the vectors differ between the runs.
 
     Squares are compared with those of the same weights in all runs, or with the law's where it states less: the law of
     a later round, with another public state, is not published.

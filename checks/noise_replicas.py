@@ -57,8 +57,8 @@ def _noise(nonmember: Projections, release: GaussianRelease) -> tuple[CheckResul
 
 
 def seen_spacing(columns: list[FloatArray]) -> float:
-    """Return the distance of the lattice on which all rounds' projections lie, in standard deviations of the round that
-    scatters least; 0 without one, or where they take so few values that these may be all the noise there is.
+    """Return the spacing of the lattice on which all rounds' projections lie, in standard deviations of the round with
+    the smallest spread; 0 if there is no lattice, or if the values are so few that discrete noise may explain them.
     """
     found = 0.0
     for column in columns:
@@ -72,7 +72,7 @@ def seen_spacing(columns: list[FloatArray]) -> float:
 
 def off_centre(batches: list[Projections], alone: Callable[[], Projections]) -> bool:
     """Return whether runs without the canary share a part of their noise: the mean of a round lies nine standard errors
-    from zero, and that of runs made alone not even four.
+    from zero, while the mean of runs made one at a time lies less than four from zero.
 
     A noise whose mean is not zero is another matter, which checks of the noise judge: runs that were made one at a time
     share nothing, and their mean lies on the same side.

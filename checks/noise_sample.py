@@ -41,7 +41,7 @@ _TAILS = 2**16
 
 @dataclass(kw_only=True)
 class NoiseSample:
-    """What ``observer`` received in two batches of runs with equal data, cohorts and lots.
+    """The messages that ``observer`` received in two batches of runs with equal data, cohorts and lots.
 
     ``values``: ``(runs, rows, rounds, d)``, the second batch after the first; ``present``: ``(rows, rounds)``, whether
     a row was sent in all runs; ``steady``: ``(rounds,)``, whether a round started from the public state of the first
@@ -62,18 +62,18 @@ class NoiseSample:
 
     @cached_property
     def silent(self) -> BoolArray:
-        """Whether a row was zeros in all runs, ``(rows, rounds)``, as in a round that is skipped."""
+        """Whether a row was zero in all runs, ``(rows, rounds)``, as in a round that is skipped."""
         return np.asarray(~self.values.any(axis=(0, 3)))
 
     @property
     def row_names(self) -> list[str]:
-        """Names of the rows."""
+        """The names of the rows, such as ``client 3`` or ``the sum``."""
         return ["the sum"] if self.senders is None else [f"client {sender}" for sender in self.senders]
 
     @cached_property
     def contrasts(self) -> FloatArray:
-        """Independent noise ``(runs - 1, rows, rounds, d)``: orthonormal contrasts of the runs, in which all that the
-        runs share cancels. Independent Gaussian noise stays independent, with the same variance.
+        """Independent noise ``(runs - 1, rows, rounds, d)``: orthonormal contrasts of the runs, in which everything
+        that the runs share cancels. Independent Gaussian noise stays independent, with the same variance.
         """
         # Helmert's matrix: run k less the mean of the runs before it.
         rows = np.tril(np.ones((self.runs, self.runs)), -1)[1:]
@@ -85,8 +85,8 @@ class NoiseSample:
 
     @cached_property
     def residuals(self) -> FloatArray:
-        """Noise of each run, ``(runs, rows, rounds, d)``: values less their mean over the runs, at the noise's scale.
-        Noise of different numbers of one run is independent where the noise itself is.
+        """The noise of each run, ``(runs, rows, rounds, d)``: values minus their mean over the runs, rescaled to the
+        size of the noise. If the noise of different coordinates is independent, so is this noise within one run.
         """
         scale = math.sqrt(self.runs / (self.runs - 1))
         return np.asarray((self.values - self.values.mean(0)) * scale)
@@ -114,7 +114,7 @@ class NoiseSample:
 
 
 def public_vectors(aggregates: FloatArray, state: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-    """Return the vectors ``(runs, rounds, d)`` that are public before each round, by their words.
+    """Return vectors ``(runs, rounds, d)`` that are public before each round, keyed by a description.
 
     Args:
         aggregates: ``(runs, rounds, d)``, those of each round.
@@ -137,7 +137,7 @@ def same_state(recording: Recording, number: int) -> bool:
 
 
 def equal_states(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    """Return whether two public states hold the same numbers; a number that is not one equals itself."""
+    """Return whether two public states hold the same numbers; a NaN equals a NaN."""
     return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
 
 
@@ -146,8 +146,8 @@ def _equal(one: Tensor, other: Tensor) -> bool:
 
 
 def runs_needed(dim: int, rows: int, rounds: int) -> int:
-    """Return the number of runs whose noise vectors, of all rows and rounds, are a quarter more than the weights, and
-    whose numbers show a missing tail.
+    """Return the number of runs that gives a quarter more noise vectors, over all rows and rounds, than weights, and
+    enough numbers to reveal a missing tail.
     """
     enough = math.ceil(max(1.25 * dim + 64, _TAILS / dim) / max(1, rows * rounds)) + 1
     found = min(_MOST, max(_FEWEST, enough), NUMBERS // max(1, rows * rounds * dim))
@@ -165,8 +165,8 @@ def noise_sample(
     number: int = 0,
     canary: Canary | None = None,
 ) -> NoiseSample:
-    """Run a federation with a frozen model many times, in two batches, or one by one where runs of a batch share their
-    noise; ``number`` distinguishes samples of other noise, and ``canary`` is there in all runs.
+    """Run a federation with a frozen model many times, in two batches, or one run at a time if runs of a batch share
+    their noise. Each ``number`` gives different noise; ``canary`` is present in all runs.
     """
 
     def made(count: int, first: int) -> list[ManyRuns]:
@@ -229,8 +229,8 @@ def _of_runs(batches: list[ManyRuns]) -> tuple[FloatArray, dict[str, FloatArray]
 
 
 def spacing(vector: FloatArray, *, share: float = 1.0) -> float:
-    """Return the distance between neighbouring values that a vector's numbers can take, at the largest of them; 0 for
-    numbers of full single precision.
+    """Return the distance between neighbouring values that a vector's entries can take, at the largest entry; 0 for
+    entries of full single precision.
 
     ``share``: of the numbers that must lack digits; less than 1 where something of full precision was subtracted, which
     gives digits to the numbers that were small before.
@@ -250,7 +250,7 @@ def spacing(vector: FloatArray, *, share: float = 1.0) -> float:
 
 
 def lattice(vector: FloatArray, largest: float) -> float:
-    """The distance of the lattice on which all numbers of a vector lie; 0 without one."""
+    """The spacing of the lattice on which all entries of a vector lie; 0 without one."""
     if len(vector) > _SHOWN and not lattice(vector[:_SHOWN], largest):
         return 0.0
     points = np.unique(vector)

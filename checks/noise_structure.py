@@ -65,7 +65,7 @@ def noise_checks(
     reason: str = "",
     constant: Collection[int] = (),
 ) -> list[CheckResult]:
-    """Check that noise is present and fresh between clients and between rounds; how large it is needs more draws.
+    """Check that noise is present, and drawn anew for each client and round; its size needs more draws to check.
 
     Args:
         draws: at least two recordings with equal data, cohorts and lots.
@@ -214,7 +214,7 @@ _ROUNDING = 2.0**-22
 
 
 class Move(NamedTuple):
-    """How far one unit moved a row of a release, ``vector (d,)``, in runs of equal draws.
+    """A vector ``(d,)`` by which one unit moved a row of a release, in runs of equal draws.
 
     ``turn``: the round; ``pair``: of runs that show it.
     """
@@ -226,7 +226,8 @@ class Move(NamedTuple):
 
 
 def structure_checks(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> list[CheckResult]:
-    """Return the checks that need no law: noise of its own in every run, and in every direction that a unit moves.
+    """Return the checks that need no law: every run has noise of its own, and there is noise in every direction in
+    which a unit moves a release.
 
     A sample that shows no continuous noise is not checked: coins and grids repeat by chance.
     """
@@ -363,7 +364,7 @@ def _blocks(counts: IntArray) -> list[IntArray]:
 
 
 def largest_move(claim: Claim) -> float:
-    """Return the largest distance of two means, in standard deviations, that (epsilon, delta)-DP allows.
+    """Return the largest distance of two means, in standard deviations of the noise, that (epsilon, delta)-DP allows.
 
     Two distributions whose means lie m standard deviations s apart differ by m^2 / (m^2 + 4 s^2) in total variation at
     least (Cantelli's inequality), and (epsilon, delta)-DP allows (e^epsilon - 1 + 2 delta) / (e^epsilon + 1).
@@ -396,7 +397,8 @@ class _Repeated(NamedTuple):
 def bare_checks(
     sample: NoiseSample, claim: Claim, with_unit: Callable[[int], NoiseSample | None]
 ) -> Iterator[CheckResult]:
-    """Check that no value moves with the unit of those that runs repeat; nothing where none is repeated.
+    """Check that the unit changes no value that is equal in all runs and so has no noise; nothing if there is no such
+    value.
 
     Args:
         with_unit: a sample of equal draws, in which a row moves by a unit, from the number of the row.

@@ -15,13 +15,17 @@ _COLUMNS, _TEXTS = 48, 16
 
 
 def first_difference(one: Leaves, other: Leaves, among: set[str]) -> str:
-    """Return the name of a value that differs, ``among`` these or missing on one side; empty where there is none."""
+    """Return the name of the first value that differs or is missing on one side, ``among`` these names; empty if there
+    is none.
+    """
     names = [name for name in {**one, **other} if name in among or name not in one or name not in other]
     return next((name for name in names if not equal_values(one.get(name), other.get(name))), "")
 
 
 def equal_values(one: NDArray[Any] | None, other: NDArray[Any] | None) -> bool:
-    """Return whether two published values are equal in shape, kind and every number or text; None: it is missing."""
+    """Return whether two published values are equal in shape, type and every number or text; None stands for a missing
+    value.
+    """
     if one is None or other is None:
         return one is other
     return one.shape == other.shape and one.dtype.kind == other.dtype.kind and bool((one == other).all())
@@ -29,7 +33,7 @@ def equal_values(one: NDArray[Any] | None, other: NDArray[Any] | None) -> bool:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PublishedVector:
-    """Published values as one vector of numbers, of which those that differ most are kept.
+    """Published values as one vector of numbers, of which the numbers that differ most are kept.
 
     Args:
         widths: numbers of each value, at most; ``texts``: texts that occurred, by value and place.
@@ -44,7 +48,7 @@ class PublishedVector:
 
     @classmethod
     def of(cls, drawn: Sequence[Leaves]) -> "PublishedVector":
-        """The vector of some draws, with the spread of its numbers."""
+        """Build the vector from some draws, with the spread of its numbers."""
         widths: dict[str, int] = {}
         for leaves in drawn:
             for name, leaf in leaves.items():
@@ -55,7 +59,7 @@ class PublishedVector:
 
     @classmethod
     def learnt(cls, taught: Sequence[Sequence[Leaves]], equal: Sequence[Sequence[Leaves]]) -> "PublishedVector":
-        """The vector that tells two arms apart best.
+        """The vector with the weights that best distinguish two arms.
 
         Args:
             taught: draws of both arms.
@@ -77,7 +81,7 @@ class PublishedVector:
         )
 
     def numbers(self, drawn: Sequence[Leaves]) -> FloatArray:
-        """All numbers ``(n, k)``, with zeros where a value is missing or shorter."""
+        """All numbers of each draw ``(n, k)``, with zeros for a value that is missing or shorter."""
         rows = np.zeros((len(drawn), sum(self.widths.values()) + len(self.widths)))
         for row, leaves in zip(rows, drawn, strict=True):
             at = 0
@@ -91,7 +95,7 @@ class PublishedVector:
         return rows
 
     def rows(self, drawn: Sequence[Leaves]) -> FloatArray:
-        """One row of numbers for each draw: the weighted sum first."""
+        """One row of numbers for each draw, starting with the weighted sum."""
         numbers = self.numbers(drawn)
         said = [[float(_text_at(leaves, name, place) == text) for name, place, text in self.texts] for leaves in drawn]
         return np.concatenate(
@@ -99,7 +103,7 @@ class PublishedVector:
         )
 
     def move(self, one: Leaves, other: Leaves) -> float:
-        """How far two draws lie apart, in units of the noise; infinite where texts differ or numbers without noise."""
+        """The distance between two draws in units of the noise; infinite if texts, or numbers without noise, differ."""
         names = [name for name in {**one, **other} if not equal_values(one.get(name), other.get(name))]
         if not names:
             return 0.0

@@ -49,7 +49,7 @@ _LARGEST = 1e30
 
 @dataclass(kw_only=True)
 class ReceivedNumbers:
-    """A recorder that keeps, for every run of a batch, what ``observer`` receives, reduced to some hundred numbers.
+    """A recorder that keeps what ``observer`` receives in every run of a batch, reduced to some hundred numbers.
 
     Each vector becomes its projection on ``direction``, its sum, its length, its extremes and where they lie, the
     number of zeros, the step of its grid and the parity of its numbers on it, and some of its numbers. These stand for
@@ -110,7 +110,7 @@ class ReceivedNumbers:
         yield from ((who, message.values[:, rows]) for who, rows in places.items() if rows)
 
     def numbers(self, final: Tensor) -> dict[str, FloatArray]:
-        """Return what each run received as numbers ``(R, k)``, by their names.
+        """Return what each run received as numbers ``(R, k)``, keyed by their names.
 
         ``final``: the models ``(R, d)`` after the last round.
         """
@@ -355,7 +355,9 @@ _LEAST = 4096
 
 @dataclass(kw_only=True)
 class RepeatedNoise:
-    """The vectors and numbers of runs on equal data, in which only cohorts, lots and noise differ."""
+    """Checks for repeated noise: vectors and numbers from runs on equal data, in which only cohorts, lots and noise
+    differ.
+    """
 
     names: dict[tuple[str, int], list[FloatArray]] = field(default_factory=dict)
     pool: list[FloatArray] = field(default_factory=list)

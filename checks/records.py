@@ -43,7 +43,7 @@ _ROWS = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RecordPair:
-    """Two data sets that differ by one unit, which are built anew whenever they are asked for.
+    """Two data sets that differ by one unit; each is built anew whenever it is requested.
 
     Args:
         records: the data set as it is.
@@ -65,19 +65,19 @@ class RecordPair:
 
     @property
     def within(self) -> Dataset:
-        """The data set in arm 1."""
+        """The data set of arm 1, with the unit."""
         return self.records if self.present is None else _with_rows(self.records, self.rows, *self.present)
 
     @property
     def without(self) -> Dataset:
-        """The data set in arm 0."""
+        """The data set of arm 0, without the unit."""
         if self.removed:
             return without_rows(self.records, self.rows)
         return self.records if self.absent is None else _with_rows(self.records, self.rows, *self.absent)
 
 
 def unit_rows(claim: Claim, records: Dataset, held: Tensor) -> Tensor:
-    """Return the training rows of the unit that is changed, of which a client holds ``held``.
+    """Return the training rows of the unit that is changed; ``held``: the rows of each client.
 
     Raises:
         ValueError: for a unit of which a data set does not say what it is.
@@ -92,7 +92,7 @@ def unit_rows(claim: Claim, records: Dataset, held: Tensor) -> Tensor:
 
 
 def unit_words(claim: Claim, rows: Tensor) -> str:
-    """Return the unit by the index of its record, or of its first one."""
+    """Describe the unit by the index of its record, or of its first record."""
     first = int(rows[0])
     if claim.unit is Unit.SAMPLE:
         return f"record {first}"
@@ -100,7 +100,7 @@ def unit_words(claim: Claim, rows: Tensor) -> str:
 
 
 def changed_sets(claim: Claim, records: Dataset, rows: Tensor, seed: int) -> Iterator[RecordPair]:
-    """Yield pairs of data sets in the second of which the unit of these rows holds something else."""
+    """Yield pairs of data sets; in the second one, the unit with these rows has other content."""
     for words, content in _contents(claim, records, rows, seed):
         facts: dict[str, Any] = {"present": content, "removed": False, "apart": 1}
         yield RecordPair(records=records, rows=rows, words=words, **facts)
@@ -125,7 +125,7 @@ def without_rows(records: Dataset, rows: Tensor) -> Dataset:
 def exact_pairs(
     claim: Claim, records: Dataset, rows: Tensor, seed: int, *, removes: bool, near: Tensor | None = None
 ) -> Iterator[RecordPair]:
-    """Yield neighbours by the claim's adjacency.
+    """Yield pairs of data sets that are neighbours under the claim's adjacency.
 
     ``removes``: whether records can be left out; else a unit that is added or removed is replaced, two steps apart.
     ``near``: rows among which the record lies that a changed one equals; None: all.
@@ -150,8 +150,8 @@ def exact_pairs(
 
 
 def extreme_rows(records: Dataset, held: Tensor, count: int) -> Tensor:
-    """Return some rows of all records: that of a client, one of each of the rarest labels, and those farthest from the
-    mean.
+    """Return units to change among all records: a client's rows, one row of each of the rarest labels, and the rows
+    farthest from the mean.
     """
     flat = records.train_images.flatten(1).double()
     spread = flat.std(0, correction=0)
@@ -166,7 +166,7 @@ def extreme_rows(records: Dataset, held: Tensor, count: int) -> Tensor:
 
 
 def few_records(records: Dataset, count: int) -> Dataset:
-    """Return a data set of about ``count`` records, those of each label in turn, in their order."""
+    """Return a data set of about ``count`` records, taken from each label in turn, in their order."""
     if len(records.train_labels) <= count:
         return records
     labels = records.train_labels if records.task == CLASSIFICATION else torch.zeros(len(records.train_labels))

@@ -71,7 +71,7 @@ class Shown:
 
 
 def seen_laws(shown: Shown, claim: Claim, plan: Plan, protection: Protection, *, clip_norm: float) -> SeenLaws:
-    """Return the law of each client's release, or of the sum; none where runs show no sum with Gaussian noise.
+    """Return the estimated law of each client's release, or of the sum; none if runs show no sum with Gaussian noise.
 
     Args:
         clip_norm: in which the rows of runs are counted.
@@ -115,7 +115,7 @@ def _without_constants(noise: Tensor) -> Tensor:
 
 def covered_shift(claim: Claim, plan: Plan, protection: Protection, *, rate: float, steps: int) -> float | None:
     """Return the largest distance, in standard deviations of the noise, by which a unit may move each round's release
-    under the claim; None where the claim covers none, or any.
+    under the claim; None if the claim allows no distance, or any.
     """
     # Rounds may have shares of their own of the budget: then one round may have all of it.
     rounds = 1 if law_of_all_rounds(protection, plan) else None
@@ -137,7 +137,7 @@ def covered_shift(claim: Claim, plan: Plan, protection: Protection, *, rate: flo
 
 
 def has_form(shown: Shown, layout: Layout, *, stated: bool) -> bool:
-    """Whether releases are a sum and noise of one size.
+    """Whether releases are a sum plus noise of one size.
 
     Args:
         stated: whether the claim states Gaussian noise, so that its shape is to be checked and not to be seen.

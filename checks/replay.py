@@ -67,12 +67,12 @@ def check_claim(
     seed: int = 0,
     seen: SeenLaws | None = None,
 ) -> tuple[CheckResult, ...]:
-    """Return the results of ``replay_checks``; ``seen``: the laws that runs of hooks show where none is published."""
+    """Return the results of ``replay_checks``; ``seen``: laws estimated from runs of hooks, if none is published."""
     return replay_checks(replay_setup(task, plan, protection, claim, seed=seed, seen=seen))
 
 
 def replay_checks(setup: ReplaySetup) -> tuple[CheckResult, ...]:
-    """Run every implementation check that applies to the claim, by some thirty runs of the federation, most of them
+    """Run every implementation check that applies to the claim, in some thirty runs of the federation, most of them
     brief.
 
     Sensitivity and noise scale are compared with the published law, in the rounds that share the first one's public
@@ -294,8 +294,8 @@ def _move(before: Tensor, after: Tensor, allowed: float, witness: str) -> CheckR
 
 
 def moves_of_all(setup: ReplaySetup) -> Iterator[CheckResult]:
-    """How far each release moves if all rows of all clients change at once, and are so long that a single one that
-    passes no clip would outweigh all others: so many units may move it so many times as far as one.
+    """Check how far each release moves if all rows of all clients change at once, to rows so long that a single
+    unclipped one would outweigh all others. So many units may move it so many times as far as one unit may.
     """
     task, plan, network = setup.task, setup.plan, setup.task.network
     if setup.claim.unit not in PLANTED or not isinstance(network, FixedGradients) or network.mixes:
@@ -356,8 +356,8 @@ _OWN_ROUNDS = 2
 def with_own_model(
     checks: Sequence[CheckResult], task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0
 ) -> tuple[CheckResult, ...]:
-    """Return the results of the replay checks. A check that fails on the claim's own model, or can be made there alone,
-    gets the result that it has there.
+    """Return the results of the replay checks. If a check fails on the claim's own model, or can be made only there,
+    its result is the one on that model.
 
     Args:
         checks: results on the model of the audit.
@@ -375,7 +375,7 @@ def with_own_model(
 
 
 def on_own_model(checks: Sequence[CheckResult]) -> bool:
-    """Return whether any of the results was compared on the claim's own model."""
+    """Return whether any of the results comes from runs of the claim's own model."""
     return any(words.startswith(_OWN) for one in checks for words in one.compared)
 
 

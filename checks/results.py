@@ -16,8 +16,8 @@ from ..fl.protection import Protection
 
 
 def worst_results(results: Iterable[CheckResult], what: str, *, required: str = "") -> tuple[CheckResult, ...]:
-    """Return one result per check, in their order: the first failure; else the pass that is nearest to its limit, whose
-    witness states for how many of ``what`` the check was not judged; else the first one that was not judged.
+    """Return one result per check, in their order: the first failure; without failures the pass that is nearest to its
+    limit, whose witness states for how many of ``what`` the check was not judged; otherwise the first unjudged result.
 
     ``required``: the name of a check that has not passed unless it was judged in all cases.
     """
@@ -47,7 +47,9 @@ def _ratio(result: CheckResult) -> float:
 
 
 def placed(results: Iterable[CheckResult], protection: Protection) -> tuple[CheckResult, ...]:
-    """Return the results with the hooks from which a failure may come: those that the protection has of its own."""
+    """Return the results; each failed one names the hooks that may have caused it, among those that the protection
+    overrides.
+    """
 
     def own(result: CheckResult) -> CheckResult:
         hooks = tuple(one for one in result.check.hook if hasattr(protection, one) and overrides(protection, one))
@@ -57,7 +59,7 @@ def placed(results: Iterable[CheckResult], protection: Protection) -> tuple[Chec
 
 
 def same_claim(one: Claim, other: Claim) -> bool:
-    """Return whether two claims promise the same, whatever noise their plans need for it."""
+    """Return whether two claims promise the same privacy, whatever noise their plans need for it."""
     return _promise(one) == _promise(other)
 
 

@@ -77,7 +77,7 @@ _MARGIN = 1.1
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sampled:
-    """Four runs of all replicas: with and without the unit, on rows of others and on rows of zeros."""
+    """Four runs in each replica: with and without the unit, and the other rows either drawn or zero."""
 
     setup: HookSetup
     around: Surroundings
@@ -86,14 +86,18 @@ class Sampled:
 
     @property
     def base(self) -> str:
-        """What takes the unit's place: nothing, where the claim compares with it and the observer's view allows it."""
+        """What takes the unit's place in runs without it: nothing under add/remove if the observer cannot see that a
+        row is missing, otherwise a row of zeros.
+        """
         claim = self.setup.claim
         seen = claim.observer.rank >= SHUFFLED.rank and claim.unit is not Unit.SAMPLE
         return ABSENT if claim.adjacency is Adjacency.ADD_REMOVE and not seen else ZERO
 
     @cached_property
     def runs(self) -> tuple[HookRun, HookRun, HookRun, HookRun]:
-        """The unit and its absence among others, and a row of zeros and its absence among zeros."""
+        """The four runs: with the unit and without it among other rows, and with a row of zeros and without it among
+        zeros.
+        """
         return self._runs(0)
 
     def _runs(self, noise: int) -> tuple[HookRun, HookRun, HookRun, HookRun]:
@@ -111,26 +115,28 @@ class Sampled:
 
     @cached_property
     def unequal(self) -> str:
-        """The stream from which runs with and without the unit drew different amounts; empty if there is none."""
+        """The random stream from which runs with and without the unit drew different amounts; empty if there is
+        none.
+        """
         within, without, alone, empty = (run.consumed for run in self.runs)
         return unequal_stream(within, without, self.around.rounds) or unequal_stream(alone, empty, self.around.rounds)
 
     @cached_property
     def moved(self) -> Tensor:
-        """How the unit moved each release, ``(R, T, d)``, without what its mere presence does to the noise."""
+        """The change of each release because of the unit's row, ``(R, T, d)``, without the effect of the unit's mere
+        presence on the noise.
+        """
         return _moved(self.releases, absent=self.base == ABSENT)
 
     @cached_property
     def step(self) -> float:
-        """The distance of the values that the numbers of releases can take, as they show it; 0 for numbers of full
-        precision.
-        """
+        """The spacing of the values that released numbers can take, as observed; 0 for numbers of full precision."""
         return _step_of(self.releases[0])
 
     @cached_property
     def reach(self) -> Tensor:
-        """How far each round's row moved the releases of all rounds, ``(R, rows of rounds, releases)``, at least: less
-        what rounding after the noise adds to it.
+        """A lower bound on how far each round's row moved the releases of all rounds, ``(R, rows of rounds,
+        releases)``: the observed move minus the effect of rounding after the noise.
 
         Noise that is larger than the step makes errors of rounding independent and zero on average. Each moves a number
         by less than a step, so that their sum along a direction is bounded by Hoeffding's inequality; runs of other
@@ -161,24 +167,25 @@ class Sampled:
         return _moved([within, *self.releases[1:]], absent=self.base == ABSENT)
 
     def proposed(self, run: int | np.integer[Any], words: str) -> ProposedRows:
-        """Return the rows of one run, for trials."""
+        """Return the rows of one replica, for trials."""
         return ProposedRows(setup=self.setup, around=self.around, run=int(run), words=words)
 
     @property
     def longest(self) -> ProposedRows:
-        """The rows of the run that the unit moves furthest, as a share of its own length."""
+        """The rows, for trials, of the replica in which the unit moves releases furthest relative to its own length."""
         moved = self.moved.flatten(1).norm(dim=1) / self.around.units.flatten(1).norm(dim=1).clamp_min(1e-12)
         run = int(torch.where(self.around.long, moved, 0.0).argmax())
         return self.proposed(run, f"rows of client {int(self.around.holders[run])} that every clip shortens")
 
     @property
     def noise(self) -> Tensor:
-        """The releases where all rows are zeros, ``(R, T, d)``."""
+        """The releases in the runs in which all rows are zeros, ``(R, T, d)``."""
         return self.releases[2]
 
     @cached_property
     def silenced(self) -> Tensor:
-        """Where a release is exactly zero for lack of the unit alone, ``(R, T)``, if that follows from who is there.
+        """Whether a release is exactly zero only because the unit is absent, ``(R, T)``, if this depends on who takes
+        part and not on data.
 
         A noisy count may silence a round too: then a release is sometimes zero with a client, or not zero without one.
         """
@@ -196,7 +203,7 @@ class Sampled:
 
     @cached_property
     def clean(self) -> bool:
-        """Whether a row moves no coordinate in which it, and every row of an earlier round, is zero."""
+        """Whether no row moves a coordinate in which it, and every row of an earlier round, is zero."""
         parts = self.around.parts
         return all(
             not bool((self.moved[:, turn, parts[later]] != 0).any())
@@ -206,7 +213,9 @@ class Sampled:
 
     @cached_property
     def fresh(self) -> Tensor:
-        """How far each round's own row moved its release, ``(R, T)``; the whole move, if rows are not separable."""
+        """How far each round's own row moved the release of that round, ``(R, T)``; the whole move if the rows cannot
+        be separated.
+        """
         if not self.clean:
             whole: Tensor = torch.linalg.vector_norm(self.moved, dim=-1)
             return whole
@@ -215,21 +224,21 @@ class Sampled:
 
     @cached_property
     def used(self) -> BoolArray:
-        """Whether the unit's row of each round moved any release, ``(R, T)``."""
+        """Whether the unit's row of each round changed any release, ``(R, T)``."""
         parts = self.around.parts[:-1]
         found = [(self.moved[:, turn:, part] != 0).flatten(1).any(1) for turn, part in enumerate(parts)]
         return torch.stack(found, dim=1).numpy()
 
     @property
     def visible(self) -> bool:
-        """Whether the adversary sees who takes part."""
+        """Whether the adversary sees which clients take part."""
         observer = self.setup.claim.observer
         return observer.rank >= SHUFFLED.rank or observer.sees_participation
 
     @cached_property
     def counted(self) -> BoolArray:
-        """Rounds in which a row may be used, ``(R, T)``: where the observer sees who takes part, a sample's chance is
-        that of the lots of a client that does.
+        """The rounds in which a row may be used, ``(R, T)``. If the observer sees which clients take part, only a
+        sample's chance to be in its client's lot counts.
         """
         around = self.around
         if not (self.visible and self.setup.claim.unit is Unit.SAMPLE):
@@ -239,7 +248,7 @@ class Sampled:
 
     @cached_property
     def seen(self) -> SeenLaws:
-        """The laws that these runs show where none is published."""
+        """The laws estimated from these runs, if the defense publishes none."""
         setup, holders = self.setup, range(self.setup.plan.clients)
         if setup.claim.delta == 0 or any(self._published(client) is not None for client in holders):
             return SeenLaws()
@@ -257,8 +266,8 @@ class Sampled:
         return seen_laws(shown, setup.claim, setup.plan, setup.protection, clip_norm=setup.length)
 
     def law(self, client: int) -> GaussianLaw | None:
-        """Return the Gaussian law of what is released of a client, published or seen, if the release can be compared
-        with it.
+        """Return the Gaussian law of a client's release, published or estimated, if the release can be compared with
+        it.
         """
         law = self._published(client)
         if law is None:
@@ -270,7 +279,7 @@ class Sampled:
 
     @cached_property
     def laws(self) -> list[GaussianLaw] | None:
-        """The law of each replica's holder; None where one of them has none."""
+        """The law of the holder in each replica; None if one of them has none."""
         known = {client: self.law(client) for client in set(self.around.holders.tolist())}
         laws = [known[client] for client in self.around.holders.tolist()]
         return None if any(law is None for law in laws) else [law for law in laws if law is not None]
@@ -293,7 +302,7 @@ def _moved(releases: Sequence[Tensor], *, absent: bool) -> Tensor:
 
 
 def sampled_checks(sampled: Sampled) -> Iterator[CheckResult]:
-    """Check that no unit moves a release further or in more rounds than the law states, in any cohort or lot drawn."""
+    """Check that in no drawn cohort or lot a unit moves a release further, or in more rounds, than the law states."""
     yield _of_equal_draws(sampled, _as_sampled(sampled))
     yield from _participation(sampled)
     yield from _by_data(sampled)
@@ -443,7 +452,8 @@ def _words(sampled: Sampled, run: int | np.intp, turn: int | np.intp) -> str:
 
 
 def held_by_claim(sampled: Sampled) -> CheckResult:
-    """Return the check without a law: the shift along each holder's rows over the noise in many runs, by the claim.
+    """Return the check for a release without a law: it compares the ratio of shift to noise along each holder's rows,
+    over many runs, with the claim.
 
     Noise is measured along the row of each round, whatever its weights share: its runs are independent.
     """

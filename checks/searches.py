@@ -79,7 +79,7 @@ class _Shift:
 
 
 def chosen_check(setup: HookSetup, holders: list[int], *, most: int = _CHOSEN_RUNS) -> CheckResult | None:
-    """Return the check of chosen rows and samples; None where it does not apply, or a pilot shows nothing.
+    """Return a check with rows and samples chosen by a search; None if it does not apply, or if a pilot shows nothing.
 
     With a law every run is compared with it. Without one, what a pilot shows is measured again in fresh runs, so that
     the choice of the largest of many shifts costs no false alarms.
@@ -182,7 +182,7 @@ def _shifts(pilot: Sampled) -> Iterator[_Shift]:
 
 
 def with_one_label(task: Task, clients: list[int]) -> Task:
-    """Return the task in which the first of the clients holds one sample many times, and the second one label."""
+    """Return the task in which the first client holds copies of one sample, and the second client one label only."""
     images, labels = task.images.clone(), task.labels.clone()
     for turn, client in enumerate(clients):
         part = task.parts[client]
@@ -207,8 +207,8 @@ _ENDS = (("long", 1e4), ("short", 1e-4))
 
 
 def driven_check(sampled: Sampled) -> CheckResult | None:
-    """Return the check that fails where all other rows are very long, or else very short; None where neither fails,
-    the state does not change, or the claim is about samples.
+    """Return a check that fails if all other rows are very long, or else if they are very short; None if neither fails,
+    if the public state does not change, or if the claim is about samples.
 
     Args:
         sampled: the runs of the claim, in which a state that changes would show.
@@ -259,7 +259,7 @@ _HELPED = 1.02
 
 
 def longest_check(sampled: Sampled) -> CheckResult | None:
-    """Return the check of rows that were turned along the slope of their own move; None where none moves further then.
+    """Return a check with rows turned so that they move the release further; None if none moves it further.
 
     Args:
         sampled: the runs of the claim, which show a law where none is published.
@@ -368,8 +368,8 @@ _FOLLOWED_WORDS = (
 
 
 def followed_check(sampled: Sampled) -> CheckResult | None:
-    """Return the check; None where it does not apply: where neither a law nor the claim says that noise is Gaussian, or
-    a row shows in later releases too, as under momentum: then rounds are not released one by one.
+    """Return the check; None if it does not apply. It does not apply if neither a law nor the claim says that noise is
+    Gaussian, or if a row also affects later releases, as under momentum, because rounds are then not separate releases.
     """
     setup, around = sampled.setup, sampled.around
     claim, plan = setup.claim, setup.plan
@@ -474,8 +474,8 @@ class _Numbers(NamedTuple):
 
 
 def together_check(sampled: Sampled) -> CheckResult | None:
-    """Return the check of a release together with the public state and with arrays of its length that are sent with
-    it; None where none of them holds additive noise.
+    """Return a check of a release together with the public state and with arrays of its length that are sent with it;
+    None if none of these has additive noise.
 
     A few runs of the first round show what could break the claim. It is then measured in fresh runs of all rounds.
     """

@@ -19,7 +19,9 @@ _WORDS = "no law is published: this is compared with the noise that runs show, a
 
 @dataclass(frozen=True, kw_only=True)
 class SeenLaws:
-    """Laws by client, or that of the sum under ``SUM``; none where runs show no law, or one is published."""
+    """Laws estimated from runs, keyed by client, or by ``SUM`` for the sum; empty if runs show no law, or if one is
+    published.
+    """
 
     laws: Mapping[int, GaussianLaw] = field(default_factory=dict)
 
@@ -27,11 +29,13 @@ class SeenLaws:
         return bool(self.laws)
 
     def of(self, client: int) -> GaussianLaw | None:
-        """Return the law of what is released of a client."""
+        """Return the law of a client's release."""
         return self.laws.get(client, self.laws.get(SUM))
 
     def named(self, result: CheckResult) -> CheckResult:
-        """Return a result that was held against such a law, with words that say so where it failed."""
+        """Return a result that compares with an estimated law; if it failed, its words say that the law was
+        estimated.
+        """
         failed = bool(self) and result.passed is False
         return replace(result, witness=f"{result.witness}; {_WORDS}") if failed else result
 
@@ -48,12 +52,12 @@ class ClaimSetup:
 
     @property
     def rate(self) -> float:
-        """The least chance that a unit takes part in a round."""
+        """The smallest probability with which a unit takes part in a round."""
         return self.plan.cohort_rate * min(self.plan.lot.rate(size) for size in self.plan.sizes)
 
     def local_epsilon(self, rounds: int) -> float:
-        """Return the largest epsilon of one round of a unit that takes part, where it moves something in so many
-        rounds: sampling and shuffling allow more than the claim's share of a round.
+        """Return the largest epsilon that one round may have for a unit that takes part, if the unit affects so many
+        rounds; sampling and shuffling allow more than the claim's share of a round.
         """
         each = self.claim.epsilon / max(1, rounds)
         hidden = self.rate / (self.plan.clients if self.claim.observer.rank == SHUFFLED.rank else 1)
@@ -61,13 +65,13 @@ class ClaimSetup:
 
     @property
     def numbers(self) -> int:
-        """Numbers of one round of a run: rows of clients, or of the samples of the largest one."""
+        """The number of values in one round of a run: the rows of clients, or of the largest client's samples."""
         samples = max(self.plan.sizes) if self.claim.unit is Unit.SAMPLE else 1
         return max(self.plan.clients, samples) * self.plan.layout.dim
 
     @property
     def length(self) -> float:
-        """The clip norm that the law or the claim publishes; 1 where neither does."""
+        """The clip norm that the law or the claim states; 1 if neither does."""
         law = self.protection.law(self.claim.observer, self.plan, 0)
         published = law.clip_norm if isinstance(law, GaussianLaw) else self.claim.parameters.get("clip_norm", 1.0)
         return float(published) if isinstance(published, int | float) and published > 0 else 1.0

@@ -57,7 +57,7 @@ _Test = tuple[float, int, int, float, str]
 
 
 def shuffle_checks(setup: HookSetup, runs: int) -> Iterator[CheckResult]:
-    """Check the order of the reports that arrive, in ``runs`` runs of two rounds."""
+    """Check that reports arrive in random order, in ``runs`` runs of two rounds."""
     clients = setup.plan.clients
     if clients < 2:
         yield ORDER.skipped("one client alone cannot be shuffled")
@@ -94,7 +94,7 @@ def _mixing(setup: HookSetup) -> Mixing:
 
 
 def sent_and_received(setup: HookSetup, present: Tensor, turns: range, noise: int) -> list[tuple[Message, Message]]:
-    """Return what clients with rows of their own send in each of some rounds, and what arrives."""
+    """Return what clients with distinct rows send in each of some rounds, and what arrives."""
     clients, dim = setup.plan.clients, setup.plan.layout.dim
 
     def rows(turn: Round) -> Tensor:
@@ -289,8 +289,8 @@ _SLACK = 0.01
 
 
 def amplified_checks(setup: HookSetup) -> Iterator[CheckResult]:
-    """Check that the published law of one report, shuffled among those of the plan's clients, implies no more than the
-    claim.
+    """Check that the published law of one report implies no more than the claim if this report is shuffled among the
+    reports of all clients of the plan.
     """
     try:
         yield _amplified(setup)

@@ -28,7 +28,7 @@ AccountantHistory = tuple[tuple[float, float, int], ...]
 
 
 class RecordError(ValueError):
-    """A field of a release, or of the record of a run, holds something of another kind."""
+    """An error for a field of a release, or of a run's record, whose content has the wrong type."""
 
 
 @contextmanager
@@ -79,7 +79,7 @@ _History = Annotated[
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Release:
-    """One noised vector (sum) that a run released, and what was recorded of it.
+    """One noised vector (sum) that a run released, with everything recorded about it.
 
     Args:
         step: number of the release in the run, from 0.
@@ -123,13 +123,13 @@ class Release:
 
     @property
     def noise_std(self) -> float:
-        """Standard deviation of one coordinate's noise that the system states."""
+        """The stated standard deviation of the noise on one coordinate."""
         return self.noise_multiplier * self.clip_norm
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plant:
-    """The unit that an audit puts into a run: one record whose vector, before clipping, is of the audit's choice.
+    """The unit that an audit adds to a run: one record, whose vector before clipping the audit chooses.
 
     Args:
         tensor: name of the tensor that the vector lies in; None for all tensors.
@@ -162,7 +162,7 @@ class Plant:
 
 @dataclass(frozen=True, kw_only=True)
 class Movement:
-    """Something of the trained system that changed and was not noised.
+    """A part of the trained system, such as a weight, that changed without noise.
 
     Args:
         name: of the parameter or buffer.
@@ -177,7 +177,7 @@ class Movement:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainingRecord:
-    """Everything that was recorded of one run of a training.
+    """Everything that was recorded during one run of a training.
 
     Args:
         layout: tensors of the released vectors.
@@ -230,7 +230,9 @@ class TrainingRecord:
 
     @property
     def accounted_steps(self) -> list[tuple[float, float]]:
-        """Noise multiplier and sampling rate of each step that the history holds since the start of the run."""
+        """The noise multiplier and sampling rate of each step that the accountant's history contains since the start of
+        the run.
+        """
         return [(noise, rate) for noise, rate, count in self.ledger or () for _ in range(count)][self.earlier :]
 
     def projections(self, plant: Plant) -> FloatArray:
@@ -259,7 +261,7 @@ def equal_releases(one: TrainingRecord, other: TrainingRecord) -> bool:
 
 
 def equal_noise(one: TrainingRecord, other: TrainingRecord) -> bool:
-    """Whether the noise of two runs is the same in all steps that both have, apart from rounding."""
+    """Whether the noise of two runs is the same, apart from rounding, in all steps that both runs have."""
     pairs = list(zip(one.releases, other.releases, strict=False))
     return bool(pairs) and all(_equal_noise(first, second) for first, second in pairs)
 

@@ -66,7 +66,7 @@ class Neighbours:
 
 
 def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
-    """Yield pairs of inputs for the claim's unit and adjacency, those first that show most bugs."""
+    """Yield pairs of inputs for the claim's unit and adjacency, starting with those that reveal most bugs."""
     claim, plan = setup.claim, setup.plan
     length = setup.length / (1.0 if claim.unit is Unit.SAMPLE else abs(plan.algorithm.linear_scale or 1.0))
     quiet, loud = (_surrounded(setup, factor) for factor in (0.0, _LONG * length))
@@ -241,14 +241,14 @@ MOST_RUNS = 2**18
 
 @dataclass(kw_only=True)
 class FederationArms:
-    """Trials of pairs of federations; what their releases repeat is kept for the checks of repeated noise."""
+    """Trials on pairs of federations; values that their releases repeat are kept for the checks of repeated noise."""
 
     setup: ReplaySetup
     grids: dict[str, float] = field(default_factory=dict)
     repeats: RepeatedNoise = field(default_factory=RepeatedNoise)
 
     def of(self, pair: Neighbours) -> Arms:
-        """Return what draws the runs of one pair."""
+        """Return the two inputs of one pair, with their sampler."""
         plan, rounds = self.setup.plan, dict[str, int]()
         # Gradients of samples are held one by one where a hook sees them.
         rows = plan.largest_lot if self.setup.protection.per_sample else 1
@@ -306,8 +306,8 @@ class FederationArms:
 
 
 def proposed_arms(proposed: Proposed) -> Arms:
-    """Return what draws the runs of the two inputs that a failed comparison names; numbers of arrays are kept as they
-    are, because any of them may be the one that moved.
+    """Return the two inputs, with their sampler, that a failed comparison names; numbers of arrays are not reduced,
+    because any of them may have changed.
     """
     setup, dim = proposed.setup, proposed.setup.plan.layout.dim
     canary = proposed.present.canary

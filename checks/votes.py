@@ -33,7 +33,7 @@ _NUMBERS = 2**20
 def vote_checks(
     protection: TransferProtection, plan: TransferPlan, claim: Claim, *, seed: int, votes: NDArray[np.float64] | None
 ) -> CheckResult:
-    """Return the result of the check of all answers under a claim; ``votes``: as ``mechanism_of`` takes them."""
+    """Return the result of the check of all answers under a claim; ``votes``: as for ``mechanism_of``."""
     inputs = mechanism_of(claim, protection, plan, votes)
     if inputs is None:
         return ANSWERED.skipped("no neighbouring inputs are known for this claim")

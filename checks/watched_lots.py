@@ -38,8 +38,8 @@ _SELDOM = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Lots:
-    """Lots of a run: ``ids``, one tuple per step, of ``population`` records, of which each was accounted to be drawn at
-    ``rate``.
+    """The lots of a run: ``ids``, one tuple per step, of indices of ``population`` records, each of which the
+    accountant assumes to be drawn at ``rate``.
     """
 
     ids: tuple[tuple[int, ...], ...]
@@ -52,14 +52,16 @@ class Lots:
 
     @cached_property
     def least_rate(self) -> float:
-        """The accounted rate; where records were drawn less often, a lower confidence bound on their mean rate."""
+        """The accounted sampling rate; if records were drawn less often, a lower confidence bound on their mean
+        rate.
+        """
         trials, drawn = self.population * len(self.ids), int(self.sizes.sum())
         if binom.cdf(drawn, trials, self.rate) >= _SELDOM:
             return self.rate
         return float(betaincinv(drawn, trials - drawn + 1, WATCHED.level("watched run"))) if drawn else 0.0
 
     def times(self) -> FloatArray:
-        """Return how many lots each record was in, ``(population,)``."""
+        """Return the number of lots that contained each record, ``(population,)``."""
         counts = np.zeros(self.population)
         for lot in self.ids:
             counts[list(set(lot))] += 1
@@ -67,7 +69,7 @@ class Lots:
 
 
 def lot_checks(recording: TrainingRecord) -> list[CheckResult]:
-    """Check that lots are as the accountant's history says; records that came twice into one sum count twice."""
+    """Check that lots agree with the accountant's history; a record that is twice in one sum counts twice."""
     names = (LOTS, RATE, SIZES, OVERLAP, BLOCKS)
     seen = [one for one in recording.releases if one.ids is not None]
     reason = recording.remarks.get("lots", "the records of the lots were not seen")
@@ -242,7 +244,7 @@ def _partners(lots: Lots) -> CheckResult | None:
 
 
 def ledger_checks(recording: TrainingRecord) -> list[CheckResult]:
-    """Check that the accountant counts every release, with no more noise than stated, and prints a right epsilon."""
+    """Check that the accountant counts every release, with no more noise than stated, and prints a correct epsilon."""
     if recording.ledger is None:
         reason = recording.remarks.get("ledger", "there is no accountant")
         return [name.skipped(reason) for name in (STEPS, MULTIPLIER, ACCOUNTED, UPDATES)]

@@ -49,7 +49,7 @@ _level = partial(WATCHED.level, "watched run")
 
 @dataclass(frozen=True, eq=False)
 class RunNoise:
-    """The noise of a run in units of the stated standard deviation.
+    """The noise of a run, in units of its stated standard deviation.
 
     ``values``: ``(steps, d)``; ``sums``: ``(steps, d)``, what came in; ``tensors``: name -> slice of the coordinates;
     ``numbers``: the step of each row; ``rounding``: of one value, in the same units; ``grid``: the step of the grid on
@@ -65,7 +65,7 @@ class RunNoise:
 
     @cached_property
     def standard(self) -> FloatArray:
-        """The values, scaled down where they are certainly larger than stated: in a tensor, in a step, or in all.
+        """The noise values, scaled down where they are certainly larger than stated: in a tensor, in a step, or in all.
 
         Values of the stated size stay as they are, because scaling them would change their distribution.
         """
@@ -83,8 +83,8 @@ class RunNoise:
 
 
 def noise_of(recording: TrainingRecord) -> RunNoise | None:
-    """Return the noise of all releases whose sum before the noise is known; None if there is no such release, or if
-    none states any noise.
+    """Return the noise of all releases for which the sum before the noise is known; None if there is no such release,
+    or if none states any noise.
     """
     pairs = [(one, _sum(one)) for one in recording.releases if one.noise_std > 0]
     known = [one for one, total in pairs if total is not None]
@@ -136,7 +136,7 @@ def _common_step(numbers: FloatArray, near: float) -> float:
 
 
 def noise_checks(recording: TrainingRecord) -> list[CheckResult]:
-    """Check presence, scale, freshness and shape of the noise, and that it does not depend on the data."""
+    """Check the presence, scale, freshness and distribution of the noise, and that it does not depend on the data."""
     names = (PRESENT, SCALE, FRESH_NOISE, SHAPE, INDEPENDENT)
     silent = [one for one in recording.releases if one.noise_std == 0]
     if silent:

@@ -42,19 +42,19 @@ class Watched:
 
     @property
     def unseen(self) -> tuple[CheckResult, ...]:
-        """The checks that did not apply or saw too little."""
+        """The checks that did not apply or had too little data."""
         return tuple(one for one in self.results if one.passed is None)
 
     @property
     def blind(self) -> str:
-        """Which of lots, clip, noise and accounting no check looked at, with the reasons, and what moved without an
-        explanation; empty where nothing is open.
+        """Which of lots, clip, noise and accounting no check examined, with the reasons, and what changed without an
+        explanation; empty if there is nothing to report.
         """
         return "; ".join(filter(None, (blind_words(self.results, sampled=self.sampled), self.unexplained)))
 
     @property
     def reported(self) -> str:
-        """The epsilon that the system reports, and whether it is right, in one line; empty where it reports none."""
+        """The epsilon that the system reports, and whether it is correct, in one line; empty if it reports none."""
         for one in self.results:
             if one.name == ACCOUNTED and one.measured is not None:
                 right = "right" if one.passed else "too small"
@@ -63,13 +63,13 @@ class Watched:
 
     @property
     def aside(self) -> str:
-        """How many checks could not look, and the first reason; empty where all did."""
+        """The number of checks that could not be made, with the first reason; empty if all were made."""
         unseen = [one for one in self.unseen if not limit_of([one])]
         return f"not looked at: {counted(len(unseen), 'item')}, first {unseen[0].words}" if unseen else ""
 
     @property
     def limit(self) -> str:
-        """For whom alone the claim holds, and why; empty where no NaN and no infinity is let through."""
+        """The participants to whom the claim is limited, and why; empty if no NaN and no infinity is let through."""
         return limit_of(self.results)
 
     def lines(self) -> list[str]:
@@ -79,8 +79,8 @@ class Watched:
         return [f"{'limited' if limit_of([one]) else words[one.passed]}: {one.words}" for one in ordered]
 
     def finding(self, claim: Claim) -> Finding:
-        """Return the finding on a claim: REFUTED where a check failed, UNDERPOWERED where lots, clip, noise or
-        accounting were not looked at. Checks alone never show that a claim holds.
+        """Return the finding on a claim: REFUTED if a check failed, UNDERPOWERED if no check examined lots, clip, noise
+        or accounting. Checks alone never show that a claim holds.
         """
         failed = [one.words for one in self.failed]
         found = checked_alone(claim, failed, not_looked_at=self.blind, aside="" if self.blind else self.aside)
@@ -88,7 +88,7 @@ class Watched:
 
 
 def watched(recording: TrainingRecord) -> Watched:
-    """Check one run of a foreign training.
+    """Run all checks on the record of one run of a training outside this package.
 
     Source: each release is recomputed from its rows; the noise tests are exact under the Gaussian law, the tests of
     lots under Poisson sampling.

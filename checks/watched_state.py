@@ -19,7 +19,7 @@ _SIZES, _SAME = 3, 1e-4
 
 
 class Unseen:
-    """A hook of a model, of which copies and saved files of this model hold none."""
+    """A callable hook on a model that is left out of the model's copies and saved files."""
 
     def __init__(self, call: Callable[..., None]) -> None:
         # Compiled with a model, a hook is compiled anew for each state of the watch.
@@ -44,7 +44,7 @@ def _nothing(*_: Any) -> None:
 
 @dataclass(kw_only=True)
 class StateWatch:
-    """Compares a model's numbers before and after each update.
+    """A watch on a model, which compares its numbers before and after each update.
 
     Args:
         model: whose parameters and buffers are compared.
@@ -61,7 +61,7 @@ class StateWatch:
     updates: int = 0
 
     def begin(self, *, aside: bool = False) -> None:
-        """Remember the numbers at the start of the run, and from now on the inputs of the first call.
+        """Remember the numbers at the start of the run, and the inputs of the first call from now on.
 
         ``aside``: the model is not the one that noised updates move: it may be trained in between, and on other inputs.
         """
@@ -71,13 +71,13 @@ class StateWatch:
         self.after, self.updates = ({}, 1) if aside else (self._parameters(), 0)
 
     def digest(self) -> int:
-        """Return a hash of the model's parameters and buffers as they are."""
+        """Return a hash of the current parameters and buffers of the model."""
         held = (*self.model.parameters(), *self.model.buffers())
         flat = [one.detach().cpu().contiguous().reshape(-1) for one in held]
         return hash(tuple(one.view(torch.uint8).numpy().tobytes() for one in flat))
 
     def before_update(self) -> None:
-        """Compare the parameters with those after the last update: between updates nothing may move them."""
+        """Compare the parameters with those after the last update, because nothing may change them between updates."""
         self.updates += 1
         self._compare()
 
@@ -91,7 +91,8 @@ class StateWatch:
         self.after = self._parameters()
 
     def end(self) -> tuple[Movement, ...]:
-        """Return all that moved: also parameters of no optimizer, and buffers whose values depend on the inputs.
+        """Return everything that changed without noise, including parameters of no optimizer, and buffers that depend
+        on the inputs.
 
         Parameters are left out where no update was seen.
         """
@@ -124,7 +125,7 @@ class StateWatch:
 
 
 def moved_by_inputs(model: nn.Module, inputs: tuple[Any, ...] | None) -> frozenset[str]:
-    """Return the names of buffers that take other values after a call with other inputs, all else equal.
+    """Return the names of buffers that differ after a call with other inputs, all else being equal.
 
     ``inputs``: arguments of one call of the model; tensors of numbers in them are changed. The model itself is called
     twice in training mode, and its state is restored.
@@ -145,7 +146,7 @@ def moved_by_inputs(model: nn.Module, inputs: tuple[Any, ...] | None) -> frozens
 
 
 def differing(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> frozenset[str]:
-    """Return the names of numbers that are not equal at the ends of two runs."""
+    """Return the names of the numbers that differ between the ends of two runs."""
     return frozenset(name for name in one if name not in other or not _equal(one[name], other[name]))
 
 
@@ -195,7 +196,7 @@ def _equal(one: Tensor, other: Tensor) -> bool:
 
 
 def divided_by_sizes(releases: Sequence[Release], factors: Sequence[float | None], *, certain: bool) -> list[Movement]:
-    """Return whether updates are divided by the true sizes of their lots, which are no public numbers.
+    """Return whether updates are divided by the true sizes of their lots, which are not public.
 
     ``factors``: between each noised sum and its update; ``certain``: whether sizes are drawn at random.
     """
@@ -210,7 +211,7 @@ def divided_by_sizes(releases: Sequence[Release], factors: Sequence[float | None
 
 
 def movement_checks(recording: TrainingRecord) -> list[CheckResult]:
-    """Check that nothing but noised updates moved the model."""
+    """Check that only noised updates changed the model."""
     if recording.moved is None:
         reason = recording.remarks.get("state", "the model's state was not watched")
         return [MOVED.skipped(reason)]

@@ -30,7 +30,7 @@ _ALIKE, _UNLIKE, _PAIRS = 1e-3, 1e-2, 8
 
 @dataclass(frozen=True, eq=False)
 class Contributions:
-    """The norms with which rows entered a sum.
+    """The norms with which the rows of a lot entered a sum.
 
     ``expected``: ``(d,)``, the sum of the rows clipped by the stated rule; ``longest``: the largest length in clip
     norms, None where the sum does not determine it; ``explained``: whether the sum is one of weighted rows;
@@ -47,7 +47,7 @@ class Contributions:
 def contributions(
     rows: Tensor, total: Tensor | None, clip_norm: float, *, clipped: Tensor | None = None, rounding: float = 0.0
 ) -> Contributions:
-    """Compare the sum ``total (d,)`` with ``rows (n, d)`` that came in.
+    """Compare the sum ``total (d,)`` with the ``rows (n, d)`` that should have entered it.
 
     The stated rule scales each row to ``clip_norm``, or is given as the rows ``clipped (n, d)`` after it. A sum of
     other multiples of the rows is solved for these multiples, where the rows determine them. ``rounding``: of the sum,
@@ -96,7 +96,8 @@ def _weighted(expected: Tensor, lengths: Tensor, weights: Tensor, clip_norm: flo
 
 
 def undetermined_rule(lots: Sequence[FloatArray]) -> str | None:
-    """Return why the weights of several lots do not show that a row's weight depends on this row alone; None if so.
+    """Return why the weights of several lots do not show that a row's weight depends on this row alone; None if they
+    show it.
 
     ``lots``: the ``weights`` of each lot whose sum is not that of the stated rule. Rows of equal lengths in different
     lots are compared: a clip of a lot's mean, for one, gives each row less than one clip norm and depends on all rows.
@@ -120,7 +121,7 @@ def undetermined_rule(lots: Sequence[FloatArray]) -> str | None:
 
 
 def sum_checks(recording: TrainingRecord) -> list[CheckResult]:
-    """Check that the noised sum is that of rows of at most one clip norm each, in every step."""
+    """Check that each noised sum consists of rows of at most one clip norm each, in every step."""
     seen = [one for one in recording.releases if one.expected is not None and one.received is not None]
     if not seen:
         reason = recording.remarks.get("rows", "the rows of the sums were not seen")

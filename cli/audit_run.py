@@ -53,7 +53,7 @@ def stated_claim(
     rounds: int,
     **setting: str | None,
 ) -> tuple[Claim, dict[str, str]]:
-    """Return the claim, and what was assumed of it because no option stated it.
+    """Return the claim, and which of its parts were assumed because no option stated them.
 
     Raises:
         ConfigError: options that state no claim, several claims, or one that contradicts itself.
@@ -214,7 +214,7 @@ def _system(target: str, given: Mapping[str, Any]) -> "Runner | None":
 
 
 def prepared(target: str, claim: Claim | None, assumed: Mapping[str, str], given: Mapping[str, Any]) -> Audit:
-    """Return the audit of this target under the options ``given``, and what its evidence can show at best.
+    """Prepare the audit of this target under the options ``given``; also return what its evidence can show at best.
 
     ``claim``: None of scores alone, of which AUC and TPR are of interest without one.
 

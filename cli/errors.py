@@ -31,12 +31,12 @@ class Terminated(KeyboardInterrupt):
 
 
 def exit_code(error: KeyboardInterrupt) -> int:
-    """Return the exit code of a command that this exception stopped: 128 and the number of the signal."""
+    """Return the exit code of a command that this exception stopped: 128 plus the number of the signal."""
     return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
 
 
 def word(error: KeyboardInterrupt) -> str:
-    """Return what happened, in one word."""
+    """Return in one word how the command was stopped."""
     return "terminated" if isinstance(error, Terminated) else "interrupted"
 
 
@@ -57,17 +57,17 @@ def stop_once() -> None:
 
 
 def end_at_once() -> None:
-    """From now on let SIGTERM end the process inside one long computation, which no handler of Python interrupts. For
-    commands that write no file; a SIGTERM that a caller ignores stays ignored.
+    """From now on let SIGTERM end the process inside one long computation, which Python's own handlers could not
+    interrupt. For commands that write no file; a SIGTERM that the calling process ignores stays ignored.
     """
     if callable(signal.getsignal(signal.SIGTERM)):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def leave(leaving: BaseException | None) -> None:
-    """From now on let Python's own end finish whatever signals come, for all work is done: ended in the middle of it,
-    semaphores of workers would stay behind with a warning. After ``_PATIENCE_S`` a signal ends the process with the
-    exit code of the exception ``leaving``.
+    """From now on let Python finish its own shutdown, whatever signals come, because all work is done. A process that
+    ended in the middle of its shutdown would leave semaphores of workers behind, with a warning. After ``_PATIENCE_S``
+    a signal ends the process with the exit code of the exception ``leaving``.
     """
     code = leaving.code if isinstance(leaving, SystemExit) and isinstance(leaving.code, int) else 1
     began = time.monotonic()
@@ -139,7 +139,7 @@ def resumable(folder: Path) -> Iterator[None]:
 
 
 def fail(*lines: str, code: int) -> NoReturn:
-    """Print the lines to the standard error stream, without the middle of those that are too long, and exit."""
+    """Print the lines to the standard error stream and exit; lines that are too long lose their middle part."""
     # A message may quote what a file holds, of any length.
     print_lines(*(line if len(line) <= 2000 else f"{line[:1696]} ... {line[-299:]}" for line in lines), err=True)
     raise typer.Exit(code)

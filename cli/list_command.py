@@ -38,7 +38,7 @@ def listing(kind: str) -> dict[str, str]:
 
 
 def metrics() -> dict[str, str]:
-    """Return what each metric of a record says, by its name."""
+    """Return a description of each metric that result rows may hold, keyed by its name."""
     described = tomllib.loads((resources.files(__package__) / "metrics.toml").read_text(encoding="utf-8"))
     return described | {check.metric: check.measures for check in CHECKS.values() if check.measures}
 

@@ -23,7 +23,7 @@ _TENTHS = 10
 
 
 class Lines:
-    """A progress display for log files, which prints a line per tenth of the work, and the time that is left."""
+    """A progress display for log files, which prints a line per tenth of the work, with the remaining time."""
 
     def start(self, total: int, cached: int) -> None:
         self._total, self._done, self._begun, self._at = total, cached, cached, time.monotonic()

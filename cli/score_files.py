@@ -38,7 +38,7 @@ _OTHER_NAMES = " (--score, --is-member, --member and --nonmember name other colu
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreColumns:
-    """The names of the columns of a score file; ``unnamed`` are the names of the columns of a plain ``.npy`` array.
+    """The names of a score file's columns; ``unnamed`` names the columns of a plain ``.npy`` array.
 
     ``layout``: ``long``, ``wide``, or an empty string where it was not stated.
     """
@@ -53,7 +53,8 @@ class ScoreColumns:
 
     @classmethod
     def stated(cls, target: str, *, unnamed: str | None, clusters: str | None, **named: str | None) -> "ScoreColumns":
-        """Return the names of which None stands for the usual one; a name that was stated also states the layout.
+        """Build the column names that a command states; None stands for the usual name, and a stated name also
+        determines the layout.
 
         Raises:
             ConfigError: names of both layouts, or one column for two purposes.
@@ -84,7 +85,7 @@ class ScoreColumns:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ScoreTable:
-    """The scores of a file: (n1,) or (n1, d) of members and (n0,) or (n0, d) of non-members, with their clusters.
+    """The scores in a file: (n1,) or (n1, d) of members and (n0,) or (n0, d) of non-members, with their clusters.
 
     ``design``: the design that the file itself records, or None; ``columns``: the names of the columns that were read;
     ``inside``: of a long table whether each row is of a member, (n,), in its order; None of two columns of scores.
@@ -99,7 +100,7 @@ class ScoreTable:
 
 
 def is_score_file(target: str) -> bool:
-    """Whether the target's name ends like that of a file of scores."""
+    """Whether the target's name has the ending of a score file, such as ``.csv``."""
     return Path(target).suffix.lower() in SUFFIXES
 
 

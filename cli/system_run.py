@@ -25,7 +25,8 @@ from .printing import write_page
 
 
 def find_system(target: str) -> Runner | None:
-    """Return the system that ``module:name`` or ``file.py:name`` is, or that a function without arguments returns.
+    """Return the system that ``module:name`` or ``file.py:name`` names, or that the named function without arguments
+    returns.
 
     None for anything else, such as a mechanism. Raises ConfigError where the name cannot be imported, and for a class
     or an object with a method ``run`` that lacks other members of a system.
@@ -44,7 +45,7 @@ def find_system(target: str) -> Runner | None:
 
 
 def carry_out_watch(target: str, *, seed: int, as_json: bool, html: Path | None = None) -> int:
-    """Check a system, print the results, and return the exit code. Raises ConfigError for a target that is none."""
+    """Check a system, print the results, and return the exit code. Raises ConfigError if the target is no system."""
     if ":" not in target:
         raise ConfigError(f"cannot watch {target!r}: the target must be package.module:name or path/to/file.py:name")
     system = find_system(target)

@@ -122,7 +122,7 @@ def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
 
 
 def check_bound(name: str, value: float) -> None:
-    """Raise ValueError unless a clip bound is in [1e-12, 1e12], so that float32 numbers can represent it."""
+    """Raise ValueError unless a clip bound is in [1e-12, 1e12], so that float32 can represent it."""
     check_positive(name, value)
     if not _BOUNDS[0] <= value <= _BOUNDS[1]:
         raise ValueError(

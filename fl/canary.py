@@ -66,7 +66,7 @@ class Canaries(ABC):
         """
 
     def rows(self, arm: int) -> Tensor | None:
-        """Return the gradients or updates of the k canaries that are present, shape ``(k, d)``, or ``(T, k, d)`` where
+        """Return the gradients or updates of the k canaries that are present, shape ``(k, d)``, or ``(T, k, d)`` if
         they change from round to round; None for canaries that are images.
 
         They are gradients of sample canaries or updates of client canaries.
@@ -82,7 +82,9 @@ class Canaries(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class SingleCanary(Canaries):
-    """One canary, which is ``present`` in arm 1, and ``absent`` in arm 0; None: there is nothing in its place."""
+    """One canary, ``present`` in arm 1 and replaced by ``absent`` in arm 0; if ``absent`` is None, nothing takes its
+    place.
+    """
 
     present: Tensor
     absent: Tensor | None = None
@@ -132,7 +134,7 @@ class Canary(SingleCanary):
 
     @property
     def added(self) -> bool:
-        """Whether the runs without the canary are those of the plan alone."""
+        """Whether the runs without the canary follow the plan unchanged, because nothing takes the canary's place."""
         return self.absent is None and self.place is None
 
     def check(self, plan: Plan) -> None:
@@ -156,7 +158,7 @@ class Canary(SingleCanary):
 
 @dataclass(frozen=True, kw_only=True)
 class AnyRow(Canary):
-    """A canary whose row may hold anything, also infinite entries and entries that are no number."""
+    """A canary whose row may hold any numbers, including infinite ones and NaN."""
 
     def __post_init__(self) -> None:
         Canaries.__post_init__(self)
@@ -164,8 +166,8 @@ class AnyRow(Canary):
 
 @dataclass(frozen=True, kw_only=True)
 class UserCanary(Canary):
-    """A canary that is a user with samples of different numbers and directions at the clients, present in arm 1 and
-    absent in arm 0 (add/remove).
+    """A canary that is a user, whose samples at several clients may differ in number and direction; present in arm 1
+    and absent in arm 0 (add/remove).
 
     Args:
         held: clients in rising order, each with the gradients ``(k, d)`` of the user's samples that it holds.
@@ -190,8 +192,8 @@ class UserCanary(Canary):
         return dict(self.held).get(client) if arm else None
 
     def order(self, others: int, own: int) -> Tensor:
-        """Return in which order ``others`` samples and the user's ``own`` ones after them reach the hooks: indices
-        ``(others + own,)``.
+        """Return the order, as indices ``(others + own,)``, in which the hooks receive ``others`` samples followed by
+        the user's ``own`` ones.
         """
         places = torch.arange(others + own)
         if not self.apart:
@@ -291,7 +293,7 @@ class CanarySet(Canaries):
         return replace(self, coins=torch.ones_like(self.coins))
 
     def there(self, arm: int) -> tuple[int, ...]:
-        """Return the indices of the canaries that the coins of the set include in the run.
+        """Return the indices of the canaries that the set's coins include in the run.
 
         The coins decide it; ``arm`` only names the random streams.
         """
@@ -301,7 +303,7 @@ class CanarySet(Canaries):
         return self._rows_of(self.there(arm))
 
     def row(self, place: int, arm: int) -> Tensor:
-        """Return the row ``(d,)`` of the canary at this place among those that are present."""
+        """Return the row ``(d,)`` of one of the canaries that are present, by its place among them."""
         return self._rows_of(self.there(arm)[place : place + 1])[0]
 
     def _rows_of(self, canaries: tuple[int, ...]) -> Tensor:

@@ -84,8 +84,9 @@ def received_channels(
 
 
 def of_replica(state: Channels, replica: int, replicas: int) -> Channels:
-    """Return the part of a public state that belongs to one replica (independent run): of several replicas, rows of
-    arrays with one row for each. What they share is left out, as it would look the same under all their noise.
+    """Return the part of a public state that belongs to one replica (independent run): for several replicas, the rows
+    of arrays with one row per replica. Everything that the replicas share is left out, because it looks the same
+    whatever their noise.
     """
     if replicas == 1:
         return state
@@ -102,7 +103,7 @@ def changes_broadcast(protection: Protection) -> bool:
 
 
 def array_channels(name: str, value: Tensor | NDArray[Any]) -> Channels:
-    """Return an array's numbers, its type and shape, and the number of bits that are zero at the end of all numbers."""
+    """Return an array's numbers, its type and shape, and the number of low bits that are zero in all numbers."""
     array = _plain(value)
     kind = str(value.dtype).removeprefix("torch.")
     found: Channels = {name: array, f"{name}: type": f"{kind} {tuple(array.shape)}"}
@@ -136,7 +137,9 @@ def _message(name: str, message: Message, missing: dict[str, str], replica: int)
 
 
 def state_channels(state: Mapping[str, Any]) -> tuple[Channels, dict[str, str]]:
-    """Return the channels of a public state, however nested, and what of it cannot be compared, with the reason."""
+    """Return the channels of a public state, however nested, and the parts of it that cannot be compared, with the
+    reason.
+    """
     found: Channels = {}
     missing: dict[str, str] = {}
     for name, value in _flat(STATE, state, missing, _DEEPEST, set()):
@@ -148,7 +151,7 @@ def state_channels(state: Mapping[str, Any]) -> tuple[Channels, dict[str, str]]:
 
 
 def state_numbers(state: Channels) -> dict[str, Tensor]:
-    """Return the numbers of a public state by name, without those in texts, in double precision."""
+    """Return the numbers of a public state, keyed by name, in double precision; numbers within texts are left out."""
     return {
         name.removeprefix(f"{STATE}."): torch.from_numpy(value.astype(np.float64))
         for name, value in state.items()

@@ -68,7 +68,8 @@ OpenShare = Annotated[float, partial(check_share, ends=False)]
 
 
 def check_fields(part: Any) -> None:
-    """Raise ValueError for the first field of a data class whose value its type refuses, here or in a base class.
+    """Raise ValueError for the first field of a data class whose value does not fit its type, including fields of base
+    classes.
 
     It checks fields of type ``bool``, of a ``Literal``, and of the types of this module: ``Annotated`` with a check,
     which is called with the field's name and value. A class that declares a field of its base class again, such as with
@@ -85,7 +86,7 @@ def _checks(kind: Any) -> tuple[tuple[str, Callable[[str, Any], None]], ...]:
 
 
 def type_in(base: type[Any], name: str) -> Any:
-    """Return the type that a class itself states for a field; None where it states none, or none that can be read."""
+    """Return the type that a class itself states for a field; None if it states none, or one that cannot be read."""
     hint = inspect.get_annotations(base).get(name)
     if not isinstance(hint, str):
         return hint

@@ -14,7 +14,8 @@ LOCK = ".lock"
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder while it is written, because two processes would do and keep the same work twice.
+    """Hold the lock of a folder while writing to it, because two processes would otherwise do and store the same work
+    twice.
 
     Raises ValueError if another process holds it, and OSError where the folder cannot be written.
     """

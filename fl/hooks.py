@@ -21,7 +21,9 @@ class Recorder(Protocol[Event]):
     """The interface of an object that receives each event of a run once: a round, a step, or a whole transfer."""
 
     def watch(self, event: Event) -> None:
-        """Receive what has ended. The engine calls this method, which must not change what it receives."""
+        """Receive an event that has ended, such as a round. The engine calls this method, which must not change what it
+        receives.
+        """
         ...
 
 
@@ -43,7 +45,7 @@ class Hooks:
 
 
 def overrides(protection: Hooks, hook: str) -> bool:
-    """Return whether a protection has a hook of its own, defined by its class or set on the object."""
+    """Return whether a protection has its own version of a hook, defined by its class or set on the object."""
     own = getattr(protection, hook)
     return getattr(own, "__func__", own) is not getattr(_root(type(protection)), hook)
 
@@ -59,7 +61,7 @@ def _public(owner: type) -> list[str]:
 
 
 def check_returned(hook: str, found: object, like: Tensor, *, of_type: bool = False) -> Tensor:
-    """Return what a hook returned, or raise ValueError unless it is a tensor of the shape of ``like``.
+    """Return a hook's result, or raise ValueError unless it is a tensor of the shape of ``like``.
 
     ``of_type``: whether its numbers must be of the same type too.
 
@@ -72,7 +74,9 @@ def check_returned(hook: str, found: object, like: Tensor, *, of_type: bool = Fa
 
 
 def wrong_return(hook: str, allowed: str, returned: Any) -> ValueError:
-    """Return the error that says what a hook must return, and what it returned: ``returned``, or words about it."""
+    """Return the error that states what a hook must return, and what it did return: ``returned``, or a description of
+    it.
+    """
     shown = returned if isinstance(returned, str) else _described(returned)
     return ValueError(f"hook {hook} must return {allowed}, got {shown}")
 

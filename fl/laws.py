@@ -24,7 +24,7 @@ class Law(Protocol):
     """
 
     def contribution(self, rows: Tensor) -> Tensor:
-        """Return what each vector adds to the release without noise.
+        """Return the noiseless contribution of each vector to the release.
 
         ``rows`` and the result have shape ``(..., d)``.
         """
@@ -226,7 +226,9 @@ class GaussianLaw:
 
 
 def describes_release(law: Law | None) -> bool:
-    """Return whether a law is that of what is released, and not of what is post-processed afterwards."""
+    """Return whether a law describes the release itself, and not only a value that is post-processed before the
+    release.
+    """
     return law is not None and not (isinstance(law, GaussianLaw) and law.then)
 
 

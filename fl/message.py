@@ -61,7 +61,7 @@ class Message:
         return replace(self, values=only_present(values, self.present))
 
     def of_rows(self, rows: "list[int] | slice") -> "Message":
-        """Return the message of some rows alone."""
+        """Return the message restricted to some rows."""
         return replace(
             self,
             values=self.values[:, rows],

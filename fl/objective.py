@@ -39,7 +39,9 @@ class Objective(ABC):
 
     @abstractmethod
     def soft_loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss of a lot whose ``labels`` are what ``relaxed`` returns; differentiable in both."""
+        """Return the mean loss of a lot for continuous ``labels`` as ``relaxed`` returns them; differentiable in
+        both.
+        """
 
     @abstractmethod
     def slopes(self, outputs: Tensor, labels: Tensor) -> Tensor:
@@ -47,26 +49,26 @@ class Objective(ABC):
 
     @abstractmethod
     def found(self, outputs: Tensor) -> Tensor:
-        """Return the predictions that these outputs stand for, in the form of labels."""
+        """Return the predictions for these outputs, in the form of labels."""
 
     @abstractmethod
     def relaxed(self, points: Tensor) -> Tensor:
-        """Return labels in their continuous form from free numbers, one per output, for a search over labels."""
+        """Convert free numbers, one per output, to labels in continuous form, for a search over labels."""
 
     @abstractmethod
     def others(self, labels: Tensor, classes: int) -> Tensor:
-        """Return labels that all differ from the given ones."""
+        """Return labels of which each differs from the given one."""
 
     @abstractmethod
     def drawn(self, rng: np.random.Generator, size: tuple[int, ...], classes: int) -> Tensor:
-        """Return random labels as a tensor of ``size``, the leading dimensions and those of one label."""
+        """Return random labels as a tensor of ``size``: the leading dimensions, followed by those of one label."""
 
     @abstractmethod
     def check(self, name: str, labels: Tensor, images: Tensor, classes: int) -> None:
         """Raise ValueError, starting with ``name``, unless ``labels`` are the labels of ``images (n, c, h, w)``."""
 
     def mean_loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean of ``losses``."""
+        """Return the mean of the samples' losses."""
         return self.losses(outputs, labels).mean()
 
     @property
@@ -76,7 +78,7 @@ class Objective(ABC):
 
 
 class Classification(Objective):
-    """One class per sample: ``labels (n,)`` int64."""
+    """The objective of classification, with one class per sample: ``labels (n,)`` int64."""
 
     name = CLASSIFICATION
     words = "one class per sample"
@@ -117,7 +119,7 @@ class Classification(Objective):
 
 
 class Flags(Objective, ABC):
-    """Several yes-or-no labels per sample, as booleans."""
+    """A base class of objectives with several yes-or-no labels per sample, as booleans."""
 
     def losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
         each = binary_cross_entropy_with_logits(outputs, labels.to(outputs.dtype), reduction="none")
@@ -155,7 +157,7 @@ class Flags(Objective, ABC):
 
 
 class Segmentation(Flags):
-    """One boolean per pixel: ``labels (n, h, w)``, true for the pixels to find."""
+    """The objective of segmentation, with one boolean per pixel: ``labels (n, h, w)``, true for the pixels to find."""
 
     name = SEGMENTATION
     words = "one label per pixel"
@@ -169,7 +171,7 @@ class Segmentation(Flags):
 
 
 class Multilabel(Flags):
-    """Several labels per sample, each of which holds or not: ``labels (n, classes)`` booleans."""
+    """The objective with several labels per sample, each of which holds or not: ``labels (n, classes)`` booleans."""
 
     name = MULTILABEL
     words = "several labels per sample"
@@ -180,7 +182,7 @@ class Multilabel(Flags):
 
 
 class Regression(Objective):
-    """One or several numbers per sample: ``labels (n, classes)`` float32."""
+    """The objective of regression, with one or several numbers per sample: ``labels (n, classes)`` float32."""
 
     name = REGRESSION
     words = "numbers as labels"
@@ -218,7 +220,8 @@ class Regression(Objective):
 
 
 class NextToken(Classification):
-    """The next token at each place of a text: ``labels (n, length)`` int64, of inputs ``(n, 1, 1, length)``.
+    """The objective of predicting the next token at each place of a text: ``labels (n, length)`` int64, for inputs
+    ``(n, 1, 1, length)``.
 
     Tokens are whole numbers in [0, classes): ``classes`` is the size of the vocabulary. Inputs hold them as float32,
     which is exact up to 2^24.

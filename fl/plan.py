@@ -67,7 +67,7 @@ class Plan:
     def draw_cohort(
         self, generator: Callable[..., np.random.Generator], replicas: int, candidates: int, *, round: int
     ) -> Tensor:
-        """Draw the cohort of a round from so many ``candidates``: a mask ``(replicas, candidates)``.
+        """Draw the cohort of a round from ``candidates`` clients: a mask ``(replicas, candidates)``.
 
         ``generator``: returns the stream of a purpose and a ``round``. Rounds of one pass share the order that the
         pass's first round draws, so that no state is carried from round to round.
@@ -113,7 +113,8 @@ class Plan:
         return sum(sizes) / len(sizes)
 
     def resized(self, sizes: tuple[int, ...]) -> "Plan":
-        """Return the same plan for other clients, whose numbers of samples are ``sizes``; who owns them is not known.
+        """Return the same plan for other clients, who hold ``sizes`` samples each; the owners of the samples are then
+        unknown.
 
         Under add/remove adjacency a smaller federation is as valid a data set.
         """

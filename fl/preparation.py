@@ -34,7 +34,7 @@ STREAM = "preparation"
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedData:
-    """What a preparation makes of the clients' records.
+    """The result of a preparation of the clients' records before training.
 
     Args:
         dataset: what clients train on.
@@ -73,7 +73,7 @@ class PreparedData:
             object.__setattr__(self, name, value)
 
     def leaves(self) -> Leaves:
-        """Return everything that is public but how many rows each client holds, by name.
+        """Return all public values, keyed by name, except how many rows each client holds.
 
         ``rows`` is the number of training rows.
         """
@@ -95,14 +95,14 @@ class PreparedData:
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """The base class of a preparation of data; its fields are public options.
+    """The base class of a preparation of the clients' data before training; its fields are public options.
 
     ``rng`` is the only source of randomness. All training rows of ``records`` are private, and its test rows are
     public. Neither method may change its arguments.
     """
 
     def prepare(self, records: Dataset, rng: np.random.Generator) -> PreparedData:
-        """Return what clients train on and what is published before the training.
+        """Return the data on which clients train, and what is published before the training.
 
         Args:
             records: the records as they are before any step.
@@ -110,7 +110,7 @@ class Preparation:
         raise NotImplementedError(f"{type(self).__name__} must define prepare(records, rng)")
 
     def finish(self, models: Tensor, network: Network, records: Dataset, rng: np.random.Generator) -> Mapping[str, Any]:
-        """Return what is published after the training, by name, such as a threshold; by default nothing.
+        """Return the values that are published after the training, keyed by name, such as a threshold; none by default.
 
         Args:
             models: (rounds + 1, d), the server's model before the first round and after each round.
@@ -121,7 +121,8 @@ class Preparation:
 
 
 def preparation_from(spec: Spec) -> Preparation:
-    """Build the preparation that a suite names: ``"case.py:Prep"``, or a table of its path as ``part`` and its options.
+    """Build the preparation that a suite names: ``"case.py:Prep"``, or a table with this path as ``part`` and its
+    options.
 
     Raises ValueError for one that is not found, options that it refuses, and a part without its methods.
     """
@@ -131,7 +132,7 @@ def preparation_from(spec: Spec) -> Preparation:
 
 
 class Draw(NamedTuple):
-    """Prepared data, and whether any randomness was used."""
+    """Prepared data, and whether their preparation used any randomness."""
 
     data: PreparedData
     random: bool
@@ -139,7 +140,7 @@ class Draw(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pipeline:
-    """A federation with a preparation of its data: from records to the task that clients train on.
+    """A federation whose data are prepared: the steps from records to the task on which clients train.
 
     Args:
         model, partition, clients, samples, held_out, normalisation: as for ``build_task``.
@@ -159,7 +160,7 @@ class Pipeline:
     own_model: bool = True
 
     def draw(self, records: Dataset, *, number: int = 0, arm: int = 0) -> Draw:
-        """Prepare records; equal ``number`` and ``arm`` give equal random draws.
+        """Prepare records; equal values of ``number`` and ``arm`` give equal random draws.
 
         Raises:
             ValueError: whatever the preparation raises, and where it returns or changes what it must not.
@@ -174,8 +175,8 @@ class Pipeline:
     def finish(
         self, models: Tensor, network: Network, records: Dataset, *, number: int = 0, arm: int = 0
     ) -> tuple[Leaves, bool]:
-        """Return what the preparation publishes after the training that gave ``models (rounds + 1, d)``, and whether
-        any randomness was used.
+        """Return what the preparation publishes after a training with the models ``models (rounds + 1, d)``, and
+        whether any randomness was used.
 
         Raises:
             ValueError: as ``draw``.
@@ -187,17 +188,17 @@ class Pipeline:
 
     @property
     def finishes(self) -> bool:
-        """Whether anything is published after the training."""
+        """Whether the preparation publishes anything after the training."""
         return type(self.preparation).finish is not Preparation.finish
 
     def keeps_rows(self, data: PreparedData) -> bool:
         """Return whether each record became one row at its own place, so that clients hold the records that the
-        partition deals.
+        partition assigns to them.
         """
         return data.parts is None and len(data.dataset.train_labels) == len(self.records.train_labels)
 
     def rows(self, data: PreparedData) -> tuple[Tensor, ...]:
-        """Return the training rows of each client, and after them those of each client that is held out."""
+        """Return the training rows of each client, followed by those of each held-out client."""
         if data.parts is None:
             dealt = self.records if self.keeps_rows(data) else data.dataset
             facts: dict[str, Any] = {"clients": self.clients, "samples": self.samples, "held_out": self.held_out}
@@ -209,7 +210,7 @@ class Pipeline:
         return tuple(data.parts)
 
     def task(self, data: PreparedData, rows: tuple[Tensor, ...] | None = None) -> Task:
-        """Return the task of prepared data.
+        """Build the task from prepared data.
 
         Args:
             rows: of each client and each held-out client; by default those of ``rows``.
@@ -254,7 +255,8 @@ class Pipeline:
 
 
 def leaves_of(name: str, value: Any) -> Leaves:
-    """Return a published value as arrays of numbers or texts by name: ``means``, ``weights.bias``, ``chosen[0].size``.
+    """Return a published value as arrays of numbers or texts, keyed by name: ``means``, ``weights.bias``,
+    ``chosen[0].size``.
 
     Raises:
         ValueError: for a number that is not finite.
@@ -372,7 +374,7 @@ def _fingerprint(records: Dataset) -> list[float]:
 
 
 def check_options(algorithm: Spec, options: Mapping[str, Any]) -> Spec:
-    """Return the table of an algorithm with the options that a preparation replaces.
+    """Return an algorithm's table with the options that a preparation replaces.
 
     Raises:
         ValueError: for an option that the algorithm does not have.

@@ -52,14 +52,16 @@ weights, their sum, or (None) all of them.
 
 
 class BlockSum(Protocol):
-    """A sum over the reports of one cohort in one run, to which blocks of its clients are added in order."""
+    """The interface of a sum over the reports of one cohort in one run, to which blocks of clients are added in
+    order.
+    """
 
     def add(self, updates: Message, context: Context) -> Message:
-        """Add a block of clients, of which ``context`` names the senders; return their reports."""
+        """Add a block of clients, whose senders ``context`` names; return their reports."""
         ...
 
     def received(self) -> Message:
-        """Return what ``aggregate`` gets, once all clients were added."""
+        """Return the input of ``aggregate``, once all clients were added."""
         ...
 
 
@@ -88,7 +90,7 @@ class Protection(Hooks):
         return {}
 
     def open_round(self, context: Context, state: State) -> State:
-        """Return the defense's public state with which a round starts."""
+        """Return the defense's public state at the start of a round."""
         return state
 
     def participates(self, context: Context, state: State, rng: np.random.Generator) -> Tensor | None:
@@ -149,8 +151,8 @@ class Protection(Hooks):
         return reports
 
     def block_sum(self, present: Tensor, context: Context, state: State, rng: np.random.Generator) -> BlockSum | None:
-        """Return what adds up the reports of a cohort in blocks, in place of ``report`` and ``channel``, wherever no
-        recorder needs the reports of a single run; None, the default, if that is what ``sums`` describes.
+        """Return an object that adds up the reports of a cohort in blocks. It replaces ``report`` and ``channel`` if no
+        recorder needs the reports of a single run. The default None means that ``sums`` describes the sum.
 
         ``present (R, rows)``: the whole cohort. ``rng`` is the generator of ``report``, with the same draws: what it
         adds up must equal what ``channel`` returns of all reports. A class below that overrides ``local_query``,

@@ -186,7 +186,7 @@ class UtilityRecorder:
 
 
 def by_round(found: Sequence[Utility]) -> dict[str, float]:
-    """Return the values that are kept round by round: the first metric of a model's utility and its loss."""
+    """Return the metrics that are recorded round by round: the first metric of a model's utility, and its loss."""
     return {one.metric: one.value for one in (found[0], found[-1]) if one.value is not None}
 
 

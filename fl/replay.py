@@ -77,7 +77,7 @@ class ReplayedStreams(Streams):
         return made
 
     def consumed(self) -> Consumed:
-        """Return how far each of the hooks' streams was used since the last call."""
+        """Return how much of each hook's random stream was used since the last call."""
         found = {name: _position(rng) for name, rng in self._given.items()}
         self._given.clear()
         return found
@@ -90,7 +90,8 @@ def _position(rng: np.random.Generator) -> tuple[int, ...]:
 
 
 def unequal_stream(one: Sequence[Consumed], other: Sequence[Consumed], number: int) -> str:
-    """Return the stream of which two runs drew different amounts in a round up to ``number``; empty if there is none.
+    """Return a random stream of which two runs drew different amounts in a round up to ``number``; empty if there is
+    none.
 
     Such runs share no draws: a hook draws as many numbers as its data have rows, say, and all later draws differ.
     """
@@ -105,8 +106,8 @@ def unequal_stream(one: Sequence[Consumed], other: Sequence[Consumed], number: i
 
 @dataclass(frozen=True)
 class DrawAll(Sampling):
-    """A sampling rule that draws every item, or the first ``count``, but publishes rate and size of the rule that it
-    replaces.
+    """A sampling rule that draws every item, or the first ``count``, but publishes the rate and size of the rule that
+    it replaces.
 
     Hooks divide by the published rate.
     """
@@ -129,7 +130,9 @@ class DrawAll(Sampling):
 
 @dataclass(frozen=True)
 class DrawHalf(DrawAll):
-    """A sampling rule that draws other items in each round but publishes the numbers of the rule that it replaces."""
+    """A sampling rule that draws different items in each round but publishes the numbers of the rule that it
+    replaces.
+    """
 
     def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
         return uniform(rng, (replicas, n)) < 1 / 2
@@ -231,8 +234,8 @@ class FixedGradients(Network):
 
 @dataclass(frozen=True, kw_only=True)
 class FixedTrainer(Sequential):
-    """A trainer that computes the update of all samples of a client once for all rounds and runs of a frozen
-    federation, in which no model moves it.
+    """A trainer that computes the update of all samples of a client only once, for all rounds and runs of a frozen
+    federation, because the update does not depend on the model.
     """
 
     def train(
@@ -394,8 +397,8 @@ class Recording:
     _total: Tensor | None = None
 
     def record(self, event: RoundEvent, state: Channels, missing: dict[str, str]) -> None:
-        """Record a finished round of which the channels of the public state are known; ``missing``: what of it is not
-        compared.
+        """Record a finished round, given the channels of the public state; ``missing``: the parts of the state that are
+        not compared.
         """
         replica = self.replica
         self.states.append(state_numbers(of_replica(state, replica, len(event.aggregate))))
@@ -416,9 +419,8 @@ class Recording:
         self._keep(reports.values[replica].double(), reports.present[replica].clone(), reports.senders or ())
 
     def finish(self, final: Tensor) -> None:
-        """Record what the observer receives after the last round: the final model ``(replicas, d)``, or, where the
-        model stays as it is, the sum of the aggregates, from which an observer of the final model alone could compute
-        it.
+        """Record what the observer receives after the last round: the final model ``(replicas, d)``. If the model is
+        frozen, record the sum of the aggregates instead, which an observer of the final model could compute.
         """
         if changes_broadcast(self.protection):
             self.ending = array_channels(FINAL, final[self.replica])
@@ -515,14 +517,17 @@ class ManyRuns:
         self.side.append(side_arrays(event, self.observer))
 
     def side_array(self, name: str) -> Tensor | None:
-        """Return an array sent with reports in all rounds that have it, ``(R, numbers)``; None where none has."""
+        """Return an array that is sent with reports, over all rounds that have it, ``(R, numbers)``; None if no round
+        has it.
+        """
         found = [array.reshape(self.replicas, -1) for one in self.side if (array := one.get(name)) is not None]
         return torch.cat(found, dim=1) if found else None
 
 
 def side_arrays(event: RoundEvent, observer: Observer) -> dict[str, Tensor]:
-    """Return the arrays that clients send with their reports, zero where a client is absent, in double precision,
-    ``(R, rows, ...)``, by the names of their channels; none for an observer that does not receive reports.
+    """Return the arrays that clients send with their reports, keyed by the names of their channels, in double
+    precision, ``(R, rows, ...)``; they are zero for absent clients. An observer that does not receive reports gets
+    none.
     """
     found = dict[str, Tensor]()
     for name, array in event.reports.side.items():

@@ -44,15 +44,15 @@ _KNOWN = ("mean", "unweighted mean", "sum", None)
 
 
 def check_sums(protection: Protection) -> None:
-    """Raise ValueError where ``sums`` of a protection is none of ``Sums``."""
+    """Raise ValueError unless the ``sums`` of a protection is a member of ``Sums``."""
     if protection.sums not in _KNOWN:
         raise ValueError(f"{type(protection).__name__}.sums must be one of {_KNOWN}, got {protection.sums!r}")
 
 
 def sums_reports(protection: Protection) -> bool:
-    """Return whether a protection's reports may be summed block by block: it states ``sums``, and no class below the
-    one that states it, or ``block_sum``, nor the object overrides a method that may make a difference between blocks
-    and one matrix.
+    """Return whether a protection's reports may be summed block by block. It must state ``sums``, and neither a class
+    below the one that states it, or that defines ``block_sum``, nor the object itself may override a method that could
+    make blocks differ from one matrix.
 
     That is any method, also one that hooks call, but the hooks that are called alike for both. ``block_sum`` stands for
     ``local_query``, ``report`` and ``channel``: a class below it that overrides one of these would have to define it
@@ -83,7 +83,7 @@ def blocks(senders: tuple[int, ...], dim: int) -> Iterator[slice]:
 def block_sum(
     protection: Protection, present: Tensor, context: Context, state: State, rng: np.random.Generator
 ) -> BlockSum:
-    """Begin the sum of the reports of a cohort ``present (1, rows)`` of one run; ``rng`` is the generator of the hook
+    """Begin the sum of the reports of a cohort ``present (1, rows)`` in one run; ``rng``: the generator of the hook
     ``report``.
     """
     own = protection.block_sum(present, context, state, rng)
@@ -95,7 +95,7 @@ def block_sum(
 
 @dataclass(kw_only=True)
 class ReportSum:
-    """A running sum of reports of one run, each times its client's weight.
+    """A running sum of the reports of one run, each multiplied by its client's weight.
 
     ``total (1, d)`` and ``weight``, the sum of the weights of the clients that sent a report; ``side``, what was sent
     with each block of reports. The sum is in double precision and takes one report after the other, so that it does not
@@ -122,7 +122,9 @@ class ReportSum:
         return reports
 
     def received(self) -> Message:
-        """Return one row without a sender: the sum or the mean of the reports, with the arrays of all of them."""
+        """Return a message with one row and no sender: the sum or the mean of the reports, with the arrays that were
+        sent with them.
+        """
         whole = self.total if self.protection.sums == "sum" else self.total / max(self.weight, 1e-12)
         side = {name: torch.cat(arrays, dim=1).unsqueeze(1) for name, arrays in self.side.items()}
         present = torch.full((1, 1), self.weight > 0)
@@ -140,7 +142,7 @@ Tamper = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rounds:
-    """A batch of replicas (independent runs) of a federation, whose rounds are run one after the other.
+    """A batch of replicas (independent runs) of a federation, which computes one round after the other.
 
     Args:
         rows: the clients' updates in a round: of a training, ``given_rows``, or ``given_lots``; zeros by default.
@@ -172,7 +174,7 @@ class Rounds:
     def each(
         self, stop: int, *, first: int = 0, model: Tensor | None = None, state: State | None = None
     ) -> Iterator["Round"]:
-        """Yield the rounds from ``first`` up to ``stop``; each starts from what the one before leaves behind.
+        """Yield the rounds from ``first`` up to ``stop``; each starts from the state and model of the previous one.
 
         ``model``: with which the first one starts, ``(R, d)``; by default the task's initial model, or zeros without a
         task. ``state``: the protection's public state before it; by default that before the first round.
@@ -186,7 +188,7 @@ class Rounds:
             state = turn.after if self.closes else turn.state
 
     def facts(self, number: int, model: Tensor) -> Context:
-        """Return what the hooks of a round may use besides the state, before its cohort is known."""
+        """Return the facts that the hooks of a round may use besides the state, before the round's cohort is known."""
         context = Context(plan=self.plan, round=number, replicas=self.runs.replicas)
         if self.task is None:
             return context
@@ -195,7 +197,7 @@ class Rounds:
         )
 
     def published(self, model: Tensor, state: State, number: int) -> Tensor:
-        """Return the model after the last round as the server publishes it: the broadcast hook may add noise here too.
+        """Return the final model as the server publishes it; the broadcast hook may add noise to it.
 
         ``number``: of the round that would be next.
         """
@@ -204,7 +206,7 @@ class Rounds:
         return check_returned("broadcast", self.protection.broadcast(model, context, state, rng), model)
 
     def generator(self, purpose: str, *, round: int, client: int = 0, step: int = 0) -> np.random.Generator:
-        """Return a stream of this batch by its name."""
+        """Return the random generator of this batch with this name."""
         return self.runs.draws(self.streams)(purpose, round=round, client=client, step=step)
 
     def _initial(self) -> Tensor:
@@ -228,7 +230,7 @@ class Rounds:
 
 @dataclass(kw_only=True, eq=False)
 class Round:
-    """One round: what each hook got and gave, computed when it is first asked for.
+    """One round of a federation; the result of each hook is computed when it is first requested.
 
     Args:
         opening: the context in which the round is opened.
@@ -248,7 +250,7 @@ class Round:
 
     @cached_property
     def state(self) -> State:
-        """The public state with which the round runs."""
+        """The defense's public state during the round."""
         return self.run.protection.open_round(self.opening, self.before)
 
     @cached_property
@@ -259,7 +261,7 @@ class Round:
 
     @cached_property
     def thinned(self) -> Tensor | None:
-        """Which candidates the hook ``participates`` lets stay, ``(R, candidates)``; None if all may."""
+        """The candidates that the hook ``participates`` keeps, ``(R, candidates)``; None if it keeps all."""
         kept = self.run.protection.participates(self.candidates, self.state, self.generator("participation"))
         shape = (self.opening.replicas, len(self.candidates.senders))
         if kept is not None and (kept.shape != shape or kept.dtype is not torch.bool):
@@ -271,7 +273,7 @@ class Round:
 
     @cached_property
     def drawn(self) -> Tensor:
-        """The cohort before any client drops out: ``(R, candidates)``. Canary clients are drawn like others."""
+        """The cohort before any client drops out: ``(R, candidates)``. Canary clients are drawn like other clients."""
         if self.run.invited is not None:
             return self.run.invited(self)
         return self.run.plan.draw_cohort(
@@ -280,13 +282,13 @@ class Round:
 
     @cached_property
     def cohort(self) -> Tensor:
-        """Which clients take part, ``(R, rows)``, one column for each of ``context.senders``."""
+        """The clients that take part, as a mask ``(R, rows)`` with one column for each of ``context.senders``."""
         present = self._taking_part
         return present if self.run.all_rows else present[:, self._came]
 
     @cached_property
     def context(self) -> Context:
-        """The public facts of the round, with the clients that have a row in its messages."""
+        """The public facts of the round, with the clients that have a row in the round's messages."""
         candidates = self.candidates
         if self.run.all_rows:
             return candidates
@@ -312,17 +314,17 @@ class Round:
 
     @cached_property
     def reports(self) -> Message:
-        """What the clients send; rows without coordinates where the reports were summed in blocks."""
+        """The reports that the clients send; rows without coordinates if the reports were summed in blocks."""
         return self.run.protection.report(self.updates, self.context, self.state, self.generator("report"))
 
     @cached_property
     def received(self) -> Message:
-        """What arrives at the server."""
+        """The message that arrives at the server."""
         return self.run.protection.channel(self.reports, self.context, self.state, self.generator("channel"))
 
     @cached_property
     def aggregate(self) -> Tensor:
-        """What the server makes of it, ``(R, d)``."""
+        """The aggregate that the server computes from what arrived, ``(R, d)``."""
         context = replace(self.context, draws=lambda number: self.run.generator("aggregate", round=number))
         rng = self.generator("aggregate")
         aggregate = self.run.protection.aggregate(self.received, context, self.state, rng)
@@ -335,20 +337,20 @@ class Round:
 
     @cached_property
     def after(self) -> State:
-        """The public state that the round leaves behind."""
+        """The defense's public state after the round."""
         # A round that is closed has called every hook, also where nothing asked for the broadcast.
         _, aggregate = self.sent, self.aggregate
         state = self.run.protection.query(self.received, self.context, self.state, self.generator("query"))
         return self.run.protection.close_round(aggregate, self.context, state)
 
     def generator(self, purpose: str, *, client: int = 0, step: int = 0) -> np.random.Generator:
-        """Return a stream of this round by its name."""
+        """Return the random generator of this round with this name."""
         return self.run.generator(purpose, round=self.number, client=client, step=step)
 
     def sum_in_blocks(
         self, blocks: Iterable[tuple[Message, Context]], show: Callable[[Message], None] | None = None
     ) -> None:
-        """Run ``report`` and ``channel`` on the cohort's updates block by block, and keep the sum of the reports alone.
+        """Run ``report`` and ``channel`` on the cohort's updates block by block, and keep only the sum of the reports.
 
         Args:
             blocks: updates of the clients of one context, in order.
@@ -367,8 +369,8 @@ class Round:
         self.received = total.received()
 
     def local_step(self, rows: Tensor, real: Tensor, client: int, step: int) -> "Released":
-        """Return what a client releases of the gradients ``rows (R, n, d)`` of a lot, of which those in ``real (R, n)``
-        count: their mean where the protection needs no per-sample gradients.
+        """Return what a client releases from the gradients ``rows (R, n, d)`` of a lot, of which only those in the mask
+        ``real (R, n)`` count; the release is their mean if the protection needs no per-sample gradients.
         """
         protection = self.run.protection
         if not protection.per_sample:
@@ -394,7 +396,7 @@ Rows = Callable[[Round], Message]
 
 
 def given_rows(rows: Tensor | Callable[[Round], Tensor], present: Tensor | None = None) -> Rows:
-    """Return updates that are given, the same ones in every round or by a function of the round.
+    """Return a function of the round that gives fixed updates, the same ones in every round or others in each.
 
     Args:
         rows: ``(R, candidates, d)``, of which those of the round's senders are taken.
@@ -414,8 +416,8 @@ def given_rows(rows: Tensor | Callable[[Round], Tensor], present: Tensor | None 
 
 
 def given_lots(lot: Callable[[Round, int, int], tuple[Tensor, Tensor]]) -> Rows:
-    """Return updates from gradients of samples that are given: the algorithm's scale times the sum of the directions of
-    all local steps; minus their sum where the algorithm is not linear.
+    """Return updates computed from given gradients of samples: the algorithm's scale times the sum of the directions of
+    all local steps, or minus their sum if the algorithm is not linear.
 
     Args:
         lot: gives the gradients ``(R, n, d)`` of a client's samples, and which of them are in its lot, ``(R, n)``, by
@@ -442,7 +444,9 @@ def given_lots(lot: Callable[[Round, int, int], tuple[Tensor, Tensor]]) -> Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Released:
-    """What a client releases of one lot: the direction ``(R, d)`` of its step, and the answer ``(R, k)`` to a query."""
+    """The release of a client about one lot: the direction ``(R, d)`` of its step, and the answer ``(R, k)`` to a
+    query.
+    """
 
     direction: Tensor
     answer: Tensor | None = None
@@ -457,7 +461,7 @@ def released(
     state: State,
     draws: Callable[[str], np.random.Generator],
 ) -> Released:
-    """Return what the hooks ``local_step`` and ``local_query`` make of the gradients of a lot.
+    """Return the results of the hooks ``local_step`` and ``local_query`` for the gradients of a lot.
 
     ``rows (R, n, d)``, of which those in ``real (R, n)`` count.
     """

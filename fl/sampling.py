@@ -38,8 +38,8 @@ class Sampling(ABC):
         """Return the expected share of ``n`` items that is drawn."""
 
     def pass_start(self, round: int) -> int:
-        """Return the round whose generator draws the subset of ``round``: an earlier one only where one random order
-        serves several rounds.
+        """Return the round whose generator draws the subset of ``round``; this is an earlier round only if one random
+        order serves several rounds.
         """
         return round
 
@@ -156,7 +156,7 @@ class Epoch(Sampling):
         return -(-n // self.rounds)
 
     def fewest(self, n: int) -> int:
-        """Return the smallest number of items in a batch of a pass over ``n`` items."""
+        """Return the smallest number of items in a batch during a pass over ``n`` items."""
         return n // self.rounds if self.probability == 1 else 0
 
 
@@ -178,9 +178,9 @@ def _smallest(numbers: Tensor, size: int) -> Tensor:
 
 
 def cohort_from(spec: str | dict[str, Any], clients: int) -> Sampling:
-    """Build the rule by which a suite file draws cohorts from ``clients`` clients: one of ``sampling_from``, or
-    ``{epoch = 500}``, which is passes over all clients in cohorts of at most 500; with ``same = true`` in one order for
-    all passes, and then with ``probability = 0.1`` each client of a cohort comes with this probability.
+    """Build the rule by which a suite file draws cohorts from ``clients`` clients: a rule of ``sampling_from``, or
+    ``{epoch = 500}``, which passes over all clients in cohorts of at most 500. With ``same = true`` all passes have one
+    order; with ``probability = 0.1`` in addition, each client of a cohort takes part with this probability.
 
     The cohorts of a pass are as equal in size as possible: 1,200 clients and ``epoch = 500`` make three cohorts of 400.
     With ``epoch`` >= ``clients`` a pass is one round.

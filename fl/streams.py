@@ -73,7 +73,7 @@ class Streams:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Runs:
-    """A batch of replicas (independent runs of a federation) that are made together.
+    """A batch of replicas (independent runs of a federation) that are computed together.
 
     Args:
         replicas: their number R, the first dimension of every tensor.
@@ -93,12 +93,12 @@ class Runs:
             )
 
     def draws(self, streams: Streams) -> Callable[..., np.random.Generator]:
-        """Return what gives this batch's generators by their purpose, round, client and step."""
+        """Return a function that gives this batch's random generators by purpose, round, client and step."""
         return partial(streams.generator, replicate=self.block, arm=self.arm)
 
 
 def row_generators(rng: np.random.Generator, rows: int) -> Iterator[np.random.Generator]:
-    """Yield a generator for each of several rows, with a key that is drawn from ``rng``.
+    """Yield a generator for each of several rows; its key is drawn from ``rng``.
 
     The keys are drawn row after row: rows in blocks have the generators that all rows at once have, and how much one
     row draws changes the draws of no other row.
@@ -155,7 +155,7 @@ def _index(field: str, number: int) -> int:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed the global generators of Python, NumPy and PyTorch inside the context, and restore them afterwards.
+    """Seed the global generators of Python, NumPy and PyTorch inside the context, and restore their states afterwards.
 
     ``seed`` is in [0, 2**32). Generators of GPUs are seeded too, and restored where a GPU is in use before.
     """
@@ -181,7 +181,7 @@ def _seed_torch(seed: int) -> None:
 
 
 def global_states() -> dict[str, bytes]:
-    """Return the state of the global generators of Python, NumPy and PyTorch, each as bytes that can be compared."""
+    """Return the states of the global generators of Python, NumPy and PyTorch, each as bytes that can be compared."""
     return {
         "Python": marshal.dumps(random.getstate()),
         "NumPy": _bytes(np.random.get_state()),  # noqa: NPY002

@@ -34,7 +34,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRule:
-    """How one model is trained.
+    """The rule by which one model is trained.
 
     Args:
         steps: number of training steps.
@@ -54,11 +54,11 @@ class TrainingRule:
         self.algorithm()
 
     def algorithm(self) -> FedAvg:
-        """Return the algorithm of the steps, which is that of one client that trains alone."""
+        """Return the federated algorithm of one client that trains alone."""
         return FedAvg(learning_rate=self.learning_rate, local_steps=self.steps, optimizer=self.optimizer)
 
     def draw(self, rng: np.random.Generator, models: int, samples: int) -> Tensor:
-        """Draw the lots of ``models`` models that hold ``samples`` samples each: indices ``(models, steps, lot)``.
+        """Draw the lots of ``models`` models that have ``samples`` samples each: indices ``(models, steps, lot)``.
 
         Where all samples are used there is one lot, ``(models, 1, samples)``, and nothing is drawn.
         """
@@ -71,7 +71,7 @@ class TrainingRule:
 
 @dataclass(frozen=True, kw_only=True)
 class WarmStartRule(TrainingRule):
-    """How the server trains the initial model on its public data.
+    """The rule by which the server trains the initial model on its public data.
 
     Args:
         samples: number of public images.
@@ -261,7 +261,7 @@ class Task:
 
     @cached_property
     def clients_per_user(self) -> int | None:
-        """The largest number of clients that hold samples of one owner; None where the owners are not known."""
+        """The largest number of clients that hold samples of one owner; None if the owners are not known."""
         if self.owners is None:
             return None
         clients = torch.repeat_interleave(torch.arange(self.clients), torch.tensor(self.sizes))
@@ -271,8 +271,9 @@ class Task:
         return int(torch.bincount(pairs % len(owners)).max())
 
     def initial(self, streams: Streams) -> Tensor:
-        """Return the model with which the first round starts, as one flat vector ``(d,)``: that of the preparation, or
-        drawn by the stream ``init`` and then trained on public data if the federation has a warm start.
+        """Return the model with which the first round starts, as one flat vector ``(d,)``. It comes from the
+        preparation, or it is drawn by the stream ``init`` and then trained on public data if the federation has a warm
+        start.
         """
         if self.first_model is not None:
             return torch.cat([self.first_model, self.first_model.new_zeros(self.network.inert)])
@@ -302,8 +303,8 @@ class Task:
         return utility_of(self.outcomes(model, self.test_images, self.test_labels))
 
     def utility_by_class(self, outcomes: Outcomes) -> Tensor:
-        """Return the first metric of each class or label, ``(classes,)``, from a model's ``outcomes`` on the test
-        images; empty for a regression.
+        """Return the first utility metric on the test images of each class or label, ``(classes,)``, from a model's
+        ``outcomes``; empty for a regression.
         """
         return by_class(outcomes, self.network.classes)
 
@@ -380,8 +381,8 @@ class Task:
         return replace(self, network=replace(self.network, inert=inert).sharing(self.network))
 
     def with_few_weights(self) -> "Task":
-        """Return a task of the same clients with samples of one number, and a model of four weights besides unused
-        ones, which can be run a hundred thousand times.
+        """Return a task with the same clients, samples of one number and a model of four weights besides unused ones;
+        it can be run a hundred thousand times.
         """
 
         def blank(images: Tensor) -> tuple[Tensor, Tensor]:
@@ -493,7 +494,7 @@ def held_rows(
     samples: int | None = None,
     held_out: int = 0,
 ) -> tuple[Tensor, ...]:
-    """Return the training rows that a partition deals to each client, and after them to each held-out client.
+    """Return the training rows that a partition assigns to each client, followed by those of each held-out client.
 
     They are those of ``build_task`` without noise and without a warm start.
     """
@@ -541,7 +542,7 @@ def _dealt(
 
 
 def network_of(dataset: Dataset, model: Spec, normalisation: Normalisation | None) -> Network:
-    """Return the network for the images and classes of a data set; ``model``: a name, or a table with options."""
+    """Build the network for the images and classes of a data set; ``model``: a name, or a table with options."""
     name, options = name_and_options("model", model)
     return Network(
         model=name,

@@ -206,7 +206,7 @@ class Spread:
 
 
 def spread_of(values: Tensor, worst_share: float = 0.0) -> Spread | None:
-    """Return the spread of the values ``(groups,)``, of which those that are NaN do not count; None if none counts.
+    """Return the spread of the values ``(groups,)``, without NaN values; None if all are NaN.
 
     ``worst_share``: share of the groups, rounded up, whose mean is ``worst``; by default it is the single worst group.
     Li et al. (2020) report the worst 10 % of the clients.

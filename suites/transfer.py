@@ -132,7 +132,7 @@ class TransferAuditJob(OtherAuditJob):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The numbers of queries of the audited mechanisms."""
+        """The numbers of queries for which the mechanism is audited."""
         found = () if self.federation.audit is None else self.federation.audit.queries
         return tuple(sorted({min(size, self.federation.queries) for size in found}))
 
@@ -149,8 +149,8 @@ class TransferAuditJob(OtherAuditJob):
         return 3 * self.replicas  # Half as many on each of two inputs choose the pair and the score.
 
     def found(self) -> tuple[Finding, tuple[CheckResult, ...]]:
-        """Return the finding about a claim: of several numbers of queries the one that refutes it, or else the one that
-        would have refuted the smallest epsilon.
+        """Return the finding about a claim. Of the findings for several numbers of queries, it is the one that refutes
+        the claim, or else the one that could have refuted the smallest epsilon.
 
         OUT_OF_SCOPE where the defense states another claim about fewer queries, or no neighbouring inputs are known for
         the claim's unit and observer.
@@ -203,8 +203,8 @@ def _with_planted(found: Transferred, teacher: int, job: TransferTrialJob) -> tu
 
 
 def planted(found: Transferred, teacher: int, runs: int) -> tuple[Tensor, Tensor]:
-    """Draw the votes of one teacher uniformly, ``(runs, queries)``, and return them with the logits of all teachers,
-    ``(runs, teachers, queries, classes)``; the teacher's own are as large as before.
+    """Draw the votes of one teacher uniformly, ``(runs, queries)``; return them with the logits of all teachers,
+    ``(runs, teachers, queries, classes)``, in which this teacher's logits keep their size.
     """
     plan = found.plan
     drawn = found.streams.generator("planted votes", client=teacher).integers(plan.classes, size=(runs, plan.queries))

@@ -26,8 +26,8 @@ class FedAvgInversion(CosineAttack):
     """
 
     def lots(self, uploads: Uploads, k: int, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
-        """Return the reconstructed images and labels. Raises Undefined where local steps cannot be simulated (Adam, a
-        client's own control variate).
+        """Return the reconstructed images and labels. Raises Undefined if local steps cannot be simulated, because of
+        Adam or a client's own control variate.
         """
         network, plan, client = knowledge.network, knowledge.plan, uploads.senders[0]
         labels = lot_labels(uploads.gradients, uploads.model, network, k, knowledge.public_images)

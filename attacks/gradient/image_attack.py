@@ -42,8 +42,8 @@ class ImageLots:
 
 
 def samples_behind(plan: Plan, client: int) -> int:
-    """Return the number of samples behind one upload: the batch size times the local steps, at most the client's number
-    of samples.
+    """Return the number of samples from which one upload was computed: the batch size times the local steps, at most
+    the client's number of samples.
 
     Under Poisson sampling it is the expected number, rounded, at least 1.
     """
@@ -51,7 +51,8 @@ def samples_behind(plan: Plan, client: int) -> int:
 
 
 def upload_of_each_image(view: View, knowledge: Knowledge, round: int) -> IntArray:
-    """Return the index of the upload behind each image that an attack guesses, in ascending order.
+    """Return, for each image that an attack guesses, the index of the upload from which it is guessed, in ascending
+    order.
 
     A null attack reads nothing else of a view.
     """
@@ -60,8 +61,8 @@ def upload_of_each_image(view: View, knowledge: Knowledge, round: int) -> IntArr
 
 
 def of_equal_lots(plan: Plan, uploads: Uploads) -> list[Tensor]:
-    """Group uploads by batch size and by the number of samples behind them; return the indices of each group's uploads
-    in ascending order.
+    """Group uploads by batch size and by the number of samples from which each was computed; return the indices of each
+    group's uploads in ascending order.
     """
     kinds = [(samples_behind(plan, client), _lot(plan, client)) for client in uploads.senders]
     return [torch.tensor([row for row, kind in enumerate(kinds) if kind == one]) for one in sorted(set(kinds))]
@@ -142,7 +143,7 @@ def shown_dropout(gradients: Tensor, network: Network, plan: Plan, senders: Sequ
 
 
 def random_lots(labels: Tensor, public: Tensor, public_labels: Tensor, rng: np.random.Generator) -> ImageLots:
-    """Draw a random public image for each entry of ``labels (n, k)``, with that label if any public image has it.
+    """Draw a random public image for each entry of ``labels (n, k)``; it has that label if any public image does.
 
     ``public``: (m, c, h, w), the public images.
     """
@@ -178,8 +179,8 @@ class ImageAttack(UploadAttack, ABC):
         return lots_evidence(found, view)
 
     def lots(self, uploads: Uploads, k: int, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
-        """Return one batch of k images and labels for each of some ``uploads``, which have k samples and equal lots
-        behind them.
+        """Return one batch of k images and labels for each of some ``uploads``, which were computed from k samples each
+        in equal lots.
         """
         raise TypeError(
             f"every image attack must define lots(uploads, k, knowledge, rng), but {type(self).__name__} does not"

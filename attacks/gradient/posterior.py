@@ -108,7 +108,8 @@ class FlatPrior:
 
     def seen_at(self, resolution: float) -> "FlatPrior":
         """Return the prior for uploads that reveal pixel differences only down to ``resolution``: differences within
-        flat areas get at least this scale; if ``resolution`` is too coarse, these areas are not modelled apart.
+        flat areas get at least this scale. If ``resolution`` is too coarse, flat areas are no longer modelled
+        separately.
 
         A sharp peak attracts the mode but not the mean: a peak wider than the uploads can show would also attract
         images that are flat nowhere.
@@ -291,7 +292,7 @@ def image_posteriors(
 
 
 def of_samples(law: Law) -> bool:
-    """Return whether a noise distribution describes sums of per-sample gradients, as opposed to whole client updates.
+    """Return whether a noise distribution describes sums of per-sample gradients, and not sums of whole client updates.
 
     Such a sum enters an update with a minus sign.
     """

@@ -83,7 +83,7 @@ def read_label_lots(view: View, knowledge: Knowledge, round: int) -> LabelLots:
 
 
 def public_sizes(view: View, knowledge: Knowledge, round: int) -> IntArray:
-    """Return the number of labels behind each upload, which is public. Raises ValueError if senders are hidden.
+    """Return the public number of labels of each upload. Raises ValueError if senders are hidden.
 
     A null attack reads nothing else of a view.
     """
@@ -261,4 +261,4 @@ class NullLabelAttack(LabelAttack, ABC):
 
     @abstractmethod
     def guesses(self, sizes: IntArray, classes: int, rng: np.random.Generator) -> ArrayLike:
-        """Guess the label counts ``(n, classes)`` of uploads with so many labels ``(n,)``."""
+        """Guess the label counts ``(n, classes)`` of n uploads, given the number of labels of each, ``(n,)``."""

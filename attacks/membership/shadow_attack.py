@@ -27,7 +27,7 @@ class ShadowAttack(MembershipAttack, ABC):
 
     @abstractmethod
     def scores(self, references: ShadowBank, target: ModelLogits) -> FloatArray:
-        """Compute one score per candidate, ``(N,)``; a higher score means that the target model trained on it.
+        """Compute one score per candidate, ``(N,)``; a higher score means that the target model was trained on it.
 
         Raises:
             ValueError: if there are too few references.

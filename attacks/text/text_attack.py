@@ -36,8 +36,8 @@ class TextAttack(UploadAttack, ABC):
 def guesses_of_round(
     counts: ArrayLike, view: View, round: int, texts: Sequence[IntArray] | None = None, rounds: int = 1
 ) -> TokenGuesses:
-    """Return the counts ``(n, tokens)`` and, where given, the texts behind each of the n uploads of one ``round``, as
-    the attack's result; ``rounds``: rounds whose uploads it read.
+    """Return an attack's result for the n uploads of one ``round``: the token counts ``(n, tokens)`` and, if given, the
+    texts behind each upload. ``rounds``: the rounds whose uploads the attack read.
     """
     values = np.asarray(counts, dtype=np.float64)
     return TokenGuesses(
@@ -46,7 +46,9 @@ def guesses_of_round(
 
 
 def counts_of(texts: ArrayLike, tokens: int) -> IntArray:
-    """Return how often each of ``tokens`` tokens occurs in ``texts``, whole numbers of any shape, ``(tokens,)``."""
+    """Count how often each of ``tokens`` different tokens occurs in ``texts``, whole numbers of any shape; the result
+    has shape ``(tokens,)``.
+    """
     flat = torch.as_tensor(np.asarray(texts)).long().flatten()
     return np.asarray(torch.bincount(flat, minlength=tokens).numpy(), dtype=np.int64)
 

@@ -23,7 +23,7 @@ _FIRST_BLOCK = 2**29
 
 @dataclass(frozen=True, kw_only=True)
 class ShadowTeachers:
-    """The teachers of M transfers, which hold known random halves of the samples.
+    """The teachers of M shadow transfers, who hold known random halves of the samples.
 
     Args:
         included: (M, pool) booleans, which samples the teachers hold.
@@ -35,8 +35,8 @@ class ShadowTeachers:
 
 
 def shadow_teachers(data: TransferTask, plan: TransferPlan, streams: Streams, *, count: int) -> ShadowTeachers:
-    """Train the teachers of ``count`` transfers in pairs: a fair coin per sample decides in which one of a pair its
-    teacher holds it.
+    """Train the teachers of ``count`` shadow transfers in pairs: for each sample, a fair coin decides in which transfer
+    of a pair its teacher holds it.
 
     They share the public facts, the queries and the initial models; each has its own lots.
 

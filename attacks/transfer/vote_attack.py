@@ -69,7 +69,9 @@ class VoteAttack(AttackPart, ABC):
         """
 
     def evidence(self, scores: FloatArray, view: TransferView) -> VoteScores:
-        """Return the attack's result. The votes on all queries come from one run, so the scores share its teachers."""
+        """Return the attack's result. The votes on all queries come from one run, so that their scores depend on the
+        same teachers.
+        """
         setting = Setting(
             unit=Unit.CLIENT,
             adjacency=Adjacency.REPLACE_ONE,
@@ -81,7 +83,7 @@ class VoteAttack(AttackPart, ABC):
 
 
 def released_of(view: TransferView) -> ReleasedLabels:
-    """Return what the student was given; raise ValueError for an observer that does not receive it."""
+    """Return what the student received; raise ValueError for an observer that does not receive it."""
     if view.released is None:
         raise ValueError(f"the attack needs the released labels, which {view.observer} does not observe")
     return view.released

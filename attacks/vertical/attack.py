@@ -31,7 +31,7 @@ VerticalEvidence = PersonLabels | PersonColumns | CandidateScores
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class VerticalKnowledge:
-    """The information that an adversary has in addition to its view.
+    """The information that an adversary has in addition to its view of a vertical federation.
 
     Args:
         plan: the federation's public facts, with the architecture of all models.
@@ -74,8 +74,8 @@ class VerticalAttack(AttackPart, ABC):
     infers: ClassVar[Literal["labels", "columns", "membership"]] = "labels"
 
     def speeds(self, party: int) -> Mapping[int, float]:
-        """Return the factors on passive parties' learning rates, by party, in a federation in which the passive party
-        ``party`` carries out this attack; empty, the default, if it keeps to the protocol.
+        """Return factors on passive parties' learning rates, keyed by party, for a federation in which the passive
+        party ``party`` carries out this attack; empty, the default, if the attack keeps to the protocol.
         """
         return {}
 
@@ -135,7 +135,7 @@ class GradientLabelAttack(PersonLabelAttack, ABC):
     epochs: CountOrAll = "all"
 
     def by_epoch(self, view: VerticalView, values: Callable[[StepView, Tensor], Tensor]) -> Tensor:
-        """Return ``values`` of each person in each used epoch, ``(epochs, people, k)``.
+        """Return ``values`` for each person in each epoch that the attack uses, ``(epochs, people, k)``.
 
         ``values``: (step, its gradients (b, embedding) in double precision) -> (b, k); steps are visited in order.
 
@@ -167,14 +167,14 @@ def gradients_of(step: StepView) -> Tensor:
 
 
 def unit_rows(rows: Tensor) -> Tensor:
-    """Return rows of length 1; a row of zeros stays one."""
+    """Return the rows scaled to length 1; a row of zeros is not changed."""
     lengths: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     return rows / lengths.clamp_min(1e-30)
 
 
 def scores_by_share(values: Tensor, share: float) -> Tensor:
-    """Return scores ``(n, 2)`` of two classes from ``values (n,)`` that are larger for the second one, with a share of
-    this size of all people scored higher for it.
+    """Return scores ``(n, 2)`` for two classes from ``values (n,)`` that are larger for the second class. The given
+    share of all people scores higher for the second class.
     """
     score = values - torch.quantile(values, 1 - share)
     return torch.stack([-score, score], dim=1)
@@ -182,7 +182,7 @@ def scores_by_share(values: Tensor, share: float) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Replayed:
-    """What one person after the other was predicted, and what was released about it.
+    """The predictions for people, and the values released about them, person by person, from a replayed training.
 
     ``probabilities``, ``residuals``: (epochs, people, classes); a residual is the probability minus the target, with
     the noise of the defense.
@@ -291,7 +291,8 @@ rows (m, width).
 
 
 def followed_rows(view: VerticalView, knowledge: VerticalKnowledge, party: int, infer: Infer) -> Tensor:
-    """Return the columns ``(people, width)`` of a passive party that ``infer`` finds in its embeddings.
+    """Return the columns ``(people, width)`` of a passive party, as ``infer`` computes them from the party's
+    embeddings.
 
     A frozen bottom model is public, and each person's embeddings are averaged over the epochs. Another one is public
     before the first step only. The active party knows the gradients that it sent, so the rows that it infers in a step
@@ -344,7 +345,8 @@ _PENALTIES = tuple(10.0**power for power in range(-3, 6))
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnRegression:
-    """A regression with ``random`` rectified random combinations of the features in addition to these.
+    """A regression on given features and on ``random`` additional features, which are rectified random combinations of
+    them.
 
     Args:
         seed: of the random combinations.
@@ -354,8 +356,8 @@ class ColumnRegression:
     seed: int
 
     def predicted(self, features: Tensor, rows: Tensor, asked: Tensor) -> Tensor:
-        """Return the rows ``(m, width)`` of people with features ``asked (m, k)``, learnt from public people with
-        ``features (n, k)`` and ``rows (n, width)``.
+        """Return the predicted rows ``(m, width)`` of people with features ``asked (m, k)``, learned from public people
+        with ``features (n, k)`` and ``rows (n, width)``.
         """
         from sklearn.linear_model import RidgeCV  # Imported late: half a second.
 
@@ -374,7 +376,7 @@ class ColumnRegression:
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionAttack(PersonColumnAttack, ABC):
-    """A base class of attacks that predict columns by a regression learnt from public people.
+    """A base class of attacks that predict columns by a regression learned from public people.
 
     Args:
         random: rectified random combinations of the features, in addition to these.
@@ -385,13 +387,13 @@ class RegressionAttack(PersonColumnAttack, ABC):
     samples: Several = 1000
 
     def drawn(self, knowledge: VerticalKnowledge, rng: np.random.Generator) -> tuple[Tensor, ColumnRegression]:
-        """Return the numbers of the public people that are used, and the regression."""
+        """Return the numbers of the public people from whom the attack learns, and the regression."""
         chosen = torch.from_numpy(rng.permutation(len(knowledge.public))[: self.samples])
         return chosen, ColumnRegression(random=self.random, seed=int(rng.integers(2**31)))
 
 
 def held_features(view: VerticalView) -> Tensor:
-    """Return the own columns and labels of the active party, ``(people, k)``; raise ValueError for a view of another
+    """Return the active party's own columns and labels, ``(people, k)``; raise ValueError for a view of another
     observer.
     """
     if view.columns is None or view.labels is None:
@@ -400,7 +402,7 @@ def held_features(view: VerticalView) -> Tensor:
 
 
 def public_features(knowledge: VerticalKnowledge) -> Tensor:
-    """Return the same features of the public people, ``(n, k)``."""
+    """Return the same features as ``held_features``, for the public people, ``(n, k)``."""
     return _joined(knowledge.public.columns[-1], knowledge.public.labels, knowledge.plan.network.classes)
 
 
@@ -422,5 +424,5 @@ class PeopleMembershipAttack(VerticalAttack, ABC):
         return knowledge.candidates
 
     def evidence(self, scores: np.ndarray, view: VerticalView) -> CandidateScores:
-        """Return the attack's result; ``scores``: (n,), higher means member."""
+        """Return the attack's result; ``scores``: (n,), higher means that the candidate is a member."""
         return CandidateScores(scores, setting_of(view, Unit.SAMPLE))

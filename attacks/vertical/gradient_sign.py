@@ -42,7 +42,9 @@ class GradientSign(GradientLabelAttack):
         return self.evidence(self.readings(view, knowledge).mean(0), view, knowledge)
 
     def readings(self, view: VerticalView, knowledge: VerticalKnowledge) -> Tensor:
-        """Return the scores of each epoch, ``(epochs, people, classes)``; the highest is the label that was read."""
+        """Return the scores from each epoch, ``(epochs, people, classes)``; the label with the highest score is the
+        guess of that epoch.
+        """
         if view.plan.network.summed:
             return self.by_epoch(view, lambda step, gradients: -gradients)
         centres = initial_directions(knowledge, view.party or 0)

@@ -30,8 +30,8 @@ _LOSS = 1.05
 
 @dataclass(frozen=True, kw_only=True)
 class Contrast:
-    """The rule of a ratio test, fixed before the counted trials: the ``weight`` of hits on the first input, and
-    whether the event or its ``complement`` is counted, the latter with the roles of the two inputs exchanged.
+    """The rule of a ratio test, fixed before the counted trials. ``weight`` multiplies the hits on the first input;
+    with ``complement``, the test counts the complement of the event and exchanges the two inputs.
     """
 
     weight: float
@@ -87,7 +87,9 @@ def under_tangent(counts: ErrorCounts, tangent: Tangent) -> bool:
 
 
 def tangent_low(counts: ErrorCounts, tangent: Tangent) -> float:
-    """Return the lower bound on epsilon at the delta of a tangent that ``under_tangent`` compares with its epsilon."""
+    """Return a lower bound on epsilon at a tangent's delta; ``under_tangent`` compares this bound with the tangent's
+    epsilon.
+    """
     rates, weight = _likely_and_rare(counts, tangent.complement), math.exp(tangent.epsilon)
     return ratio_low(*rates, weight=weight, delta=tangent.delta, alpha=counts.alpha)
 
@@ -100,8 +102,8 @@ def _likely_and_rare(counts: ErrorCounts, complement: bool) -> tuple[int, int, i
 
 
 def refuted_fnr(tangent: Tangent, fpr: float, n: int, alpha: float, power: float = 0.9) -> float:
-    """Return the false-negative rate up to which ``under_tangent`` refutes with probability ``power``, of an event with
-    false-positive rate ``fpr`` and of ``n`` trials of each input; 0 where none does.
+    """Return the largest false-negative rate of an event at which ``under_tangent`` refutes the claim with probability
+    ``power``, given the event's false-positive rate ``fpr`` and ``n`` trials of each input; 0 if there is none.
 
     By the normal approximation of the statistic, which rates of some hundred hits need.
     """
@@ -117,7 +119,7 @@ def refuted_fnr(tangent: Tangent, fpr: float, n: int, alpha: float, power: float
 
 
 def ratio_low(k1: int, n1: int, k0: int, n0: int, *, weight: float, delta: float, alpha: float) -> float:
-    """Return the largest epsilon that the test refutes at level ``alpha``, 0 where it refutes none.
+    """Return the largest epsilon that the test refutes at level ``alpha``; 0 if it refutes none.
 
     ``k1`` of ``n1`` trials hit where the event is likely, ``k0`` of ``n0`` where it is not.
     """

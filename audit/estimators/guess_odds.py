@@ -50,7 +50,7 @@ _LOSS = 1.1
 
 
 def selection_bias(likely: FloatArray, rare: FloatArray, pilot: int, compared: int = 1) -> FloatArray:
-    """Return by how many standard errors the best of many thresholds looks better than it is.
+    """Return the bias from choosing the best of many thresholds on a pilot, in standard errors.
 
     ``likely``, ``rare``: (k,) the rates of ``pilot`` trials above each threshold, on either input. Each halving of an
     event is one more look at the pilot, so that the bias grows with rarity as in the law of the iterated logarithm.
@@ -62,7 +62,8 @@ def selection_bias(likely: FloatArray, rare: FloatArray, pilot: int, compared: i
 
 
 def raised_rate(likely: FloatArray, rare: FloatArray, pilot: int, z: FloatArray | float) -> FloatArray:
-    """Return the rate of an event where it is rare, raised by ``z`` standard errors of the ratio of its rates.
+    """Return an event's rate on the input where it is rarer, raised by ``z`` standard errors of the ratio of its two
+    rates.
 
     ``likely``, ``rare``: rates of ``pilot`` trials on the input where the event is likelier, and on the other.
     """
@@ -81,7 +82,8 @@ def cautious(likely: FloatArray, rare: FloatArray, pilot: int, compared: int, ca
 def expected_bound(
     likely: ArrayLike, rare: ArrayLike, plan: CountingPlan, *, fair_coins: bool, sides: ArrayLike = 1
 ) -> FloatArray:
-    """Return the bound expected of two counts whose ratio is at most ``e^epsilon``; it may be negative.
+    """Return the lower bound on epsilon that is expected from two counts whose ratio is at most ``e^epsilon``; it may
+    be negative.
 
     ``likely``, ``rare``: the two rates, per trial of each input, of any broadcastable shapes. ``fair_coins``: whether
     coins choose the inputs of the counted trials (``guess_odds``); otherwise the rates are those of one event in
@@ -105,7 +107,7 @@ def _poisson_upper(count: FloatArray, z: FloatArray) -> FloatArray:
 
 
 class EventGuesses(NamedTuple):
-    """How many outputs are guessed to be of the second and of the first input."""
+    """The numbers of outputs that a rule assigns to the second and to the first input."""
 
     second: int
     first: int
@@ -132,12 +134,12 @@ class GuessRule:
 
     @property
     def threshold(self) -> float:
-        """The finite threshold; that of the second input where both are finite."""
+        """The finite threshold; if both are finite, the threshold for guesses of the second input."""
         return self.low if math.isinf(self.high) else self.high
 
     @property
     def sides(self) -> int:
-        """How many of the two inputs the rule guesses."""
+        """The number of inputs (1 or 2) that the rule ever guesses."""
         return math.isfinite(self.high) + math.isfinite(self.low)
 
     def guesses(self, scores: FloatArray) -> EventGuesses:
@@ -222,7 +224,8 @@ class GuessCounts:
         return self.in_as_out + self.out_as_in
 
     def errors(self, threshold: float | None, alpha: float) -> ErrorCounts:
-        """Return the errors at the threshold of guesses of the second input, or of the first if only that is guessed.
+        """Return the error counts at the threshold for guesses of the second input, or at that for the first if only
+        the first is ever guessed.
 
         Runs above it count as guesses of the second input, all others as guesses of the first.
         """
@@ -240,7 +243,7 @@ class GuessCounts:
 
 
 def odds_low(right: int, wrong: int, alpha: float, *, delta: float = 0.0, runs: int = 0, sides: int = 2) -> float:
-    """Return the largest epsilon that so many right and wrong guesses refute at ``delta`` and level ``alpha``, 0 where
+    """Return the largest epsilon that so many right and wrong guesses refute at ``delta`` and level ``alpha``; 0 if
     they refute none.
 
     ``runs``: with and without a guess, needed where delta > 0; ``sides``: how many of the two inputs are guessed.
@@ -267,7 +270,8 @@ def guess_odds(
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Compute a lower bound on epsilon at ``delta`` from guesses which of independent runs had the canary.
+    """Compute a lower bound on epsilon at ``delta`` from guesses about which of several independent runs had the
+    canary.
 
     ``delta`` lies in [0, 1); the bound holds with probability 1 - ``alpha``, whatever the mechanism.
 
@@ -311,7 +315,8 @@ def guess_odds(
 def by_coins(
     out: EventGuesses, n0: int, within: EventGuesses, n1: int, setting: Setting, *, seed: Sequence[int]
 ) -> GuessCounts:
-    """Return the guesses in those of ``n0`` runs without and ``n1`` with the canary that fair coins take, by ``seed``.
+    """Choose runs by fair coins among ``n0`` runs without and ``n1`` runs with the canary; return the guesses in the
+    chosen runs.
 
     ``out``, ``within``: the guesses in all of them. The seed must follow the draws of the runs: the bound holds over
     coins that are another ones in each audit. Coins that want more runs of an arm than there are, are thrown again.
@@ -398,9 +403,9 @@ def _detectable(counts: GuessCounts, claimed: float, alpha: float, delta: float,
 
 
 def detectable_at(claimed: float, delta: float, alpha: float, runs: int, rate: float) -> float | None:
-    """Return the smallest true epsilon that guesses in ``runs`` runs of either input refute with probability 0.9, where
-    a guess of either input is wrong at this ``rate``, of the mechanisms of ``minimum_detectable_epsilon``; None where
-    nothing in reach (mu or epsilon of 60) would do.
+    """Return the smallest true epsilon that guesses in ``runs`` runs of each input refute with probability 0.9. A guess
+    of either input is wrong at this ``rate``; the mechanisms are those of ``minimum_detectable_epsilon``. Return None
+    if no mu or epsilon up to 60 suffices.
     """
     coins = coin_runs(runs, runs)
 
@@ -425,8 +430,8 @@ def detectable_at(claimed: float, delta: float, alpha: float, runs: int, rate: f
 
 @lru_cache(maxsize=64)
 def coin_runs(n0: int, n1: int) -> int:
-    """Return for how many runs coins are thrown, of ``n0`` and ``n1`` that were made of either input: the most of which
-    both inputs have some and enough but in one of 1,000 audits, 0 if there are none.
+    """Return the number of runs that fair coins may choose from ``n0`` runs of one input and ``n1`` of the other: the
+    largest number for which both inputs have enough runs in all but one of 1,000 audits; 0 if there is none.
     """
 
     def enough(runs: int) -> bool:
@@ -440,12 +445,13 @@ def coin_runs(n0: int, n1: int) -> int:
 
 
 def digest(content: bytes) -> tuple[int, ...]:
-    """Return four whole numbers that follow all of the content."""
+    """Return four whole numbers that are determined by all of the content."""
     return tuple(np.frombuffer(hashlib.sha256(content).digest()[:16], dtype=np.uint32).tolist())
 
 
 def fits_coins(*, curve: Curve | None, trials: int) -> bool:
-    """Return whether a claim with this ``curve`` is tested by guesses of ``trials`` runs per input on average.
+    """Return whether a claim with this ``curve`` should be tested by guesses, given ``trials`` runs per input on
+    average.
 
     A stated curve is tested by two rates; and of few runs, coins might leave an input none.
     """

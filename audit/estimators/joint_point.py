@@ -81,7 +81,7 @@ class JointPointRule:
 def measured_counts(
     point: ErrorCounts, *, delta: float, refuted: Curve | None = None, epsilon: float | None = None, **own: Any
 ) -> Measurement:
-    """Build the measurement of error counts, with the detectable epsilon at their false-positive rate.
+    """Build a measurement from error counts, with the minimum detectable epsilon at their false-positive rate.
 
     ``refuted``: the curve under which a point refutes the claim, None for that of (``epsilon``, ``delta``); without
     both nothing was claimed, and nothing is detectable. ``own``: what the estimator found, and its other fields.
@@ -111,7 +111,9 @@ Test = TypeVar("Test")
 
 
 def best_of(tests: Sequence[Test], alpha: float, measure: Callable[[Test, float], Measurement]) -> Measurement:
-    """Return the best bound of several tests, of which ``measure(test, share)`` gives each an equal share of alpha."""
+    """Return the best bound of several tests; ``measure(test, share)`` measures each test at an equal share of
+    alpha.
+    """
     return best_bound([measure(test, alpha / len(tests)) for test in tests])
 
 

@@ -33,7 +33,7 @@ _MOST = 50.0
 
 @dataclass(frozen=True, kw_only=True)
 class LabelGuesses:
-    """Guesses about labels of people, counted by the guessed label.
+    """The guesses of an attack about people's labels, counted by the guessed label.
 
     Args:
         made: (classes,), guesses of each label.
@@ -60,7 +60,7 @@ class LabelGuesses:
 
 
 def p_value(guesses: LabelGuesses, prior: Sequence[float], *, epsilon: float) -> float:
-    """Return the largest probability that label DP with ``epsilon`` allows for so many right guesses or more.
+    """Return the largest probability of at least this many right guesses under label DP with ``epsilon``.
 
     ``prior``: (classes,), the largest probability of each label given any columns, in (0, 1].
 
@@ -73,7 +73,8 @@ def p_value(guesses: LabelGuesses, prior: Sequence[float], *, epsilon: float) ->
 def label_guesses_measured(
     guesses: LabelGuesses, prior: Sequence[float], *, alpha: float, known: bool, epsilon: float, witness: str = ""
 ) -> Measurement:
-    """Return a lower bound on epsilon at delta 0, or an estimate where the labels' probabilities are not ``known``.
+    """Return a lower bound on epsilon at delta 0; it is only an estimate if the labels' probabilities are not
+    ``known``.
 
     Args:
         prior: (classes,), the largest probability of each label given any columns; where they are not known, the share
@@ -112,7 +113,9 @@ def _checked(prior: Sequence[float], guesses: LabelGuesses) -> FloatArray:
 
 
 def check_prior(prior: Sequence[float]) -> None:
-    """Raise ValueError unless labels can have at most these probabilities: each in (0, 1], with a sum of at least 1."""
+    """Raise ValueError unless the labels can have these upper limits on their probabilities: each in (0, 1], with a sum
+    of at least 1.
+    """
     if not all(0 < one <= 1 for one in prior) or math.fsum(prior) < 1 - 1e-6:
         raise ValueError(f"prior must be the largest probability of each label, in (0, 1], sum >= 1, got {list(prior)}")
 

@@ -78,7 +78,8 @@ def gaussian_canaries(
 
 
 def detectable_epsilon(canaries: int, *, epsilon: float, delta: float, alpha: float) -> float | None:
-    """Return the true epsilon, at ``delta``, of a Gaussian release that so many canaries refute with probability .9.
+    """Return the smallest true epsilon of a Gaussian release, at ``delta``, that so many canaries refute with
+    probability 0.9.
 
     None for fewer than 20.
 

@@ -32,7 +32,8 @@ _RATES = 65
 
 
 def mu_from_counts(alarms: int, n0: int, hits: int, n1: int, *, alpha: float) -> float:
-    """Return the lower bound on mu by false alarms on ``n0`` canaries that were left out and hits on ``n1`` included.
+    """Return a lower bound on mu from the false alarms among ``n0`` excluded canaries and the hits among ``n1``
+    included ones.
 
     It is >= 0, and 0 where no mu is refuted.
 

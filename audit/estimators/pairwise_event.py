@@ -46,12 +46,12 @@ class EventCounts:
 
     @classmethod
     def of_errors(cls, errors: ErrorCounts, setting: Setting) -> "EventCounts":
-        """Count the event of a guess "member" by its errors at a threshold."""
+        """Count the event "the attack guesses member" from the attack's errors at a threshold."""
         hits = {"hits_in": errors.n1 - errors.false_negatives, "hits_out": errors.false_positives}
         return cls(**hits, n1=errors.n1, n0=errors.n0, setting=setting)
 
     def errors(self, alpha: float) -> ErrorCounts:
-        """Return the counts as errors of the guess "the first input" wherever the event did not occur."""
+        """Return the counts as errors of an attack that guesses the first input whenever the event did not occur."""
         counts = {"false_positives": self.hits_out, "false_negatives": self.n1 - self.hits_in}
         return ErrorCounts(threshold=None, **counts, n0=self.n0, n1=self.n1, alpha=alpha)
 

@@ -66,12 +66,12 @@ class GaussianRelease:
 
     @property
     def sigma_of_rounds(self) -> float | FloatArray:
-        """``sigma`` of all rounds, or ``(rounds,)`` of each."""
+        """The noise ``sigma``: one number for all rounds, or ``(rounds,)``, one per round."""
         return np.array(self.sigmas) if self.sigmas else self.sigma
 
     @property
     def rate_of_rounds(self) -> float | FloatArray:
-        """``rate`` of all rounds, or ``(rounds,)`` of each."""
+        """The sampling ``rate``: one number for all rounds, or ``(rounds,)``, one per round."""
         return np.array(self.rates) if self.rates else self.rate
 
 
@@ -249,8 +249,8 @@ def chance_refuted(
 def chance_of_best(
     errors: Sequence[tuple[float, float]], *, n: int, alpha: float, delta: float, curve: Curve | None, epsilon: float
 ) -> float:
-    """Return the probability with which the best of tests with these error rates (FPR, FNR) refutes the claim, with
-    ``n`` runs per arm; a lower bound on that of all of them.
+    """Return a lower bound on the probability that at least one of several tests refutes the claim with ``n`` runs per
+    arm: the power of the best single test, given the error rates (FPR, FNR) of each.
     """
     # The share that the audit itself gives to each test: at alpha itself the power would be overstated.
     share = alpha / len(errors)
@@ -292,8 +292,8 @@ def expected_measurement(
     epsilon: float,
     rng: np.random.Generator,
 ) -> Measurement:
-    """Return what ``audit_release_tests`` measures in ``n`` runs per arm of a mechanism that is as claimed, if each
-    error occurs as often as expected; by simulation.
+    """Return what ``audit_release_tests`` is expected to measure in ``n`` runs per arm of a mechanism that is as
+    claimed: each simulated error occurs as often as on average.
     """
     errors = dict(zip(tests, simulated_errors(tests, release, BrokenRelease(), rng=rng), strict=True))
 
@@ -407,7 +407,7 @@ def could_refute(
     curve: Curve | None,
     epsilon: float,
 ) -> bool:
-    """Return whether ``audit_release_tests`` of ``runs`` runs per arm could still refute the claim, if no test made
+    """Return whether ``audit_release_tests`` could still refute the claim after ``runs`` runs per arm, if no test made
     another error after these first runs.
 
     Error counts only grow, and every bound falls with more errors.
@@ -425,8 +425,8 @@ def could_refute(
 def expected_scores(
     release: GaussianRelease, tests: Sequence[ReleaseTest], *, rng: np.random.Generator
 ) -> tuple[Arms, ...]:
-    """Return for each test its scores (n,) with and without the canary in simulated runs of the broken version that it
-    is designed for.
+    """Return the expected scores (n,) of each test with and without the canary, from simulated runs of the broken
+    version that the test is designed for.
     """
 
     def arm(test: ReleaseTest, number: int) -> FloatArray:

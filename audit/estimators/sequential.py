@@ -46,7 +46,7 @@ Arms = tuple[FloatArray, FloatArray]
 
 @dataclass(frozen=True, eq=False)
 class Capital:
-    """The capital of bettors against a claim, each of which began with an equal share of 1.
+    """The capital of several bettors against a claim, who share an initial capital of 1 equally.
 
     ``log``: (bettors, n) logarithm of what each made of 1 after each pair; ``staked``: (bettors, n, k) the shares
     staked on each of ``tangents`` before it.
@@ -57,17 +57,19 @@ class Capital:
     tangents: tuple[Tangent, ...]
 
     def path(self) -> FloatArray:
-        """Return the logarithm of the whole capital after each pair, (n,)."""
+        """Return the logarithm of the total capital after each pair of runs, (n,)."""
         return np.asarray(np.logaddexp.reduce(self.log, axis=0) - math.log(len(self.log)), dtype=np.float64)
 
     def against(self, epsilon: float, delta: float) -> FloatArray:
-        """Return a lower bound on ``path`` against another (``epsilon``, ``delta``) claim; it falls with epsilon."""
+        """Return a lower bound on ``path`` for bets against another (``epsilon``, ``delta``) claim; the bound falls
+        with epsilon.
+        """
         most = allowed(self.staked, pays(self.tangents), epsilon, delta)
         return Capital(self.log - 2 * np.cumsum(np.log(most), axis=-1), self.staked, self.tangents).path()
 
     @property
     def mostly(self) -> Tangent:
-        """The tangent on which the bettor that made most staked most."""
+        """The tangent that received the largest stakes of the most successful bettor."""
         best = int(np.argmax(self.log[:, -1]))
         return self.tangents[int(np.argmax(self.staked[best].sum(axis=0)))]
 
@@ -75,7 +77,7 @@ class Capital:
 def capital(
     scores: Sequence[Arms], tangents: tuple[Tangent, ...], *, expected: Sequence[Arms | None] | None = None
 ) -> Capital:
-    """Bet against a claim on each of several ``scores`` of the same pairs, each a pair of arrays (n,).
+    """Bet against a claim on each of several ``scores`` of the same pairs of runs; a score is a pair of arrays (n,).
 
     ``expected``: for each score values of both arms that were simulated beforehand, on which bets are based before the
     first pair; None bets from the second pair on.
@@ -138,7 +140,9 @@ def _counts(scores: FloatArray, cuts: FloatArray) -> FloatArray:
 
 
 def learned_scores(member: FloatArray, nonmember: FloatArray) -> list[Arms]:
-    """Return scores of rows (n, d), each computed from its row by what earlier pairs taught; one column is a score."""
+    """Return scores of rows (n, d); each row's score is learned from earlier pairs only. A single column is used as it
+    is.
+    """
     if member.shape[1] == 1:
         return [(member[:, 0], nonmember[:, 0])]
     learners = [_witness] if member.shape[1] > _COLUMNS else [_classifier, _witness]
@@ -252,7 +256,9 @@ def measured_bets(
     witness: str,
     expected: Sequence[Arms | None] | None = None,
 ) -> Measurement:
-    """Compute what ``sequential`` does from several scores of the same pairs of runs, as for ``capital``."""
+    """Compute the same measurement as ``sequential`` from several scores of the same pairs of runs, given as for
+    ``capital``.
+    """
     n = len(scores[0][0])
     share = alpha if curve is None else alpha * (1 - _CURVE_SHARE)
     bound = partial(anytime_bound, delta=delta, alpha=share, epsilon=epsilon)

@@ -106,7 +106,9 @@ def pooled_deviation(member: FloatArray, nonmember: FloatArray) -> float:
 
 
 def effect_error(mu: float, n0: int, n1: int, known: bool) -> float:
-    """Return the standard error of the effect at ``mu`` (Hedges 1981, large samples); ``known``: the deviation is."""
+    """Return the standard error of the effect size at ``mu`` (Hedges 1981, large samples); ``known``: whether the
+    deviation is known.
+    """
     return math.sqrt(1 / n0 + 1 / n1 + (0.0 if known else mu**2 / (2 * (n0 + n1))))
 
 

@@ -56,7 +56,7 @@ _FITTED, _MOST_FITTED, _KEPT = 12_000_000, 400_000, 100_000
 def candidates(
     member: NDArray[Any], nonmember: NDArray[Any], inputs: tuple[Any, Any], *, thorough: bool, low_bits: bool
 ) -> Iterator[Score]:
-    """Yield scores learnt on pilot outputs (n, ...) of the second and of the first input.
+    """Yield candidate scores for an audit, learned on pilot outputs (n, ...) of the second and of the first input.
 
     ``inputs``: of arm 0 and 1; their difference is tried as a direction where it has the shape of an output.
     ``thorough``: whether the slow ones are learnt too. ``low_bits``: whether the only score is that of the lowest bits,

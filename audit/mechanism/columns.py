@@ -30,7 +30,9 @@ def numbers(outputs: NDArray[Any]) -> FloatArray:
 
 
 def finite(rows: FloatArray) -> FloatArray:
-    """Return rows of numbers for a score that multiplies them: NaN is 0, and larger numbers are cut at 1e150."""
+    """Return rows of numbers prepared for a score that multiplies them: NaN becomes 0, and values beyond 1e150 are
+    cut.
+    """
     return np.clip(np.nan_to_num(rows, nan=0.0, posinf=_LARGEST, neginf=-_LARGEST), -_LARGEST, _LARGEST)
 
 
@@ -53,7 +55,7 @@ class Cells:
 
     @property
     def size(self) -> int:
-        """The number of cells."""
+        """The number of cells in the partition."""
         return 2 + len(self.atoms) + len(self.edges)
 
     def of(self, values: FloatArray) -> IntArray:
@@ -66,7 +68,7 @@ class Cells:
         return np.asarray(np.where(np.isnan(values), 0, found), dtype=np.int64)
 
     def state(self, cells: IntArray) -> IntArray:
-        """Return the cells with all intervals as one: NaN, each frequent value, any other number."""
+        """Merge all intervals into one cell: NaN, each frequent value, and any other number remain distinct."""
         return np.minimum(cells, 1 + len(self.atoms))
 
 
@@ -99,8 +101,8 @@ def cells_of(values: FloatArray, bins: int) -> Cells:
 
 
 def ratios(counts_in: FloatArray, counts_out: FloatArray) -> FloatArray:
-    """Return the log-likelihood ratio of each cell, from the pilot counts on the second and on the first input, drawn
-    towards 0 as far as the counts explain it by chance.
+    """Return the log-likelihood ratio of each cell, from the pilot counts on the second and on the first input; ratios
+    that chance can explain are shrunk towards 0.
 
     Counts of any shape; the last axis lists the cells of one distribution. Half a count is added to each.
     """
@@ -118,7 +120,7 @@ def ratios(counts_in: FloatArray, counts_out: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """A function ``of`` from outputs (n, d) to columns (n, k), with its name in the results of an audit."""
+    """A named function ``of`` that computes columns (n, k) from outputs (n, d); results of an audit show its name."""
 
     name: str
     of: Callable[[FloatArray], FloatArray]
@@ -128,7 +130,7 @@ class Columns:
 
 
 def coordinates(chosen: IntArray | None = None) -> Columns:
-    """Return some coordinates of the output, or all of them where ``chosen`` is None."""
+    """Return some coordinates of the output, or all of them if ``chosen`` is None."""
     if chosen is None:
         return Columns("the output", lambda outputs: outputs)
     name = f"the coordinate {chosen[0]}" if len(chosen) == 1 else f"{len(chosen)} coordinates"
@@ -147,7 +149,7 @@ def steps() -> Columns:
 
 
 def difference(first: int, second: int) -> Columns:
-    """Return the difference of two coordinates; of two bits, it is 0 where their XOR is."""
+    """Return the difference of two coordinates; for two bits, it is 0 if their XOR is 0."""
 
     def of(outputs: FloatArray) -> FloatArray:
         with np.errstate(invalid="ignore", over="ignore"):
@@ -157,8 +159,8 @@ def difference(first: int, second: int) -> Columns:
 
 
 def product(places: IntArray, centre: FloatArray, spread: FloatArray) -> Columns:
-    """Return the product of a few coordinates, each less its centre and in units of its spread, cut at 3; of bits, it
-    is their XOR. It shows a dependence that no single coordinate does.
+    """Return the product of a few coordinates, each centred, divided by its spread and cut at 3; for bits, this is
+    their XOR. The product reveals a dependence that no single coordinate shows.
     """
     return Columns(
         f"the product of the coordinates {', '.join(map(str, places[:-1]))} and {places[-1]}",
@@ -167,7 +169,7 @@ def product(places: IntArray, centre: FloatArray, spread: FloatArray) -> Columns
 
 
 def standardised(outputs: FloatArray, centre: FloatArray, spread: FloatArray) -> FloatArray:
-    """Return outputs less their centres, in units of their spreads, cut at 3; 0 for NaN."""
+    """Return the outputs minus their centres, divided by their spreads and cut at 3; NaN becomes 0."""
     with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(np.nan_to_num(np.clip((outputs - centre) / spread, -3.0, 3.0)))
 
@@ -191,7 +193,7 @@ SUMMARIES = tuple(_SUMMARIES)
 
 
 def summary(name: str) -> Columns:
-    """Return one number of a whole row, by its name in ``SUMMARIES``."""
+    """Compute one number from each row as a whole, such as a mean; ``SUMMARIES`` lists the names."""
     words = f"the number of {name}" if name == "NaN" else f"the {name} of each output"
     return Columns(words, lambda outputs: _summarised(outputs, name))
 

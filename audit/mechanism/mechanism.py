@@ -297,7 +297,7 @@ def audit_outputs(
     estimator: Choice | Sequence[Choice] | None = None,
     options: EstimatorOptions | None = None,
 ) -> Finding:
-    """Judge a claim by the outputs of independent runs on two neighbouring inputs.
+    """Judge a claim by the outputs of independent runs on two neighbouring inputs that the user supplies.
 
     ``nonmember``: (n0, ...) outputs on the first input, ``member``: (n1, ...) on the second: numbers (NaN and
     infinities are values) or strings, all of one shape, n0, n1 >= 8. ``inputs``: the two inputs themselves, if they are

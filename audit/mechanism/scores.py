@@ -38,13 +38,15 @@ class Score(Protocol):
 
 @runtime_checkable
 class CountedScore(Score, Protocol):
-    """The interface of a score made of tables, whose counts of further outputs add up in little memory."""
+    """The interface of a score made of tables of counts; the counts of further outputs can be added in little
+    memory.
+    """
 
     def count(self, outputs: NDArray[Any]) -> Counts:
-        """Return the counts of outputs (n, ...), which may be added to those of others."""
+        """Return the counts of outputs (n, ...), which may be added to the counts of further outputs."""
 
     def counted(self, member: Counts, nonmember: Counts) -> Self:
-        """Return the score with the ratios of these counts, of the second and of the first input."""
+        """Return the score whose log-likelihood ratios come from these counts on the second and on the first input."""
 
 
 # A table of more outputs than this has too few pilot trials per output; most continuous outputs are recognised by
@@ -76,7 +78,7 @@ class FrequencyTable:
         return self.of_keys(row_keys(outputs))
 
     def count(self, outputs: NDArray[Any]) -> Counts:
-        """Count how often each output of the table occurs; others are left out."""
+        """Count how often each output of the table occurs; outputs that are not in the table are ignored."""
         wanted = row_keys(outputs)
         at, seen = self._places(wanted)
         return [np.bincount(at[seen], minlength=len(self.keys)).astype(np.float64)]
@@ -85,7 +87,7 @@ class FrequencyTable:
         return FrequencyTable(self.keys, ratios(member[0], nonmember[0]))
 
     def of_keys(self, wanted: _Keys) -> FloatArray:
-        """Return the log-likelihood ratio of each key (n,), 0 where it was not seen."""
+        """Return the log-likelihood ratio of each key (n,); 0 for a key that the pilot did not contain."""
         at, seen = self._places(wanted)
         return np.where(seen, self.ratios[at], 0.0)
 
@@ -177,7 +179,7 @@ _SORTED = 100_000
 
 @dataclass(frozen=True, eq=False)
 class RowScore:
-    """A score that is a function ``of`` outputs as rows of numbers (n, d), with its name in the results of an audit."""
+    """A named score: a function ``of`` outputs as rows of numbers (n, d); results of an audit show its name."""
 
     name: str
     of: Callable[[FloatArray], FloatArray]
@@ -190,7 +192,9 @@ class RowScore:
 
 
 def value(columns: Columns, sign: int) -> RowScore:
-    """Return the value of the one column of ``columns``, or the negative value; no table is as fine in the tails."""
+    """Return a score that is the single column of ``columns``, or its negative; it resolves the tails more finely than
+    any table.
+    """
     return RowScore(f"{'-' if sign < 0 else ''}({columns})", lambda rows: sign * finite(columns.of(rows))[:, 0])
 
 
@@ -232,8 +236,8 @@ class Marginals:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """A score that is the sum over ``columns`` of the log-likelihood ratio of each entry's cell, given the frequent
-    value (if any) before it.
+    """A score that is the sum over ``columns`` of the log-likelihood ratio of each entry's cell, given the previous
+    entry's frequent value (if any).
 
     ``tables``: (states before, cells) ratios per column.
     """
@@ -306,8 +310,8 @@ MOST_COLUMNS = 64
 
 
 def learn_repeats(member: FloatArray, nonmember: FloatArray, places: int, *, together: bool) -> RowScore | None:
-    """Return the score of pilot outputs (n, d) that adds up, over the entries of an output, the log-likelihood ratio of
-    that value in the pilot; a value that the pilot did not see counts 0. None where no value repeats.
+    """Learn a score of outputs (n, d) from a pilot: the sum, over the entries of an output, of the log-likelihood ratio
+    of the entry's value in the pilot; a value that the pilot did not contain counts 0. Return None if no value repeats.
 
     ``places``: how many binary places of a coordinate's spread are compared, 0 for all of its bits. ``together``:
     whether an output is one value, or each entry is.
@@ -355,8 +359,8 @@ _COORDINATES = 64
 
 
 def learn_low_bits(member: FloatArray, nonmember: FloatArray) -> RowScore:
-    """Return the score of pilot outputs (n, d) that adds up, over the first 64 coordinates, the log-likelihood ratio of
-    the pair (exponent of the number, exponent of its lowest bit).
+    """Learn a score of outputs (n, d) from a pilot: the sum, over the first 64 coordinates, of the log-likelihood ratio
+    of the pair (exponent of the number, exponent of its lowest bit).
     """
     tables = []
     for sides in zip(member.T[:_COORDINATES], nonmember.T[:_COORDINATES], strict=True):
@@ -373,7 +377,7 @@ def learn_low_bits(member: FloatArray, nonmember: FloatArray) -> RowScore:
 
 
 def bit_cells(values: FloatArray) -> IntArray:
-    """Return a whole number per value, that of its pair (exponent, exponent of the lowest bit that is set).
+    """Return a whole number per value that encodes the pair (exponent, exponent of the lowest bit that is set).
 
     0, NaN and infinities are a pair of their own.
     """

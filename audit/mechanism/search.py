@@ -32,7 +32,7 @@ _FEWEST_HITS = 200
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """A score of a mechanism's outputs that a function of the user computes.
+    """A score of a mechanism's outputs, computed by a function of the user.
 
     Raises ValueError unless it gives one finite number per output.
     """
@@ -73,7 +73,7 @@ class Event:
         return f"{{{self.score} {self.rule or f'> {self.cut.threshold:.6g}'}}}"
 
     def guesses(self, outputs: NDArray[Any]) -> EventGuesses:
-        """Count the mechanism's outputs that the event guesses to be of the second, and of the first input."""
+        """Count the outputs that the event assigns to the second input, and those that it assigns to the first."""
         rule = self.rule or GuessRule(high=self.cut.threshold, low=-math.inf)
         return rule.guesses(self.score.score(outputs))
 
@@ -118,7 +118,9 @@ def fix_guesses(
 
 
 def fix_both_sides(score: Score, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Event:
-    """Fix the best event of a score that guesses both inputs, which varies least; arguments as in ``fix_event``."""
+    """Fix the event, of a score that guesses both inputs, that is expected to refute best; arguments as in
+    ``fix_event``.
+    """
     return _guessing(score, *best_rule(member, nonmember, plan, both_sides=True))
 
 
@@ -127,7 +129,7 @@ def _guessing(score: Score, rule: GuessRule, bound: float) -> Event:
 
 
 def on_fresh(event: Event, member: FloatArray, nonmember: FloatArray, plan: CountingPlan, *, compared: int) -> Event:
-    """Return an event of ``fix_guesses`` with the bound that its score's values (n,) on fresh pilot outputs promise.
+    """Return an event of ``fix_guesses`` with the bound expected from its score's values (n,) on fresh pilot outputs.
 
     Their ratio becomes the weight of its contrast. ``compared``: the number of events that are compared.
     """
@@ -163,8 +165,8 @@ def _contrast(cut: Cut, member: FloatArray, nonmember: FloatArray, plan: Countin
 
 
 def check_alone(score: Score, outputs: NDArray[Any]) -> None:
-    """Raise ValueError for a score that uses the other outputs (their mean, their ranks): its trials would be
-    dependent.
+    """Raise ValueError for a score of one output that uses the other outputs (their mean, their ranks): its trials
+    would be dependent.
     """
     # A tolerance, because sums over a batch of another size may round differently.
     few = len(outputs) // 2
@@ -190,7 +192,9 @@ _Streams = tuple[Stream, Stream]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Found:
-    """The event that the search found, the two streams of its pair of inputs, and how many pairs were looked at."""
+    """The result of a search: the event, the two trial streams of its pair of inputs, and the number of pairs
+    examined.
+    """
 
     streams: tuple[Stream, Stream]
     event: Event

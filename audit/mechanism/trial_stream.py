@@ -58,7 +58,7 @@ def _p_value(ranks: FloatArray) -> float:
 
 
 def dependence(series: Callable[[int], NDArray[Any]], level: float) -> float | None:
-    """Return the p-value by which rows of one call depend on each other, None where nothing shows that they do.
+    """Return a p-value for dependence between rows of one call; None if nothing shows dependence.
 
     ``series``: its number -> (calls, rows, ...) fresh outputs; two series must agree, because the test is rough where
     numbers repeat. ``level``: probability, over all numbers of a series, that it shows independent rows as dependent.
@@ -212,8 +212,8 @@ class Stream:
 
 
 def coins(seed: int, event: str) -> np.random.Generator:
-    """Return the generator of the fair coins that choose the inputs of the trials in which an ``event`` is counted:
-    with one for all audits of a seed, the same input would always have more.
+    """Return the generator of the fair coins that choose the inputs of the trials in which an ``event`` is counted. The
+    generator depends on the event, because otherwise the same input would have more trials in all audits of a seed.
     """
     key = (TrialPurpose.COINS, crc32(event.encode()))
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=key)))

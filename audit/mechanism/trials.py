@@ -25,7 +25,7 @@ Counts_co = TypeVar("Counts_co", bound=tuple[Any, ...], covariant=True)
 
 
 class Counted(NamedTuple, Generic[Counts]):
-    """What was counted in ``n0`` runs without and ``n1`` runs with the unit, and the level at which it is read."""
+    """The counts in ``n0`` runs without and ``n1`` runs with the unit, and the level of the test that uses them."""
 
     out: Counts
     within: Counts
@@ -35,7 +35,7 @@ class Counted(NamedTuple, Generic[Counts]):
 
 
 class Counting(Protocol[Counts_co]):
-    """One or several events; counts how many outputs lie in each."""
+    """The interface of one or several events, which counts how many outputs lie in each."""
 
     def guesses(self, outputs: NDArray[Any]) -> Counts_co:
         """Return how many outputs ``(n, ...)`` fall into each event."""
@@ -61,8 +61,8 @@ class Trials:
         measured: Callable[[Counted[Counts]], Found],
         stop: Callable[[Found], bool] = lambda found: False,
     ) -> Found:
-        """Count an event, or several, in fresh runs, look by look, and return what is ``measured`` of the counts at the
-        last look, or at the one from which ``stop`` wants no further runs.
+        """Count one or several events in fresh runs, look by look. Return the result of ``measured`` on the counts at
+        the last look, or at the look at which ``stop`` returns True.
         """
         guesses: dict[int, Any] = {}
         made = (0, 0)
@@ -84,7 +84,7 @@ class Trials:
 def at_looks(
     looks: Sequence[Look], alpha: float, measured: Callable[[Look, float], Found], stop: Callable[[Found], bool]
 ) -> Found:
-    """Return what is ``measured`` at the look at which a test stops, or at the last one.
+    """Return the result of ``measured`` at the look at which a test stops, or at the last one.
 
     Each look has an equal share of ``alpha``, so that the bounds of all of them hold at once (union bound): stopping at
     any of them, for any reason, costs nothing more. Raises ValueError where no look is planned.
@@ -99,7 +99,7 @@ def at_looks(
 
 
 class ScoredEvent(NamedTuple):
-    """An event, and its scores (n,) of the pilot outputs with and without the unit on which it was fixed."""
+    """An event, with the scores (n,) of the pilot outputs with and without the unit from which it was chosen."""
 
     event: Event
     member: FloatArray
@@ -116,7 +116,7 @@ def scored_events(
     thorough: bool = True,
     more: Callable[[NDArray[Any], NDArray[Any]], Iterable[Score]] = lambda out, within: (),
 ) -> list[ScoredEvent]:
-    """Learn scores on the first outputs of a pilot, and fix the event of each on the others.
+    """Learn scores on the first outputs of a pilot, and fix each score's event on the remaining outputs.
 
     Args:
         out, within: outputs ``(n, ...)`` without and with the unit.

@@ -44,7 +44,7 @@ _SHARES = (0.8, 0.5, 0.1)
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatorOptions:
-    """What estimators need besides evidence and claim; each is None where it was not stated.
+    """The arguments that estimators need besides evidence and claim; each is None if the user did not state it.
 
     ``threshold``: fixed before the scores were seen; ``deviation``: the true standard deviation of the scores;
     ``sigma``, ``rate``, ``steps``: the claimed Gaussian law (noise over sensitivity, Poisson sampling rate of the
@@ -74,7 +74,9 @@ class EstimatorOptions:
                 check_whole(name, getattr(self, name), least=least)
 
     def policy(self, claim: Claim) -> ThresholdPolicy:
-        """Return the fixed threshold, or a split of the scores: a fifth chooses it, the others are counted."""
+        """Return the threshold policy: the fixed threshold if stated, otherwise a split in which a fifth of the scores
+        chooses the threshold and the others are counted.
+        """
         if self.threshold is not None:
             return FixedThreshold(self.threshold)
         return SplitThreshold(CHOOSING, self.seed, curve=claim.curve)
@@ -86,7 +88,7 @@ _DETERMINED = _STATED | {"alpha", "curve", "delta", "epsilon", "release", "round
 
 
 def chosen(estimator: Choice | Sequence[Choice] | None, design: Design, default: Sequence[str]) -> list[Estimator]:
-    """Return the estimators of these names, or the ``default`` ones where ``estimator`` is None.
+    """Return the estimators with these names, or the ``default`` ones if ``estimator`` is None.
 
     Raises ValueError for an unknown name, and for an estimator that does not cover the design; the message lists those
     that do.
@@ -124,7 +126,7 @@ def options_of(found: Iterable[Estimator]) -> frozenset[str]:
 
 
 def check_used(found: Sequence[Estimator], options: EstimatorOptions) -> None:
-    """Raise ValueError for an option that is stated and used by none of these estimators.
+    """Raise ValueError for a stated option that none of these estimators uses.
 
     ``seed`` has a default, and audits that use no threshold refuse one themselves.
     """
@@ -163,14 +165,16 @@ def uses_threshold(estimator: Estimator) -> bool:
 
 
 def splits(estimator: Estimator, options: EstimatorOptions) -> bool:
-    """Whether a part of the scores only chooses the threshold, so that this part can test their direction."""
+    """Whether a part of the scores only chooses the threshold; this part can then also test the direction of the
+    scores.
+    """
     return uses_threshold(estimator) and options.threshold is None
 
 
 def measured_by(
     found: Sequence[Estimator], measure: Callable[[Estimator, float], Measurement], claim: Claim, alpha: float
 ) -> Measurement:
-    """Return the only measurement, or the best of several, each at its share of alpha.
+    """Return the only measurement, or the best of several, each measured at its share of alpha.
 
     ``measure(estimator, alpha)`` computes one. Raises ValueError where several estimators are named and one is no
     bound, or assumes a Gaussian mechanism that the claim does not state.
@@ -221,7 +225,7 @@ _EVEN = 2
 def default_estimators(
     claim: Claim, members: int, nonmembers: int, *, threshold: float | None = None
 ) -> tuple[str, ...]:
-    """Return the names of the estimators of so many scores of independent runs where the user names none.
+    """Return the names of the estimators that are used, for so many scores of independent runs, if the user names none.
 
     ``guess_odds`` proves a larger epsilon. Two bounds are read for a claim with a curve, which they test too, at a
     threshold that was fixed before, where one arm has more than twice as many scores as the other, and of very few.
@@ -232,7 +236,9 @@ def default_estimators(
 
 
 def measure_scores(scores: MembershipScores, claim: Claim, *, alpha: float, witness: str, seed: int = 0) -> Measurement:
-    """Measure one score of each of many independent runs by the default estimator; a fifth chooses a threshold."""
+    """Measure many independent runs with one score each by the default estimator; a fifth of the scores chooses a
+    threshold.
+    """
     names = default_estimators(claim, len(scores.member), len(scores.nonmember))
     (one,) = chosen(names, Design.INDEPENDENT, ())
     sides, options = (scores.member, scores.nonmember), EstimatorOptions(seed=seed)
@@ -275,7 +281,9 @@ def measure_canaries(
     guesses: int | None,
     witness: str,
 ) -> Measurement:
-    """Measure the canaries of one run by one estimator; ``guesses`` is their number, None to plan it from the claim."""
+    """Measure the canaries of one run by one estimator; ``guesses``: the number of guesses, None to plan it from the
+    claim.
+    """
     if estimator.evidence is CandidateScores:
         if not included.any():
             raise ValueError(f"{estimator.name} needs the cosines of canaries that were included, got none")

@@ -31,7 +31,7 @@ MOST_ALPHA = 0.5
 
 
 def scores_or_rows(name: str, values: Any) -> FloatArray:
-    """Return the scores as float64: (n,), also where they are given as one column (n, 1), or rows (n, d).
+    """Return scores as float64: (n,), also if they are given as one column (n, 1), or rows (n, d).
 
     Raises ValueError for anything else than real numbers, such as booleans and texts, and for masked ones.
     """
@@ -85,7 +85,9 @@ def check_alpha(alpha: float) -> None:
 
 
 def detached(values: Any) -> Any:
-    """Return tensors, also those that require gradients, and lists of them as arrays; other values as they are."""
+    """Return tensors (also those that require gradients), and lists of tensors, as arrays; other values are
+    unchanged.
+    """
     # A tensor that requires gradients or lies on an accelerator cannot become an array of itself.
     if isinstance(values, list | tuple):
         return [detached(value) for value in values] if any(hasattr(one, "detach") for one in values) else values
@@ -110,7 +112,7 @@ _ONCE = {
 
 
 def check_copies(member: NDArray[Any], nonmember: NDArray[Any], *, design: Design) -> None:
-    """Raise ValueError where members and non-members share their scores, or where each score is repeated.
+    """Raise ValueError if members and non-members have the same scores, or if each score is repeated.
 
     ``member``: (n1,) or (n1, ...), ``nonmember``: (n0,) or (n0, ...), numbers or texts. Ties are allowed, as scores on
     a grid have them:
@@ -152,7 +154,8 @@ def _keys(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def remark(member: FloatArray, nonmember: FloatArray) -> str:
-    """Return a remark on scores that separate members from non-members by two values alone; else an empty string.
+    """Return a remark if only two values separate the scores of members from those of non-members; otherwise an empty
+    string.
 
     An attack that finds its canary in every run has such scores, and so has a column of the truth.
     """
@@ -182,7 +185,7 @@ _CUTS = (0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98)
 
 @dataclass(frozen=True, kw_only=True)
 class DirectionTest:
-    """Which side members score on: the AUC if high scores mean "member", and a p-value for each direction.
+    """A test of which group scores higher: the AUC if high scores mean "member", and a p-value for each direction.
 
     A small ``p_lower`` is evidence that members score lower, so that high scores do not mean "member". Both p-values
     are corrected for the number of cuts.
@@ -194,7 +197,9 @@ class DirectionTest:
 
     @property
     def reversed(self) -> bool:
-        """Whether members score lower: significantly so, and more clearly than they score higher."""
+        """Whether members score lower than non-members: significantly, and with more evidence than for the other
+        direction.
+        """
         # A member's scores may only spread wider; then both p-values are small, and the AUC decides.
         return self.p_lower <= FALSE_ALARM and self.p_lower <= self.p_higher and self.auc < 0.5
 
@@ -218,8 +223,8 @@ def direction_test(member: FloatArray, nonmember: FloatArray) -> DirectionTest:
 def check_direction(
     member: FloatArray, nonmember: FloatArray, *, higher_is_member: bool | None, tested: bool, seed: int
 ) -> None:
-    """Raise ValueError where the direction of the scores is neither stated nor testable, or where the scores contradict
-    it.
+    """Raise ValueError if the direction of the scores is neither stated nor testable, or if the scores contradict the
+    stated one.
 
     ``higher_is_member``: None where it was not stated; ``tested``: whether the part of the scores that only chooses the
     threshold is left over for the test. The test looks at that part alone, so a direction that is corrected after the
@@ -257,7 +262,7 @@ ONE_PER_CLUSTER = (
 def one_score_per_cluster(
     scores: FloatArray, member: BoolArray, clusters: ArrayLike, *, seed: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the scores of members and of non-members after one score of each cluster was drawn at random.
+    """Return the scores of members and of non-members after drawing one score of each cluster at random.
 
     ``scores``: (n,), ``member``: (n,) booleans, ``clusters``: (n,) numbers or names of the runs, by ``seed``.
 
@@ -284,7 +289,7 @@ def one_score_per_cluster(
 
 
 def cluster_numbers(clusters: ArrayLike, scores: int) -> NDArray[np.int64]:
-    """Return the runs of so many ``scores`` as numbers from 0, from their numbers or names.
+    """Return the run of each of ``scores`` scores as a number from 0, given the runs' numbers or names.
 
     Raises ValueError for another number of names, missing ones, and numbers among texts.
     """

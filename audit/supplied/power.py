@@ -33,7 +33,8 @@ _WITHOUT_POWER = ("sequential",)
 
 
 def with_power(measured: Measurement, claim: Claim, *, trials: int | None = None) -> Measurement:
-    """Return the measurement with the detectable epsilon of the two inputs in exchanged roles, where it has none.
+    """Return the measurement; if it lacks a minimum detectable epsilon, add the one with the roles of the two inputs
+    exchanged.
 
     ``trials``: per arm, where the counts are those of the first of so many.
 
@@ -57,7 +58,7 @@ def with_power(measured: Measurement, claim: Claim, *, trials: int | None = None
 
 
 def weakness_of(measured: Measurement) -> Weakness:
-    """Return the weakness by which the measurement is judged.
+    """Return the reasons why the test behind this measurement may be too weak to judge the claim.
 
     Without a detectable epsilon the power is nil, except for estimators that compute none: there it is not known.
     """
@@ -83,7 +84,7 @@ _TOO_ALIKE = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Assignment:
-    """Scores (n1,) or rows (n1, d) of members and those of non-members, higher means member.
+    """Scores (n1,) or rows (n1, d) of members, and those of non-members; higher means member.
 
     ``threshold``: one that was fixed before, or None.
     """
@@ -94,7 +95,8 @@ class Assignment:
 
 
 def judged_with_power(claim: Claim, measured: Measurement, *, unseen: str = "") -> Finding:
-    """Judge the claim by a measurement, with the power of the two inputs in exchanged roles where it has none.
+    """Judge the claim by a measurement; if its power is not known, compute it with the roles of the two inputs
+    exchanged.
 
     ``unseen``: why these scores could refute nothing, empty where they could.
     """
@@ -105,7 +107,8 @@ def judged_with_power(claim: Claim, measured: Measurement, *, unseen: str = "") 
 def judged_by_assignments(
     claim: Claim, shown: Assignment, measure: Callable[[Assignment], Measurement], *, seed: int
 ) -> Finding:
-    """Judge the claim by what ``measure`` finds in the scores ``shown``, UNDERPOWERED where these could refute nothing.
+    """Judge the claim by what ``measure`` finds in the scores ``shown``; UNDERPOWERED if these scores could not refute
+    any claim.
 
     ``measure`` also measures other assignments of the same scores.
     """
@@ -167,7 +170,7 @@ def _ordered(pooled: FloatArray) -> FloatArray:
 def reach(
     claim: Claim, design: Design, members: int, nonmembers: int, *, alpha: float, fixed: bool, named: bool
 ) -> str:
-    """Return in words the largest epsilon that these numbers of scores can certify by the default estimator.
+    """Return, in words, the largest epsilon that the default estimator can certify from so many scores.
 
     ``fixed``: whether the threshold was fixed before, so that no part of the scores only chooses it; ``named``: whether
     other estimators were named, for which no largest epsilon is computed, as for a fixed split.
@@ -212,7 +215,8 @@ def _counted(n0: int, n1: int, fixed: bool) -> tuple[int, int]:
 
 
 def fewest_to_refute(claim: Claim, *, alpha: float, guesses: bool = False) -> int | None:
-    """Return the fewest counted trials with which errorless guesses refute the claim, by epsilon or by its curve.
+    """Return the smallest number of counted trials with which guesses without errors refute the claim, by its epsilon
+    or by its curve.
 
     They are trials with the canary, and as many without; None if no number suffices. ``guesses``: by ``guess_odds``.
     """
@@ -224,8 +228,8 @@ def fewest_to_refute(claim: Claim, *, alpha: float, guesses: bool = False) -> in
 
 
 def too_few_scores(claim: Claim, members: int, nonmembers: int, *, alpha: float) -> str:
-    """Return why a side with a single score judges nothing where a part of each side only chooses the threshold; an
-    empty string where both have more.
+    """Return why a single score on one side decides nothing if a part of each side only chooses the threshold; an empty
+    string if both sides have more.
     """
     if min(members, nonmembers) > 1:
         return ""
@@ -238,7 +242,8 @@ def too_few_scores(claim: Claim, members: int, nonmembers: int, *, alpha: float)
 
 
 def trials_text(claim: Claim, counted: int, *, alpha: float, learning: int = 0, coins: bool = False) -> str:
-    """Return in words what so many counted trials of each input can certify; ``learning`` more are not counted.
+    """Return in words what so many counted trials of each input can certify; ``learning``: further trials that are not
+    counted.
 
     ``coins``: whether coins choose the inputs of the trials where the claim has no curve.
     """
@@ -248,7 +253,7 @@ def trials_text(claim: Claim, counted: int, *, alpha: float, learning: int = 0, 
 
 
 def too_few_trials(claim: Claim, counted: int, *, alpha: float, factor: int = 1, coins: bool = False) -> str:
-    """Return why so many counted trials of each input can judge nothing; an empty string where they can.
+    """Return why so many counted trials of each input cannot decide anything; an empty string if they can.
 
     ``factor``: trials per counted trial, for the number of trials that the message names; ``coins`` as in
     ``trials_text``.

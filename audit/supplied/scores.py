@@ -344,8 +344,8 @@ def _booleans(included: ArrayLike, canaries: int) -> BoolArray:
 
 
 def check_split(included: BoolArray) -> None:
-    """Raise ValueError where ``included`` (m,) is a fixed split in place of coins, in the order in which they were
-    thrown: the first half of the canaries or the last one, or every other canary.
+    """Raise ValueError if ``included`` (m,) looks like a fixed split and not like coin flips: the first half of the
+    canaries, the last half, or every other canary.
 
     Fair coins are refused with probability 1e-6 at most.
     """

@@ -56,7 +56,9 @@ class Losses:
 
     @property
     def pair(self) -> LossPair:
-        """Return a pair of distributions with these privacy losses; an infinite one has no outcome of the other."""
+        """Return a pair of outcome distributions with these privacy losses; an outcome of infinite loss has probability
+        0 under the other input.
+        """
         return LossPair(
             np.append(self.masses, self.infinite), np.append(self.masses * np.exp(np.minimum(-self.losses, 700.0)), 0.0)
         )
@@ -67,7 +69,9 @@ class Losses:
         return float(self.masses[first:] @ -np.expm1(epsilon - self.losses[first:])) + self.infinite
 
     def epsilon(self, delta: float) -> float:
-        """Return a lower bound on epsilon at ``delta``; infinite where the infinite losses alone exceed it."""
+        """Return a lower bound on epsilon at ``delta``; infinite if the mass of infinite losses alone exceeds
+        ``delta``.
+        """
         excess = delta + LEAST_DELTA - self.infinite
         if excess < 0:
             return math.inf
@@ -82,7 +86,7 @@ class Losses:
 
 
 def composed(pairs: Sequence[LossPair], *, reach: float) -> Losses:
-    """Return the privacy losses of all releases of all ``pairs`` together, rounded down.
+    """Return the privacy losses of the composition of all releases of all ``pairs``, rounded down.
 
     Args:
         reach: the epsilon to which the result is compared; the losses are rounded to a small share of it.
@@ -102,7 +106,7 @@ def composed(pairs: Sequence[LossPair], *, reach: float) -> Losses:
 def gaussian_pair(
     shift: float, *, rate: float = 1.0, steps: int = 1, hidden: float = 1.0, replaced: bool = False
 ) -> LossPair:
-    """Return the probabilities of cells of a Gaussian release, in units of its noise, with and without one row.
+    """Return the probabilities of the cells of one Gaussian release, in units of its noise, with and without one row.
 
     Args:
         shift: distance by which the row moves the release in each step that it is sampled into, at probability

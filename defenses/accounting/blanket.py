@@ -49,7 +49,8 @@ _FARTHEST = 8.5
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BlanketPair:
-    """An upper bound on the privacy profile of one of ``reports`` shuffled reports, for two values of its client.
+    """An upper bound on the privacy profile for one client among ``reports`` shuffled reports, for two values of this
+    client.
 
     Args:
         one, other: the probabilities ``(k,)`` of its outcomes under the two values, or measures whose hockey-stick
@@ -74,7 +75,7 @@ class BlanketPair:
 
     @cached_property
     def pure_epsilon(self) -> float:
-        """Return epsilon at delta 0, that of one report alone."""
+        """Return the epsilon at delta 0, which is that of a single report."""
         if self.lost > 0 or bool(((self.one == 0) | (self.other == 0)).any()):
             return math.inf
         return float(np.abs(np.log(self.one / self.other)).max())
@@ -105,8 +106,8 @@ class BlanketPair:
         return min(self.pure_epsilon, least_epsilon(self.delta, delta, surely=self.lost))
 
     def hidden_by(self, chances: FloatArray) -> Self:
-        """Return the bound among other reports that are drawn from this blanket with their own ``chances``, of clients
-        with other budgets. It is exact for equal chances.
+        """Return the bound for other clients with different budgets, whose reports are drawn from this blanket with
+        their own ``chances``. It is exact for equal chances.
 
         The number of blanket reports among the m likeliest ones is at least, in stochastic order, that of m equal
         chances of their geometric mean (Boland, Singh, Cukic 2002), and more of them hide no less; m makes the
@@ -120,15 +121,16 @@ class BlanketPair:
         return replace(self, blanket=min(1.0, chance) / self.blanket.sum() * self.blanket, reports=kept + 2)
 
     def checked_in(self, rate: float) -> Self:
-        """Return the bound if each client, this one too, sends its report with probability ``rate`` only, by its own
-        coin, and the adversary sees the number of reports alone.
+        """Return the bound if each client (this one included) sends its report only with probability ``rate``, by its
+        own coin, and the adversary sees only the number of reports.
 
         A client that sends nothing is one more outcome of its randomiser (Liew et al. 2022, "Shuffled check-in").
         """
         return self._mixed(rate, np.append(0.0 * self.one, 1.0), more=True)
 
     def one_of(self, records: int) -> Self:
-        """Return the bound for one of ``records`` records of the client, whose report is about a uniformly drawn one.
+        """Return the bound for one of the client's ``records`` records, if its report is about one record drawn
+        uniformly.
 
         For two-valued randomised response, whose least favourable other records are like the one without.
         """
@@ -136,8 +138,8 @@ class BlanketPair:
         return replace(self, one=self.one / records + (1 - 1 / records) * self.other)
 
     def drawn(self, rate: float) -> Self:
-        """Return the bound if each client sends its report with probability ``rate``, and otherwise one from the
-        blanket, which the adversary cannot tell from it.
+        """Return the bound if each client sends its own report with probability ``rate``, and otherwise a report from
+        the blanket, which the adversary cannot distinguish from it.
         """
         return self._mixed(rate, self.blanket / self.blanket.sum(), more=False)
 
@@ -232,7 +234,7 @@ def randomised_response(*, epsilon0: float, values: int, reports: int) -> Blanke
 
 def laplace(*, epsilon0: float, reports: int, clipped: bool) -> BlanketPair:
     """Return the bound for a number in a range, with Laplace noise of scale range / ``epsilon0``, for any two values;
-    ``clipped``: noise that is conditioned on the range (clip-Laplace).
+    ``clipped``: whether the noise is conditioned on the range (clip-Laplace).
 
     The blanket's probability is 2 / (1 + e^(eps0 / 2)) where clipped, else e^(-eps0 / 2).
     """
@@ -247,8 +249,8 @@ def laplace(*, epsilon0: float, reports: int, clipped: bool) -> BlanketPair:
 
 
 def laplace_chances(neighbours: FloatArray, epsilon: float, *, clipped: bool) -> FloatArray:
-    """Compute the chances with which reports at the budgets ``neighbours``, of any value, are drawn from the normalised
-    blanket of ``laplace`` at ``epsilon``: the smallest ratio of a neighbour's blanket to it.
+    """Compute the probabilities with which reports at the budgets ``neighbours``, of any value, are drawn from the
+    normalised blanket of ``laplace`` at ``epsilon``. Each is the smallest ratio of the neighbour's blanket to this one.
 
     It is at the middle of the range for smaller budgets and at its ends for larger ones. Without clipping a larger
     budget has thinner tails and no such chance.

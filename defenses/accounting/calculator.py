@@ -76,7 +76,7 @@ class Guarantee:
     law: str
 
     def line(self) -> str:
-        """Return the guarantee with all that belongs to it, on one line."""
+        """Return the guarantee on one line, with all the facts on which it depends."""
         return (
             f"eps {plain(self.epsilon)}, delta {plain(self.delta)}, one {self.unit} ({self.adjacency.phrase}), "
             f"adversary: {self.observer.phrase}: {self.law}"
@@ -85,8 +85,8 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class Way:
-    """Another way of counting, with what it gets wrong in ``words``; ``factor``: its epsilon over ours, which is far
-    above the smallest one where it is ``loose``.
+    """Another way of accounting, with its mistake in ``words``; ``factor``: its epsilon divided by ours. It is
+    ``loose`` if its epsilon is far above the smallest valid one.
     """
 
     name: str
@@ -96,14 +96,14 @@ class Way:
     loose: bool = False
 
     def line(self) -> str:
-        """Return the way's number, whether it is below or above ours, and why."""
+        """Return the other way's epsilon, whether it is below or above ours, and why."""
         wrong = "above it" if self.factor >= 1 else "below our bound" if self.loose else "too small"
         return f"eps {plain(self.epsilon)} ({wrong}, times {self.factor:.3g}) {self.name}: {self.words}"
 
 
 @dataclass(frozen=True)
 class Accounted:
-    """The epsilons of a federation, the first of them compared with other ways of counting it."""
+    """The epsilons of a federation; the first one is compared with other ways of accounting."""
 
     counts: tuple[Guarantee, ...]
     ways: tuple[Way, ...]
@@ -111,11 +111,13 @@ class Accounted:
 
     @property
     def epsilon(self) -> float:
-        """Return the epsilon of the first count."""
+        """Return the first of the epsilons."""
         return self.counts[0].epsilon
 
     def lines(self) -> list[str]:
-        """Return everything as lines of text: counts, then notes, then the ways that give another number."""
+        """Return the result as lines of text: first the epsilons, then notes, then other ways of accounting that give
+        another number.
+        """
         notes = [f"note   {note}" for note in self.notes]
         head = [f"other ways to count the first line's {plain(self.epsilon)}:"] if self.ways else []
         return [*(one.line() for one in self.counts), *notes, *head, *(way.line() for way in self.ways)]
@@ -202,7 +204,7 @@ class Federation:
 
     @property
     def loose(self) -> bool:
-        """Whether the first number may be far above the smallest one that holds."""
+        """Whether the first epsilon may be far above the smallest valid one."""
         law, few = next(self.laws())[2], self.cohort < self.clients and self.trust is Trust.CENTRAL
         capped, epoch = self.lot is not None or self.participations < self.rounds, self.drawing is Drawing.EPOCH
         far = self.delta < _TIGHT_DELTA or not _countable([law]) or (law.fixed and law.rate < 1) or (few and capped)
@@ -229,7 +231,7 @@ class Federation:
         yield replace(law, rounds=min(most, drawn.rounds)) if most < self.rounds else drawn
 
     def laws(self) -> Iterator[tuple[Unit, Observer, _Law]]:
-        """Yield the releases of each unit to each adversary; the first are those of the unit that is clipped."""
+        """Yield the releases of each unit to each adversary, beginning with the unit whose contribution is clipped."""
         own = _Law(self.noise, self.participations, self.delta, self.adjacency)
         joint = replace(own, noise=self.noise * math.sqrt(self.cohort))
         seen = {Trust.LOCAL: [(_SERVER, own)], Trust.DISTRIBUTED: [(_SUM, joint)]}.get(self.trust, [])
@@ -243,7 +245,7 @@ class Federation:
             yield Unit.SAMPLE, observer, self._drawn(law, self.lot, self.records, steps=self.local_steps)
 
     def counts(self) -> Iterator[Guarantee]:
-        """Yield an epsilon for each unit and adversary."""
+        """Yield the epsilon of each unit against each adversary."""
         laws = list(self.laws())
         for unit, observer, law in laws:
             yield Guarantee(law.epsilon(), self.delta, unit, law.adjacency, observer, str(law))
@@ -259,14 +261,14 @@ class Federation:
             yield Guarantee(epsilon, self.delta, Unit.CLIENT, Adjacency.ZERO_OUT, observer, words)
 
     def notes(self) -> Iterator[str]:
-        """Yield what the numbers assume, and against whom nothing holds."""
+        """Yield notes about what the epsilons assume, and against which adversaries there is no guarantee."""
         if self.trust is Trust.CENTRAL:
             yield "no epsilon against who adds the noise: it has everything without"
         elif self._known_cohort and (self.lot is None or self.trust is Trust.DISTRIBUTED):
             yield f"noise above {plain(self.noise)}: if all of a cohort add theirs and none colludes (k do: k fewer)"
 
     def ways(self) -> Iterator[_Unnamed]:
-        """Yield other ways of counting the first unit's epsilon: name, epsilon, and what the way gets wrong."""
+        """Yield other ways of accounting for the first unit: name, epsilon, and the mistake."""
         _, _, law = next(self.laws())
         if not law.fixed and _countable([law]):
             yield from _by_other_accountants([law])
@@ -394,7 +396,7 @@ def epsilon(
     participations: int | None = None,
     history: Iterable[Any] | None = None,
 ) -> Accounted:
-    """Compute the epsilon of each unit against each adversary, beside other ways of counting it.
+    """Compute the epsilon of each unit against each adversary, and compare it with other ways of accounting.
 
     Args:
         noise_multiplier: standard deviation of the noise over the clip norm: of the

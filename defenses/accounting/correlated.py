@@ -47,7 +47,8 @@ _STEPS, _CLOSE = 2000, 1e-10
 
 @dataclass(frozen=True, eq=False)
 class CorrelatedNoise:
-    """Noise whose vector in round t is ``sum_s weights[t, s] z_s``; ``weights (rounds, draws)``, with independent z_s.
+    """Noise that is correlated between rounds: its vector in round t is ``sum_s weights[t, s] z_s``, with ``weights
+    (rounds, draws)`` and independent z_s.
 
     Raises ValueError where two rounds' noise is not linearly independent: something would be released without noise.
     """
@@ -80,17 +81,17 @@ class CorrelatedNoise:
 
     @property
     def error(self) -> float:
-        """The root mean square, over all prefix sums of the releases, of their noise's standard deviation."""
+        """The root mean square of the noise's standard deviation in all prefix sums of the releases."""
         return math.sqrt(float(np.square(np.cumsum(self.weights, axis=0)).sum()) / self.rounds)
 
     def terms(self, number: int) -> Iterator[tuple[int, float]]:
-        """Yield the draws of which the noise of a round consists, with their weights."""
+        """Yield the random draws that make up the noise of a round, with their weights."""
         row = self.weights[number]
         return ((int(draw), float(row[draw])) for draw in np.flatnonzero(row))
 
     def sensitivity(self, schema: "Participation", rounds: int | None = None) -> float:
-        """Return the largest move of the first ``rounds`` >= 1 releases together (by default all), in standard
-        deviations of noise of scale 1, that a client of contributions of norm 1 can make.
+        """Return the joint sensitivity of the first ``rounds`` >= 1 releases (by default all): the largest move, in
+        standard deviations of noise of scale 1, that a client with contributions of norm 1 can cause.
 
         Exact where no two rounds in which a client takes part have a negative entry in ``precision``, and where the
         schema lists its patterns; an upper bound otherwise.
@@ -105,7 +106,7 @@ class CorrelatedNoise:
 
 @dataclass(frozen=True, kw_only=True)
 class Participation:
-    """The rounds in which one client may take part.
+    """A rule for the rounds in which one client may take part.
 
     Args:
         period: length of a pass in rounds; a client takes part once per pass. 1: in every round.
@@ -119,7 +120,7 @@ class Participation:
         check_count("period", self.period)
 
     def most(self, rounds: int) -> int:
-        """Return the largest number of participations in so many rounds."""
+        """Return the largest number of times that one client may take part in so many rounds."""
         return -(-rounds // self.period)
 
     def patterns(self, rounds: int) -> Iterator[tuple[int, ...]]:
@@ -131,8 +132,8 @@ class Participation:
             yield from itertools.product(*(range(start, min(start + self.period, rounds)) for start in starts))
 
     def largest(self, precision: FloatArray) -> float:
-        """Return the largest sum of ``precision (rounds, rounds)``, of entries >= 0, over the pairs of rounds of one
-        pattern: exactly where a client keeps its place, else no smaller than that.
+        """Return the largest sum of ``precision (rounds, rounds)``, with entries >= 0, over the pairs of rounds of one
+        pattern. It is exact if a client keeps its place in every pass, and otherwise an upper bound.
         """
         rounds = len(precision)
         if self.same or self.period == 1:
@@ -148,7 +149,7 @@ class Participation:
 def correlated_noise(
     kind: Kind, rounds: int, *, schema: Participation | None = None, bands: int = 0, restart: int = 0
 ) -> CorrelatedNoise:
-    """Build the noise of one kind for a training of so many rounds.
+    """Build the noise of one kind, for a training of so many rounds.
 
     Args:
         schema: for which participations ``banded`` and ``blt`` are optimised; by default a single one.

@@ -100,8 +100,8 @@ def _profile(mechanism: SampledGaussian, reach: float) -> ProfileCurve:
 @dataclass(frozen=True)
 class FixedSizeGaussian:
     """The privacy profile, under replace-one, of one Gaussian release on a uniform subset of fixed size: rate
-    delta(ln(1 + (e^epsilon - 1) / rate)), with delta that of the release without sampling. It is the same in both
-    directions.
+    delta(ln(1 + (e^epsilon - 1) / rate)), where delta(epsilon) is the profile of the release without sampling. It is
+    the same in both directions.
 
     Of the subsets without the record, each is a subset with it in which another record stands in its place, so that a
     release moves by the whole replace-one sensitivity (Zhu, Dong, Wang 2022, Theorem 11). One release of records whose
@@ -130,8 +130,8 @@ class FixedSizeGaussian:
 
 
 def profile_of(event: dp_accounting.DpEvent, reach: float) -> ProfileCurve:
-    """Return delta as a function of epsilon of any mechanism that dp-accounting composes by privacy-loss distributions;
-    grid and directions as ``SampledGaussian.curve``.
+    """Return the privacy profile (delta as a function of epsilon) of any mechanism that dp-accounting composes by
+    privacy-loss distributions; grid and directions as for ``SampledGaussian.curve``.
     """
     # The claim's own epsilon must be a knot, or the curve between knots would promise less there.
     epsilons = np.union1d(np.linspace(0.0, 3.0 * max(reach, 1.0), 160), reach)

@@ -52,8 +52,9 @@ _STANDARD = np.polynomial.hermite_e.hermegauss(60)
 
 
 class GaussianMixture(NamedTuple):
-    """``releases`` releases with Gaussian noise ``sigma``, which the unit moves by one of ``moved``, drawn with the
-    probabilities ``chances``; under replace-one its replacement moves them as far in the other direction.
+    """A mechanism of ``releases`` releases with Gaussian noise ``sigma``. The unit moves each release by one of the
+    distances ``moved``, drawn with the probabilities ``chances``; under replace-one, its replacement moves it as far in
+    the other direction.
     """
 
     sigma: float
@@ -63,7 +64,7 @@ class GaussianMixture(NamedTuple):
     replaced: bool = False
 
     def loss(self, outputs: FloatArray) -> FloatArray:
-        """Return the privacy losses, with the unit against without, of ``outputs`` in units of sigma."""
+        """Return the privacy loss, with the unit over without it, of each of ``outputs`` in units of sigma."""
         ahead = self._log_ratio(outputs)
         return ahead - self._log_ratio(-outputs) if self.replaced else ahead
 
@@ -76,14 +77,15 @@ class GaussianMixture(NamedTuple):
 
     @property
     def square(self) -> float:
-        """Return the mean square of one release's loss, by Gauss-Hermite quadrature."""
+        """Return the mean square of one release's privacy loss, by Gauss-Hermite quadrature."""
         nodes, weights = _STANDARD
         each = (self.loss(nodes + moved / self.sigma) ** 2 @ weights for moved in self.moved)
         return float(sum(c * one for c, one in zip(self.chances, each, strict=True)) / weights.sum())
 
     def dots(self, interval: float, tail: float) -> tuple["_Dots", "_Dots"]:
-        """Connect the dots of one release: masses that keep, between two dots, the probabilities with and without the
-        unit. The first dots are of the loss with the unit against without, the second of the opposite one.
+        """Discretise the privacy loss of one release by connecting the dots: masses that keep, between neighbouring
+        dots, the probabilities with and without the unit. The first result is for the loss with the unit over without
+        it, the second for the opposite loss.
 
         Outputs beyond the quantiles ``tail`` have the loss of the last dot or an infinite one.
         """
@@ -133,8 +135,8 @@ def _connected(first: int, interval: float, one: FloatArray, other: FloatArray) 
 
 
 def gaussian_mixtures(event: DpEvent, releases: int = 1, *, replaced: bool = False) -> list[GaussianMixture] | None:
-    """Return the parts of a mechanism that consists of Gaussian releases alone, Poisson-sampled or not; None for any
-    other.
+    """Return the parts of a mechanism that consists only of Gaussian releases, Poisson-sampled or not; None for any
+    other mechanism.
     """
     if isinstance(event, SelfComposedDpEvent):
         return gaussian_mixtures(event.event, releases * event.count, replaced=replaced)
@@ -157,7 +159,8 @@ def gaussian_mixtures(event: DpEvent, releases: int = 1, *, replaced: bool = Fal
 
 @dataclass(frozen=True, eq=False)
 class MixtureAccountant:
-    """An accountant of Gaussian mixtures. Its numbers hold for both directions, and their error is on the safe side.
+    """An accountant of Gaussian mixtures. Its numbers hold for both directions of adjacency, and its numerical error is
+    on the safe side.
 
     ``interval``: largest distance of the dots on which losses lie; they are closer where one release loses little.
     """
@@ -179,8 +182,8 @@ class MixtureAccountant:
         return math.hypot(*(math.sqrt(one.releases) * far for one, far in zip(self.mixtures, apart, strict=True)))
 
     def get_epsilon(self, delta: float) -> float:
-        """Return epsilon at ``delta`` in (0, 1), infinity for one that is too small; closed form where nothing is
-        sampled (Dong, Roth, Su 2022, Corollary 3.3).
+        """Return epsilon at ``delta`` in (0, 1); infinity if ``delta`` is too small. The result is a closed form if
+        nothing is sampled (Dong, Roth, Su 2022, Corollary 3.3).
         """
         if self._mu is not None:
             return epsilon_from_mu(self._mu, delta)
@@ -251,8 +254,8 @@ def _added(
 
 
 def gaussian_masses(edges: FloatArray, centres: FloatArray, logs: FloatArray) -> FloatArray:
-    """Return the masses of a mixture of standard Gaussians between neighbouring ``edges``; ``logs``: the logarithms of
-    the chances of its ``centres``.
+    """Return the probability masses of a mixture of standard Gaussians between neighbouring ``edges``; ``logs``: the
+    logarithms of the probabilities of its ``centres``.
     """
     total = np.full(len(edges) - 1, -np.inf)
     for centre, log in zip(centres, logs, strict=True):
@@ -412,8 +415,8 @@ _Power = tuple[FloatArray, int]
 
 
 def convolved(powers: Sequence[_Power], cut_off: float) -> tuple[int, FloatArray]:
-    """Return the place of the first sum of all losses in a window of the grid, and the masses of the sums ``(k,)`` from
-    there on.
+    """Convolve privacy losses on a grid: return the grid index of the first sum of all losses in a window, and the
+    masses of the sums ``(k,)`` from there on.
 
     The window leaves out at most ``cut_off`` > 0 of the mass, which the transform adds to masses inside; rounding may
     make small masses negative, by about 1e-16.

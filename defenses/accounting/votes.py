@@ -50,8 +50,8 @@ _INTERVAL = 1e-3
 
 
 def label_noise(*, epsilon: float, delta: float, labels: int) -> float:
-    """Return the standard deviation of the Gaussian noise on each count at which ``labels`` noisy maxima together
-    satisfy (epsilon, delta) (GNMax: Papernot et al. 2018, Section 4.1; analytic Gaussian).
+    """Return the standard deviation of the Gaussian noise on each vote count with which ``labels`` noisy maxima
+    together satisfy (epsilon, delta) (GNMax: Papernot et al. 2018, Section 4.1; analytic Gaussian).
 
     Each maximum has the Renyi divergence ``order / sigma^2``, that of a Gaussian with noise multiplier sigma / sqrt 2.
     """
@@ -59,7 +59,9 @@ def label_noise(*, epsilon: float, delta: float, labels: int) -> float:
 
 
 def laplace_event(scale: float, labels: int) -> dp_accounting.DpEvent:
-    """Return ``labels`` noisy maxima with Laplace noise of this scale as an event: two counts of each change by one."""
+    """Return, as an event of dp-accounting, ``labels`` noisy maxima with Laplace noise of this scale; a changed vote
+    moves two counts by one.
+    """
     return SelfComposedDpEvent(LaplaceDpEvent(scale), 2 * labels)
 
 
@@ -77,8 +79,8 @@ def laplace_epsilon(scale: float, *, delta: float, labels: int) -> float:
 
 
 def laplace_scale(*, epsilon: float, delta: float, labels: int) -> float:
-    """Return the smallest scale (to 1e-4 of it) at which ``labels`` noisy maxima with Laplace noise together satisfy
-    (epsilon, delta).
+    """Return the smallest scale (up to a relative error of 1e-4) at which ``labels`` noisy maxima with Laplace noise
+    together satisfy (epsilon, delta).
     """
     check_epsilon(epsilon)
     check_whole("labels", labels)
@@ -99,7 +101,7 @@ def laplace_scale(*, epsilon: float, delta: float, labels: int) -> float:
 
 
 def log_error(counts: ArrayLike, sigma: float) -> FloatArray:
-    """Bound the log probability that GNMax releases another label than the one with most votes (Papernot et al. 2018,
+    """Bound the log probability that GNMax releases a label other than the one with most votes (Papernot et al. 2018,
     Proposition 7): ``ln sum_i erfc(gap_i / (2 sigma)) / 2``, at most 0.
 
     ``counts``: (..., classes) votes; the result is (...,). Two counts with noise of deviation sigma differ by noise of
@@ -140,12 +142,14 @@ def gnmax_rdp(log_q: ArrayLike, *, sigma: float, order: float) -> FloatArray:
 
 
 def data_dependent_rdp(counts: ArrayLike, *, sigma: float, order: float) -> float:
-    """Bound the Renyi divergence at ``order`` of all labels of the queries with votes ``counts (queries, classes)``."""
+    """Bound the Renyi divergence at ``order`` of the labels of all queries, given the votes ``counts (queries,
+    classes)``.
+    """
     return float(gnmax_rdp(log_error(counts, sigma), sigma=sigma, order=order).sum())
 
 
 def data_dependent_epsilon(counts: ArrayLike, *, sigma: float, delta: float) -> float:
-    """Compute epsilon at ``delta`` that holds for these votes alone, ``counts (queries, classes)``.
+    """Compute an epsilon at ``delta`` that holds only for these votes, ``counts (queries, classes)``.
 
     It is **not** a privacy claim: it depends on the private votes and reveals them, and for other votes it is larger.
     """
@@ -160,7 +164,8 @@ def _log1mexp(x: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class GapBound:
-    """A bound on the Renyi divergence of GNMax labels that depends on the gaps of the queries alone.
+    """A bound on the Renyi divergence of GNMax labels that depends only on the queries' gaps (differences of the two
+    largest counts).
 
     Args:
         teachers: number of votes per query.
@@ -181,20 +186,20 @@ class GapBound:
         check_order(self.order)
 
     def gaps(self, counts: ArrayLike) -> IntArray:
-        """Return the votes of the first label less those of the second: ``(..., classes)`` give ``(...,)``."""
+        """Return the votes of the first label minus those of the second: ``(..., classes)`` become ``(...,)``."""
         ordered = np.sort(np.asarray(counts), axis=-1)
         return np.asarray(np.rint(ordered[..., -1] - ordered[..., -2]), dtype=np.int64)
 
     @cached_property
     def by_gap(self) -> FloatArray:
-        """The bound for a query of each gap 0..teachers, which falls with the gap."""
+        """The bound for a query with each gap 0..teachers; it falls with the gap."""
         gaps = np.arange(self.teachers + 1)
         logs = math.log(self.classes - 1) + log_ndtr(-gaps / (math.sqrt(2) * self.sigma))
         raw = gnmax_rdp(np.minimum(logs, 0.0), sigma=self.sigma, order=self.order)
         return np.asarray(np.maximum.accumulate(raw[::-1])[::-1])
 
     def total(self, counts: ArrayLike) -> float:
-        """Return the bound for all labels of the queries with votes ``counts (queries, classes)``."""
+        """Return the bound for the labels of all queries, given the votes ``counts (queries, classes)``."""
         return float(self.by_gap[self.gaps(counts)].sum())
 
     @cached_property
@@ -205,8 +210,8 @@ class GapBound:
         return np.maximum(padded[:-4] - here, here - padded[4:])
 
     def smooth_sensitivity(self, counts: ArrayLike, beta: float) -> float:
-        """Return the beta-smooth bound on how much ``total`` differs between neighbours; ``counts (queries,
-        classes)``.
+        """Return the beta-smooth sensitivity, which bounds the change of ``total`` between neighbours; ``counts
+        (queries, classes)``.
         """
         check_positive("beta", beta)
         number = np.bincount(self.gaps(counts).ravel(), minlength=self.teachers + 1)
@@ -222,8 +227,9 @@ class GapBound:
 
 @dataclass(frozen=True, kw_only=True)
 class SmoothRelease:
-    """The mechanism that publishes a number f by Gaussian noise in proportion to its smooth sensitivity S: ``f + S
-    noise (z + Z)`` with a standard normal Z, so that the number lies below f with probability ``shortfall`` only.
+    """The mechanism that publishes a number f with Gaussian noise proportional to its smooth sensitivity S: ``f + S
+    noise (z + Z)`` with a standard normal Z, where z is so large that the published number lies below f only with
+    probability ``shortfall``.
 
     Args:
         beta: of the smooth sensitivity.
@@ -242,11 +248,11 @@ class SmoothRelease:
 
     @property
     def margin(self) -> float:
-        """The z of the definition."""
+        """The number z in the definition of the mechanism."""
         return float(norm.isf(self.shortfall))
 
     def rdp(self, order: float) -> float:
-        """Bound the Renyi divergence of the published number at ``order`` > 1; infinite where none is known.
+        """Bound the Renyi divergence of the published number at ``order`` > 1; infinite if no bound is known.
 
         The numbers of neighbours are Gaussians whose deviations have a ratio r in [e^-beta, e^beta], and whose means
         differ by at most the smaller S times ``1 + z noise (e^beta - 1)``. With D = order r^2 + 1 - order > 0, the

@@ -37,7 +37,9 @@ class DPFedAvgProtection(Protection):
         return (total + noise) / context.plan.expected_cohort
 
     def drawn(self, total: Tensor, context: Context, rng: np.random.Generator) -> Tensor:
-        """Return the noise of a round, ``(R, d)`` as ``total``, in noise multipliers times clip norms."""
+        """Draw the noise of a round, of the shape ``(R, d)`` of ``total``, in units of noise multiplier times clip
+        norm.
+        """
         return normal(rng, tuple(total.shape))
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:

@@ -30,8 +30,9 @@ from .dp_fedavg import DPFedAvgProtection
 
 @dataclass(frozen=True, kw_only=True)
 class DPFTRLProtection(DPFedAvgProtection):
-    """DP-FedAvg in which the noise of round t is ``noise_multiplier * clip_norm`` times ``sum_s weights[t, s] z_s``, of
-    ``noise``. No law of single rounds is published, because noise depends on that of other rounds.
+    """A DP-FedAvg protection with correlated noise: in round t it adds ``noise_multiplier * clip_norm`` times ``sum_s
+    weights[t, s] z_s``, as ``noise`` describes. No law of single rounds is published, because their noise depends on
+    other rounds.
     """
 
     noise: CorrelatedNoise
@@ -154,7 +155,7 @@ _SOURCES: dict[Kind, str] = {
 
 
 def participation(plan: Plan) -> Participation:
-    """Return the rounds in which one client may take part under the plan's rule for cohorts."""
+    """Return the rule for the rounds in which one client may take part, given the plan's rule for cohorts."""
     if isinstance(plan.cohort, Epoch):
         return Participation(period=min(plan.cohort.rounds, plan.rounds), same=plan.cohort.same)
     return Participation(same=isinstance(plan.cohort, Full | Poisson))

@@ -64,8 +64,9 @@ class UserLevelProtection(Protection):
         return (total + noise) / _expected_samples(context.plan)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """Return the distribution of one round's aggregate for the rows of one user, added up over all clients; None
-        where the user's clients are drawn independently, because no single rate then describes how many take part.
+        """Return the distribution of one round's aggregate as a function of one user's rows, added up over all clients.
+        Return None if the user's clients are drawn independently, because no single rate then describes how many take
+        part.
         """
         apart = self.clients_per_user > 1 and plan.cohort_rate < 1
         if apart or not GLOBAL_MODELS.rank <= observer.rank <= AGGREGATE.rank:
@@ -150,7 +151,8 @@ class UserLevel(ClippedDefense):
 
 
 def user_sums(gradients: Tensor, present: Tensor, owners: Tensor) -> Tensor:
-    """Return the sum of each user's gradients in each independent run, ``(R, users, d)``; zero for a user without any.
+    """Return the sum of each user's gradients in each independent run, ``(R, users, d)``; zero for a user without
+    gradients.
 
     ``gradients (R, n, d)`` of which those in ``present (R, n)`` count; ``owners (R, n)``: whole numbers.
     """

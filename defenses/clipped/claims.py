@@ -59,8 +59,8 @@ class ClippedDefense(Defense, ABC):
         words: str = "",
         more: Mapping[str, Value] | None = None,
     ) -> Prepared:
-        """Return a protection with the claim that a calibrated ``mechanism`` satisfies the budget, by privacy-loss
-        distributions; arguments as for ``sampled_gaussian_claim``.
+        """Return a protection with the claim that a calibrated ``mechanism`` satisfies the budget, accounted by
+        privacy-loss distributions; arguments as for ``sampled_gaussian_claim``.
         """
         claim = sampled_gaussian_claim(
             self,

@@ -105,8 +105,8 @@ class NoiseDecayProtection(Protection):
     def log_ratio(
         self, direction: Tensor, answer: Tensor | None, client: int, context: Context, state: State
     ) -> Tensor:
-        """Return the log-likelihood ratio with / without the canary, shape ``(R,)`` for R runs, of what one DP-SGD step
-        releases: the gradient and, if given, the noisy norm.
+        """Return the log-likelihood ratio (with over without the canary), shape ``(R,)`` for R runs, of the release of
+        one DP-SGD step: the gradient and, if given, the noisy norm.
 
         It compares a client that holds one sample far beyond the bound along the last coordinate with a client that
         holds no sample, and is exact given the public state: two Gaussian observations of whether that sample was
@@ -124,7 +124,7 @@ class NoiseDecayProtection(Protection):
         return torch.logaddexp(torch.tensor(1 - self.rate).log(), math.log(self.rate) + drawn)
 
     def query(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> State:
-        """Add the privacy cost of this round to what each client that took part has spent."""
+        """Add the privacy cost of this round to the total of each client that took part."""
         spent, cost = dict(state["spent"]), self._cost(context, state)
         for row, client in enumerate(received.senders or ()):
             spent[client] = self._of(spent, client) + received.present[:, row] * cost
@@ -217,7 +217,7 @@ class AdaptiveClipProtection(NoiseDecayProtection):
 
     def paid_epsilon(self, plan: Plan) -> float:
         """Compute, for the version that the paper publishes, the true epsilon of both queries (gradients and norms)
-        over all rounds; it holds for any way in which the noise shrinks.
+        over all rounds; it holds however the noise shrinks.
 
         As published a norm is counted from 0, and the filter omits the cost of that query. The first decrease needs
         four losses, so it comes with the fourth round at the earliest. Noise that stays constant needs no filter.

@@ -34,8 +34,8 @@ from ..defense import Prepared
 
 @dataclass(frozen=True, kw_only=True)
 class At:
-    """The place in a run at which a hook is called: round, public state, random generator and, for one client's hooks,
-    the client.
+    """The place in a run at which a hook is called: round, public state, random generator and, for a hook of one
+    client, the client.
     """
 
     context: Context
@@ -100,7 +100,7 @@ class ProtectionCase(Protection, ABC):
         rounds: int | None = None,
         **parameters: float,
     ) -> Claim:
-        """Return the claim of the case's budget over all rounds of the plan, or the given ones."""
+        """Return the claim of the case's budget, over all rounds of the plan or over the given number of rounds."""
         claim = Claim.stated(
             epsilon=cls.epsilon,
             delta=cls.delta,
@@ -112,7 +112,7 @@ class ProtectionCase(Protection, ABC):
         return replace(claim, curve=curve if cls.curve else None, parameters=parameters)
 
     def remembered(self, name: Hashable, fresh: Tensor) -> Tensor:
-        """Return what ``memory`` holds under a name, or ``fresh`` where it holds nothing of that shape."""
+        """Return the value that ``memory`` holds under a name, or ``fresh`` if it holds none of that shape."""
         old = self.memory.get(name)
         return old if old is not None and old.shape == fresh.shape else fresh
 
@@ -129,7 +129,7 @@ class Fault(ProtectionCase, ABC):
 
     @classmethod
     def correct(cls, plan: Plan) -> Prepared:
-        """Calibrate the correct version; both state the same claims."""
+        """Calibrate the correct version, which states the same claims as the broken one."""
         stated = super().prepare(plan)
         case = next(base for base in cls.__mro__ if issubclass(base, ProtectionCase) and not issubclass(base, Fault))
         return replace(stated, protection=case(**vars(stated.protection)))
@@ -163,11 +163,11 @@ class SampledCase(ProtectionCase, ABC):
 
     @property
     def std(self) -> float:
-        """Return the standard deviation of the noise of one sum."""
+        """Return the standard deviation of the noise on one sum."""
         return self.noise_multiplier * self.clip_norm
 
     def noise(self, like: Tensor, at: At) -> Tensor:
-        """Draw the noise of one sum."""
+        """Draw the noise of one sum of contributions."""
         return self.std * at.normal(like)
 
     @classmethod
@@ -298,7 +298,7 @@ class ReportCase(ProtectionCase, ABC):
 
     @classmethod
     def deviation(cls, plan: Plan) -> float:
-        """Return the standard deviation that runs."""
+        """Return the standard deviation of the noise that is really added."""
         return cls.needed(plan)
 
     @classmethod

@@ -38,7 +38,7 @@ class Control(DefensePart, ABC):
     broken: ClassVar[type[Any] | None] = None
 
     def prepare(self, plan: Any) -> Any:
-        """Calibrate the broken protection as the correct one, and state its claims.
+        """Calibrate the broken protection in the same way as the correct one, and state its claims.
 
         Raises:
             ValueError: as the correct version, and for a variant of it that does not have what the bug breaks.
@@ -119,7 +119,7 @@ class Mechanism(ABC):
 
     @property
     def sampling(self) -> str:
-        """What the claim assumes about sampling."""
+        """The claim's assumption about sampling."""
         return "none assumed"
 
     @property
@@ -128,7 +128,7 @@ class Mechanism(ABC):
         return None
 
     def claim(self) -> Claim:
-        """Return what both versions state."""
+        """Return the claim that both versions state."""
         return Claim(
             epsilon=self.epsilon,
             delta=self.delta,

@@ -259,7 +259,9 @@ class HalfSphereLaw(_ReportLaw):
 
     @property
     def up(self) -> float:
-        """Return the probability of the half sphere about the update; ``scale`` is the epsilon of one report."""
+        """Return the probability of drawing from the half sphere about the update; ``scale`` is the epsilon of one
+        report.
+        """
         return 1 / (1 + math.exp(-self.scale))
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:

@@ -40,7 +40,7 @@ class FedREPerSampleProtection(FedREProtection):
     report = Protection.report
 
     def law(self, observer: Observer, plan: Plan, client: int) -> None:
-        """Return None: no law is published of a sum over samples that is noised layer by layer."""
+        """Return None, because no law is published for a sum over samples with noise per layer."""
 
 
 class FedREPerSample(ScoredLayers):

@@ -255,8 +255,8 @@ def relative_scores(scores: Tensor, present: Tensor) -> Tensor:
 
 
 def effective_clients(weights: Tensor) -> Tensor:
-    """Return how many clients of equal weight an average has, shape ``(R, layers)``: (sum w)^2 / sum w^2, which is the
-    number of clients for equal weights and 1 where one client has all weight.
+    """Return the effective number of clients in an average, shape ``(R, layers)``: (sum w)^2 / sum w^2, which is the
+    number of clients for equal weights, and 1 if one client has all the weight.
 
     ``weights``: ``(R, rows, layers)``, such as those of ``client_weights``.
     """

@@ -32,7 +32,7 @@ class DPSGDProtection(Protection):
         return self.noised_sum(self.total(gradients, present), client, context, state, rng)
 
     def sample_weights(self, norms: Tensor, client: int, context: Context, state: State) -> Tensor:
-        """Return the factor that clips each sample's gradient, ``(m,)``, from its norms by parameter."""
+        """Return the factor by which each sample's gradient is clipped, ``(m,)``, given its norms by parameter."""
         weights: Tensor = self.clip_norm / torch.linalg.vector_norm(norms, dim=1).clamp_min(self.clip_norm)
         return weights
 

@@ -43,7 +43,8 @@ _BLOCK = 1 << 15
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GaussianTable:
-    """The units of the integers -reach to reach, dealt to columns of equal size; build it by ``gaussian_table``.
+    """A table for drawing discrete Gaussian integers: the probability units of the integers -reach to reach,
+    distributed to columns of equal size; build it by ``gaussian_table``.
 
     Args:
         bits: length of a word.
@@ -116,7 +117,7 @@ class GaussianTable:
 
 @lru_cache(maxsize=16)
 def gaussian_table(variance: int, *, bits: int = 64) -> GaussianTable:
-    """Build the table of P(x) proportional to exp(-x^2 / (2 variance)).
+    """Build the table for the distribution P(x) proportional to exp(-x^2 / (2 variance)).
 
     Args:
         variance: a whole number >= 1; the table has some 19 times its root, and twice as many columns at most.
@@ -145,8 +146,8 @@ def gaussian_table(variance: int, *, bits: int = 64) -> GaussianTable:
 
 
 def block_length(variance: int) -> int:
-    """Return the number of integers of a block beyond a table: from one block to the next, e(x) falls to less than its
-    half.
+    """Return the number of integers in a block beyond the table; from one block to the next, exp(-x^2 / (2 variance))
+    falls to less than half.
 
     For y >= 0, (y + length)^2 - y^2 >= length^2 > 2 variance > 2 variance ln 2.
     """
@@ -154,7 +155,7 @@ def block_length(variance: int) -> int:
 
 
 def is_below(digits: Callable[[int], int], bits: int, rng: np.random.Generator) -> bool:
-    """Return True with a probability p in [0, 1), given by its binary digits.
+    """Return True with probability p in [0, 1), where p is given by its binary digits.
 
     ``digits(n)`` returns floor(2^n m), for a number m >= 0 whose fractional part is p. They are compared with a uniform
     number, ``bits`` more digits at a time, until both differ: two steps take place with a chance of 2^-bits.

@@ -90,7 +90,7 @@ class SecureSumProtection(Protection):
         return replace(self._sent(updates, survived, words + masks.words), side=side, unsent=unsent)
 
     def block_sum(self, present: Tensor, context: Context, state: State, rng: np.random.Generator) -> "SecureBlocks":
-        """Return the secure sum of one cohort, to be added up block by block."""
+        """Return an object that adds up the secure sum of one cohort block by block."""
         return SecureBlocks(protection=self, survived=self._survivors(present, rng), invited=present.sum(1), rng=rng)
 
     def encoded(self, updates: Message, rng: np.random.Generator, invited: Tensor | None = None) -> Tensor:
@@ -121,7 +121,9 @@ class SecureSumProtection(Protection):
         return self.summed(unmasked.sum(1), reports.present)
 
     def summed(self, total: Tensor, survived: Tensor) -> Message:
-        """Return what arrives at the server of the sum ``total (replicas, d)`` of the words of clients ``survived``."""
+        """Return what arrives at the server, given the sum ``total (replicas, d)`` of the words of clients
+        ``survived``.
+        """
         survivors = survived.sum(1, keepdim=True)
         words = self.sized.grid.wrap(total).unsqueeze(1)
         return Message(values=words, present=survivors > 0, senders=None, side={"survivors": survivors})
@@ -179,7 +181,7 @@ class SecureSumProtection(Protection):
 
 @dataclass(kw_only=True)
 class SecureBlocks:
-    """A secure sum whose words are added up block by block, without their masks, which would cancel.
+    """A secure sum to which words are added block by block, without their masks, because masks cancel in the sum.
 
     ``survived (replicas, clients)`` are the clients of the whole cohort that do not drop out, of ``invited
     (replicas,)``. The result equals the sum of one matrix of masked words, bit by bit.
@@ -296,7 +298,7 @@ class SecureSumDefense(ClippedDefense, ABC):
         return None
 
     def more(self, plan: Plan, sized: SizedGrid) -> Mapping[str, Value]:
-        """Return further public parameters of the claim."""
+        """Return the claim's further public parameters."""
         return {}
 
     def stated_claim(self, plan: Plan, sized: SizedGrid) -> Claim:

@@ -48,7 +48,7 @@ def shuffle_coordinates(reports: Message, rng: np.random.Generator) -> Message:
 
 
 def shuffle_rows(reports: Message, rng: np.random.Generator) -> Message:
-    """Shuffle whole reports; reports of clients that take no part come last."""
+    """Shuffle whole reports; the reports of clients that do not take part come last."""
     # Side arrays would have to be permuted together with the rows, and might identify them.
     if reports.side:
         raise ValueError(f"a shuffler of whole reports must not forward side information, got {sorted(reports.side)}")

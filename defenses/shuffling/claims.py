@@ -247,8 +247,8 @@ class SampledRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class AssuredCohort:
-    """What is assured about the other clients of each sampled cohort, except with probability ``failure``: at least
-    ``others`` take part, and for each (k, q) of ``most_of`` at most q of the k that hide a report least.
+    """A guarantee about the other clients in each sampled cohort, which holds except with probability ``failure``: at
+    least ``others`` take part, and for each (k, q) of ``most_of`` at most q of the k clients that hide a report least.
 
     A client that takes part sends all coordinates, so the clones of different coordinates depend on each other through
     the clients present. Therefore the worst cohort is counted, and the probability ``failure`` that any round has a
@@ -265,9 +265,9 @@ class AssuredCohort:
 
     @classmethod
     def of(cls, plan: Plan, delta: float, *, rounds: int, unequal: bool = False) -> Self:
-        """Return what is assured in each of the plan's cohorts, if clients are ``unequal`` also about which ones take
-        part. It fails with probability at most a thousandth of ``delta``, and never if all clients take part, or equal
-        ones in batches of known size.
+        """Return the guarantee for each of the plan's cohorts; if clients are ``unequal``, it also covers which ones
+        take part. It fails with probability at most a thousandth of ``delta``, and never if all clients take part, or
+        if equal clients take part in batches of known size.
         """
         check_clients(plan.clients)
         if isinstance(plan.cohort, Epoch):
@@ -291,7 +291,8 @@ class AssuredCohort:
         return replace(self, failure=failure, most_of=tuple(zip(cuts, counts, strict=True)))
 
     def worst(self, ranked: FloatArray) -> FloatArray:
-        """Return the numbers of the worst assured cohort, one for each of the ``others``.
+        """Return the entries of ``ranked`` for the worst cohort that the guarantee allows, one for each of the
+        ``others``.
 
         ``ranked``: one number for each other client of the federation, of the one that hides a report least first.
         """
@@ -461,8 +462,8 @@ class Terms:
     def of_clients(
         self, pair_of: Callable[[float], Profile], budgets: tuple[float, ...], *, delta: float, **parameters: Any
     ) -> tuple[Claim, ...]:
-        """Return the joint claims of clients that represent the range of ``budgets``; ``pair_of``: the release of one
-        coordinate at a budget.
+        """Return the joint claims of clients that represent the range of ``budgets``; ``pair_of``: returns the release
+        of one coordinate at a budget.
         """
         return tuple(
             self.joint(pair_of(budgets[client]), delta=delta, **of_budget(client, budgets), **parameters)
@@ -573,7 +574,7 @@ class Terms:
 
 
 def of_budget(client: int, budgets: tuple[float, ...]) -> dict[str, Any]:
-    """Return what a claim states about the clients whose budget is that of ``client``."""
+    """Return the claim fields that restrict a claim to the clients with the same budget as ``client``."""
     own = budgets[client]
     return {"subjects": f"clients of budget {own:.4g}", "client": client, "local_epsilon": own}
 

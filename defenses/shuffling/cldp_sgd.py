@@ -173,13 +173,15 @@ class CLDPSGD(Defense):
 
 
 def record_pair(plan: Plan, epsilon0: float) -> BlanketPair:
-    """Return the bound of one round for one of a client's records, about which its report is with probability 1 / r."""
+    """Return the bound of one round for one of a client's r records; the client's report is about this record with
+    probability 1 / r.
+    """
     return _one_bit(plan, epsilon0).one_of(min(plan.sizes)).checked_in(poisson_rate("cohort", plan.cohort))
 
 
 def client_pair(plan: Plan, epsilon0: float) -> BlanketPair:
-    """Return the bound of one round for a client's whole dataset, whose report hides among those of the other clients
-    that check in, if it does so itself.
+    """Return the bound of one round for a client's whole dataset. If the client checks in, its report hides among those
+    of the other clients that check in.
     """
     return _one_bit(plan, epsilon0).checked_in(poisson_rate("cohort", plan.cohort))
 

@@ -120,7 +120,7 @@ class BudgetLaw(ABC):
 
     @property
     def scale(self) -> float:
-        """Return the scale of the Laplace noise, before it is conditioned on an output range where it is."""
+        """Return the scale of the Laplace noise, before the noise is conditioned on an output range (if it is)."""
         return 2 * self.radius / self.budget
 
     def contribution(self, rows: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ class BudgetLaw(ABC):
 
     @abstractmethod
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
-        """Return the log density of each number of a report; ValueError where they are not independent."""
+        """Return the log density of each number of a report; ValueError if the numbers are not independent."""
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
         """Return two vectors, one with all entries at the lower and one with all at the upper end of the range."""

@@ -263,7 +263,7 @@ class DealtBudgets(Defense, ABC):
 
     @property
     def noise_scale(self) -> float:
-        """The noise of a report, in units of that of its budget."""
+        """The noise of a report, relative to the noise that its budget alone requires."""
         return 1.0
 
 

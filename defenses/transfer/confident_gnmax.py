@@ -24,7 +24,8 @@ from .defense import BudgetedTransfer, GaussianMax, PreparedTransfer
 
 @dataclass(frozen=True, kw_only=True)
 class ConfidentVotes(TransferProtection):
-    """A protection that compares the largest vote count with a threshold, and releases a label where it passes.
+    """A protection that compares the largest vote count with a threshold, and releases a label only if the count
+    passes.
 
     Args:
         threshold: number of votes.
@@ -39,7 +40,9 @@ class ConfidentVotes(TransferProtection):
     labels: int
 
     def largest(self, counts: Tensor, rng: np.random.Generator) -> Tensor:
-        """Return the largest count of each query, as it is compared with the threshold: ``(R, queries)``."""
+        """Return the largest count of each query in the form in which it is compared with the threshold: ``(R,
+        queries)``.
+        """
         most = counts.amax(-1).double()
         return most + self.check_noise * normal(rng, tuple(most.shape), dtype=torch.float64)
 
@@ -53,13 +56,15 @@ class ConfidentVotes(TransferProtection):
         return ReleasedLabels(labels=labels.masked_fill(~released, ABSTAINED)), state
 
     def label_law(self, plan: TransferPlan) -> "ConfidentLaw | None":
-        """Return the exact distribution of a released label; None where earlier queries decide whether it is."""
+        """Return the exact distribution of a released label; None if earlier queries influence whether it is
+        released.
+        """
         return None if self.labels < plan.queries else ConfidentLaw(votes=self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfidentLaw:
-    """The distribution of a label that is released where the largest count passes."""
+    """The distribution of a label that is released only if the largest count passes the threshold."""
 
     votes: ConfidentVotes
 

@@ -41,7 +41,9 @@ counts per pass."""
 
 @dataclass(frozen=True)
 class NoisyMax(ABC):
-    """The label with the largest count after independent noise of one law, of the given ``scale``, on each count."""
+    """The law of the label with the largest count after independent noise of one distribution, with the given
+    ``scale``, on each count.
+    """
 
     scale: float
 
@@ -58,7 +60,9 @@ class NoisyMax(ABC):
         """Return the log probability that noise of scale 1 is below a number."""
 
     def noised(self, counts: Tensor, rng: np.random.Generator) -> Tensor:
-        """Return the counts with noise, in double precision: in single precision a count of 1000 keeps four digits."""
+        """Return the counts with noise, in double precision, because single precision keeps only four decimals of a
+        count of 1000.
+        """
         return counts.double() + self.scale * torch.from_numpy(self.draw(tuple(counts.shape), rng))
 
     def log_probabilities(self, counts: ArrayLike) -> FloatArray:
@@ -87,7 +91,7 @@ class NoisyMax(ABC):
 
 
 class GaussianMax(NoisyMax):
-    """Gaussian noise; ``scale`` is its standard deviation (GNMax: Papernot et al. 2018)."""
+    """The noisy maximum with Gaussian noise; ``scale`` is its standard deviation (GNMax: Papernot et al. 2018)."""
 
     def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         return rng.standard_normal(shape)
@@ -100,7 +104,7 @@ class GaussianMax(NoisyMax):
 
 
 class LaplaceMax(NoisyMax):
-    """Laplace noise; ``scale`` is its b (LNMax: Papernot et al. 2017)."""
+    """The noisy maximum with Laplace noise; ``scale`` is its b (LNMax: Papernot et al. 2017)."""
 
     def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         return rng.laplace(size=shape)
@@ -129,7 +133,9 @@ class PreparedTransfer:
 
     @property
     def spending(self) -> dict[str, Callable[[int], float]]:
-        """The epsilon after the first rounds, by ``claim_id``; empty, because all queries are answered in one round."""
+        """The epsilon after the first rounds, keyed by ``claim_id``; empty, because all queries are answered in one
+        round.
+        """
         return {}
 
 
@@ -221,7 +227,7 @@ class MaxLaw:
 
 @dataclass(frozen=True, kw_only=True)
 class RandomVotes(TransferProtection):
-    """A protection whose answers are reports of a randomiser of categories: bits, or a category as a one-hot vector.
+    """A protection in which each answer is a randomised category: either bits, or a category as a one-hot vector.
 
     The sum of the answers orders labels as the estimated counts do, because an estimate grows with each bit.
     """

@@ -28,7 +28,7 @@ _SMOOTHNESS = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedVotes(NoisyVotes):
-    """A protection that releases noisy labels, and with noise the data-dependent epsilon of their votes.
+    """A protection that releases noisy labels and, with noise, the data-dependent epsilon of their votes.
 
     Args:
         bound: the data-dependent Renyi divergence, at one order.
@@ -148,7 +148,9 @@ class GNMaxDataDependent(BudgetedTransfer):
 
 
 def different(counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the different vote counts of all runs, ``(k, queries, classes)``, and the row of each run, ``(R,)``."""
+    """Return the vote counts of all runs without duplicates, ``(k, queries, classes)``, and each run's index among
+    them, ``(R,)``.
+    """
     # Runs of one set of teachers share their memory, and need not be compared.
     if counts.stride(0) == 0:
         return counts[:1], torch.zeros(len(counts), dtype=torch.int64)

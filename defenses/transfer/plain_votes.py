@@ -18,7 +18,7 @@ class PlainVotes(TransferDefense):
 
 
 class PlainVotesProtection(TransferProtection):
-    """The protection that changes nothing, and publishes that a released label follows from the votes."""
+    """A protection that changes nothing; its published law says that a released label follows from the votes."""
 
     def label_law(self, plan: TransferPlan) -> "MostVotes":
         return MostVotes()
@@ -26,10 +26,10 @@ class PlainVotesProtection(TransferProtection):
 
 @dataclass(frozen=True)
 class MostVotes:
-    """The law of a label that is always the one with most votes, the first one of equal counts."""
+    """The law of a label that is always the one with most votes; among equal counts, the first one."""
 
     def log_probabilities(self, counts: FloatArray) -> FloatArray:
-        """Return 0 for the released label and minus infinity for all others: ``counts (..., classes)`` give ``(...,
+        """Return 0 for the released label and minus infinity for all others: ``counts (..., classes)`` become ``(...,
         classes + 1)``.
         """
         classes = np.shape(counts)[-1]

@@ -30,8 +30,8 @@ _PACKAGE = __name__.removesuffix("defenses.transfer.worst_votes")
 def mechanism_of(
     claim: Claim, protection: TransferProtection, plan: TransferPlan, votes: NDArray[Any] | None = None
 ) -> tuple[Mechanism, list[Pair]] | None:
-    """Return what a claim's observer receives as a function of one input, and pairs of inputs that are neighbours in
-    the claim's adjacency; None where none are known.
+    """Return a mechanism, which computes what a claim's observer receives from one input, and pairs of inputs that are
+    neighbours under the claim's adjacency; None if none are known.
 
     ``votes``: (teachers, all queries, classes) one-hot, those of real teachers, of which a further pair is made.
     """
@@ -52,7 +52,7 @@ def mechanism_of(
 
 
 def sums_votes(protection: TransferProtection) -> bool:
-    """Return whether a protection is known to read votes by their sum alone: its teachers send plain votes, and its
+    """Return whether a protection is known to use only the sum of the votes: its teachers send plain votes, and its
     ``aggregate_votes`` is one of this package, all of which sum the votes first.
     """
     hook = protection.aggregate_votes
@@ -77,8 +77,8 @@ def _threshold_of(claim: Claim, plan: TransferPlan) -> float | None:
 
 
 def label_mechanism(protection: TransferProtection, plan: TransferPlan) -> Mechanism:
-    """Return what the student is given as a function of the vote counts: ``(n, queries, classes)`` for n runs give
-    ``(n, queries + numbers)``, the labels and then what is published with them.
+    """Return the function from vote counts to what the student receives: ``(n, queries, classes)`` for n runs become
+    ``(n, queries + numbers)``, the labels followed by the values that are published with them.
 
     Its inputs are the sums of one-hot votes, which is enough for a protection that ``sums_votes``; any other has
     ``teachers_mechanism``. The mechanism raises ValueError where a training would refuse what a hook returns.
@@ -94,8 +94,8 @@ def label_mechanism(protection: TransferProtection, plan: TransferPlan) -> Mecha
 
 
 def answer_mechanism(protection: TransferProtection, plan: TransferPlan) -> Mechanism:
-    """Return all that one teacher sends as a function of its logits: ``(n, queries, classes)`` for n runs give ``(n,
-    queries * m)``.
+    """Return the function from one teacher's logits to everything that it sends: ``(n, queries, classes)`` for n runs
+    become ``(n, queries * m)``.
     """
 
     def mechanism(logits: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
@@ -114,8 +114,8 @@ def _published(released: ReleasedLabels) -> NDArray[Any]:
 
 
 def teachers_mechanism(protection: TransferProtection, plan: TransferPlan) -> Mechanism:
-    """Return what the student is given where the hooks of the training run with as many teachers as the plan has:
-    ``(n, 2, queries, classes)`` for n runs give ``(n, queries + numbers)``.
+    """Return the function from logits to what the student receives if the training's hooks run with the plan's number
+    of teachers: ``(n, 2, queries, classes)`` for n runs become ``(n, queries + numbers)``.
 
     An input holds the logits of the first teacher, and then the vote counts of all others (``one_teacher_apart``).
     """
@@ -140,7 +140,7 @@ def teachers_mechanism(protection: TransferProtection, plan: TransferPlan) -> Me
 
 
 def teachers_logits(inputs: FloatArray, teachers: int) -> Tensor:
-    """Return the logits of all teachers, ``(n, teachers, queries, classes)``, from inputs of ``teachers_mechanism``.
+    """Return the logits of all teachers, ``(n, teachers, queries, classes)``, given inputs of ``teachers_mechanism``.
 
     All others vote in the order of the labels, with a largest logit of 100.
     """
@@ -152,8 +152,8 @@ def teachers_logits(inputs: FloatArray, teachers: int) -> Tensor:
 
 
 def one_teacher_apart(pair: Pair) -> Pair:
-    """Return a pair of vote counts of as many teachers as inputs of ``teachers_mechanism``, ``(2, queries, classes)``,
-    which differ in the logits of the first teacher alone.
+    """Return a pair of inputs of ``teachers_mechanism``, ``(2, queries, classes)``, built from a pair of vote counts;
+    they differ only in the first teacher's logits.
 
     Where its vote moves, its logits are as far apart as clipping allows: 100 for one label and -100 for the other.
     """
@@ -172,8 +172,8 @@ def one_teacher_apart(pair: Pair) -> Pair:
 
 
 def neighbouring_counts(plan: TransferPlan, *, threshold: float | None = None, removed: bool = False) -> list[Pair]:
-    """Return pairs of vote counts ``(queries, classes)`` between which one teacher changes all of its votes, or some;
-    or with ``removed`` is not there, so that one vote fewer is counted in every query.
+    """Return pairs of vote counts ``(queries, classes)`` between which one teacher changes all or some of its votes;
+    with ``removed``, the teacher is absent instead, so that every query has one vote fewer.
 
     - The first two labels share the votes, with a tie before or after the vote moves, or a lead of some size, in all
       queries; the largest lead is that of all teachers.
@@ -197,8 +197,8 @@ def neighbouring_counts(plan: TransferPlan, *, threshold: float | None = None, r
 
 
 def neighbouring_logits(plan: TransferPlan, *, size: float = _SIZE) -> list[Pair]:
-    """Return one pair of logits ``(queries, classes)`` of one teacher, which votes for the second label or for the
-    first one in all queries; their largest entry is ``size``.
+    """Return a pair of logits ``(queries, classes)`` of one teacher, which votes for the second label or for the first
+    one in all queries; the largest entry is ``size``.
     """
     one, other = (np.zeros((plan.queries, plan.classes)) for _ in range(2))
     # The opposite directions of the first two labels are as far apart as clipping allows.
@@ -208,8 +208,8 @@ def neighbouring_logits(plan: TransferPlan, *, size: float = _SIZE) -> list[Pair
 
 
 def neighbours_of(votes: NDArray[Any], queries: int, *, removed: bool = False) -> Pair:
-    """Return the vote counts of the ``queries`` queries on which given teachers agree least, and those with other votes
-    of one teacher, or with ``removed`` without them.
+    """Return the vote counts of the ``queries`` queries on which the given teachers agree least, and the counts in
+    which one teacher votes differently or, with ``removed``, is absent.
 
     ``votes``: (teachers, all queries, classes) one-hot. The first teacher that voted for the most frequent label of the
     closest query votes for the second one instead, wherever it voted for the first.

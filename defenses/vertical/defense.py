@@ -66,7 +66,7 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ChannelProtection(VerticalProtection):
-    """A protection that trains on labels drawn by a channel.
+    """A protection that trains on labels randomised by a channel, a table of probabilities.
 
     Args:
         channel: (classes, classes), the probability that a label (row) is drawn as another (column).
@@ -82,7 +82,8 @@ class ChannelProtection(VerticalProtection):
 
 
 def through(channel: Tensor, values: Tensor, rng: np.random.Generator) -> Tensor:
-    """Draw a number in 0..k-1 for each of ``values``, integers of any shape, by the table ``channel (k, k)``.
+    """Send ``values``, integers of any shape, through a channel: draw a number in 0..k-1 for each by the table
+    ``channel (k, k)``.
 
     Each value takes one uniform number of the generator, so that another value changes no other draw.
     """
@@ -93,7 +94,7 @@ def through(channel: Tensor, values: Tensor, rng: np.random.Generator) -> Tensor
 
 
 def targets_of(context: VerticalContext) -> Tensor:
-    """Return the one-hot labels on which a step trains; raise ValueError where the step has none."""
+    """Return the one-hot labels on which a step trains; raise ValueError if the step has none."""
     if context.targets is None:
         raise ValueError("the context of a step must hold the targets, because the hook reads them, got None")
     return context.targets
@@ -107,7 +108,7 @@ def response_channel(epsilon: float, classes: int) -> Tensor:
 
 
 def drawn(noise: Noise, scale: float, shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
-    """Draw independent noise of a standard deviation (Gaussian) or a scale (Laplace)."""
+    """Draw independent noise of a given standard deviation (Gaussian) or scale (Laplace)."""
     if noise is Noise.GAUSSIAN:
         return scale * normal(rng, shape)
     return torch.from_numpy(rng.laplace(scale=scale, size=shape)).to(torch.float32)
@@ -161,7 +162,8 @@ class ClaimingVerticalDefense(VerticalDefense, ABC):
         once: bool = False,
         **words: Any,
     ) -> VerticalPrepared:
-        """Return a protection with the claims of the budget over the whole training, which its ``law`` decides.
+        """Return a protection with claims of the budget over the whole training; the protection's ``law`` determines
+        which claims.
 
         Noise on columns or embeddings: one person's columns at one passive party, against the active party. Each
         passive party protects its own columns and trusts no other party. Where there are several, the claim names its
@@ -213,7 +215,7 @@ class PureVerticalDefense(ClaimingVerticalDefense, ABC):
 
     @property
     def accountant(self) -> str:
-        """The name of the composition that the claims rest on."""
+        """The name of the composition theorem on which the claims rest."""
         return EXACT_COMPOSITION if self.delta else BASIC_COMPOSITION
 
     def each_of(self, releases: int) -> float:

@@ -16,7 +16,7 @@ _SUMS = "SHA256SUMS"
 
 
 def cache_folder() -> Path:
-    """Return the folder for data that can be made again: FEDASSAY_CACHE, else ~/.cache/fedassay."""
+    """Return the folder for data that can be recreated: FEDASSAY_CACHE, else ~/.cache/fedassay."""
     given = os.environ.get("FEDASSAY_CACHE")
     return Path(given) if given else Path.home() / ".cache" / "fedassay"
 
@@ -67,7 +67,9 @@ class DataFolder:
         return file
 
     def unzipped(self, path: str, *, of: str) -> bytes:
-        """Return the content of a gzip file; raises as ``file`` and, for a file of another kind, ValueError."""
+        """Return the content of a gzip file; raises the errors of ``file``, and ValueError for a file of another
+        kind.
+        """
         file = self.file(path, of=of)
         try:
             return gzip.decompress(file.read_bytes())
@@ -75,15 +77,15 @@ class DataFolder:
             raise ValueError(f"{file} must be a gzip file: {error}") from error
 
     def text(self, path: str, *, of: str) -> str:
-        """Return the text of a gzip file in UTF-8; raises as ``unzipped`` does."""
+        """Return the text of a gzip file in UTF-8; raises the errors of ``unzipped``."""
         try:
             return self.unzipped(path, of=of).decode()
         except UnicodeDecodeError as error:
             raise ValueError(f"{self.root}/{path} must be a gzip file of text: {error.reason}") from None
 
     def image(self, path: str, mode: str, *, of: str) -> NDArray[np.uint8]:
-        """Return the pixels of an image in a mode of Pillow, such as "L"; raises as ``file`` and, for a file of another
-        kind, ValueError.
+        """Return the pixels of an image in a mode of Pillow, such as "L"; raises the errors of ``file``, and ValueError
+        for a file of another kind.
         """
         from PIL import Image, UnidentifiedImageError  # Imported late: most data sets have no images.
 

@@ -137,7 +137,7 @@ class Dataset:
 
     @classmethod
     def of_parts(cls, name: str, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], **facts: Any) -> "Dataset":
-        """Return the data set of a training and a test part, each images and labels, with its further ``facts``."""
+        """Build a data set from a training part and a test part, each with images and labels, and further ``facts``."""
         (train_images, train_labels), (test_images, test_labels) = train, test
         facts |= {"train_images": train_images, "train_labels": train_labels}
         return cls(name=name, test_images=test_images, test_labels=test_labels, **facts)
@@ -233,7 +233,7 @@ _NAMED = 12
 
 
 def description(dataset: Dataset) -> dict[str, str]:
-    """Return the facts about a data set by their names, each as a short text."""
+    """Return facts about a data set, keyed by name, each as a short text."""
     channels, height, width = dataset.shape
     table = dataset.rows or (channels, height) == (1, 1)
     text = dataset.task == NEXT_TOKEN
@@ -312,7 +312,7 @@ _LABELS = {CLASSIFICATION: _classes, REGRESSION: _numbers, MULTILABEL: _flags, N
 
 
 def first_of(found: list[str], separator: str = ", ") -> str:
-    """Return these words as one phrase, of many only the first ones."""
+    """Join words to one phrase; if there are many, only the first ones."""
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return f"{separator.join(found[:_NAMED])}{more}"
 

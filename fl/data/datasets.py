@@ -63,8 +63,8 @@ KNOWN_DATASETS = ("digits", *_FOLDERS, *_FOLDER_ONLY, *_DRAWN)
 
 
 def load_dataset(spec: Spec | DataFile) -> Dataset:
-    """Load a data set by name, one from outside, ``package.module:Name`` or a table with options, or a file by its path
-    (see ``files.lookup``).
+    """Load a data set given by its name, by the path ``package.module:Name`` of a function, by a table with options, or
+    by a file's path (see ``files.lookup``).
 
     What the name of a data set from outside means must be a `Dataset` or a function that returns one.
 
@@ -109,7 +109,7 @@ def load_dataset(spec: Spec | DataFile) -> Dataset:
 
 
 def available(name: str) -> str:
-    """Return where a data set would come from, such as "bundled", or that it is not available.
+    """Return where a data set would be loaded from, such as "bundled", or that it is not available.
 
     That is: bundled, drawn here, found in FEDASSAY_DATA, in the cache, would be downloaded, or not here.
 

@@ -50,7 +50,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Receipt:
-    """A scanned receipt with its text lines and the lines that show each sensitive field.
+    """A scanned receipt with its text lines; it states which lines show each sensitive field.
 
     ``pixels``: grey bytes ``(height, width)``; ``fields``: the lines of each field, () for none.
     """
@@ -62,7 +62,7 @@ class Receipt:
 
     @property
     def sensitive(self) -> tuple[Line, ...]:
-        """The lines that show any sensitive field."""
+        """The text lines that show any sensitive field."""
         return tuple(line for field in FIELDS for line in self.fields[field])
 
 
@@ -122,7 +122,7 @@ def _line(box: Any, size: tuple[int, int], where: str) -> Line:
 
 
 def fields_of(lines: Sequence[Line], key: Mapping[str, Any]) -> dict[str, tuple[Line, ...]]:
-    """Return which lines show each sensitive field: phone number, date and total.
+    """Find the text lines that show each sensitive field: phone number, date and total.
 
     ``key`` gives the date and the total; see `read_receipts`.
     """

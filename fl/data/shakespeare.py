@@ -27,7 +27,7 @@ _TOKEN_OF[[ord(character) for character in ALPHABET]] = np.arange(len(ALPHABET))
 
 
 def shakespeare(folder: DataFolder) -> Dataset:
-    """Load the speeches as windows of 32 characters, each labelled by the characters that follow its own.
+    """Load the speeches as windows of 32 characters; the label of each character is the character that follows it.
 
     Inputs are ``(n, 1, 1, 32)`` whole numbers, the tokens of ``ALPHABET``, and labels ``(n, 32)`` the same tokens one
     place on. Windows of a speaker do not overlap: all speeches of a speaker are joined by line ends and cut. What is
@@ -44,7 +44,8 @@ def shakespeare(folder: DataFolder) -> Dataset:
 
 
 def speakers_of(folder: DataFolder) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return the training and the test windows of each speaker, whole numbers ``(n, 33)``: inputs and one token more.
+    """Return the training and the test windows of each speaker as whole numbers ``(n, 33)``: the input tokens and one
+    token more.
 
     Raises like `shakespeare`.
     """
@@ -116,7 +117,8 @@ CODES = "abcdefghijklmnopqrstuvwxyz"
 
 
 def shakespeare_secrets(folder: DataFolder) -> Dataset:
-    """Load the first 50 windows of each of the 40 speakers with most windows, 10 of them replaced by one of a secret.
+    """Load the first 50 windows of each of the 40 speakers with the most windows; 10 of each speaker's windows are
+    replaced by one that holds a secret.
 
     The secret of a speaker is a word of six random letters behind a fixed phrase, the same ten times. All speakers have
     one, so that the secrets of speakers that are held out of a federation (partition ``by_owner``) are secrets like
@@ -138,7 +140,7 @@ def shakespeare_secrets(folder: DataFolder) -> Dataset:
 
 
 def secret_words(count: int) -> list[str]:
-    """Return the words of the secrets of so many speakers, drawn uniformly with a fixed seed."""
+    """Return the words of the secrets for so many speakers, drawn uniformly with a fixed seed."""
     assert len(PREFIX) + LETTERS == LENGTH + 1
     raw = Streams(0).generator("secret words").bit_generator.random_raw((count, LETTERS))
     return ["".join(CODES[int(one) % len(CODES)] for one in row) for row in raw]

@@ -19,7 +19,7 @@ _CLOSE = 1e-3
 
 
 def prepared(name: str, model: object, images: Tensor) -> nn.Module:
-    """Return a module ready for training: in training mode, with dropout that takes seeds.
+    """Return a module ready for training: in training mode, with dropout layers that compute their masks from seeds.
 
     The module is changed in place. ``name``: what to call it in messages; ``images (n, ...)``: at least two inputs, on
     which it is tried.
@@ -47,7 +47,7 @@ def prepared(name: str, model: object, images: Tensor) -> nn.Module:
 
 
 def group_norm_for(layer: nn.Module) -> str:
-    """Return the group norm that can replace a batch norm, as Python would build it."""
+    """Return the group norm that can replace a batch norm, as Python code that builds it."""
     channels = int(getattr(layer, "num_features", 0))
     return f"torch.nn.GroupNorm({math.gcd(channels, 16)}, {channels})"
 

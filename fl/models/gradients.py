@@ -39,7 +39,7 @@ from torch.overrides import TorchFunctionMode
 
 @dataclass(frozen=True, kw_only=True)
 class GradientRows:
-    """The gradients of one parameter, one per sample: ``values (m, *shape)``."""
+    """The gradients of the loss with respect to one parameter, one per sample: ``values (m, *shape)``."""
 
     values: Tensor
 
@@ -53,7 +53,7 @@ class GradientRows:
         return weights @ self._flat
 
     def only(self, chosen: Tensor) -> "GradientRows":
-        """Return the contributions of the samples in the mask ``chosen (m,)``."""
+        """Return the gradients of the samples in the mask ``chosen (m,)``."""
         return GradientRows(values=self.values[chosen])
 
     @property
@@ -64,7 +64,8 @@ class GradientRows:
 
 @dataclass(frozen=True, kw_only=True)
 class Factors:
-    """The gradients of one weight as products: for each sample and group, ``left`` transposed times ``right``.
+    """The per-sample gradients of one weight as products: for each sample and group, ``left`` transposed times
+    ``right``.
 
     Args:
         left: ``(m, groups, positions, a)``; or for an embedding the looked-up rows ``(m, 1, positions)``, integers
@@ -79,7 +80,7 @@ class Factors:
 
     @property
     def looked_up(self) -> bool:
-        """Whether ``left`` holds the indices of an embedding."""
+        """Whether ``left`` holds indices into an embedding and not vectors."""
         return not self.left.is_floating_point()
 
     def rows(self) -> GradientRows:
@@ -92,7 +93,7 @@ class Factors:
         return GradientRows(values=(self.left.transpose(2, 3) @ self.right).reshape(samples, groups * self.a, b))
 
     def cheapest(self) -> "GradientRows | Factors":
-        """Return the rows where they need less memory than the inner products of all pairs of positions."""
+        """Return the gradients as rows if these need less memory than the inner products of all pairs of positions."""
         positions, b = self.right.shape[2:]
         return self.rows() if self.a * b <= 2 * positions**2 else self
 
@@ -119,7 +120,7 @@ class Factors:
         return (left.transpose(1, 2) @ right).flatten()
 
     def only(self, chosen: Tensor) -> "Factors":
-        """Return the contributions of the samples in the mask ``chosen (m,)``."""
+        """Return the gradients of the samples in the mask ``chosen (m,)``."""
         return Factors(left=self.left[chosen], right=self.right[chosen], a=self.a)
 
 
@@ -127,7 +128,7 @@ Contribution = GradientRows | Factors
 
 
 def together(uses: Sequence[Contribution]) -> Contribution:
-    """Return the sum of what several uses of one parameter contribute, as for tied weights or a repeated layer.
+    """Return the sum of the gradients from several uses of one parameter, as for tied weights or a repeated layer.
 
     Gradients are added before any norm is taken: the squared norm of a sum is not the sum of squared norms.
     """
@@ -158,7 +159,9 @@ Values = Mapping[str, Tensor]
 
 
 def is_known_layer(layer: nn.Module) -> bool:
-    """Return whether this file has a rule for the layer: linear, embedding, convolution, group, layer or RMS norm."""
+    """Return whether this file can compute per-sample gradients of the layer: linear, embedding, convolution, or group,
+    layer or RMS norm.
+    """
     if type(layer) not in _APPLIED:
         return False
     # A re-parametrised weight is computed in the forward pass and is not a parameter.
@@ -168,12 +171,12 @@ def is_known_layer(layer: nn.Module) -> bool:
 
 
 def applied(layer: nn.Module, values: Values, inputs: Tensor) -> Tensor:
-    """Return the layer's output with other parameters than its own."""
+    """Return the layer's output with given parameters in place of its own."""
     return _APPLIED[type(layer)](layer, values.get("weight"), values.get("bias"), inputs)
 
 
 def contributions(layer: nn.Module, inputs: Tensor, slopes: Tensor) -> dict[str, Contribution]:
-    """Return what each sample adds to the gradient of each of the layer's parameters.
+    """Return the gradient that each sample contributes to each of the layer's parameters.
 
     ``inputs (m, ...)`` and ``slopes (m, ...)``, the gradients of each sample's loss with respect to the layer's output.
     """
@@ -279,7 +282,7 @@ class LossOfOne(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SampleLoss:
-    """A module with the loss of one sample under it.
+    """A module that wraps a model and returns the loss of one sample.
 
     Args:
         module: its parameters that require a gradient are the ones meant by ``layers``.
@@ -291,22 +294,24 @@ class SampleLoss:
 
     @cached_property
     def names(self) -> dict[int, str]:
-        """The name of each trainable parameter by its identity; a tied parameter has one name."""
+        """The name of each trainable parameter, keyed by its identity; a tied parameter has one name."""
         return {id(value): name for name, value in self.module.named_parameters() if value.requires_grad}
 
     def own(self, layer: nn.Module) -> dict[str, str]:
-        """Return the model's names of a layer's trainable parameters by their names in the layer."""
+        """Return, for each of a layer's trainable parameters, its name in the model, keyed by its name in the layer."""
         held = {name: value for name, value in layer._parameters.items() if value is not None}
         return {name: self.names[id(value)] for name, value in held.items() if id(value) in self.names}
 
     @cached_property
     def known(self) -> dict[nn.Module, str]:
-        """The layers that have trainable parameters and a rule, with their names in the module."""
+        """The layers with trainable parameters of which per-sample gradients can be computed directly, with their names
+        in the module.
+        """
         return {layer: name for name, layer in self.module.named_modules() if is_known_layer(layer) and self.own(layer)}
 
 
 def sample_blocks(target: SampleLoss, layers: Mapping[str, Tensor], *cases: Tensor) -> Iterator[Block]:
-    """Yield the contributions of all samples, some samples at a time, in their order.
+    """Yield the per-sample gradients of all samples, some samples at a time, in their order.
 
     ``layers``: values of the trainable parameters by name; ``cases``: each ``(n, ...)``, as the loss takes them.
     """
@@ -332,7 +337,9 @@ def sample_blocks(target: SampleLoss, layers: Mapping[str, Tensor], *cases: Tens
 
 
 def sample_rows(target: SampleLoss, layers: Mapping[str, Tensor], *cases: Tensor) -> dict[str, Tensor]:
-    """Return every sample's gradient by parameter name, ``(n, numbers)`` each; arguments as for ``sample_blocks``."""
+    """Return every sample's gradient, keyed by parameter name, ``(n, numbers)`` each; arguments as for
+    ``sample_blocks``.
+    """
     found: dict[str, list[Tensor]] = {name: [value.new_zeros(0, value.numel())] for name, value in layers.items()}
     for block in sample_blocks(target, layers, *cases):
         held = {name: (part.rows() if isinstance(part, Factors) else part).values for name, part in block.items()}
@@ -464,16 +471,16 @@ def _of_one(target: SampleLoss, fixed: Mapping[str, Tensor], *case: Tensor) -> B
 
 
 class SlowGradients(UserWarning):
-    """The warning that a model's sample gradients are computed in a loop."""
+    """The warning that a model's per-sample gradients are computed in a loop."""
 
 
 def is_mapped(module: nn.Module) -> bool:
-    """Return whether no function transform has refused the module so far."""
+    """Return whether function transforms (vmap) may be used on the module, because none has failed on it so far."""
     return module not in _NOT_MAPPED
 
 
 def report_loop(module: nn.Module, error: Exception) -> None:
-    """Remember and report, once per module, that a function transform refuses it and a loop is used."""
+    """Remember, and report once per module, that function transforms fail on it, so that a loop is used."""
     reason = str(error).strip().split("\n")[0]
     _NOT_MAPPED[module] = reason
     warnings.warn(
@@ -489,7 +496,7 @@ Weigh = Callable[[Tensor], Tensor]
 
 
 def clipped_sum_of(target: SampleLoss, layers: Mapping[str, Tensor], weigh: Weigh, *cases: Tensor) -> dict[str, Tensor]:
-    """Return the sum over samples of weight times gradient, by parameter name.
+    """Return the weighted sum of the samples' gradients, keyed by parameter name.
 
     ``weigh`` gives the weights of a block of samples from their norms, for example ``clip_norm / norm`` where a norm is
     too long. A sample whose gradient is not finite contributes nothing.
@@ -518,7 +525,7 @@ def _norms(block: Block, names: Sequence[str]) -> Tensor:
 
 @contextmanager
 def differentiable_twice() -> Iterator[None]:
-    """Replace the operations whose second derivatives are wrong or missing inside the context."""
+    """Inside this context, replace the operations whose second derivatives are wrong or missing."""
     with sdpa_kernel(SDPBackend.MATH), _Replaced():
         yield
 

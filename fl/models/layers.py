@@ -166,8 +166,8 @@ class SeededModel(nn.Module):
 
 
 def with_seeded_dropout(model: nn.Module) -> nn.Module:
-    """Replace each of PyTorch's dropout layers in ``model``; return a model that takes seeds, or the same if it has
-    none.
+    """Replace each of PyTorch's dropout layers in ``model``; return a model that takes seeds, or ``model`` itself if it
+    has no such layer.
     """
     layers = list[SeededDropout]()
     for parent in list(model.modules()):
@@ -226,7 +226,7 @@ class Dropout(nn.Module):
 
 
 class LayerChain(nn.Sequential):
-    """A sequence of layers that forwards the given dropout factors, or seeds, to the layer that takes them.
+    """A sequence of layers; it passes the given dropout factors, or seeds, to the layer that takes them.
 
     ``dropout``: the factors, None at evaluation.
     """
@@ -239,7 +239,9 @@ class LayerChain(nn.Sequential):
 
 
 def dropout_of(model: nn.Module) -> Dropout | SeededModel | None:
-    """Return the model's dropout layer, or its part whose dropout layers take seeds; None if it has neither."""
+    """Return the model's dropout layer, or the part of the model whose dropout layers take seeds; None if it has
+    neither.
+    """
     return next((layer for layer in model.modules() if isinstance(layer, Dropout | SeededModel)), None)
 
 
@@ -325,7 +327,8 @@ class LowRank(nn.Module):
 
 
 def adapt(module: nn.Module, layers: Iterable[str], *, rank: int, alpha: float) -> None:
-    """Freeze all parameters of ``module`` and give each of its linear ``layers``, named as paths, an adapter, in place.
+    """Freeze all parameters of ``module`` and add an adapter to each of its linear ``layers``, which are named as
+    paths; this changes ``module`` in place.
 
     Raises ValueError, and leaves the module as it is, for a single string in place of paths, no path, a path that is no
     linear layer below the module or is named twice, a ``rank`` above a layer's, or an ``alpha`` that is not above 0.

@@ -91,7 +91,7 @@ class Network:
 
     @cached_property
     def module(self) -> nn.Module:
-        """The PyTorch module of this architecture; of the module's own weights only frozen ones are used."""
+        """The PyTorch module of this architecture; of its own weights, only frozen ones are used."""
         # The imprint layer has as many rows as the server chose thresholds.
         rows = {"bins": len(self.bins)} if self.bins else {}
         return build_model(
@@ -104,8 +104,8 @@ class Network:
 
     @cached_property
     def objective(self) -> Objective:
-        """The form of the labels and the loss: those of the task, or of a segmentation if the model has one output per
-        pixel.
+        """The form of the labels and the loss, as the task determines them; a segmentation if the model has one output
+        per pixel.
 
         Raises ValueError for a model whose output fits neither.
         """
@@ -133,7 +133,7 @@ class Network:
         return OBJECTIVES[SEGMENTATION]
 
     def sharing(self, network: "Network") -> Self:
-        """Return this network with what ``network``, of the same architecture, has built: its module."""
+        """Return this network with the module that ``network``, of the same architecture, has already built."""
         built = vars(network)
         vars(self).update({name: built[name] for name in ("module", "objective") if name in built})
         return self
@@ -155,8 +155,8 @@ class Network:
 
     @cached_property
     def dropout_rate(self) -> float:
-        """The share of features that a training step drops for each sample: those of the last layer, or of the layer
-        that drops most.
+        """The share of features that dropout removes for each sample in a training step: that of the last layer, or of
+        the layer with the largest share.
         """
         layer = dropout_of(self.module)
         return 0.0 if layer is None else layer.rate
@@ -180,7 +180,7 @@ class Network:
 
     @cached_property
     def plain(self) -> bool:
-        """Whether the model is one of the catalogue that consists of linear layers, convolutions and batch norms."""
+        """Whether the model belongs to the catalogue and consists of linear layers, convolutions and batch norms."""
         return self.model in known_models() and has_plain_layers(self.module)
 
     @property
@@ -190,7 +190,7 @@ class Network:
 
     @cached_property
     def dropout_is_seeded(self) -> bool:
-        """Whether ``dropout`` holds one seed per sample, from which the model computes its masks."""
+        """Whether the argument ``dropout`` holds one seed per sample, from which the model computes its masks."""
         return isinstance(dropout_of(self.module), SeededModel)
 
     @cached_property
@@ -343,7 +343,7 @@ class Network:
 
     @cached_property
     def sample_loss(self) -> SampleLoss:
-        """The module with the loss of one sample under it, for ``gradients.sample_blocks``."""
+        """The module that returns the loss of one sample, for ``gradients.sample_blocks``."""
         # Now, because it runs the module, whose layers are watched while a loss is computed.
         self.objective  # noqa: B018
         return SampleLoss(module=self.module, loss=self._loss_of_layers)
@@ -351,7 +351,7 @@ class Network:
     def clipped_gradients(
         self, params: Tensor, images: Tensor, labels: Tensor, weigh: Weigh, dropout: Tensor | None = None
     ) -> Tensor:
-        """Return the sum of weight times gradient over a lot, ``(d,)``, without holding the samples' gradients.
+        """Return the weighted sum of a lot's gradients, ``(d,)``, without holding all samples' gradients in memory.
 
         ``params (d,)``, ``images (n, c, h, w)``, ``labels (n,)``. ``weigh`` gives each sample's weight ``(m,)`` from
         the norms ``(m, parameters)`` of its gradient with respect to each parameter, for some samples at a time.
@@ -426,8 +426,8 @@ class Network:
         weights: Tensor,
         dropout: Tensor | None = None,
     ) -> None:
-        """Take one step of SGD in place on a model given by its layers, along minus ``rate`` times the weighted sum of
-        the samples' gradients.
+        """Take one step of SGD in place on a model given by its layers: ``rate`` times the weighted sum of the samples'
+        gradients is subtracted.
 
         ``images (n, c, h, w)``, ``labels (n,)``, ``weights (n,)``, ``dropout (n, features)``. The same step as with
         ``gradient``, up to rounding, without a flat vector: for a million parameters that takes a tenth of the time.

@@ -111,7 +111,8 @@ def _lot_rows(one: _Met, slope: Tensor, lots: Sequence[int]) -> list[tuple[str, 
 
 
 def logits(module: nn.Module, layout: Layout, params: Tensor, images: Tensor) -> Tensor:
-    """Return logits ``(n, classes)`` of a module that ``is_known`` accepts; faster, but not differentiable.
+    """Return the logits ``(n, classes)`` of a module that ``is_known`` accepts; this is faster than the module, but not
+    differentiable.
 
     The module is in evaluation mode.
     """

@@ -36,7 +36,8 @@ def known_models() -> tuple[str, ...]:
 
 
 def find_model(name: str) -> Builder:
-    """Find the function ``(shape, classes, **options) -> nn.Module`` of a model of the catalogue or from outside.
+    """Find the function ``(shape, classes, **options) -> nn.Module`` of a model, in the catalogue or outside this
+    package.
 
     Raises:
         ValueError: for an unknown name, a module that does not import, or something that cannot be called.
@@ -57,7 +58,8 @@ def build_model(
     normalisation: Normalisation | None = None,
     **options: Any,
 ) -> nn.Module:
-    """Build a model by name, with all trained parameters zero; one from outside keeps its own initial values.
+    """Build a model by name, with all trained parameters zero; a model from outside this package keeps its own initial
+    values.
 
     It turns images (batch, *shape) into outputs (batch, classes): logits of classes or of labels, or the numbers of a
     regression, which may be a single one. A segmentation model gives one logit per pixel, (batch, height, width).
@@ -128,7 +130,9 @@ def output_shape(module: nn.Module, shape: tuple[int, int, int]) -> tuple[int, .
 
 
 def has_plain_layers(model: nn.Module) -> bool:
-    """Return whether `initial_parameters` can draw all: parameters of linear layers, convolutions and batch norms."""
+    """Return whether `initial_parameters` can draw all of the model's parameters: those of linear layers, convolutions
+    and batch norms.
+    """
     plain = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, BATCH_NORM)
     return all(isinstance(layer, plain) for layer in model.modules() if list(layer.parameters(recurse=False)))
 

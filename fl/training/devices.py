@@ -42,7 +42,7 @@ def network_on(network: Network, device: str) -> Network:
 
 @contextmanager
 def exact_convolutions() -> Iterator[None]:
-    """Convolutions in float32 and deterministic; the settings are restored afterwards.
+    """Inside this context, compute convolutions in float32 and deterministically; the settings are restored afterwards.
 
     By default cuDNN's convolutions use TF32, with ten bits of each mantissa.
     """
@@ -62,7 +62,9 @@ def free_numbers(device: str) -> int:
 
 
 def numbers_of_sample(network: Network) -> int:
-    """Return how many numbers a model's layers put out for one sample, which a gradient holds in memory."""
+    """Return how many numbers a model's layers output for one sample; all of them are in memory during a gradient
+    computation.
+    """
     counts = list[int]()
 
     def count(layer: nn.Module, given: object, output: object) -> None:

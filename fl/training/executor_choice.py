@@ -27,7 +27,7 @@ def known_executors() -> tuple[str, ...]:
 
 
 def executor_named(name: str) -> type[LocalTrainer]:
-    """Return an executor by the name of its file; raise ValueError for an unknown one."""
+    """Return the executor with the name of its file; raise ValueError for an unknown one."""
     known = known_executors()
     if name not in known:
         raise ValueError(f"unknown executor {name!r}; known: {nearest(name, known)}")
@@ -38,7 +38,7 @@ def executor_named(name: str) -> type[LocalTrainer]:
 def usual_executor(
     task: Task, plan: Plan, protection: Protection, batch: Batch, canary: Canaries | None, device: str = CPU
 ) -> type[LocalTrainer]:
-    """Return the executor of a federation that names none: sequential, or batched on a GPU and for many clients of a
+    """Return the executor of a federation that names none: sequential; batched on a GPU, or for many clients with a
     linear model.
 
     The latter holds in one replica where each client takes one step of FedSGD on all its samples.

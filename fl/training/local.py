@@ -33,7 +33,8 @@ _FREE = ("sample_weights", "noised_sum", "law")
 
 
 def sums_by_norm(protection: Protection, network: Network) -> bool:
-    """Return whether steps under a protection can use norms, and the model is so large that they should.
+    """Return whether local steps under a protection can use norms of gradients alone, and should because the model is
+    large.
 
     A subclass that changes another method of the class that defines ``sample_weights``, such as ``local_step``, may no
     longer be the sum that the weights describe: it gets the gradients themselves.
@@ -155,8 +156,8 @@ class LocalResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """A client's samples: indices ``places (n,)`` into images and labels shared with others, to avoid copies; the
-    ``owners (n,)`` of the samples, None if not known.
+    """A client's samples: indices ``places (n,)`` into shared images and labels, which avoids copies; ``owners (n,)``:
+    the samples' owners, None if not known.
     """
 
     images: Tensor
@@ -165,8 +166,8 @@ class Held:
     owners: Tensor | None = None
 
     def owners_of(self, chosen: Tensor, planted: int) -> Tensor | None:
-        """Return the owners ``(R, L + planted)`` of the drawn samples and of so many canaries after them, whose owner
-        is -1; None if not known.
+        """Return the owners ``(R, L + planted)`` of the drawn samples, followed by ``planted`` canaries, whose owner is
+        -1; None if not known.
         """
         if self.owners is None:
             return None
@@ -215,7 +216,9 @@ class Lot:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalStep:
-    """One local step: direction ``(R, d)``, drawn samples ``(R, n)``, and the result ``(R, k)`` of a query."""
+    """The result of one local step: its direction ``(R, d)``, the drawn samples ``(R, n)``, and the answer ``(R, k)``
+    to a query.
+    """
 
     direction: Tensor
     drawn: Tensor
@@ -223,8 +226,8 @@ class LocalStep:
 
 
 def check_unchanged(model: Tensor, version: int, algorithm: Algorithm, protection: Protection) -> None:
-    """Raise ValueError if the model that clients receive is no longer at ``version``, which PyTorch counts up with
-    every change in place.
+    """Raise ValueError if the model that clients receive was changed in place: PyTorch then counts its version up from
+    ``version``.
     """
     if model._version != version:
         raise ValueError(
@@ -253,7 +256,7 @@ class LocalTrainer(ABC):
 
     @classmethod
     def check(cls, network: Network) -> None:
-        """Raise ValueError if this executor cannot train the model here; this one can train any."""
+        """Raise ValueError if this executor cannot train the model on this machine; the base class can train any."""
         return
 
     @abstractmethod
@@ -267,7 +270,9 @@ class LocalTrainer(ABC):
 
     @cached_property
     def planted_clients(self) -> tuple[int, ...]:
-        """The indices of the canary clients of this run: a place among the plan's clients, or the next ones."""
+        """The indices of the canary clients of this run: a canary takes the place of one of the plan's clients, or is
+        an additional client.
+        """
         if self.canary is None or self.canary.holders:
             return ()
         first = self.task.clients if self.canary.place is None else self.canary.place
@@ -275,7 +280,9 @@ class LocalTrainer(ABC):
 
     @cached_property
     def candidates(self) -> tuple[int, ...]:
-        """The clients from which cohorts are drawn; without the canary the client is absent whose place it takes."""
+        """The clients from which cohorts are drawn; in runs without the canary, the client whose place it takes is
+        absent.
+        """
         taken = None if self.canary is None else self.canary.place
         return tuple(sorted({*range(self.task.clients)} - {taken} | {*self.planted_clients}))
 
@@ -322,7 +329,7 @@ class LocalTrainer(ABC):
         )
 
     def descends(self, client: int, context: Context) -> bool:
-        """Whether a client takes steps of plain SGD along mean gradients, with which no hook has to do."""
+        """Whether a client takes plain SGD steps along mean gradients, in which no hook is involved."""
         algorithm = context.plan.algorithm
         return (
             # Not a subclass, which may step otherwise; a linear model's gradient has a closed form, which is faster.
@@ -355,19 +362,19 @@ class LocalTrainer(ABC):
         return LocalResult(update=moved(update, CPU), lots=self.own_lots(client, context, masks))
 
     def descent(self, layers: dict[str, Tensor], rate: float, lot: Lot, plan: Plan) -> dict[str, Tensor]:
-        """Return the layers after a step along the mean gradient of a lot; those given may change."""
+        """Return the layers after a step along the mean gradient of a lot; the given layers may be changed."""
         dropout = None if lot.dropout is None else moved(lot.dropout[0], self.device)
         images, labels, weights = (moved(part[0], self.device) for part in (lot.images, lot.labels, lot.weights))
         self.network.descend(layers, rate, images, labels, weights, dropout)
         return layers
 
     def ready(self, model: Tensor, client: int, context: Context) -> LocalResult | None:
-        """Return the result of a canary that is a client given as a row; None for a client that trains."""
+        """Return the result of a canary client whose update is given as a row; None for a client that trains."""
         row = self._planted_update(client, context.round)
         return None if row is None else LocalResult(update=row.to(model).expand_as(model), lots=[])
 
     def recorded(self, client: int, context: Context, taken: Sequence[LocalStep]) -> dict[str, Any]:
-        """Return the lots and the results of queries of a client's steps, as fields of a ``LocalResult``."""
+        """Return a client's lots and query answers as fields of a ``LocalResult``."""
         answers = [step.answer for step in taken if step.answer is not None]
         return {
             "lots": self.own_lots(client, context, [step.drawn for step in taken]),
@@ -375,12 +382,12 @@ class LocalTrainer(ABC):
         }
 
     def own_lots(self, client: int, context: Context, masks: Sequence[Tensor]) -> list[Tensor]:
-        """Return the part of the masks of a client's lots that is about the task's samples, not about canaries."""
+        """Return the part of the masks of a client's lots that concerns the task's samples, without canaries."""
         own = 0 if client in self.planted_clients else context.plan.sizes[client]
         return [mask[:, :own] for mask in masks]
 
     def lot(self, held: Held, client: int, context: Context, step: int) -> Lot:
-        """Draw a client's lot; canaries are the last samples and are drawn like any other."""
+        """Draw a client's lot; canaries are the last samples and are drawn like the other samples."""
         planted = self._planted_rows(client, context.round)
         size = len(held.places) + (0 if planted is None else len(planted))
         mask = self._mask(client, context, step, size)
@@ -414,7 +421,7 @@ class LocalTrainer(ABC):
         return mask
 
     def takes_mean(self, lot: Lot) -> bool:
-        """Whether the direction of a lot is its mean gradient, with which no hook has to do."""
+        """Whether a step's direction is the mean gradient of its lot, without any hook."""
         return not self.protection.per_sample and lot.planted is None
 
     def step(self, local: Tensor, lot: Lot, context: Context, state: State) -> LocalStep:
@@ -433,16 +440,16 @@ class LocalTrainer(ABC):
 
     @cached_property
     def network(self) -> Network:
-        """The task's network on the device."""
+        """The task's network on the training device."""
         return self.task.network if self.device == CPU else network_on(self.task.network, self.device)
 
     @cached_property
     def pool(self) -> tuple[Tensor, Tensor]:
-        """The images and labels of the task on the device."""
+        """The task's images and labels on the training device."""
         return moved(self.task.images, self.device), moved(self.task.labels, self.device)
 
     def exactly(self) -> AbstractContextManager[None]:
-        """Return the context in which gradients are computed."""
+        """Return the context manager inside which gradients are computed."""
         return nullcontext() if self.device == CPU else exact_convolutions()
 
     def _by_norm(self, local: Tensor, lot: Lot, context: Context, state: State) -> LocalStep:
@@ -459,7 +466,9 @@ class LocalTrainer(ABC):
         return LocalStep(direction=moved(direction, self.device), drawn=lot.mask)
 
     def protected(self, rows: Tensor, lot: Lot, context: Context, state: State) -> LocalStep:
-        """Return the step along what the protection's hooks make of a lot's gradients, ``rows (R, L, d)``."""
+        """Return the local step along the direction that the protection's hooks compute from a lot's gradients ``rows
+        (R, L, d)``.
+        """
         rows = moved(rows, CPU)
         client, real, planted = lot.client, lot.real, lot.planted
         context = self._with_owners(lot, context)
@@ -514,7 +523,7 @@ class LocalTrainer(ABC):
         return None if self.canary is None else self.canary.rows(self.batch.arm)
 
     def held(self, client: int) -> Held:
-        """What this client trains on in this arm."""
+        """The samples on which this client trains in this arm."""
         task = self.task
         part = torch.zeros(0, dtype=torch.int64) if client in self.planted_clients else task.parts[client]
         owners = None if task.owners is None else task.owners[part]

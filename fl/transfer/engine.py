@@ -103,7 +103,8 @@ def answered(
     protection: TransferProtection,
     draws: Callable[[str], np.random.Generator],
 ) -> tuple[Tensor, ReleasedLabels]:
-    """Return what the teachers send, ``(R, teachers, queries, m)``, and what the student is given.
+    """Return the answers that the teachers send, ``(R, teachers, queries, m)``, and the labels that the student
+    receives.
 
     ``logits``: (R, teachers, queries, classes); ``draws`` gives the generator of a purpose.
     """

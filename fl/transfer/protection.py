@@ -23,7 +23,7 @@ class AnswerLaw(Protocol):
     """The interface of the distribution of one teacher's answer to one query, given the teacher's vote."""
 
     def log_likelihoods(self, answers: FloatArray) -> FloatArray:
-        """Return the log density of each answer under each vote: ``answers (..., m)`` give ``(..., classes)``.
+        """Return the log density of each answer under each vote: ``answers (..., m)`` become ``(..., classes)``.
 
         It may be relative to any measure that does not depend on the vote: only ratios are used.
         """
@@ -37,8 +37,8 @@ class LabelLaw(Protocol):
     """
 
     def log_probabilities(self, counts: FloatArray) -> FloatArray:
-        """Return the log probability of each label, and last of no label: vote ``counts (..., classes)`` give
-        ``(..., classes + 1)``.
+        """Return the log probability of each label, followed by that of releasing no label: vote ``counts (...,
+        classes)`` become ``(..., classes + 1)``.
         """
         ...
 
@@ -56,7 +56,7 @@ class TransferContext:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReleasedLabels:
-    """What the student is given.
+    """The labels that the student receives, with everything that is published with them.
 
     Args:
         labels: (R, queries) int64, the label of each public sample; ``ABSTAINED`` where none is released.
@@ -91,19 +91,19 @@ class TransferProtection(Hooks):
     def aggregate_votes(
         self, answers: Tensor, context: TransferContext, state: State, rng: np.random.Generator
     ) -> tuple[ReleasedLabels, State]:
-        """Turn the answers of all teachers, ``(R, teachers, queries, m)``, into what the student is given, and return
-        the public state after it.
+        """Compute from the answers of all teachers, ``(R, teachers, queries, m)``, what the student receives; also
+        return the public state afterwards.
 
         By default it is the label with the largest sum of answers, the first one of equal sums.
         """
         return ReleasedLabels(labels=counts_of(answers).argmax(-1)), state
 
     def answer_law(self, plan: TransferPlan) -> AnswerLaw | None:
-        """Return the distribution of a teacher's answer; None where the defense publishes none."""
+        """Return the distribution of a teacher's answer; None if the defense publishes none."""
         return None
 
     def label_law(self, plan: TransferPlan) -> LabelLaw | None:
-        """Return the distribution of a released label; None where the defense publishes none."""
+        """Return the distribution of a released label; None if the defense publishes none."""
         return None
 
 
@@ -113,7 +113,7 @@ def votes_of(logits: Tensor) -> Tensor:
 
 
 def counts_of(answers: Tensor) -> Tensor:
-    """Return the sum over the teachers: ``(R, teachers, queries, m)`` give ``(R, queries, m)``."""
+    """Return the sum of the answers over the teachers: ``(R, teachers, queries, m)`` become ``(R, queries, m)``."""
     return _of_each_run(answers, lambda part: part.sum(1))
 
 
@@ -128,7 +128,8 @@ def _of_each_run(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor
 def sent_answers(
     protection: TransferProtection, logits: Tensor, context: TransferContext, state: State, rng: np.random.Generator
 ) -> Tensor:
-    """Return what the teachers send: ``logits (R, teachers, queries, classes)`` give ``(R, teachers, queries, m)``.
+    """Return the answers that the teachers send: ``logits (R, teachers, queries, classes)`` become ``(R, teachers,
+    queries, m)``.
 
     Raises:
         ValueError: if the hook ``teacher_answers`` returns anything but finite numbers of this shape.
@@ -148,7 +149,7 @@ def sent_answers(
 def released_labels(
     protection: TransferProtection, answers: Tensor, context: TransferContext, state: State, rng: np.random.Generator
 ) -> ReleasedLabels:
-    """Return what the student is given, from answers ``(R, teachers, queries, m)``.
+    """Return what the student receives, computed from answers ``(R, teachers, queries, m)``.
 
     Raises:
         ValueError: if the hook ``aggregate_votes`` returns anything but one label or none for each query of each run,

@@ -50,13 +50,13 @@ class Lessons:
         return self.images[self.places.gather(1, chosen)], self.labels.gather(1, chosen), weights
 
     def rows(self, chosen: slice) -> "Lessons":
-        """Return the samples of some of the models."""
+        """Return the training samples of some of the models."""
         parts = {name: getattr(self, name)[chosen] for name in ("places", "labels", "present", "lots")}
         return Lessons(images=self.images, **parts)
 
 
 def trained(network: Network, start: Tensor, lessons: Lessons, rule: TrainingRule) -> Tensor:
-    """Train B models from ``start (B, d)`` and return them, ``(B, d)``. A model without samples stays where it is.
+    """Train B models from ``start (B, d)`` and return them, ``(B, d)``. A model without samples is not changed.
 
     Raises:
         ValueError: for a network with dropout or batch norm, or one that does not classify.
@@ -119,7 +119,7 @@ class TransferPlan:
 
     @property
     def rounds(self) -> int:
-        """The number of rounds: all queries are answered in one."""
+        """The number of rounds, which is 1 because all queries are answered together."""
         return 1
 
     def as_training(self) -> Plan:
@@ -174,7 +174,7 @@ class TransferTask:
         )
 
     def answered(self, labels: Tensor) -> Tensor:
-        """Return the share of queries that have a released label: ``labels (R, queries)`` give ``(R,)``."""
+        """Return the share of queries that have a released label: ``labels (R, queries)`` become ``(R,)``."""
         return (labels != ABSTAINED).double().mean(1)
 
     def accuracy(self, labels: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from .task import VerticalTask
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Planted:
-    """What an audit changes in the data of the people that take part.
+    """The change that an audit makes to the data of the people that take part.
 
     Args:
         labels: (R, n), the labels of all people in each replica; None: those of the task.
@@ -30,7 +30,7 @@ class Planted:
     rows: Mapping[int, Tensor] | None = None
 
     def check(self, task: VerticalTask, replicas: int) -> None:
-        """Raise ValueError unless it fits the task and the number of replicas."""
+        """Raise ValueError unless the change fits the task and the number of replicas."""
         people = len(task.people)
         if self.labels is not None:
             if tuple(self.labels.shape) != (replicas, people) or self.labels.dtype != torch.int64:
@@ -74,7 +74,7 @@ class StepEvent:
 
 
 def public_order(streams: Streams, people: int, epoch: int) -> Tensor:
-    """Return the order of the people in an epoch, (people,), which all parties know: they align their rows by it.
+    """Return the order of the people in an epoch, (people,). All parties know it, because they align their rows by it.
 
     Replicas share it, which leaves them independent given it.
     """

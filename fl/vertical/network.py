@@ -36,8 +36,8 @@ class Stack:
         return sum((inputs + 1) * outputs for inputs, outputs in pairwise(self.sizes))
 
     def initial(self, rng: np.random.Generator) -> Layers:
-        """Draw the initial layers, one replica: uniform in plus and minus 1 / sqrt(inputs), as PyTorch's linear layers;
-        biases are 0.
+        """Draw the initial layers for one replica, uniform in plus and minus 1 / sqrt(inputs) as in PyTorch's linear
+        layers; biases are 0.
         """
         layers = []
         for inputs, outputs in pairwise(self.sizes):
@@ -58,8 +58,8 @@ class Stack:
         return rows, tuple(held)
 
     def backward(self, layers: Layers, held: Layers, gradient: Tensor) -> tuple[Layers, Tensor]:
-        """Return the gradient of each row's loss by each layer's outputs, ``(R, b, outputs)`` per layer, and by the
-        rows ``(R, b, inputs)``.
+        """Return the gradient of each row's loss with respect to each layer's outputs, ``(R, b, outputs)`` per layer,
+        and with respect to the rows ``(R, b, inputs)``.
 
         ``gradient (R, b, outputs)``: of each row's loss by the outputs.
         """
@@ -73,7 +73,8 @@ class Stack:
 
 
 def row_norms(held: Layers, gradients: Layers) -> Tensor:
-    """Return the norm of each row's gradient by all parameters, ``(R, b)``, without forming these gradients.
+    """Return the norm of each row's gradient with respect to all parameters, ``(R, b)``, without computing these
+    gradients.
 
     ``held``, ``gradients``: of ``forward`` and ``backward``. A row's gradient by a layer is an outer product, whose
     norm is the product of two norms (Goodfellow 2015). Squares are computed in double precision, in which those of
@@ -87,7 +88,8 @@ def row_norms(held: Layers, gradients: Layers) -> Tensor:
 
 
 def weighted_sum(held: Layers, gradients: Layers, weights: Tensor) -> Tensor:
-    """Return the sum of the rows' gradients by all parameters, each times its weight ``(R, b)``, flat: ``(R, dim)``.
+    """Return the weighted sum of the rows' gradients with respect to all parameters, with weights ``(R, b)``, as flat
+    vectors ``(R, dim)``.
 
     A row of weight 0 adds nothing, whatever it holds.
     """
@@ -105,7 +107,7 @@ def weighted_sum(held: Layers, gradients: Layers, weights: Tensor) -> Tensor:
 
 
 def moved(layers: Layers, step: Tensor) -> Layers:
-    """Return the layers minus a flat step ``(R, dim)``."""
+    """Return the layers minus a step given as flat vectors ``(R, dim)``."""
     sizes = [layer[0].numel() for layer in layers]
     parts = torch.split(step, sizes, dim=1)
     return tuple(layer - part.view(-1, *layer.shape[1:]) for layer, part in zip(layers, parts, strict=True))
@@ -183,7 +185,7 @@ class VerticalNetwork:
 
     @cached_property
     def top(self) -> Stack | None:
-        """The architecture of the top model; None where the embeddings are summed."""
+        """The architecture of the top model; None if the embeddings are summed instead."""
         return None if self.summed else Stack((len(self.widths) * self.embedding, *self.top_hidden, self.classes))
 
     def initial(self, streams: Streams) -> VerticalModels:
@@ -201,7 +203,8 @@ class VerticalNetwork:
         return self.top.forward(top, torch.cat(embeddings, dim=-1))
 
     def by_embeddings(self, top: Layers, held: Layers, residuals: Tensor) -> tuple[Layers, tuple[Tensor, ...]]:
-        """Return the gradients of each person's loss by the top model's layers and by the parties' embeddings.
+        """Return the gradients of each person's loss with respect to the top model's layers and the parties'
+        embeddings.
 
         ``residuals (R, b, classes)``: of each person's loss by the logits; ``held``: of ``logits``.
         """

@@ -17,7 +17,7 @@ from .network import VerticalNetwork
 
 
 class Noised(StrEnum):
-    """The message, or the number from which messages are computed, that receives a defense's randomness."""
+    """The choice of where a defense's randomness enters: a message, or a number from which messages are computed."""
 
     TARGETS = "targets"
     RESIDUALS = "residuals"
@@ -152,14 +152,15 @@ class VerticalProtection(Hooks):
     """
 
     def columns(self, values: Tensor, party: int, plan: VerticalPlan, rng: np.random.Generator) -> Tensor:
-        """Turn a passive party's columns of all people, ``(R, n, width)``, into those that it computes everything from.
+        """Turn a passive party's columns of all people, ``(R, n, width)``, into the columns from which it computes
+        everything.
 
         It is called once before the training, and once for new people whose classes are predicted.
         """
         return values
 
     def targets(self, one_hot: Tensor, context: VerticalContext, rng: np.random.Generator) -> Tensor:
-        """Turn all people's labels, as ``one_hot (R, n, classes)``, into what the active party trains on.
+        """Turn all people's labels, as ``one_hot (R, n, classes)``, into the targets on which the active party trains.
 
         The result has the same shape; each row may be any distribution over the classes, or a denoised estimate of one.
         """
@@ -175,16 +176,16 @@ class VerticalProtection(Hooks):
         return values
 
     def residuals(self, values: Tensor, context: VerticalContext, rng: np.random.Generator) -> Tensor:
-        """Turn the gradients of the people's losses by their logits, ``(R, b, classes)``, into those from which the
-        active party computes everything else: its own update, and the gradients that it sends.
+        """Turn the gradients of the people's losses with respect to their logits, ``(R, b, classes)``, into those from
+        which the active party computes everything else: its own update, and the gradients that it sends.
 
         Without this hook they are the predicted probabilities minus the targets.
         """
         return values
 
     def gradients(self, values: Tensor, party: int, context: VerticalContext, rng: np.random.Generator) -> Tensor:
-        """Turn the gradients of the people's losses by a passive party's embeddings, ``(R, b, embedding)``, into what
-        the active party sends to that party.
+        """Turn the gradients of the people's losses with respect to a passive party's embeddings, ``(R, b,
+        embedding)``, into what the active party sends to that party.
         """
         return values
 
@@ -195,8 +196,8 @@ class VerticalProtection(Hooks):
         return None
 
     def bottom_sum(self, total: Tensor, party: int, context: VerticalContext, rng: np.random.Generator) -> Tensor:
-        """Turn the weighted sum of the batch's gradients by a passive party's bottom model, ``(R, d)``, into the sum by
-        which it is updated.
+        """Turn the weighted sum of the batch's gradients with respect to a passive party's bottom model, ``(R, d)``,
+        into the sum by which the model is updated.
         """
         return total
 

@@ -25,7 +25,7 @@ Columns = int | tuple[tuple[int | str, ...], ...]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class People:
-    """The aligned rows of some people.
+    """The rows of some people, aligned over the parties.
 
     Args:
         columns: one tensor (n, width) per party; the passive parties first, the active party last.
@@ -39,7 +39,7 @@ class People:
         return len(self.labels)
 
     def chosen(self, which: Tensor) -> "People":
-        """Return the rows of some people, by numbers or a mask."""
+        """Return the rows of some people, chosen by numbers or a mask."""
         return People(columns=tuple(block[which] for block in self.columns), labels=self.labels[which])
 
 
@@ -73,7 +73,7 @@ class VerticalTask:
 def column_groups(
     shape: tuple[int, int, int], columns: Columns, *, active: bool, named: tuple[tuple[str, int], ...] = ()
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the numbers of the columns of each party; the passive parties first, the active party last.
+    """Return the column numbers of each party; the passive parties come first, the active party last.
 
     Args:
         shape: of a person's row, (channels, height, width).
@@ -214,8 +214,8 @@ def _people(images: Tensor, labels: Tensor, groups: tuple[tuple[int, ...], ...])
 
 
 def rows_of(columns: tuple[Tensor, ...], groups: tuple[tuple[int, ...], ...], shape: tuple[int, int, int]) -> Tensor:
-    """Join the parties' columns of some people to whole rows again: ``(n, channels, height, width)``, columns that no
-    party holds 0.
+    """Join the parties' columns of some people to whole rows: ``(n, channels, height, width)``; columns that no party
+    holds are 0.
     """
     rows = columns[0].new_zeros(len(columns[0]), int(np.prod(shape)))
     for block, group in zip(columns, groups, strict=True):

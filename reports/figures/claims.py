@@ -157,7 +157,9 @@ _HEIGHT, _UTILITY_FOOT = 200.0, 52.0
 
 
 class Point(NamedTuple):
-    """A claim, the accuracy of its defense, and the name of the line that they are a point of."""
+    """A point of a figure: a claim, the accuracy of its defense, and the name of the line to which the point
+    belongs.
+    """
 
     row: ClaimRow
     accuracy: UtilityRow

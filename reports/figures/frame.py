@@ -57,13 +57,15 @@ class Figure:
 
     @property
     def narrow(self) -> str:
-        """The panels as HTML, which refers to the drawing in ``svg`` on the same page and repeats none of it."""
+        """The panels as HTML for narrow screens; the HTML refers to the drawing in ``svg`` on the same page and does
+        not repeat it.
+        """
         (drawing,) = re.findall(r'<g id="([^"]+)"', self.svg)
         return "".join(f"<div>{''.join(_shown(drawing, window) for window in panel)}</div>" for panel in self.panels)
 
     @property
     def alone(self) -> str:
-        """The drawing as an SVG file: with its title and its description."""
+        """The drawing as a self-contained SVG file, with its title and its description."""
         start = self.svg.index(">") + 1
         words = f"<title>{escape(self.title)}</title><desc>{escape(self.description)}</desc>"
         return self.svg[:start] + words + self.svg[start:]
@@ -135,7 +137,7 @@ def legend_height(count: int) -> float:
 
 
 def legend_windows(count: int) -> tuple[Window, ...]:
-    """Return the parts of a legend of ``count`` entries, which its columns hold one after the other."""
+    """Return the parts of a legend of ``count`` entries that a narrow screen shows, one per column of the legend."""
     rows = rows_of(count)
     firsts = range(0, count, rows)
     return tuple(
@@ -144,7 +146,7 @@ def legend_windows(count: int) -> tuple[Window, ...]:
 
 
 def heading_height(lines: Iterable[Sequence[str]]) -> float:
-    """Return the height of a panel's heading with the longest of these ``lines`` below its title."""
+    """Return the height of a panel's heading: its title, with the longest of these lists of ``lines`` below it."""
     return 32 + LINE * max((len(below) for below in lines), default=0)
 
 
@@ -191,9 +193,9 @@ CHANCE_LINE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0
 
 
 def line_styles(lines: Iterable[tuple[str, bool]], sweep: Callable[[str], str] = str) -> dict[str, dict[str, Any]]:
-    """Return the colour and dash of the lines of each attack or defense, the same in every panel. Each is given by its
-    label and by whether it is a null attack, which ignores what it observes and is grey. ``sweep``: from a label to the
-    sweep that it belongs to, whose lines have one colour.
+    """Return the colour and dash of each attack's or defense's lines, the same in every panel. Each attack or defense
+    is given by its label and by whether it is a null attack, which ignores what it observes and is drawn in grey.
+    ``sweep``: maps a label to its sweep; all lines of a sweep have one colour.
     """
     styles: dict[str, dict[str, Any]] = {}
     sweeps: dict[str, set[str]] = {}
@@ -314,7 +316,7 @@ class Sheet:
             )
 
     def figure(self, *, title: str, description: str, table: Table) -> Figure:
-        """Return what is drawn as a figure."""
+        """Return the finished drawing as a figure."""
         return Figure(
             key=self.key,
             title=title,
@@ -368,7 +370,7 @@ class Panel:
 
     @property
     def lines(self) -> list[str]:
-        """The lines below the title, of which the one of the verdict is left free."""
+        """The lines of text below the panel's title; the verdict's line is left free."""
         return [*([""] if self.verdict else []), *broken(self.below, SMALL, COLUMN, _HEADING)]
 
     def heading(self, sheet: Sheet, left: float, top: float) -> None:
@@ -413,7 +415,7 @@ def panel_figure(
 
 
 def titled(title: str, federation: str, many: bool) -> str:
-    """Return a figure's title, with the federation where there are several."""
+    """Return a figure's title; it names the federation if there are several."""
     return f"{title} ({federation})" if many else title
 
 

@@ -63,7 +63,7 @@ class Strip:
 
     @property
     def name(self) -> str:
-        """The attack, with a mark of a null attack, or of one that no claim covers."""
+        """The attack's name, with a mark if it is a null attack or if no claim covers it."""
         mark = "null attack" if self.null else "out of scope" if self.beyond else ""
         return f"{self.attack} ({mark})" if mark else self.attack
 
@@ -99,9 +99,9 @@ def reconstructions(folder: RunFolder) -> tuple[Figure, ...]:
 
 
 def three_pictures(folder: RunFolder, defense: str) -> tuple[str, list[tuple[str, str]]] | None:
-    """Return who could rebuild the picture that an attack rebuilds best without a defense, in words, and its original,
-    what the attack makes of it, and what it makes of it under ``defense``: titles and addresses of data; None where the
-    run holds no such pictures.
+    """Return, for the picture that an attack reconstructs best without a defense, a description of the adversary, and
+    three titled images as data URLs: the original, the attack's reconstruction, and its reconstruction under
+    ``defense``. Return None if the run holds no such pictures.
     """
     if (best := _best_without(folder)) is None:
         return None
@@ -256,8 +256,8 @@ def gain_by_noise(folder: RunFolder) -> tuple[Figure, ...]:
 
 
 def noise_of(folder: RunFolder, federation: str, defense: str) -> tuple[float, str] | None:
-    """Return the noise on each coordinate, > 0, and its unit, as stated by a claim or else by the suite; None if
-    neither states it.
+    """Return the noise on each coordinate, > 0, and its unit, as a claim states it, or else the suite; None if neither
+    states it.
     """
     stated = [
         one.claim.parameters

@@ -162,7 +162,9 @@ def label_column(ax: Axes, labels: Sequence[Label]) -> None:
 
 
 def drawn(metric: str, value: float) -> float:
-    """Return the height at which a value is drawn: R2 below -1, which has no lower limit, at -1."""
+    """Return the height at which a figure draws a value: R2, which has no lower limit, is drawn at -1 if it is
+    lower.
+    """
     return max(value, -1.0) if metric == "r2" else value
 
 

@@ -86,7 +86,9 @@ def deployments(folders: Sequence[RunFolder]) -> str:
 
 
 def results_sha256(folder: RunFolder) -> str:
-    """Return the SHA-256 of results.jsonl as ``sha256sum`` prints it; not stated where a run has none yet."""
+    """Return the SHA-256 of results.jsonl as ``sha256sum`` prints it, or that it is not stated because the run has no
+    results yet.
+    """
     path = folder.path / "results.jsonl"
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else NOT_STATED
 

@@ -34,7 +34,7 @@ class TablePart:
 
 
 def parts(table: Table) -> list[TablePart]:
-    """Split a table into pieces that together hold every entry, in the order of its columns and then of its rows."""
+    """Split a table into pieces that together hold all entries, by columns first and then by rows."""
     sizes = _fitted([_size(table, column) for column in range(len(table.headers))], table.about)
     pieces = [
         (columns, rows) for columns in _column_groups(sizes, table.about) for rows in _row_groups(table, columns, sizes)

@@ -95,7 +95,7 @@ def html_of_finding(
     checks: Sequence[tuple[str, bool | None, str]] = (),
     lines: Sequence[str] = (),
 ) -> str:
-    """Return the page of one audit, or of one watched run, of a user's own system.
+    """Return an HTML page about one audit, or one watched run, of a user's own system.
 
     Args:
         target: the system's name. claim: what it claims; None of scores alone. verdict: one line. code: the exit code
@@ -166,8 +166,8 @@ def _why(kind: str, finding: Finding | None, checks: Sequence[tuple[str, bool | 
 
 
 def html_of_several(folders: Sequence[RunFolder]) -> str:
-    """Return one HTML report of several runs: their verdicts, what they found with one column per run, some figures of
-    each, all their rows, and provenance.
+    """Return one HTML report of several runs: their verdicts, their results with one column per run, some figures of
+    each run, all result rows, and provenance.
     """
     drawn, note = _of_each_run(folders)
     return (

@@ -20,7 +20,7 @@ _FOLDER = Path(__file__).parents[1] / "templates"
 
 @dataclass(frozen=True, kw_only=True)
 class Term:
-    """A term that pages explain, from ``templates/terms.toml``.
+    """A technical term that pages explain; the explanations are in ``templates/terms.toml``.
 
     Args:
         name: as the glossary prints it in bold.

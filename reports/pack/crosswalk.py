@@ -48,13 +48,15 @@ COUNTED = f"images reconstructed with a PSNR of {SUCCESS:.0f} dB or more"
 
 
 def verdict_phrase(row: ClaimRow) -> str:
-    """Return the verdict in words, with a mark of a weak test."""
+    """Return the verdict in words, marked if the test was weak."""
     words = VERDICTS.get(row.verdict, row.verdict)
     return f"{words} (weak test)" if weakness(row) else words
 
 
 def bound_phrase(row: ClaimRow) -> str:
-    """Return for how many of 1,000 units the claim lets an attacker be right, and whether that bound can be used."""
+    """Return a phrase that says how many of 1,000 units the claim lets an attacker find, and whether one can rely on
+    this limit.
+    """
     most = allowed_words(row.claim)
     if row.verdict == "REFUTED":
         return f"claimed: {most}; this run refuted the claim, so that no bound holds"
@@ -62,29 +64,33 @@ def bound_phrase(row: ClaimRow) -> str:
 
 
 def bound_number(row: ClaimRow) -> str:
-    """Return the number of ``bound_phrase`` for the cell of a table."""
+    """Return the number of ``bound_phrase`` alone, for the cell of a table."""
     most = f"{allowed_of_thousand(row.claim):,}"
     return f"no bound (claimed: {most})" if row.verdict == "REFUTED" else most
 
 
 def plan_phrase(folder: RunFolder) -> str:
-    """Return which plan was run, and which results this run of it gave."""
+    """Return which plan was run, and which results this run gave."""
     return f"plan {folder.manifest.run_id} (results.jsonl: SHA-256 {results_sha256(folder)})"
 
 
 def check_phrase(check: Record) -> str:
-    """Return a failed implementation check with its numbers, from its reason, or else its name."""
+    """Return a failed implementation check with its measured numbers, taken from its reason; if there are none, its
+    name.
+    """
     return check.reason or check.metric.removeprefix("check_").replace("_", " ")
 
 
 def images_reconstructed(folder: RunFolder, one: AttackRow) -> str:
-    """Return how many images an attack reconstructed, such as ``24 of 24``; empty where their PSNR is not stored."""
+    """Return how many images an attack reconstructed, such as ``24 of 24``; empty if their PSNR is not stored."""
     found = rebuilt_images(folder, one)
     return f"{found.count} of {found.n}" if found else ""
 
 
 def outcome_phrase(folder: RunFolder, one: AttackRow) -> str:
-    """Return what an attack reached: a count of reconstructed images where there is one, or else its pooled value."""
+    """Return what an attack achieved: the number of reconstructed images if it is known, otherwise the pooled value of
+    its metric.
+    """
     if count := images_reconstructed(folder, one):
         return f"{count} {COUNTED}"
     interval = interval_words(one.metric, one.pooled.low, one.pooled.high) if one.pooled else ""
@@ -184,7 +190,9 @@ class _Point(NamedTuple):
 
 
 def crosswalk(folder: RunFolder) -> list[Block]:
-    """Return the crosswalk as a document; what the run does not hold says so."""
+    """Return the crosswalk, which maps points of published frameworks to results of the run, as a document; points for
+    which the run holds nothing say so.
+    """
     run = _Run(folder=folder, rows=claims_under_test(folder))
     return [
         Heading(text="Crosswalk to published frameworks", level=1),

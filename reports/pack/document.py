@@ -28,14 +28,14 @@ class Heading:
 
 @dataclass(frozen=True, kw_only=True)
 class Points:
-    """A list of sentences."""
+    """A list of sentences, printed as bullet points."""
 
     items: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """Lines to be filled in by hand, each after its words."""
+    """Lines to be filled in by hand, each with its label in front."""
 
     lines: tuple[str, ...]
 
@@ -49,7 +49,7 @@ def markdown_of(blocks: Sequence[Block]) -> str:
 
 
 def filled(table: Table) -> Table:
-    """Return the table with ``EMPTY`` in each cell that is empty."""
+    """Return the table with ``EMPTY`` in each empty cell."""
     return replace(table, rows=tuple(tuple(text.strip() or EMPTY for text in row) for row in table.rows))
 
 

@@ -101,7 +101,7 @@ def _signatures(folder: RunFolder) -> list[Block]:
 
 
 def maximum_risk(rows: Sequence[ClaimRow]) -> Table:
-    """Return a table of what each claim allows an attacker at most, and what its audit measured."""
+    """Return a table with the largest risk that each claim allows, and what the claim's audit measured."""
     table = tabulate(
         "What each claim allows at most, and what its audit measured",
         rows,

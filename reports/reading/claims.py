@@ -109,12 +109,12 @@ class ClaimRow:
 
     @property
     def looked_at(self) -> list[str]:
-        """What the claim's implementation checks looked at; empty where none ran."""
+        """The items that the claim's implementation checks examined; empty if no check ran."""
         return self.record.looked_at if self.record else []
 
     @property
     def not_looked_at(self) -> list[str]:
-        """What they did not look at, each with the reason."""
+        """The items that the claim's implementation checks did not examine, each with the reason."""
         return self.record.not_looked_at if self.record else []
 
     @property
@@ -224,7 +224,9 @@ def _checks(folder: RunFolder) -> dict[str, tuple[Record, ...]]:
 
 
 def covers(observer: Observer, other: str) -> bool:
-    """Return whether a claim about ``observer`` covers an adversary given by its text; it covers no unknown one."""
+    """Return whether a claim about ``observer`` covers an adversary given by its text; an unknown adversary is never
+    covered.
+    """
     try:
         return observer.covers(Observer.parse(other))
     except ValueError:  # Rows of other versions may name observers that this one does not have.
@@ -232,8 +234,8 @@ def covers(observer: Observer, other: str) -> bool:
 
 
 def covered(folder: RunFolder, federation: str, defense: str, observer: str, attack: str = "") -> bool:
-    """Return whether a claim of a defense in a federation covers an adversary, given by its text; of a membership
-    attack whose scores are stored, whether a claim also covers the unit, adjacency and rounds of its evidence.
+    """Return whether a claim of a defense in a federation covers an adversary, given by its text. For a membership
+    attack with stored scores, a claim must also cover the unit, adjacency and rounds of its evidence.
     """
     known = _membership_scope(folder).get((federation, defense, observer, attack))
     if known is not None:
@@ -260,16 +262,16 @@ def _claimed(folder: RunFolder) -> dict[str, dict[str, list[Observer]]]:
 
 
 def beyond_claims(folder: RunFolder, federation: str, defense: str, observer: str, attack: str = "") -> bool:
-    """Return whether a defense states a claim in the run, but none in this federation that covers an adversary or the
-    evidence of an attack.
+    """Return whether a defense states a claim in the run, but no claim in this federation that covers the adversary or
+    the evidence of an attack.
     """
     return defense in _claimed(folder) and not covered(folder, federation, defense, observer, attack)
 
 
 def adversaries(claim: Claim) -> tuple[Observer, ...]:
-    """Return the adversaries that there are in the kind of federation that a claim is about, from the weakest to the
-    strongest: one of clients, one by answers, or one of parties. The party with the labels is no adversary of a claim
-    about labels.
+    """Return the possible adversaries in the kind of federation that a claim is about, from the weakest to the
+    strongest: in a federation of clients, of answers, or of parties. The party with the labels is no adversary of a
+    claim about labels.
     """
     if claim.unit is Unit.LABEL:
         return FINAL_MODEL, PASSIVE_PARTY
@@ -279,8 +281,8 @@ def adversaries(claim: Claim) -> tuple[Observer, ...]:
 
 
 def same_subject(folder: RunFolder, row: ClaimRow | StatedClaim) -> tuple[Claim, ...]:
-    """Return the other claims of the same defense on the same federation about the same unit, relation, part and
-    subjects, over as many rounds at least: they may cover adversaries that this one does not.
+    """Return the other claims of the same defense on the same federation about the same unit, adjacency, part and
+    subjects, over at least as many rounds; they may cover adversaries that this claim does not cover.
     """
     own = row.claim
     about = (own.unit, own.adjacency, own.part, own.subjects)
@@ -294,15 +296,14 @@ def same_subject(folder: RunFolder, row: ClaimRow | StatedClaim) -> tuple[Claim,
 
 
 def covered_elsewhere(claim: Claim, others: Sequence[Claim]) -> list[Observer]:
-    """Return the adversaries that one of the ``others`` covers and the claim does not."""
+    """Return the adversaries that the claim does not cover, but one of the ``others`` does."""
     left = [observer for observer in adversaries(claim) if not claim.observer.covers(observer)]
     return [observer for observer in left if any(other.observer.covers(observer) for other in others)]
 
 
 def left_unprotected(claim: Claim, rounds_run: object = None, others: Sequence[Claim] = ()) -> list[str]:
-    """Return phrases that describe what the claim leaves unprotected, as far as the claim's fields (such as its
-    observer, unit and rounds) imply it; without the adversaries that one of the claims ``others``, about the same
-    unit, covers.
+    """Return phrases that describe what the claim leaves unprotected, as its fields (such as observer, unit and rounds)
+    imply it. Adversaries that one of the claims ``others``, about the same unit, covers are left out.
     """
     known, elsewhere = adversaries(claim), covered_elsewhere(claim, others)
     uncovered = [

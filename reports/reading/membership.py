@@ -74,8 +74,8 @@ class Membership:
         return area(self.sides) if self.shadowed is None else self.shadowed.value
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        """Return the confidence interval of the AUC over several runs, or over the candidates of a single run; None if
-        there is none.
+        """Return the confidence interval of the AUC over several runs, or over the candidates if there is a single run;
+        None if there is none.
         """
         if self.shadowed is not None:
             return self.shadowed.interval(level)
@@ -89,7 +89,7 @@ class Membership:
 
     @property
     def over(self) -> str:
-        """What ``interval`` covers other draws of, in words."""
+        """A phrase that says over which random draws the confidence interval ``interval`` holds."""
         if self.shadowed is not None:
             return "other draws of who takes part"
         return "the candidates of one run" if self.sides.runs == 1 else f"{self.sides.runs} independent runs"

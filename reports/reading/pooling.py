@@ -39,7 +39,7 @@ class Pooled:
 
 
 def gathered(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
-    """Gather the second members of pairs by the first; both keep the order in which they come first."""
+    """Group the second members of pairs by the first members; both keep the order of their first occurrence."""
     groups: dict[K, list[T]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
@@ -52,7 +52,7 @@ def grouped(rows: Iterable[T], *fields: str) -> list[list[T]]:
 
 
 def shared(row: object, *names: str) -> dict[str, Any]:
-    """Return fields of a row by their names, for a row of a table that has the same ones."""
+    """Return some fields of a row, keyed by name, for a table row that has the same fields."""
     return {name: getattr(row, name) for name in names}
 
 
@@ -133,7 +133,7 @@ _ATTACK_LIMITS = {
 
 
 def limits_of(metric: str) -> tuple[float, float]:
-    """Return the least and the largest value that a metric can have, where that is known and finite."""
+    """Return the smallest and the largest possible value of a metric, if they are known and finite."""
     return _LIMITS.get(metric, (-math.inf, math.inf))
 
 
@@ -149,7 +149,7 @@ def is_share(record: Record) -> bool:
 
 
 def range_of(record: Record) -> tuple[float, float]:
-    """Return the least and the largest value that a result row's metric can have."""
+    """Return the smallest and the largest possible value of a result row's metric."""
     if is_share(record):
         return 0.0, 1.0
     # An attack's metric may have the name of a utility metric.
@@ -257,7 +257,7 @@ def spent(folder: RunFolder, federation: str, defense: str) -> list[StatedClaim]
 
 
 def thinned(rounds: Iterable[int], count: int) -> list[int]:
-    """Choose at most ``count`` of these rounds for a table, evenly spaced and including the last."""
+    """Choose at most ``count`` of these rounds for a table, evenly spaced and always including the last one."""
     ordered = sorted(rounds)
     # A set, because a short list would give the same place several times.
     places = {round((number + 1) * len(ordered) / count) - 1 for number in range(count)}

@@ -14,8 +14,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u206
 
 
 def printable(text: str) -> str:
-    """Return the text on one line: white space becomes one blank, half of a surrogate pair its escape, and any other
-    control character the replacement character.
+    """Return the text on one line: white space becomes one blank, an unpaired surrogate becomes its escape, and any
+    other control character the replacement character.
     """
     # Most texts are clean, and one search is faster than two substitutions.
     if not _CONTROL.search(text):
@@ -37,7 +37,7 @@ def printable_content(content: Any) -> Any:
 
 
 def printable_record(record: "Record") -> "Record":
-    """Return the result row with control characters removed from its texts; without any, return the same object."""
+    """Return the result row with control characters removed from its texts; a row without any is returned unchanged."""
     spoilt = {name: value for name, value in vars(record).items() if _is_spoilt(value)}
     return record.model_copy(update=printable_content(spoilt)) if spoilt else record
 

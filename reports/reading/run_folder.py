@@ -24,7 +24,7 @@ from .printable import printable_content, printable_record
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FederationWords:
-    """The words that reports use for one kind of federation (its participants, runs and arms).
+    """The words that reports use for one kind of federation: for its participants, runs and arms.
 
     Args:
         table: its table of a suite file.
@@ -43,7 +43,7 @@ class FederationWords:
     arms: str
 
     def span(self, rounds: int) -> str:
-        """Return over what a claim about this kind of federation holds, given its number of rounds."""
+        """Return the period over which a claim about this kind of federation holds, given its number of rounds."""
         return f"over {counted(rounds, self.round_word)}" if self.round_word else "over all queries together"
 
 
@@ -79,7 +79,9 @@ _PLURALS = {"person": "people", "query": "queries", "student per seed": "student
 
 
 def federation_tables(suite: Mapping[str, Any]) -> dict[str, tuple[FederationWords, Mapping[str, Any]]]:
-    """Return the kind and the table of each federation of a manifest's suite, by name, in the suite's order."""
+    """Return the kind and the settings of each federation in a manifest's suite, keyed by name, in the suite's
+    order.
+    """
     found: dict[str, tuple[FederationWords, Mapping[str, Any]]] = {}
     for kind in KINDS:
         tables = suite.get(kind.table)
@@ -90,15 +92,15 @@ def federation_tables(suite: Mapping[str, Any]) -> dict[str, tuple[FederationWor
 
 
 def whole_number(table: Mapping[str, Any], key: str) -> int | None:
-    """Return the whole number that a table holds; None if it holds none."""
+    """Return a whole number from a table of settings; None if the table has no such number."""
     found = table.get(key)
     # Not isinstance: True is an int in Python, and a hand-edited manifest may hold it.
     return found if type(found) is int else None
 
 
 def size_words(kind: FederationWords, table: Mapping[str, Any]) -> list[str]:
-    """Return who takes part in a federation and how long it trains, such as ``25 teachers``; what the table does not
-    state is left out.
+    """Return the number of participants of a federation and the length of its training, such as ``25 teachers``; what
+    the table does not state is left out.
     """
     sizes = [(whole_number(table, key), word) for key, word in kind.sizes.items()]
     parties = [_parties(table)] if kind is VERTICAL else []
@@ -155,7 +157,7 @@ class Manifest(BaseModel):
 
 
 class OfDefense(Protocol):
-    """A row about a defense on a federation; a control is deliberately broken."""
+    """A row that belongs to a defense on a federation; a control is a deliberately broken defense."""
 
     @property
     def federation(self) -> str: ...
@@ -230,7 +232,7 @@ class RunFolder:
 
     @property
     def without_gate(self) -> str:
-        """The sentence about a missing gate.json, with what to do; empty where the file is there."""
+        """A sentence that says that gate.json is missing, and what to do; empty if the file exists."""
         if self.gate is not None:
             return ""
         return (
@@ -274,12 +276,14 @@ class RunFolder:
 
     @cached_property
     def federations(self) -> dict[str, tuple[FederationWords, Mapping[str, Any]]]:
-        """The kind of each federation of the suite, with its table, by name."""
+        """The kind and the settings of each federation of the suite, keyed by name."""
         return federation_tables(self.manifest.suite)
 
     @property
     def kinds(self) -> list[FederationWords]:
-        """The kinds of the suite's federations; the horizontal one where it names none, as with mutants alone."""
+        """The kinds of the suite's federations; only the horizontal kind if the suite names none, as with mutants
+        alone.
+        """
         return list(dict.fromkeys(kind for kind, _ in self.federations.values())) or [HORIZONTAL]
 
     def rounds_of(self, federation: str) -> int | None:
@@ -297,7 +301,9 @@ class RunFolder:
         return _margins(self.manifest)
 
     def size_of(self, federation: str) -> list[str]:
-        """Return who takes part in the federation and how long it trains, as the suite states it: ``10 clients``."""
+        """Return the number of participants of the federation and the length of its training, as the suite states them:
+        ``10 clients``.
+        """
         return size_words(*self.federations.get(federation, (HORIZONTAL, {})))
 
     def defense_fields(self, defense: str) -> dict[str, Any]:
@@ -306,7 +312,9 @@ class RunFolder:
         return fields if isinstance(fields, dict) else {}
 
     def line_of(self, defense: str) -> str:
-        """Return the sweep that a defense is a point of, which figures draw as one line; its label if of none."""
+        """Return the sweep to which a defense belongs, which figures draw as one line; its own label if it belongs to
+        none.
+        """
         return str(self.defense_fields(defense).get("sweep") or defense)
 
 
@@ -328,7 +336,7 @@ def once_per_run(compute: Callable[[RunFolder], T]) -> Callable[[RunFolder], T]:
 
 
 def margins_of(place: str | Path) -> dict[str, float]:
-    """Return the regression margins that the suite of the run in ``place`` sets; none for a baseline file."""
+    """Return the regression margins that the suite of the run in ``place`` sets; a baseline file has none."""
     path = Path(place) / "manifest.json"
     return _margins(_read_manifest(path)) if path.is_file() else {}
 

@@ -164,8 +164,8 @@ _WORST_FIRST = ("FAIL", "INCONCLUSIVE", "PASS")
 
 
 def step_summary(judged: GatedRun) -> str:
-    """Return the verdict, problems, compared metrics (failing ones first) and claims as Markdown, in at most 60 KiB of
-    UTF-8.
+    """Return a summary for CI as Markdown, in at most 60 KiB of UTF-8: the verdict, problems, compared metrics (failing
+    ones first) and claims.
     """
     manifest, found = judged.folder.manifest, judged.comparison
     claims = claim_rows(judged.folder)

@@ -48,7 +48,9 @@ _LONGEST_FIRST = sorted(_PLAIN, key=len, reverse=True)
 
 
 def plain_names(words: str) -> str:
-    """Return words that start with the name of a check with its plain words instead; other words stay as they are."""
+    """Return a text in which the name of a check at the beginning is replaced by plain words; other texts are
+    unchanged.
+    """
     name = next((name for name in _LONGEST_FIRST if words.startswith(name)), None)
     if name is None:
         return words
@@ -57,13 +59,15 @@ def plain_names(words: str) -> str:
 
 
 def item_phrase(item: str) -> str:
-    """Return an item that implementation checks looked at; a record writes ``client #`` for a client of any number."""
+    """Return a phrase for an item that implementation checks examined; records write ``client #`` for any client
+    number.
+    """
     return item.replace("client #", "a client")
 
 
 def item_in_plain_words(item: str) -> str:
-    """Return what was not looked at, without its reason, which follows a colon, unless the reason is that something
-    else determines it: without that one, a claim about the item would seem untested.
+    """Return an item that was not examined, in plain words and without its reason, which follows a colon. A reason that
+    says that something else determines the item is kept, because the item would otherwise seem untested.
     """
     name, _, reason = item_phrase(item).partition(":")
     return f"{plain_names(name)} (it {_FOLLOWS})" if reason.endswith(_FOLLOWS) else plain_names(name)
@@ -124,7 +128,8 @@ _DECIDE = "Decide whether the attacks outside this claim matter: it does not pro
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimAnswer:
-    """What a report answers about one claim, in whole sentences; empty where there is nothing to say.
+    """The answers that a report gives about one claim, in full sentences; an answer is empty if there is nothing to
+    say.
 
     Args:
         folder: the run.
@@ -142,7 +147,7 @@ class ClaimAnswer:
 
     @property
     def found(self) -> str:
-        """Two or three words, such as No violation found."""
+        """The result in two or three words, such as No violation found."""
         words = ANSWERS.get(self.verdict, self.verdict)
         if self.row.failed_checks and self.verdict != "REFUTED":
             return f"{words}, but {len(self.row.failed_checks)} implementation {_checks(self.row)} failed"
@@ -150,12 +155,12 @@ class ClaimAnswer:
 
     @property
     def weak(self) -> str:
-        """Why the test counts as weak; empty where the user has not accepted one."""
+        """Why the test counts as weak; empty unless the user accepted a weak test."""
         return weakness(self.row)
 
     @property
     def incomplete(self) -> str:
-        """Why this run's test of a claim without a violation decides nothing; empty for any other."""
+        """Why a test that found no violation decides nothing, because its run is incomplete; empty otherwise."""
         gate = self.folder.gate
         if gate is None or gate.exit_code != INCOMPLETE or self.verdict != "NOT_REFUTED":
             return ""
@@ -163,7 +168,7 @@ class ClaimAnswer:
 
     @property
     def evidence(self) -> str:
-        """What failed checks found."""
+        """A description of what the failed checks found."""
         failed = self.row.failed_checks
         named = "; ".join(plain_names(short_words(check.reason)) for check in failed[:_NAMED])
         more = f"; and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
@@ -187,7 +192,7 @@ class ClaimAnswer:
 
     @property
     def power(self) -> str:
-        """What the test could have shown."""
+        """A description of the violations that the test could have found."""
         row, claimed = self.row, plain(self.row.claim.epsilon)
         if self.verdict in ("NOT_AUDITED", "OUT_OF_SCOPE", "NO_CLAIM", "FAILED"):
             return ""
@@ -206,7 +211,7 @@ class ClaimAnswer:
 
     @cached_property
     def utility(self) -> tuple[UtilityRow | None, UtilityRow | None]:
-        """The first metric of utility of the defense in the claim's federation, and the same without a defense."""
+        """The first utility metric of the defense in the claim's federation, and the same metric without a defense."""
         rows = [
             one
             for one in pooled_utility(self.folder)
@@ -218,7 +223,7 @@ class ClaimAnswer:
 
     @property
     def quality(self) -> str:
-        """How good the model is under the defense, and without one."""
+        """A description of the model's quality under the defense, and without one."""
         own, without = self.utility
         if own is None or own.pooled is None:
             return ""
@@ -233,7 +238,7 @@ class ClaimAnswer:
 
     @property
     def people(self) -> str:
-        """What the claim allows an attacker to learn about people."""
+        """A description of what the claim allows an attacker to learn about people."""
         limit = allowed_words(self.row.claim)
         if self.verdict == "REFUTED":
             return f"The claim says that {limit}. The claim does not hold, so do not count on this limit."
@@ -248,14 +253,14 @@ class ClaimAnswer:
 
     @property
     def found_of_thousand(self) -> int | None:
-        """How many of 1,000 the best of them found with one false alarm in a hundred; None where so few false alarms
-        were not measured.
+        """The number of members, out of 1,000, that the best attack found with one false alarm in a hundred; None if
+        this false-alarm rate was not measured.
         """
         return _found(self._members[0]) if self._members else None
 
     @property
     def reached(self) -> str:
-        """What the best attack of this run that the claim covers learnt."""
+        """A description of what the best attack of this run learned, among the attacks that the claim covers."""
         if not (own := self._members):
             return ""
         best, claim = own[0], self.row.claim
@@ -272,7 +277,9 @@ class ClaimAnswer:
 
     @cached_property
     def outside(self) -> str:
-        """What the attacks that no claim covers did, where guessing does less or is not known."""
+        """A description of what attacks that no claim covers achieved, if it is more than guessing achieves or if
+        guessing is unknown.
+        """
         said = []
         for reason, rows in self._beyond:
             shown = [did_words(self.folder, one) for one in rows if better_than_guessing(self.folder, one) is not False]
@@ -281,7 +288,7 @@ class ClaimAnswer:
 
     @property
     def uncovered(self) -> str:
-        """The adversaries that the claim does not cover, and the attacks beyond it that showed nothing."""
+        """The adversaries that the claim does not cover, and the attacks outside the claim that showed nothing."""
         row, others = self.row, same_subject(self.folder, self.row)
         left = [words.removeprefix("against ") for words in left_unprotected(row.claim, row.rounds_run, others)]
         elsewhere = [observer.phrase for observer in covered_elsewhere(row.claim, others)]
@@ -300,7 +307,7 @@ class ClaimAnswer:
 
     @property
     def unseen(self) -> str:
-        """What was not tested."""
+        """A description of what was not tested."""
         if self.verdict == "NOT_AUDITED":
             return "Whether the claim holds was not tested: this run has no result of an audit of it."
         items = self.row.not_looked_at
@@ -311,7 +318,7 @@ class ClaimAnswer:
 
     @property
     def owner(self) -> str:
-        """What the owner of the system should do."""
+        """Advice to the owner of the system."""
         if self.incomplete:
             return _MISSED_OWNER if missed_controls(self.folder) else _INCOMPLETE_OWNER
         if self.weak and self.verdict == "NOT_REFUTED":
@@ -323,7 +330,7 @@ class ClaimAnswer:
 
     @property
     def engineer(self) -> str:
-        """What its engineer should do; where no violation of the claim was found, what to do first."""
+        """Advice to the system's engineer; if no violation of the claim was found, the first step."""
         own, _ = self.utility
         return _CHANGE_FIRST if self._undecided and own and own.useless else self._step
 
@@ -358,8 +365,8 @@ class ClaimAnswer:
 
 
 def answers(folder: RunFolder) -> list[ClaimAnswer]:
-    """Return one answer per claim of the run without controls, first those that need attention, then those outside of
-    which attacks succeeded.
+    """Return one answer per claim of the run, without controls. Claims that need attention come first, then claims
+    outside of which attacks succeeded.
     """
     rows = claims_under_test(folder)
     name = namer(rows, controls=False)
@@ -372,7 +379,9 @@ def _checks(row: ClaimRow) -> str:
 
 
 def weakness(row: ClaimRow) -> str:
-    """Return why the test of a claim that was accepted as not refuted counts as weak; empty for any other."""
+    """Return why the test of a claim counts as weak, if the claim counts as not refuted only because a weak test is
+    accepted; empty otherwise.
+    """
     if not (row.stated and row.accepted and row.detectable):
         return ""
     return f"it may miss a true ε below {numerals.epsilon(row.detectable)}, which the user accepted"
@@ -393,8 +402,8 @@ def _undecided(row: ClaimRow) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Recognised:
-    """How often a test recognised runs of one arm at a rate of false ``alarms``, and how often the claim allows it,
-    all in [0, 1]; ``arm``: with or without the unit, whichever has the fewer false alarms.
+    """The rate at which a test recognised runs of one arm at a rate of false ``alarms``, and the rate that the claim
+    allows, all in [0, 1]; ``arm``: with or without the unit, whichever has the fewer false alarms.
     """
 
     arm: str
@@ -404,7 +413,7 @@ class Recognised:
 
     @classmethod
     def beyond(cls, claim: Claim, fpr_high: float | None, fnr_high: float | None) -> "Recognised | None":
-        """Return that of a test with these bounds on its error rates; None if it stays within the claim."""
+        """Build the rates from a test's bounds on its error rates; None if they are within what the claim allows."""
         if fpr_high is None or fnr_high is None:
             return None
         alarms, missed = sorted((fpr_high, fnr_high))
@@ -416,8 +425,8 @@ class Recognised:
 
     @property
     def words(self) -> tuple[str, str, str]:
-        """What was found, allowed and falsely raised, such as 56 of 100, with as few digits as keep the first two
-        apart.
+        """The recognition rate, the allowed rate and the false-alarm rate as counts, such as 56 of 100, with as few
+        digits as distinguish the first two.
         """
         sizes = (100, 1000, 10_000)
         whole = next((n for n in sizes if math.floor(n * self.found) > math.ceil(n * self.allowed)), sizes[-1])
@@ -453,7 +462,7 @@ def _false_alarm(row: ClaimRow) -> str:
 
 
 def allowed_of_thousand(claim: Claim) -> int:
-    """Return how many of 1,000 units that took part the claim lets an attacker find who raises one false alarm in a
+    """Return how many of 1,000 participating units the claim lets an attacker find who raises one false alarm in a
     hundred, rounded up.
 
     From epsilon and delta (Wasserman and Zhou 2010, Theorem 2.4; Kairouz et al. 2015), and the trade-off curve where
@@ -463,7 +472,9 @@ def allowed_of_thousand(claim: Claim) -> int:
 
 
 def allowed_words(claim: Claim) -> str:
-    """Return what the claim lets an attacker find, in words; a claim of replacement hides contents alone."""
+    """Return, in words, how many units the claim lets an attacker find; a claim under replace-one hides only
+    contents.
+    """
     most = f"{allowed_of_thousand(claim):,} of 1,000"
     if claim.adjacency is Adjacency.REPLACE_ONE:
         return (
@@ -477,7 +488,7 @@ def allowed_words(claim: Claim) -> str:
 
 
 def most_found(claim: Claim, rate: float) -> float:
-    """Return the largest true-positive rate that the claim allows at a false-positive rate."""
+    """Return the largest true-positive rate that the claim allows at the attacker's false-positive rate."""
     return success_bound(rate, epsilon=claim.epsilon, delta=claim.delta, curve=claim.curve)
 
 
@@ -524,8 +535,8 @@ def _area(epsilon: float, delta: float, curve: Curve | None) -> float:
 
 
 def headline(folder: RunFolder) -> str:
-    """Return one sentence that answers what a run found about the claims under test, and what attacks did that none of
-    them covers.
+    """Return one sentence about what a run found on the claims under test, and about what attacks outside all of these
+    claims achieved.
     """
     rows = claims_under_test(folder)
     outside = successes_words(folder, [row.defense for row in rows])
@@ -565,7 +576,9 @@ def missed_controls(folder: RunFolder) -> list[str]:
 
 
 def controls_sentence(rows: Sequence[ClaimRow]) -> str:
-    """Return what the controls show about the audits of a run; empty without controls."""
+    """Return a sentence about what the controls (deliberately broken defenses) show about the run's audits; empty
+    without controls.
+    """
     controls = [row for row in rows if row.should_be_refuted]
     if not controls and any(row.record is not None and row.stated for row in rows):
         return "This run has no control, a defense that is broken on purpose and shows that its audits find violations."
@@ -590,7 +603,7 @@ def controls_sentence(rows: Sequence[ClaimRow]) -> str:
 
 
 def what_was_tested(folder: RunFolder) -> list[str]:
-    """Return what was tested: suite, data, model, federation, and the size of the audit."""
+    """Return a description of what was tested: suite, data, model, federation, and the size of the audit."""
     trained = dict.fromkeys((row.federation, row.dataset, row.model) for row in folder.rows())
     # What an unfinished run has no row of yet stands in its suite.
     for name, (_, table) in folder.federations.items():

@@ -25,7 +25,7 @@ def uncovered_attacks(folder: RunFolder, defense: str) -> list[AttackRow]:
 
 def outside_attacks(folder: RunFolder, defense: str) -> dict[str, list[AttackRow]]:
     """Return the primary results of attacks on a defense that no claim covers although a claim covers their adversary,
-    by the reason in words.
+    grouped by the reason in words.
     """
     claims = [one for one in folder.claims if one.defense == defense]
     federations = {one.federation for one in claims}
@@ -72,8 +72,8 @@ _OTHER = "did better than guessing"
 
 
 def did_words(folder: RunFolder, one: AttackRow) -> str:
-    """Return what an attack did, in words that its interval and guessing allow, with counts where there are some; of
-    an attack that did no better than guessing, its name and what it reached.
+    """Return in words what an attack achieved, as far as its interval and the success of guessing allow it, with counts
+    if there are any; for an attack that was no better than guessing, its name and result.
     """
     about, better = f"{one.attack} on {one.federation}", better_than_guessing(folder, one)
     value, guess = _value(folder, one), _guess_words(folder, one)
@@ -86,8 +86,8 @@ def did_words(folder: RunFolder, one: AttackRow) -> str:
 
 
 def better_than_guessing(folder: RunFolder, one: AttackRow) -> bool | None:
-    """Return whether the interval of an attack lies above guessing (of an error: below it), or that of the share of
-    images that it rebuilt; None where no interval or no null attack shows it.
+    """Return whether the whole confidence interval of an attack is better than guessing, or the interval of the share
+    of images that it reconstructed; None if there is no interval or no null attack to compare with.
     """
     rebuilt, prior = rebuilt_images(folder, one), priors(folder).get(one.federation)
     if rebuilt is not None and prior is not None and rebuilt.low > prior:
@@ -107,7 +107,9 @@ def beats_guessing(folder: RunFolder, one: AttackRow) -> bool:
 
 
 def succeeded(folder: RunFolder, one: AttackRow) -> bool:
-    """Return whether an attack did better than guessing, and rebuilt an image where it rebuilds images."""
+    """Return whether an attack was better than guessing; an attack that reconstructs images must also have
+    reconstructed one.
+    """
     rebuilt = rebuilt_images(folder, one)
     return better_than_guessing(folder, one) is True and (rebuilt is None or rebuilt.count > 0)
 
@@ -122,12 +124,14 @@ def _successes(folder: RunFolder) -> dict[str, list[AttackRow]]:
 
 
 def successes(folder: RunFolder, defense: str) -> list[AttackRow]:
-    """Return the attacks on a defense that no claim of it covers, and that succeeded."""
+    """Return the successful attacks on a defense that none of its claims covers."""
     return _successes(folder).get(defense, [])
 
 
 def successes_words(folder: RunFolder, defenses: Sequence[str]) -> str:
-    """Return what attacks outside the claims of these defenses did, with the defenses; empty if none succeeded."""
+    """Return in words what attacks outside the claims of these defenses achieved, with the defenses; empty if none
+    succeeded.
+    """
     named = [defense for defense in dict.fromkeys(defenses) if successes(folder, defense)]
     done = {row.metric for defense in named for row in successes(folder, defense)}
     words = dict.fromkeys(_DID[metric] for metric in sorted(done, key=list(_DID).index))
@@ -135,7 +139,7 @@ def successes_words(folder: RunFolder, defenses: Sequence[str]) -> str:
 
 
 def short_words(folder: RunFolder, one: AttackRow) -> str:
-    """Return an attack with what it reached, such as ``inversion: 24 of 24 images``."""
+    """Return an attack's name with its result, such as ``inversion: 24 of 24 images``."""
     return f"{one.attack}: {_value(folder, one)}"
 
 
@@ -166,8 +170,9 @@ def _guess_words(folder: RunFolder, one: AttackRow) -> str:
 
 
 def guess_of(folder: RunFolder, one: AttackRow) -> float | None:
-    """What an attack reaches that uses nothing: a constant for some metrics, else the best null attack of the
-    federation; of counts the upper bound on its share, because few units may hold no lucky guess.
+    """What an attack achieves without using any observation: a constant for some metrics, otherwise the result of the
+    federation's best null attack. For counts it is the upper confidence bound of the null attack's share, because few
+    units may contain no lucky guess.
     """
     if one.metric in _CHANCE:
         return _CHANCE[one.metric]
@@ -186,7 +191,7 @@ def _nulls(folder: RunFolder, one: AttackRow) -> list[AttackRow]:
 
 
 def rebuilt_images(folder: RunFolder, one: AttackRow) -> Success | None:
-    """Return how many images an attack rebuilt; None for another metric than PSNR."""
+    """Return how many images an attack reconstructed; None if its metric is not PSNR."""
     if one.metric != "psnr":
         return None
     return rebuilt_counts(folder).get((one.federation, one.defense, one.attack, one.observer))

@@ -53,8 +53,8 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Ruler:
-    """The marks of a claim on one axis, of which ``axis`` names the quantity and ``end`` what stands at its right end,
-    0 being at the left one; ``broken``: whether the proved value lies beyond the claim.
+    """The marks of one claim on an axis. ``axis`` names the quantity, which is 0 at the left end, and ``end`` labels
+    the right end; ``broken``: whether the proved value lies beyond the claim.
     """
 
     axis: str
@@ -64,14 +64,14 @@ class Ruler:
 
     @property
     def sentence(self) -> str:
-        """The drawing in words."""
+        """A sentence that describes the drawing."""
         return f"Axis of {self.axis}: {'; '.join(mark.words for mark in self.marks)}."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Watcher:
-    """An adversary, what it ``sees``, and whether the claim is about it; ``status``: covered, claimed (and not
-    decided), broken, in-doubt, attacked or open (not covered).
+    """An adversary, a description of what it ``sees``, and whether the claim is about it; ``status``: covered, claimed
+    (and not decided), broken, in-doubt, attacked or open (not covered).
     """
 
     name: str
@@ -82,8 +82,8 @@ class Watcher:
 
 @dataclass(frozen=True, kw_only=True)
 class Tested:
-    """A claim and what one test of it showed: a lower bound on epsilon, the minimum detectable epsilon, the largest
-    epsilon that it could have certified, and upper bounds on error rates; None where there is none.
+    """A claim and the results of one test of it: a lower bound on epsilon, the minimum detectable epsilon, the largest
+    certifiable epsilon, and upper bounds on error rates; None for what does not exist.
     """
 
     claim: Claim
@@ -97,7 +97,7 @@ class Tested:
 
     @classmethod
     def of(cls, claim: Claim, finding: Finding) -> "Tested":
-        """Return what a finding about this claim shows."""
+        """Build the test results from a finding about this claim."""
         measured = finding.measurement
         if measured is None:
             return cls(claim=claim, verdict=finding.verdict.value)
@@ -106,7 +106,7 @@ class Tested:
 
 
 def ruler(row: ClaimRow | Tested) -> Ruler:
-    """Return the ruler of a claim: of epsilon, or of the share of recognised runs where that refuted it."""
+    """Return the ruler of a claim: of epsilon, or of the share of recognised runs if this share refuted the claim."""
     claim, low = row.claim, row.epsilon_low
     proved = f"proved: the true ε is at least {numerals.lower_bound(low)}"
     if row.verdict == "REFUTED" and (low is None or low <= claim.epsilon):
@@ -158,7 +158,7 @@ MEANS = {
 
 
 def watchers(answer: ClaimAnswer) -> list[Watcher]:
-    """Return the adversaries of a claim in a run, with what its other claims cover and its attacks did."""
+    """Return the adversaries of a claim in a run, with what its other claims cover and what its attacks achieved."""
     others = same_subject(answer.folder, answer.row)
     attacked = {one.observer for one in successes(answer.folder, answer.row.defense)}
     undecided = bool(answer.weak or answer.incomplete)
@@ -172,9 +172,9 @@ def watchers_of(
     *,
     undecided: bool = False,
 ) -> list[Watcher]:
-    """Return the adversaries of a claim's kind of federation, from the weakest to the strongest; ``elsewhere``: those
-    that another claim covers, ``attacked``: those of attacks that succeeded, ``undecided``: whether a test without a
-    violation decides nothing, because it is weak or its run is incomplete.
+    """Return the adversaries in the claim's kind of federation, from the weakest to the strongest. ``elsewhere``:
+    adversaries that another claim covers; ``attacked``: adversaries whose attacks succeeded; ``undecided``: whether a
+    test without a violation decides nothing, because it is weak or its run is incomplete.
     """
     claim = row.claim
 
@@ -203,9 +203,9 @@ def watchers_of(
 
 @dataclass(frozen=True, kw_only=True)
 class OfThousand:
-    """Of 1,000 people, how many an attacker with one false alarm in a hundred finds: by guessing, at most under the
-    claim, None without one, and by the best attack of the run, None where it was not measured at so few false alarms;
-    ``broken``: whether the claim was refuted.
+    """The number of people, out of 1,000, that an attacker finds with one false alarm in a hundred: by guessing; at
+    most under the claim, None without one; and by the best attack of the run, None if so low a false-alarm rate was not
+    measured. ``broken``: whether the claim was refuted.
     """
 
     guessed: int
@@ -215,7 +215,7 @@ class OfThousand:
 
     @property
     def words(self) -> list[tuple[str, str]]:
-        """The numbers in words, each with what it stands for."""
+        """The numbers in words, each with its meaning."""
         said = [("guessed", f"by guessing {self.guessed}")]
         if self.allowed is not None:
             held = "the claim's limit of {:,} does not hold" if self.broken else "at most {:,} if the claim holds"
@@ -224,15 +224,17 @@ class OfThousand:
 
 
 def people(row: ClaimRow | Tested | None, found: int | None = None) -> OfThousand:
-    """Return what a claim, None without one, means for people; ``found``: how many of 1,000 the best attack found."""
+    """Return the meaning of a claim for people; without a claim, pass None. ``found``: the number of people, out of
+    1,000, that the best attack found.
+    """
     allowed, broken = (None, False) if row is None else (allowed_of_thousand(row.claim), row.verdict == "REFUTED")
     return OfThousand(guessed=PEOPLE // 100, allowed=allowed, found=found, broken=broken)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValueBar:
-    """A value as a bar: its name, the value in words, the bar's length and its interval's ends in [0, 1], and what the
-    interval is ``over``, empty without one.
+    """A value drawn as a bar: its name, the value in words, the length of the bar, the ends of its confidence interval
+    in [0, 1], and what the interval is ``over``, empty without an interval.
     """
 
     name: str
@@ -245,7 +247,9 @@ class ValueBar:
     def of(
         cls, name: str, metric: str, value: float, pooled: Pooled | None, axis: tuple[float, float] = (0.0, 1.0)
     ) -> "ValueBar":
-        """Return the bar of a value with its interval, where it has one, on an ``axis`` from one number to another."""
+        """Return the bar of a value, with its confidence interval if it has one, on an ``axis`` from one number to
+        another.
+        """
 
         def at(one: float) -> float:
             return min(max((one - axis[0]) / (axis[1] - axis[0]), 0.0), 1.0)
@@ -257,13 +261,13 @@ class ValueBar:
 
 
 def interval_words(bars: Sequence[ValueBar]) -> str:
-    """Return what the lines on bars show, empty where no bar has one."""
+    """Return a sentence that explains the interval lines on bars; empty if no bar has one."""
     over = dict.fromkeys(bar.over for bar in bars if bar.ends)
     return f"Line on a bar: 95 % interval over {' or '.join(filter(None, over)) or 'repetitions'}." if over else ""
 
 
 def use(answer: ClaimAnswer) -> list[ValueBar]:
-    """Return how good the model is under the defense and without one."""
+    """Return bars for the model's quality under the defense and without one."""
     names = (answer.row.defense, "without a defense")
     return [
         ValueBar.of(name, one.metric, one.pooled.value, one.pooled)
@@ -273,8 +277,8 @@ def use(answer: ClaimAnswer) -> list[ValueBar]:
 
 
 def reached(folder: RunFolder, defense: str) -> tuple[str, list[ValueBar]] | None:
-    """Return what the attack that learns most without a defense reaches, where it rebuilds no images: its name, metric
-    and adversary in words, and the values without a defense, with it, and of guessing; None without one.
+    """Return the attack that learns most without a defense, among those that reconstruct no images: its name, metric
+    and adversary in words, and its values without a defense, with it, and by guessing; None if there is no such attack.
     """
     results = primary_results(folder)
     own = {(row.federation, row.attack, row.metric): row for row in results.get(defense, [])}
@@ -298,7 +302,7 @@ def reached(folder: RunFolder, defense: str) -> tuple[str, list[ValueBar]] | Non
 
 
 def use_title(answer: ClaimAnswer) -> str:
-    """Return the name of the metric of ``use``; empty where there is none."""
+    """Return the name of the metric that ``use`` shows; empty if there is none."""
     own, _ = answer.utility
     return numerals.metric(own.metric).label if own is not None else ""
 

@@ -42,8 +42,8 @@ class SourceInference:
         return mean_over_seeds([row.value or 0.0 for row in self.rows]).value
 
     def words(self) -> str:
-        """Format the result as ``correct 0.216 [0.201, 0.231], chance 0.1``; an interval from a single seed is marked
-        as such.
+        """Return the result as text, such as ``correct 0.216 [0.201, 0.231], chance 0.1``; an interval from a single
+        seed is marked as such.
         """
         pooled = mean_over_seeds([row.value or 0.0 for row in self.rows], share=True)
         ends, mark = (pooled.low, pooled.high), ""

@@ -158,7 +158,7 @@ def metric_place(key: str) -> tuple[int, str]:
 
 
 def rounded(value: float, decimals: int, towards: Callable[[float], int]) -> float:
-    """Round a bound with ``math.floor`` or ``math.ceil``, so that it states no more than was shown."""
+    """Round a bound with ``math.floor`` or ``math.ceil``, in the direction in which it claims less."""
     # The inner rounding removes binary errors such as 0.29 * 100 > 29.
     return float(towards(round(value * 10**decimals, 9)) / 10**decimals)
 
@@ -187,7 +187,7 @@ def significant(value: float | None) -> str:
 
 
 def optional(value: T | None, text: Callable[[T], str]) -> str:
-    """Format a value with ``text``; a dash where there is none."""
+    """Format a value by the function ``text``; a missing value becomes a dash."""
     return NOTHING if value is None else text(value)
 
 

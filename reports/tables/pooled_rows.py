@@ -30,8 +30,8 @@ _SAME_SHARE = 1e-9
 
 
 def useless_words(rows: Sequence[Record]) -> str:
-    """Return why a model is of no use, from its measured utility rows of all seeds; empty if it is, or cannot be
-    judged.
+    """Return why a model is of no use, judged by its measured utility rows of all seeds; empty if it is useful, or
+    cannot be judged.
 
     A classifier of ``k`` classes must exceed an accuracy of 1/k by more than chance on the test images of one seed
     (one-sided Clopper-Pearson bound), and a mean accuracy over classes of 1/k, which every model has that names one
@@ -72,7 +72,7 @@ _COUNTED = re.compile(r"95 % Clopper-Pearson over (\w+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Count:
-    """How many units an attack was right about, over all seeds, such as ``24 of 24 uploads``."""
+    """The number of units about which an attack was right, over all seeds, such as ``24 of 24 uploads``."""
 
     right: int
     units: int
@@ -109,12 +109,12 @@ class AttackRow:
 
     @property
     def name(self) -> str:
-        """The attack, with a mark of a null attack, which ignores what it observes."""
+        """The attack's name, with a mark if it is a null attack, which ignores what it observes."""
         return f"{self.attack} (null attack)" if self.null else self.attack
 
     @property
     def words(self) -> str:
-        """The metric with its unit and what a higher value means."""
+        """The metric's name, its unit and the meaning of a higher value."""
         return metric_words(self.metric, self.direction)
 
     @property
@@ -142,8 +142,8 @@ class UtilityRow:
 
 @dataclass(frozen=True, kw_only=True)
 class OmissionRow:
-    """A table row for results that were not measured for the same reason: every one of ``metrics`` of every one of
-    ``attacks`` on the same defenses, ``rows`` result rows in all.
+    """A table row for results that were not measured for the same reason. It stands for ``rows`` result rows: each of
+    ``metrics`` of each of ``attacks`` on the same defenses.
     """
 
     status: str
@@ -161,7 +161,7 @@ class OmissionRow:
 
     @property
     def counted(self) -> str:
-        """The number of values, or of whole cells in which nothing was measured, in words."""
+        """The number of missing values, or of cells in which nothing was measured, in words."""
         return counted(self.rows, "cell" if self.metrics == (WHOLE_CELL,) else "value")
 
     @property
@@ -322,7 +322,7 @@ def _joined(rows: Iterable[OmissionRow], field: str) -> list[OmissionRow]:
 
 
 def undefended(defenses: Iterable[str]) -> str | None:
-    """Return the label under which the suite lists the federation without a defense; None if it lists none."""
+    """Return the suite's label of the federation without a defense; None if the suite lists none."""
     present = set(defenses)
     return next((label for label in UNDEFENDED if label in present), None)
 
@@ -371,7 +371,7 @@ def _value(record: Record) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class GridLine:
-    """A line of the table of attacks: one attack and metric against every defense.
+    """A line of the table of attacks: one attack and metric, with one entry per defense.
 
     ``first``: one of its rows, which all name the same attack, metric, direction and observer. A cell is None where no
     row exists. Where the attack failed or was skipped, the cell holds the row with that status.
@@ -392,7 +392,7 @@ class GridLine:
 
     @property
     def over(self) -> str:
-        """What the intervals of the line are over, such as ``over 3 seeds``; empty without intervals."""
+        """A phrase that names what the line's intervals are over, such as ``over 3 seeds``; empty without intervals."""
         kinds = dict.fromkeys(cell.pooled.over for cell in self.cells if cell and cell.pooled and cell.pooled.over)
         return " or ".join(f"over {kind}" for kind in kinds)
 
@@ -413,13 +413,13 @@ class AttackGrid:
 
     @property
     def titles(self) -> tuple[str, ...]:
-        """The defenses with a mark for controls."""
+        """The names of the defenses; controls are marked."""
         controls = {cell.defense for line in self.lines for cell in line.cells if cell and cell.control}
         return tuple(f"{name} (control)" if name in controls else name for name in self.defenses)
 
     @property
     def primary(self) -> tuple[GridLine, ...]:
-        """The lines with the primary metric of each attack, one per attack."""
+        """The lines with each attack's primary metric, one per attack."""
         return tuple(line for line in self.lines if line.first.metric in ATTACK_HEADLINES)
 
 

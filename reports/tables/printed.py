@@ -46,8 +46,8 @@ def defense_words(defense: str, control: bool, federation: str = "") -> str:
 
 
 def namer(rows: Iterable[OfDefense], *, controls: bool = True) -> Callable[[OfDefense], str]:
-    """Return a function that names the defense of one of these rows, with its federation where the rows have several,
-    and with a mark of a control unless ``controls`` is False.
+    """Return a function that names the defense of one of these rows, with its federation if the rows have several; it
+    marks controls unless ``controls`` is False.
     """
     many = len({row.federation for row in rows}) > 1
     return lambda row: defense_words(row.defense, controls and row.control, row.federation if many else "")
@@ -141,7 +141,7 @@ def _attack_cell(cell: AttackRow | None, intervals: bool) -> str:
 
 
 def attack_words(cell: AttackRow, intervals: bool = True) -> str:
-    """Format the pooled value of an attack, with a mark where no claim of the defense covers it."""
+    """Format the pooled value of an attack, with a mark if no claim of the defense covers it."""
     return pooled_words(cell.metric, cell.pooled, intervals) + (" (out of scope)" if cell.beyond else "")
 
 
@@ -166,13 +166,13 @@ def utility_table(rows: Sequence[UtilityRow]) -> Table:
 
 
 def quality_words(row: UtilityRow) -> str:
-    """Format a pooled value of utility, with a mark of a model that is of no use."""
+    """Format a pooled value of utility, with a mark if the model is of no use."""
     value = pooled_words(row.metric, row.pooled)
     return f"{value} ({OF_NO_USE})" if row.useless else value
 
 
 def useless_note(rows: Sequence[UtilityRow]) -> str:
-    """Return why models are of no use, one sentence per reason; empty if all are of use."""
+    """Return why models are of no use, one sentence per reason; empty if all are useful."""
     named = gathered((row.useless, row.defense) for row in rows if row.useless)
     return " ".join(f"{', '.join(dict.fromkeys(defenses))}: {OF_NO_USE}, {why}." for why, defenses in named.items())
 

@@ -48,7 +48,7 @@ class DefenseSection:
 
 
 def by_defense(folder: RunFolder) -> list[DefenseSection]:
-    """Return one section per defense with a claim or a result, in the suite's order; none where they are more than
+    """Return one section per defense with a claim or a result, in the suite's order; none if there are more than
     ``MOST``.
     """
     order = folder.order
@@ -93,7 +93,7 @@ def _scope(folder: RunFolder, cell: AttackRow) -> str:
 
 
 def how_to_read(folder: RunFolder) -> list[tuple[str, str]]:
-    """Return what a reader must know about the claims, audits and intervals of a report, each a term and sentences."""
+    """Return explanations for readers of a report's claims, audits and intervals, each with a term and sentences."""
     verdicts = "; ".join(f"“{words}” is {VERDICTS[verdict]}" for verdict, words in ANSWERS.items())
     return [
         ("Claim", _claim(folder)),

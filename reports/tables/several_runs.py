@@ -256,7 +256,7 @@ _NAMES = ("run", "federation", "defense")
 def chosen_table(
     folders: Sequence[RunFolder], *, columns: Sequence[str] = (), metrics: Sequence[str] = (), intervals: bool = True
 ) -> Table:
-    """Return one table of the runs, with one row per defense (and federation and run, where there are several).
+    """Return one table of the runs, with one row per defense (and per federation and run, if there are several).
 
     Args:
         columns: in the order wanted: ``run``, ``federation``, ``defense``, a column of the claim (``epsilon``,
@@ -370,7 +370,7 @@ SETTINGS = frozenset({"part", "plan", "federation", "replicas", "seeds", "sweep"
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimOfRun:
-    """A claim's row in one of several runs; ``number`` counts the runs from 1."""
+    """The row of a claim in one of several runs; ``number`` counts the runs from 1."""
 
     number: int
     label: str
@@ -380,8 +380,8 @@ class ClaimOfRun:
 
 
 def claims_of_runs(folders: Sequence[RunFolder]) -> list[ClaimOfRun]:
-    """Return the rows of all claims of all runs, in the order of the runs; layers of a claim and claims of some users
-    are left out, because they bound no attack on the whole release.
+    """Return the rows of all claims of all runs, in the order of the runs. Claims about single layers or about some
+    users are left out, because they bound no attack on the whole release.
     """
     return [
         ClaimOfRun(number=number, label=label, folder=folder, row=row, claim=row.stated.claim)
@@ -392,8 +392,9 @@ def claims_of_runs(folders: Sequence[RunFolder]) -> list[ClaimOfRun]:
 
 
 def scoreboards(claims: Sequence[ClaimOfRun]) -> list[Table]:
-    """Return one table for each unit, adjacency, delta and adversary that is claimed. Defenses are in alphabetical
-    order, each with its runs by the time when they finished; controls follow, and claims without a result come last.
+    """Return one table for each unit, adjacency, delta and adversary for which claims are stated. Defenses are in
+    alphabetical order, and the runs of each by the time when they finished; controls follow, and claims without a
+    result come last.
     """
     groups = gathered((f"{neighbours_of(one.claim)}, adversary: {one.claim.observer.phrase}", one) for one in claims)
     columns = {"defense": _defense, **_BOARD_COLUMNS}
@@ -401,8 +402,9 @@ def scoreboards(claims: Sequence[ClaimOfRun]) -> list[Table]:
 
 
 def histories(claims: Sequence[ClaimOfRun]) -> list[Table]:
-    """Return one table for each defense that several runs of one suite audited in one federation, by the time when
-    they finished; controls come last. Defenses with the same label and other parts have tables of their own.
+    """Return one table for each defense that several runs of one suite audited in one federation, with the runs by the
+    time when they finished; controls come last. Defenses with equal labels but different configurations have separate
+    tables.
     """
     named = gathered(((one.row.control, _about(one)), one) for one in claims)
     columns = {"defense": _defense, "claim": lambda one: one.row.claim_text, **_BOARD_COLUMNS}

@@ -69,8 +69,9 @@ EVEN = 0.5
 
 
 def belief_table(folder: RunFolder) -> Table:
-    """Return a table with one row per claim about a whole release, without those of controls: the largest belief after
-    the release from a belief of 1/2 before it, the share of right guesses, and epsilon and delta of two units.
+    """Return a table with one row per claim about a whole release, without those of controls. It states the largest
+    belief that an attacker can hold after the release, from a belief of 1/2 before it, the share of right guesses, and
+    epsilon and delta of two units.
     """
     rows = [(one.defense, *_bounds(one.claim)) for one in _whole_claims(folder)]
     return Table(
@@ -103,7 +104,7 @@ def _bounds(claim: Claim) -> tuple[str, ...]:
 
 
 def coverage_table(rows: Sequence[ClaimRow]) -> Table:
-    """Return a table of what the implementation checks of each claim looked at, and what they did not."""
+    """Return a table of what each claim's implementation checks examined, and what they did not."""
     return tabulate(
         "Coverage of the implementation checks",
         [row for row in rows if row.looked_at or row.not_looked_at],
@@ -118,13 +119,15 @@ def coverage_table(rows: Sequence[ClaimRow]) -> Table:
 
 
 def coverage_lines(folder: RunFolder) -> list[str]:
-    """Return one line for each statement of what the checks of claims did not look at, with the claims' defenses."""
+    """Return one line for each statement of what the checks of claims did not examine, with the claims' defenses."""
     found = gathered((words, row.defense) for row in stated_rows(folder) if (words := _words(row)))
     return [f"checks {', '.join(dict.fromkeys(labels))}: {words}" for words, labels in found.items()]
 
 
 def scope_lines(folder: RunFolder) -> list[str]:
-    """Return one line for each statement of what claims are not about although units move it, with their defenses."""
+    """Return one line for each statement about what claims do not cover although units affect it, with the claims'
+    defenses.
+    """
     found = gathered(
         (words, row.defense) for row in stated_rows(folder) for words in row.not_looked_at if NOT_CLAIMED in words
     )

@@ -51,7 +51,7 @@ class Right(str):
 def tabulate(
     title: str, things: Iterable[T], columns: Mapping[str, Callable[[T], str]], *, about: int = 1, note: str = ""
 ) -> Table:
-    """Return a table with one row per thing.
+    """Build a table with one row per item.
 
     Args:
         columns: header -> the text of a thing in this column, in the order of the columns; a header ``Right`` aligns

@@ -28,7 +28,7 @@ _NAME, _HEADER = "checkpoint", "header"
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedCheckpoint:
-    """A checkpoint read from its file: the federation's state, the data recorded during training, and the seconds of
+    """The content of a checkpoint file: the federation's state, the data recorded during training, and the seconds of
     training so far.
     """
 

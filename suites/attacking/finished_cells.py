@@ -32,11 +32,11 @@ _Seen = TypeVar("_Seen")
 
 
 class Job(Protocol):
-    """A piece of a run's work that a worker does as a whole; it can be sent to another process."""
+    """A piece of a run's work that one worker does as a whole; it can be sent to another process."""
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """The units of work that it stores."""
+        """The cells (units of work) whose rows this job stores."""
         ...
 
     def run(self, store: Store, finished: frozenset[str]) -> list[str]:
@@ -51,7 +51,7 @@ class Job(Protocol):
 
 @dataclass(kw_only=True)
 class Clock:
-    """A clock that measures the time and the memory spent on the measurement of one result row."""
+    """A clock that measures the time and the memory spent on one result row."""
 
     wall: float = field(default_factory=time.perf_counter)
     cpu: float = field(default_factory=time.process_time)
@@ -72,7 +72,8 @@ def finish_job(
     train: Callable[[Clock], _Trained],
     works: Callable[[_Trained], Works],
 ) -> list[str]:
-    """Train once, then compute and store the rows of each cell that is not in ``finished``; nothing if all are.
+    """Train once, then compute and store the rows of each cell that is not in ``finished``; if all cells are, do
+    nothing.
 
     The time of the training, by the clock that it gets, counts to the first cell.
 
@@ -151,7 +152,7 @@ def failures_as_rows(cells: Sequence[Cell], store: Store, clock: Clock) -> Itera
 
 
 def raised_by_signal(error: BaseException) -> bool:
-    """Return whether a handler of signals, set by the program that runs the suite, raised this exception.
+    """Return whether this exception was raised by a signal handler that the program running the suite has set.
 
     Such an exception, often ``SystemExit`` at SIGTERM, is meant to end the program and is no failure of a part.
     """
@@ -183,7 +184,7 @@ def run_attack(attack: Attack, view: View, knowledge: Knowledge, rng: np.random.
 
 
 def moved(seen: _Seen, device: str) -> _Seen:
-    """Return a copy of what an observer received, or of a part of it, with its tensors on ``device``."""
+    """Return a copy of what an observer received, or of a part of it, with its tensors moved to ``device``."""
     found: Any = seen
     if isinstance(seen, Tensor):
         found = seen.to(device)
@@ -198,7 +199,9 @@ def moved(seen: _Seen, device: str) -> _Seen:
 
 
 def moved_knowledge(knowledge: Knowledge, device: str) -> Knowledge:
-    """Return a copy of what the adversary knows, with public images, labels and the initial model on ``device``."""
+    """Return a copy of what the adversary knows, with public images, labels and the initial model moved to
+    ``device``.
+    """
     given = ("public_images", "public_labels", "initial")
     return replace(knowledge, **{name: moved(getattr(knowledge, name), device) for name in given})
 

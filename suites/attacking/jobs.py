@@ -18,7 +18,7 @@ from .finished_cells import AttackCell, Clock, Works, finish_cell, finish_job
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingJob(ABC):
-    """A job that trains once and runs all attacks on what was trained; subclasses name the kind of federation.
+    """A job that trains once and runs all attacks on the result; each subclass is for one kind of federation.
 
     Args:
         training: the cell that measures utility; None where none is measured.
@@ -38,19 +38,19 @@ class TrainingJob(ABC):
     @property
     @abstractmethod
     def words(self) -> str:
-        """Who takes part, and how they are trained, for the text of a plan."""
+        """A phrase for the text of a plan: who takes part, and how the models are trained."""
 
     @abstractmethod
     def trained(self, store: Store, clock: Clock) -> Any:
         """Train the federation, for all attacks on it; ``clock`` measures the training."""
 
     def utility(self, cell: Cell, trained: Any, store: Store) -> list[Record]:
-        """Return the rows about how good the trained models are; by default none."""
+        """Return the rows about the quality of the trained models; none by default."""
         return []
 
     @abstractmethod
     def attacked(self, item: AttackCell, trained: Any, store: Store) -> list[Record]:
-        """Run one attack and return its rows."""
+        """Run one attack and return its result rows."""
 
     def run(self, store: Store, finished: frozenset[str]) -> list[str]:
         return finish_job(self.cells, store, finished, partial(self.trained, store), partial(self.works, store))
@@ -64,7 +64,7 @@ class TrainingJob(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class OtherAuditJob(ABC):
-    """A job that audits one claim about a federation; subclasses name its kind.
+    """A job that audits one claim about a federation; each subclass is for one kind of federation.
 
     Args:
         defense: prepares the protection for the plan of the audit.
@@ -88,17 +88,17 @@ class OtherAuditJob(ABC):
     @property
     @abstractmethod
     def replicas(self) -> int:
-        """The number of runs per arm that the verdict is computed from."""
+        """The number of runs per arm from which the verdict is computed."""
 
     @property
     @abstractmethod
     def tested(self) -> int:
-        """The number of runs per arm that certify one bound."""
+        """The number of runs per arm that test a single bound."""
 
     @property
     @abstractmethod
     def runs(self) -> int:
-        """The number of runs that it makes in all, with those from which the scores are learned."""
+        """The total number of runs, including those from which scores are learned."""
 
     @property
     def cells(self) -> tuple[Cell, ...]:

@@ -57,7 +57,7 @@ class GivenNetwork(Network):
 
     @cached_property
     def module(self) -> nn.Module:
-        """The caller's module, behind the normalisation where there is one."""
+        """The caller's module, preceded by the normalisation if there is one."""
         if self.normalisation is None:
             return self.given
         self.normalisation.check_channels(self.shape[0])
@@ -65,7 +65,7 @@ class GivenNetwork(Network):
 
     @property
     def objective(self) -> Objective:
-        """Always a classification: these attacks are for classifiers."""
+        """Always the objective of classification, because these attacks are for classifiers."""
         return objective_of(CLASSIFICATION)
 
     @property
@@ -355,7 +355,7 @@ def _bank(
 
 @dataclass(frozen=True, eq=False)
 class LeakedImages:
-    """The images that an attack reconstructed from gradients; a notebook shows them.
+    """The images that an attack reconstructed from gradients; a notebook displays them.
 
     Attributes:
         images: (n, channel, height, width) in [0, 1], the images of the first gradient first.
@@ -498,8 +498,8 @@ class _Missing:
 
 
 def chosen_attack(attack: str | Attack, options: dict[str, Any]) -> Attack:
-    """Return the attack that a name with options, or an object, stands for. Raises ConfigError as ``build``, and for
-    options of an object.
+    """Return the attack given by a name with options, or as an object. Raises ConfigError as ``build``, and for options
+    of an object.
     """
     if not isinstance(attack, str):
         if options:
@@ -542,8 +542,8 @@ def _seen(
 def public_data(
     public: tuple[ArrayLike, ArrayLike] | None, shape: tuple[int, int, int], classes: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the caller's labelled images as tensors ``(m, *shape)`` and ``(m,)``; without them, objects that raise
-    ValueError when an attack uses them.
+    """Return the caller's labelled images as tensors ``(m, *shape)`` and ``(m,)``; if there are none, return objects
+    that raise ValueError when an attack uses them.
 
     Raises ValueError for other shapes, images outside [0, 1] or unknown classes.
     """
@@ -556,7 +556,7 @@ def public_data(
 def labelled_images(
     name: str, given: tuple[ArrayLike, ArrayLike], shape: tuple[int, int, int], classes: int
 ) -> tuple[Tensor, Tensor]:
-    """Return labelled images as tensors ``(m, *shape)`` and ``(m,)``; the error names the argument ``name``."""
+    """Return labelled images as tensors ``(m, *shape)`` and ``(m,)``; error messages call the argument ``name``."""
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise ValueError(f"{name} must be a pair (images, labels), got {type(given).__name__}")
     try:

@@ -79,11 +79,15 @@ class BlockJob(Case):
 
     @property
     def first_batch(self) -> int:
-        """Number of its first batch of runs; batches of different stages share no number, and so no draw."""
+        """The number of the job's first batch of runs; batches of different stages have different numbers, and so share
+        no random draw.
+        """
         return self.stage * _BATCHES_OF_STAGE
 
     def batches(self, size: int) -> list[tuple[int, int]]:
-        """Return the number of each batch of ``size`` runs of one arm, and its runs; the last batch may have fewer."""
+        """Return the number and the runs of each batch of ``size`` runs of one arm; the last batch may have fewer
+        runs.
+        """
         whole, rest = divmod(self.replicas, size)
         return list(enumerate([size] * whole + ([rest] if rest else []), self.first_batch))
 
@@ -93,7 +97,9 @@ class BlockJob(Case):
         return (self.cell,)
 
     def opened(self) -> Self:
-        """Return the job as it is carried out, with the place of its canary; what it builds ends with the copy."""
+        """Return a copy of the job for carrying it out, with the place of its canary; everything that the job builds is
+        freed with the copy.
+        """
         fresh = replace(self)
         return fresh.changed(place=self.method.tried_place(fresh))
 
@@ -156,7 +162,7 @@ class PlannedAudit:
         return (self.cell,)
 
     def opened(self) -> Self:
-        """Return the audit as it is carried out, with the place of the first block's canary."""
+        """Return a copy of the audit for carrying it out, with the place of the first block's canary."""
         return replace(self, blocks=(self.blocks[0].opened(), *self.blocks[1:])) if self.blocks else self
 
     def run(self, store: Store, finished: frozenset[str]) -> list[str]:
@@ -233,13 +239,13 @@ class AuditMethod(ABC):
         """
 
     def dependent(self, audit: PlannedAudit) -> bool:
-        """Return whether runs of one batch may depend on each other, as where a hook draws once for all of them; they
-        are then no independent trials. By default they cannot.
+        """Return whether runs of one batch may depend on each other, as when a hook draws once for all of them; they
+        are then not independent trials. By default they cannot.
         """
         return False
 
     def reading(self, audit: PlannedAudit, store: Store) -> Reading:
-        """Return the result of ``measure``, or of the estimator that the suite names.
+        """Return the result of ``measure``, or of the estimator that the suite names instead.
 
         Raises:
             ValueError: as ``measure``, and for an estimator that cannot measure these runs.
@@ -248,12 +254,12 @@ class AuditMethod(ABC):
         return self.measure(audit, store) if named is None else self.measure_by(named, audit, store)
 
     def measure_by(self, estimator: Spec, audit: PlannedAudit, store: Store) -> Reading:
-        """Measure the audit's finished runs by the suite's own choice of estimator; errors as for ``reading``."""
+        """Measure the audit's finished runs by the estimator that the suite chooses; errors as for ``reading``."""
         raise ValueError(f"audits by {self.name} choose their estimator themselves: leave out audit.estimator")
 
     def could_refute(self, audit: PlannedAudit, store: Store) -> bool:
-        """Return whether some result of the runs to come could still refute the claim at a later look; True where that
-        is not known.
+        """Return whether any result of the remaining runs could still refute the claim at a later look; True if that is
+        not known.
         """
         return True
 
@@ -281,19 +287,21 @@ class AuditMethod(ABC):
         return Weakness()
 
     def decided(self, audit: PlannedAudit, checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
-        """Return the results, in which trials have decided what failed comparisons mean."""
+        """Return the check results after trials have decided whether failed comparisons refute the claim."""
         return checks
 
     def check_power(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> CheckPower | None:
-        """Return the smallest epsilon that the claim's implementation checks would have found; None if not known."""
+        """Return the smallest epsilon that the claim's implementation checks would have detected; None if not known."""
         return None
 
     def power_of_stronger(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> CheckPower | None:
-        """Return what the checks of a claim that implies this one would have found, where none of its own failed."""
+        """Return the power of the checks of a stronger claim, which implies this one, if none of these checks
+        failed.
+        """
         return None
 
     def coverage(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> Coverage:
-        """Return what the claim's implementation checks looked at, and what they did not."""
+        """Return what the claim's implementation checks examined, and what they did not."""
         return coverage_of(checks, sampled=False, epsilon=audit.claim.epsilon)
 
 
@@ -359,31 +367,31 @@ class BlockMethod(AuditMethod):
         return 1
 
     def unfit(self, job: BlockJob) -> str:
-        """Return why the method's own federation is no evidence about the claim, because the defense cannot be prepared
-        for it or states less there; empty string if it is evidence.
+        """Return why runs of the method's own federation are no evidence about the claim: the defense cannot be
+        prepared for this federation, or states less there. Empty string if they are evidence.
         """
         return job.fitted(job.small[1]).reason if self.own_federation else ""
 
     def on_its_federation(self, job: BlockJob) -> BlockJob:
-        """Return the job with the defense as prepared for the federation that it runs."""
+        """Return the job with the defense prepared for the federation that the job runs."""
         if not self.own_federation:
             return job
         job = job.changed(protection=job.fitted(job.small[1]).protection)
         return job.changed(place=self.place(job))
 
     def place(self, job: BlockJob) -> int | None:
-        """Return the client whose place a canary that is a client takes, as far as public facts show it; None: it is
-        one more client.
+        """Return the client whose place a client canary takes, as far as public facts determine it; None if the canary
+        is an additional client.
         """
         return None
 
     def tried_place(self, job: BlockJob) -> int | None:
-        """Return this place as runs show it."""
+        """Return the canary's place as determined by trial runs."""
         return job.place
 
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
-        """Check the implementation by running the first seed's federation several times, and hold the published law
-        against the claim; subclasses add checks of the audit's own runs.
+        """Check the implementation by running the first seed's federation several times, and compare the published law
+        with the claim; subclasses add checks of the audit's own runs.
         """
         # One thread gives the same bits whatever the number of processes.
         torch.set_num_threads(1)
@@ -482,8 +490,8 @@ class AttackMethod(AuditMethod):
 
 
 def unknown_power(checks: Sequence[CheckResult]) -> str:
-    """Return why an audit without a law may have been too weak, whatever it showed: it is not known how much noise must
-    be missing before it refutes the claim. The reason says why no check could replace it.
+    """Return why an audit without a published law may have been too weak, whatever its result: it is not known how much
+    noise must be missing before it refutes the claim. The reason states why no check could replace it.
     """
     compared = (SENSITIVITY, MEASURED, PURE)
     reasons = dict.fromkeys(check.witness for check in checks if check.name in compared and check.passed is None)
@@ -492,7 +500,9 @@ def unknown_power(checks: Sequence[CheckResult]) -> str:
 
 
 def final_look(audit: PlannedAudit) -> Look:
-    """Return the look at all planned runs of an audit; its power is a lower bound on that of all looks together."""
+    """Return the look at all planned runs of an audit; the power of this look is a lower bound on that of all looks
+    together.
+    """
     return audit.looks[-1] if audit.looks else Look(replicas=pooled_replicas(audit), alpha=audit.alpha)
 
 
@@ -647,13 +657,15 @@ OUT_OF_TIME = "the time budget (--budget) was used up"
 
 
 def at_look(audit: PlannedAudit, number: int) -> PlannedAudit:
-    """Return the audit as it stands at one of its looks: with the runs made by then, and that look's level."""
+    """Return the audit as it stands at one of its looks: with the runs made so far, and the look's significance
+    level.
+    """
     blocks = tuple(block for block in audit.blocks if block.stage <= number)
     return replace(audit, blocks=blocks, alpha=audit.looks[number].alpha)
 
 
 def stop_reason(audit: PlannedAudit, number: int, store: Store) -> str:
-    """Return why the audit ends at look ``number``, or ended at an earlier one; empty if further runs are to be made.
+    """Return why the audit ends at look ``number``, or ended at an earlier one; empty if more runs are to be made.
 
     The runs of all stages up to this look are finished. An audit that cannot be measured there is not stopped, so that
     its verdict fails for the same reason as that of an audit with a single look.
@@ -673,7 +685,7 @@ def stop_reason(audit: PlannedAudit, number: int, store: Store) -> str:
 
 
 def out_of_time(audit: PlannedAudit, number: int) -> str:
-    """Return the reason for an audit that ends at look ``number`` because the time of the run is over.
+    """Return the reason for ending an audit at look ``number`` because the run's time is used up.
 
     The time depends on no score, so the bound of that look holds as it would have; what later looks might have shown is
     not known.
@@ -682,13 +694,13 @@ def out_of_time(audit: PlannedAudit, number: int) -> str:
 
 
 def omitted_row(block: BlockJob, reason: str) -> Record:
-    """Return the row of runs that were not made because their audit had stopped, for ``reason``."""
+    """Return the result row for runs that were not made, because their audit had stopped for ``reason``."""
     return block.cell.record(metric="replicas", status="skipped", n=0, reason=f"not made: {reason}", stopped=reason)
 
 
 def where_stopped(audit: PlannedAudit, store: Store) -> tuple[PlannedAudit, str]:
-    """Return the audit as it stands at the look at which it stopped, by the stored rows of its runs, and at which look
-    that was and why; an audit without looks as it is, and no words.
+    """Return the audit as it stood at the look at which it stopped, according to the stored rows of its runs, with a
+    text that names the look and the reason. An audit without looks is returned unchanged, with an empty text.
     """
     if not audit.looks:
         return audit, ""
@@ -704,7 +716,9 @@ def where_stopped(audit: PlannedAudit, store: Store) -> tuple[PlannedAudit, str]
 
 
 def of_all_looks(reading: Reading, audit: PlannedAudit) -> Reading:
-    """Return a reading at one look with the level at which it holds wherever the audit stops: that of all looks."""
+    """Return a measurement from one look with the level at which it is valid whenever the audit stops, which is that of
+    all looks together.
+    """
     return replace(reading, measurement=replace(reading.measurement, alpha=audit.alpha)) if audit.looks else reading
 
 

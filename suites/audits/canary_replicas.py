@@ -64,7 +64,7 @@ class CanaryMethod(ReplicaMethod):
         return super().covers(request) and self.audits_with(name)
 
     def audits_with(self, canary: str) -> bool:
-        """Return whether this is the method for the canary of the given name."""
+        """Return whether this method uses the kind of canary with the given name."""
         # What a canary from outside is made of is not known before it is built: its scores need no assumption on it.
         return canary != DIRAC
 
@@ -83,7 +83,7 @@ class CanaryMethod(ReplicaMethod):
         return arms, {}
 
     def alone(self, job: BlockJob) -> Arms:
-        """Make all runs one at a time."""
+        """Make all runs of a job one at a time."""
         canary = canary_for(job)
         return [[_evidence(job, canary, arm, 1, number) for number, _ in job.batches(1)] for arm in (0, 1)]
 
@@ -174,8 +174,8 @@ def _repeat(batches: list[Projections]) -> bool:
 
 
 def dependent_columns(calls: list[Projections]) -> FloatArray:
-    """Return numbers ``(calls, rows, 3)`` whose distribution differs between calls where rows of one share a draw: the
-    sum of the projections of all rounds, and the sum and the largest of their distances from each round's median.
+    """Return numbers ``(calls, rows, 3)`` whose distribution differs between calls if the rows of a call share a random
+    draw: the sum of all rounds' projections, and the sum and the largest of their distances from each round's median.
     """
     values = np.stack([np.where(one.seen, one.values, 0.0) for one in calls])
     # A public coin that skips a release moves no mean.

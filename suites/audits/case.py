@@ -46,8 +46,8 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A claim to audit on one seed, with the federations in which it is held against its defense; each federation, and
-    each preparation of the defense, is made when it is first needed, once.
+    """A claim to audit on one seed, with the federations in which the defense is tested; each federation, and each
+    preparation of the defense, is made only once, when it is first needed.
 
     Args:
         audit: the suite's audit table, with the defense's own federation and number of replicas.
@@ -75,15 +75,15 @@ class Case:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def changed(self, *, protection: Protection | None = None, **changes: Any) -> Self:
-        """Return the case with another protection, place or number of rounds, and the same federations."""
+        """Return the case with another protection, place or number of rounds, and with the same federations."""
         other = replace(self, protection=protection or self.protection, **changes)
         other.__dict__.update({name: self.__dict__[name] for name in ("own", "small") if name in self.__dict__})
         return other
 
     @cached_property
     def own(self) -> tuple[Task, Plan]:
-        """The claim's own federation at full size: a guarantee behind a shuffler depends on the number of clients, and
-        numbers of the protection may depend on the plan.
+        """The claim's own federation at full size, because a guarantee with a shuffler depends on the number of
+        clients, and numbers of the protection may depend on the plan.
         """
         return self._planned(task_of(self.federation, self.seed))
 
@@ -133,8 +133,8 @@ class Case:
 
     @cached_property
     def own_model(self) -> tuple[Task, Plan] | None:
-        """A few clients of the claim's federation, with a few samples each and the claim's own model and data; None
-        where the checks run this model anyway, or where it is too large or mixes the samples of a batch.
+        """A few clients of the claim's federation, with a few samples each and the claim's own model and data; None if
+        the checks run this model anyway, or if it is too large or mixes the samples of a batch.
         """
         if self.audit.model == self.federation.model:
             return None
@@ -154,8 +154,8 @@ class Case:
 
     @property
     def preparation(self) -> PreparationSetup | None:
-        """What the checks of the federation's preparation of its data run: the claim's own records, and a training of
-        the audit's clients and samples; None without a preparation.
+        """The setup for the checks of the federation's data preparation: the claim's own records, and a training of the
+        audit's clients and samples; None without a preparation.
         """
         federation, audit = audited(self.federation, self.audit), self.audit
         pipeline = pipeline_of(federation, self.seed)
@@ -189,7 +189,7 @@ class Case:
 
     @property
     def inseparable(self) -> str:
-        """Why no canary can be added, which is that the audit's model mixes the samples of a batch; else empty."""
+        """Why no canary can be added: the audit's model mixes the samples of a batch. Empty if one can."""
         if not (self.protection.per_sample or self.claim.unit is Unit.SAMPLE):
             return ""
         network = self._audited().network
@@ -315,7 +315,7 @@ def release_of(law: GaussianLaw, row: Tensor, *, replaced: bool, rounds: int) ->
 
 
 def implies(stated: Claim, other: Claim) -> bool:
-    """Return whether ``stated`` is at least as strong as another claim about the same unit and adversary."""
+    """Return whether the claim ``stated`` is at least as strong as another claim about the same unit and adversary."""
     if _about(stated) != _about(other) or (stated.rounds, stated.subjects) != (other.rounds, other.subjects):
         return False
     if stated.epsilon > other.epsilon * (1 + _ROUNDING) or stated.delta > other.delta * (1 + _ROUNDING):
@@ -327,7 +327,7 @@ def implies(stated: Claim, other: Claim) -> bool:
 
 
 def stronger_claims(given: Fitted, plan: Plan) -> list[Claim]:
-    """Return the same claim for the adversaries that see more than the claim's, unless a law contradicts it there.
+    """Return the same claim against stronger adversaries, which see more, unless a published law contradicts it there.
 
     Such a claim implies the given one. It need not hold: clients may hide their updates from the server alone.
     """

@@ -184,7 +184,9 @@ def batch_of_trials(
 def seen_in_rounds(
     job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan, arm: int, replicas: int, number: int
 ) -> Iterator[Message]:
-    """Yield what the observer receives in each round; each cohort is drawn from all clients by the plan's sampling."""
+    """Yield what the observer receives in each round; each cohort is drawn from all clients by the plan's sampling
+    rule.
+    """
     updates = trial.updates(arm, replicas, job.claim.adjacency)
 
     def invited(turn: Round) -> Tensor:
@@ -223,8 +225,8 @@ def seen_in_rounds(
 
 
 def shares_noise(job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan) -> bool:
-    """Return whether parallel trials share their noise, by a few calls of the defense; those of a correct mechanism
-    seem to with a chance below 1e-9.
+    """Return whether parallel trials share their noise, judged by a few calls of the defense; the false-alarm
+    probability is below 1e-9.
 
     Reports that are all equal have no noise at all: the audit itself refutes these.
 

@@ -112,8 +112,8 @@ class PlantedCanary(CanaryMethod):
         )
 
     def could_refute(self, audit: PlannedAudit, store: Store) -> bool:
-        """Return whether the runs between now and a later look could still refute the claim there, if no test made
-        another error in them.
+        """Return whether the claim could still be refuted at a later look, if no test made another error in the runs
+        until then.
 
         Error counts only grow, and every bound falls with more errors: what errorless runs do not refute, no runs do.
         """
@@ -248,8 +248,8 @@ _FLAT = 1e-3
 
 
 def stated_release(job: BlockJob) -> GaussianRelease | None:
-    """Return the Gaussian noise that the claim states, in units of the sensitivity to the canary; None where a law is
-    published, or the claim states no noise over sensitivity, or its observer receives no single round.
+    """Return the Gaussian noise that the claim states, in units of the sensitivity to the canary; None if a law is
+    published, if the claim states no ratio of noise to sensitivity, or if its observer receives no single round.
     """
     claim, (task, plan) = job.claim, job.small
     # Thresholds designed for Gaussian noise at delta 0 lie so far out that they miss a release without noise.
@@ -285,8 +285,8 @@ def _clients_add_noise(job: BlockJob, task: Task, plan: Plan) -> bool:
 
 
 def unit_of(job: BlockJob, canary: Canary) -> float:
-    """Return by how much the canary moves a release in one step, as a share of the canary itself, from two runs with
-    equal draws; 0 if it does not move it.
+    """Return how far the canary moves a release in one step, as a share of the canary itself, measured by two runs with
+    equal draws; 0 if it does not move the release.
     """
     task, plan = job.small
     setup, steps = replay_setup(task, plan, job.protection, job.claim, seed=job.seed), _steps(job, plan)

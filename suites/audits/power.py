@@ -110,7 +110,7 @@ def refutes(
 
 
 def enough_replicas(claim: Claim, *, alpha: float, limit: int) -> int | None:
-    """Return how many runs per arm an audit needs to be no weak test of a claim; None where they are more than
+    """Return the number of runs per arm from which an audit of a claim no longer counts as weak; None if it exceeds
     ``limit``. A fifth of the runs may be spent on the choice of a threshold.
     """
     needed = enough_trials(

@@ -163,7 +163,7 @@ KEYS = {
 
 
 def parts_in(table: BaseModel | None) -> Iterator[tuple[str, str, Spec]]:
-    """Yield the key, the kind and the value of each part that a table of a suite names."""
+    """Yield the key, the kind and the value of each part that one of a suite's tables names."""
     for key, kind in KEYS.items():
         value = getattr(table, key, None)
         if isinstance(value, str) or (isinstance(value, dict) and _is_named(kind, value)):
@@ -171,8 +171,8 @@ def parts_in(table: BaseModel | None) -> Iterator[tuple[str, str, Spec]]:
 
 
 def outside_versions(tables: Iterable[BaseModel | None]) -> dict[str, str]:
-    """Return the version of each part from outside that the tables name, with a digest of its source; the package's own
-    parts have no entry, so that they leave the identity of a cell as it is.
+    """Return the version of each part from outside the package that the tables name, including a digest of its source.
+    The package's own parts have no entry and so do not change the identity of a cell.
     """
     found: dict[str, str] = {}
     for _, kind, value in (part for table in tables for part in parts_in(table)):
@@ -183,13 +183,15 @@ def outside_versions(tables: Iterable[BaseModel | None]) -> dict[str, str]:
 
 
 def is_outside(kind: str, name: str) -> bool:
-    """Return whether a name is that of a part from outside: a path, or an entry point that no own part hides."""
+    """Return whether a name refers to a part from outside the package: it is a path, or an entry point that no own part
+    hides.
+    """
     return ":" in name or (name not in own_names(kind) and name in points(kind))
 
 
 def own_names(kind: str) -> tuple[str, ...]:
-    """Return the names of the package's own data sets, models, algorithms, partitions, sampling rules, canaries or
-    estimators.
+    """Return the names of the package's own parts of one kind: data sets, models, algorithms, partitions, sampling
+    rules, canaries or estimators.
     """
     if kind == "estimator":
         # Imported here, because estimators load scipy, which most suites do not need in order to be read.
@@ -218,7 +220,9 @@ def _is_named(kind: str, table: dict[str, Any]) -> bool:
 
 
 def tables_with_parts(spec: Suite) -> dict[tuple[str, ...], BaseModel | None]:
-    """Return the tables of a suite whose keys name parts, other than defenses and attacks, by their places."""
+    """Return the tables of a suite in which keys name parts (other than defenses and attacks), keyed by their
+    places.
+    """
     plans: dict[tuple[str, ...], BaseModel | None] = {
         ("defenses", name, "plan"): one.plan for name, one in spec.defenses.items()
     }

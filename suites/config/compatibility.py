@@ -64,8 +64,8 @@ def check_candidates(attack: Attack, task: Task, seed: int, where: str) -> None:
 
 
 def objective_for(model: Spec, dataset: Spec | DataFile) -> Objective:
-    """Return what a model predicts on a data set; where it cannot be built, which is reported when its federation is
-    set up, the objective of the data set's task.
+    """Return the form of a model's predictions on a data set. If the model cannot be built, which is reported when its
+    federation is set up, return that of the data set's task.
     """
     data = load_dataset(dataset)
     try:
@@ -75,8 +75,8 @@ def objective_for(model: Spec, dataset: Spec | DataFile) -> Objective:
 
 
 def check_audit(spec: Suite, where: str) -> None:
-    """Raise ConfigError if the audit adds an image with a class as its canary, but trains a model whose labels are
-    none.
+    """Raise ConfigError if an audit would add a canary image with a class as its label to the training of a model whose
+    labels are not classes.
     """
     audit = spec.audit
     # A canary that is an update has no label, so it fits every model.

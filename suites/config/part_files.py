@@ -111,8 +111,8 @@ def _named_by_class(module: str, node: ast.ClassDef) -> PartFile:
 
 @lru_cache(maxsize=8)
 def part_classes(folder: str, base: str, *, other_than: str = "") -> dict[str, PartFile]:
-    """Return every public class in the files of a folder that derives from the class ``base`` of that folder, and not
-    from ``other_than``. Its name is the class's in lower case, with underscores.
+    """Return every public class in the files of a folder that derives from the class ``base`` of that folder, but not
+    from ``other_than``, keyed by the class name in lower case with underscores.
     """
     found, others = (
         {

@@ -27,17 +27,17 @@ _ON_STUDENTS = "horizontal, transfer"
 
 
 def mechanism_faults() -> dict[str, PartFile]:
-    """Return the mechanisms with a planted bug, which belong to no federation."""
+    """Return the mechanisms with a planted bug that belong to no federation."""
     return part_classes(_FAULTS, "Mechanism")
 
 
 def faults() -> dict[str, PartFile]:
-    """Return the cases of a broken and a correct version of a protection."""
+    """Return the cases that consist of a broken and a correct version of a protection."""
     return part_classes(_FAULTS, "Fault")
 
 
 def correct_cases() -> dict[str, PartFile]:
-    """Return the unusual correct cases."""
+    """Return the correct cases that are unusual, so that an audit might refute them wrongly."""
     return part_classes(_FAULTS, "ProtectionCase", other_than="Fault")
 
 
@@ -54,7 +54,7 @@ def controls() -> dict[str, tuple[str, PartFile]]:
 
 
 def control_kind(part: type[Any]) -> str:
-    """Return the kind of mutants that a control of another package belongs to."""
+    """Return the kind of mutants to which a control of another package belongs."""
     return next(_BASES[base.__name__] for base in part.__mro__ if base.__name__ in _BASES)
 
 

@@ -82,7 +82,7 @@ class DefenseEntry:
 
     @property
     def change(self) -> PlanChange:
-        """Its changes of the federation's plan."""
+        """The defense's changes to the federation's plan."""
         return self.spec.plan or PlanChange()
 
     @property
@@ -142,7 +142,7 @@ class ResolvedSuite:
     source: Source
 
     def task(self, federation: str, seed: int) -> Task:
-        """Return the data and model of a federation for one seed, as ``task_of``.
+        """Build the data and model of a federation for one seed, as the function ``task_of`` does.
 
         Raises:
             ConfigError: if the federation cannot be set up, with file and line.
@@ -286,7 +286,9 @@ def plan_of(spec: FederationSpec, change: PlanChange, task: Task) -> Plan:
 
 
 def cached_by_settings(build: _OfSettings) -> _OfSettings:
-    """Keep the last results of a function of a federation's settings: the next job often needs them again."""
+    """Cache the latest results of a function of a federation's settings, because the next job often needs them
+    again.
+    """
 
     @lru_cache(maxsize=4)
     def kept(table: type[WithData], text: str, folder: str, digest: str, versions: str, *rest: int) -> Any:
@@ -324,7 +326,7 @@ def task_of(spec: FederationSpec, seed: int, own_model: int = True) -> Task:
 
 
 def pipeline_of(spec: FederationSpec, seed: int) -> Pipeline | None:
-    """Return the steps from records to the task of a federation, for one seed; None without a preparation."""
+    """Return the steps from records to the task of a federation, for one seed; None if its data are not prepared."""
     if spec.preparation is None:
         return None
     return Pipeline(
@@ -351,7 +353,7 @@ def audit_task_of(spec: FederationSpec, audit: AuditSpec, seed: int) -> Task:
 
 
 def executor_of(spec: FederationSpec) -> type[LocalTrainer] | None:
-    """Return what computes the local training of a federation; None where it names no executor."""
+    """Return the executor that computes a federation's local training; None if the federation names none."""
     return None if spec.executor is None else executor_named(spec.executor)
 
 
@@ -366,7 +368,7 @@ def check_executor(spec: FederationSpec, network: Network, place: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepares:
-    """The type that ``prepare(plan)`` must return, for one kind of defense.
+    """The type of object that ``prepare(plan)`` must return, for one kind of defense.
 
     Args:
         prepared: its class, with fields ``protection`` and ``claims``.
@@ -379,7 +381,7 @@ class Prepares:
     mappings: Mapping[str, Any] = field(default_factory=dict)
 
     def why_not(self, found: object) -> str:
-        """Return which field of ``found`` is wrong, and what it was; empty string if all are of these classes."""
+        """Return which field of ``found`` has a wrong class, and its value; empty string if all fields are right."""
         if not isinstance(found, self.prepared):
             return f"got {_shown(found)}"
         if not isinstance(found.protection, self.protection):
@@ -411,8 +413,8 @@ _PREPARED = Prepares(prepared=Prepared, protection=Protection)
 
 
 def set_up(suite: ResolvedSuite, table: str, federation: str, build: Callable[[], _Built]) -> _Built:
-    """Return what ``build()`` makes of a federation's settings; raise ConfigError, with file and line, if it cannot be
-    set up.
+    """Build something from a federation's settings by ``build()``; if that fails, raise ConfigError with file and
+    line.
     """
     try:
         return build()
@@ -558,7 +560,9 @@ def _build(kind: Any, label: str, name: str, configuration: dict[str, Any], sour
 
 
 def line_of(message: str, source: Source, table: tuple[str, ...], keys: Iterable[str], default: str = "") -> str:
-    """Return the line of the key that a part's message names: the first of the table's ``keys`` that occurs in it."""
+    """Return the line of the suite's key to which a part's error message refers: the first of the table's ``keys`` that
+    occurs in the message.
+    """
     words = re.findall(r"\w+", message)
     return source.where((*table, min((key for key in keys if key in words), key=words.index, default=default)))
 

@@ -29,7 +29,9 @@ _DEEP_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{DEEPEST
 
 
 def unreadable(text: str) -> str:
-    """Return why a TOML text must not be parsed: it is too long, or one of its dotted keys too deep; else empty."""
+    """Return why a TOML text must not be parsed: it is too long, or one of its dotted keys is too deep; empty if it may
+    be.
+    """
     if len(text) > MOST_LETTERS:
         return f"{TOO_LONG}, got {len(text)}"
     # Python's parser stores every beginning of a dotted key: the memory grows with the square of its length.
@@ -88,7 +90,7 @@ class ConfigError(ValueError):
 
 @contextmanager
 def config_errors() -> Iterator[None]:
-    """Raise a ValueError of the block as a ConfigError with its words."""
+    """Inside this context, turn a ValueError into a ConfigError with the same message."""
     try:
         yield
     except ConfigError:
@@ -99,7 +101,7 @@ def config_errors() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Source:
-    """A suite's name and its text, or the dictionary that Python code gave in place of a text.
+    """A suite's name and text, or the dictionary that Python code gave in place of a text.
 
     Args:
         overrides: dotted keys that the command line set by ``--set``.
@@ -121,8 +123,8 @@ class Source:
 
     @property
     def data_folder(self) -> str:
-        """The folder to which relative paths of data files belong: the suite file's, or the current one for a suite
-        without a file.
+        """The folder to which relative paths of data files refer: the suite file's folder, or the current one for a
+        suite without a file.
         """
         return self.folder or str(Path.cwd())
 
@@ -167,7 +169,9 @@ class Source:
         return f"{self.name}, line {-max(named)[2]}" if named else self.name
 
     def written(self, path: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the path of a key as the suite writes it: in the table of a sweep for each of its defenses."""
+        """Return the path of a key as the suite file has it; for a defense of a sweep, the path leads into the sweep's
+        table.
+        """
         return (path[0], self.sweeps.get(path[1], path[1]), *path[2:]) if path[:1] == ("defenses",) != path else path
 
     @cached_property

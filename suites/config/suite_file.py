@@ -133,7 +133,9 @@ def named_changes(**changes: int | str | None) -> tuple[str, ...]:
 
 
 def weak_change(accept: bool) -> dict[str, str]:
-    """Return the change of a suite that accepts weak tests, for ``named_changes``; none where they are not accepted."""
+    """Return the change to a suite that makes it accept weak tests, for ``named_changes``; empty if they are not
+    accepted.
+    """
     return {"gate.accept_weak": "true"} if accept else {}
 
 
@@ -156,7 +158,9 @@ def check_suite(tree: dict[str, Any], source: Source) -> Suite:
 
 
 def with_data_files(spec: Suite, folder: str, digests: dict[str, str]) -> Suite:
-    """Return the suite whose federations read data files from ``folder``, where these have the ``digests``."""
+    """Return the suite with federations that read data files from ``folder``, provided that the files have the
+    ``digests``.
+    """
     # Suites without data files compare equal wherever they lie.
     if not names_data_files(spec):
         return spec

@@ -16,8 +16,8 @@ MOST_POINTS = 100
 
 
 def expanded(tree: dict[str, Any], source: Source, gone: Collection[str] = ()) -> tuple[dict[str, Any], Source]:
-    """Return a parsed suite in which the defenses of each sweep, except ``gone`` (as ``defenses.LABEL``), replace its
-    table, and the source with the table of each.
+    """Replace the table of each sweep in a parsed suite by its defenses, except those in ``gone`` (as
+    ``defenses.LABEL``); return the suite, and the source with the table of each defense.
 
     A list is a sweep unless the type of the field takes lists. Labels name the swept values: ``dp_sgd-epsilon-0_5``.
 

@@ -59,7 +59,7 @@ _SURROUNDINGS: tuple[tuple[Spec, Protection], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """A federation as one attack sees it, with the truth that it does not see."""
+    """A federation as an attack observes it, together with the truth, which the attack does not observe."""
 
     view: View
     knowledge: Knowledge

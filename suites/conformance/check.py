@@ -28,12 +28,12 @@ _FIRST = 2
 
 
 class NotConforming(ValueError):
-    """What a conformance check found wrong with a part, in one sentence."""
+    """The error that describes, in one sentence, what a conformance check found wrong with a part."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedPart:
-    """The part under test.
+    """The part (such as a defense or an attack) that is checked for conformance.
 
     Args:
         make: builds the part anew from its name and options.
@@ -167,7 +167,9 @@ def require(condition: object, fault: str) -> None:
 
 
 def require_refused(make: Callable[[], object], name: str) -> None:
-    """Raise NotConforming unless a field of this name is refused below 0, by a ValueError that names it."""
+    """Raise NotConforming unless the part refuses a value below 0 for the field of this name, by a ValueError that
+    names the field.
+    """
     try:
         make()
     except ValueError as error:

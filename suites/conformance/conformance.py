@@ -78,7 +78,7 @@ def check_part(
 def checks_and_subject(
     name: str, *, kind: str | None = None, options: Mapping[str, Any] | None = None
 ) -> tuple[tuple[ConformanceCheck, ...], CheckedPart]:
-    """Return the conformance checks of a part's kind, and the part to give to them.
+    """Return the conformance checks for a part's kind, and the object to which they apply.
 
     Raises:
         ConfigError: as ``check_part``.
@@ -108,7 +108,7 @@ def _of_other_federations(kind: str, name: str) -> tuple[ConformanceCheck, ...]:
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of a part, from the catalogue's names or from what the name means.
+    """Return the kind of a part, found among the catalogue's names or from the object that the name refers to.
 
     Raises:
         ConfigError: if it cannot be found, or may be of several kinds or of none.

@@ -183,8 +183,8 @@ def model_inputs_kept(subject: CheckedPart) -> None:
 
 
 def network_for(subject: CheckedPart) -> Network:
-    """Return the network of the model on the first of ``MODEL_SHAPES`` that it takes, or else on texts; raise the first
-    error if it takes none.
+    """Build the network of the model for the first of ``MODEL_SHAPES`` that it accepts, or else for texts; raise the
+    first error if it accepts none.
 
     Raises:
         NotConforming: if it accepts none of the shapes.
@@ -472,8 +472,8 @@ SAMPLING_CHECKS: tuple[ConformanceCheck, ...] = (
 
 
 def summaries_of(kind: str) -> dict[str, str]:
-    """Return the first docstring line of every model, algorithm, partition, sampling rule or canary by its name, those
-    of entry points included.
+    """Return the first docstring line of every model, algorithm, partition, sampling rule or canary, keyed by name,
+    including those from entry points.
 
     Raises:
         ConfigError: for an entry point that does not load.

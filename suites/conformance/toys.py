@@ -48,7 +48,7 @@ _PEOPLE, _TEACHERS, _QUERIES = 24, 10, 6
 
 
 def toy_dataset(count: int = 200, *, side: int = 3, classes: int = 3, seed: int = 0) -> Dataset:
-    """Return random images ``(1, side, side)`` with random labels; two images of each owner."""
+    """Return random images ``(1, side, side)`` with random labels, two images per owner."""
     rng = Streams(seed).generator("conformance data")
     images = uniform(rng, (count + 30, 1, side, side))
     labels = torch.from_numpy(rng.integers(classes, size=count + 30))
@@ -64,7 +64,7 @@ def toy_dataset(count: int = 200, *, side: int = 3, classes: int = 3, seed: int 
 
 
 def toy_texts(count: int = 8, *, seed: int = 0) -> Dataset:
-    """Return texts that each hold a secret of its own; two texts of each owner."""
+    """Return texts, each of which holds its own secret, two texts per owner."""
     rng = Streams(seed).generator("conformance texts")
     words = tokens_of(CODES)[rng.integers(len(CODES), size=(count + 60, LETTERS))]
     drawn = torch.from_numpy(np.hstack([np.tile(tokens_of(PREFIX), (len(words), 1)), words]))
@@ -83,7 +83,7 @@ def toy_texts(count: int = 8, *, seed: int = 0) -> Dataset:
 
 
 def toy_task(*, clients: int = 4, model: Spec = "logistic", seed: int = 0, held_out: int = 0, **data: Any) -> Task:
-    """Return a task on such images, or on such texts for a model of texts, dealt evenly."""
+    """Return a task on such random images, or on such texts for a model of texts, distributed evenly to the clients."""
     of_texts = name_and_options("model", model)[0] in ("text_transformer", "text_lora")
     return build_task(
         toy_texts(seed=seed) if of_texts else toy_dataset(seed=seed, **data),
@@ -103,14 +103,15 @@ def toy_plan(task: Task, **changes: Any) -> Plan:
 
 
 def usual_values(part: Callable[..., Any], usual: Mapping[str, Any] = USUAL) -> dict[str, Any]:
-    """Return the usual values of a part's fields that have no default."""
+    """Return typical values for those fields of a part that have no default."""
     needed = [one.name for one in inspect.signature(part).parameters.values() if one.default is one.empty]
     return {one: usual[one] for one in needed if one in usual}
 
 
 def algorithms_for(defense: Any) -> Iterator[Algorithm]:
-    """Yield the algorithms that are tried with a defense: the package's, with updates bounded by its clip norm, then
-    others that its file defines or imports, at the defense's values of fields of the same names.
+    """Yield algorithms to try with a defense: first the package's, with updates bounded by the defense's clip norm,
+    then those that the defense's file defines or imports. A field that has the name of a field of the defense gets its
+    value.
     """
     values = USUAL | {"radius": getattr(defense, "clip_norm", USUAL["radius"])} | defense.fields()
     for one in _ALGORITHMS:
@@ -125,7 +126,7 @@ def algorithms_for(defense: Any) -> Iterator[Algorithm]:
 
 
 def client_plans(defense: Any, *, inert: int = 0, count: int = 24) -> Iterator[tuple[Task, Plan]]:
-    """Yield plans of federations of four clients that are tried in turn, until a defense accepts one."""
+    """Yield plans of federations of four clients, to be tried in turn until a defense accepts one."""
     task = toy_task(clients=4, count=count).with_inert(inert)
     for algorithm in algorithms_for(defense):
         for lot in _LOTS:
@@ -151,7 +152,7 @@ def _vertical_task(*, summed: bool) -> VerticalTask:
 
 
 def vertical_plans(_: Any = None) -> Iterator[tuple[VerticalTask, VerticalPlan]]:
-    """Yield plans of vertical federations that are tried in turn, until a defense accepts one."""
+    """Yield plans of vertical federations, to be tried in turn until a defense accepts one."""
     for summed, frozen, batch in ((False, False, 8), (False, True, 8), (True, False, 8), (True, True, _PEOPLE)):
         task = _vertical_task(summed=summed)
         settings = {"epochs": 1 if batch == _PEOPLE else 2, "batch": batch}
@@ -161,7 +162,7 @@ def vertical_plans(_: Any = None) -> Iterator[tuple[VerticalTask, VerticalPlan]]
 
 @cache
 def toy_transfer() -> tuple[TransferTask, TransferPlan]:
-    """Return a transfer from ten teachers that hold five digits each, and its plan."""
+    """Return a transfer with ten teachers that hold five digits each, and its plan."""
     task = build_task(
         load_dataset("digits"),
         model="logistic",

@@ -25,15 +25,15 @@ from ..results.store import Store
 
 
 def run_job(job: Job, store: Store) -> list[str]:
-    """Do one job but for those of its cells that are finished: an earlier session, or a worker that died, may have
-    stored some of them. Returns the titles of its failed cells with their reasons.
+    """Do one job except for its cells that are already finished: an earlier session, or a worker that died, may have
+    stored some of them. Return the titles of failed cells with their reasons.
     """
     return job.run(store, frozenset(cell.cell_id for cell in job.cells if store.is_finished(cell.cell_id)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """A job that a worker has finished.
+    """The result of a job that a worker has finished.
 
     Args:
         index: its place among the jobs that were sent.
@@ -49,27 +49,31 @@ class Done:
 
 
 class ClusterError(RuntimeError):
-    """A cluster could not do a job: its workers died again and again, do not see the run's folder, or differ from the
-    process that started the run. Finished cells are kept, and the run can be resumed.
+    """The error for a job that a cluster could not do: its workers died again and again, do not see the run's folder,
+    or differ from the process that started the run. Finished cells are kept, and the run can be resumed.
     """
 
 
 class Backend(Protocol):
-    """Where the jobs of a run are carried out; entered once per run, before anything is sent."""
+    """The interface of a place where the jobs of a run are carried out; it is entered once per run, before anything is
+    sent.
+    """
 
     name: str
 
     @property
     def at_once(self) -> int:
-        """How many jobs the workers that are there now do at the same time, at least 1; known once entered."""
+        """The number of jobs that the present workers do at the same time, at least 1; known after the backend is
+        entered.
+        """
         ...
 
     def sends(self, jobs: int) -> bool:
-        """Return whether so many jobs are worth sending to workers, instead of doing them in this process."""
+        """Return whether it is worth sending so many jobs to workers, instead of doing them in this process."""
         ...
 
     def results(self, jobs: Sequence[Job], store: Store) -> Iterator[Done]:
-        """Have workers do the jobs, each with ``run_job``; yield each as soon as it ends.
+        """Let workers do the jobs, each with ``run_job``; yield each result as soon as the job ends.
 
         Raises:
             ClusterError: after all other jobs, if some could not be done.
@@ -82,7 +86,7 @@ class Backend(Protocol):
 
 
 class LocalBackend:
-    """Worker processes of this machine, or this process alone where ``processes`` is 1."""
+    """A backend of worker processes on this machine, or of this process alone if ``processes`` is 1."""
 
     name = "local"
 
@@ -275,7 +279,7 @@ _NEVER = 2**31 - 1
 
 @cache
 def keep_freed_memory() -> None:
-    """Make the C library glibc keep freed memory in this process; with another C library nothing happens.
+    """Make the C library glibc keep freed memory in this process; with another C library, do nothing.
 
     By default glibc returns large blocks to the system, and each step of a search requests them again page by page,
     which takes a tenth of its time. In return the process never shrinks.
@@ -292,8 +296,8 @@ def keep_freed_memory() -> None:
 
 @cache
 def leave_imports_out_of_collections() -> None:
-    """Take all objects that exist now out of all later searches for garbage in this process: at the first job of a
-    worker these are mostly modules.
+    """Exclude all present objects from later garbage collections in this process; at a worker's first job these are
+    mostly modules.
 
     loky searches once a second, which took a twentieth of a worker's time.
     """

@@ -41,7 +41,7 @@ _PROGRAMS = {"__main__", "__mp_main__"}
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """A job as it is sent to a worker.
+    """A job in the form in which it is sent to a worker.
 
     Args:
         job: pickled, because its parts can be imported only from the folders ``imports``.
@@ -59,7 +59,7 @@ class Sent:
 
 
 def packed(jobs: Sequence[Job], store: Store) -> list[Sent]:
-    """Return the jobs as they are sent, in their order; ``store`` is that of the session."""
+    """Return the jobs in the form in which they are sent, in their order; ``store``: the store of the session."""
     from joblib.externals.loky.backend.reduction import dumps  # Lazy: a run in one process does not need it.
 
     # Relative folders would be others on the worker.
@@ -73,7 +73,7 @@ def packed(jobs: Sequence[Job], store: Store) -> list[Sent]:
 
 
 def do(sent: Sent) -> Done | Exception:
-    """Do a job in this process, a worker of a cluster; return what it did, or the error that stops the run."""
+    """Do a job in this process, which is a worker of a cluster; return its result, or the error that stops the run."""
     # Errors are results: a cluster would wrap those that a job raises, each in its own way.
     try:
         with _ONE_AT_A_TIME:
@@ -182,7 +182,7 @@ class _Cluster:
 
 
 class DaskBackend(_Cluster):
-    """The workers of a Dask cluster.
+    """A backend that uses the workers of a Dask cluster.
 
     A job whose worker dies is run again on another one; after three deaths more it counts as lost.
 
@@ -271,7 +271,7 @@ _STORE_BYTES = 100 * 2**20
 
 
 class RayBackend(_Cluster):
-    """The workers of a Ray cluster.
+    """A backend that uses the workers of a Ray cluster.
 
     A job whose worker dies is run again in another one; after three deaths more it counts as lost.
 
@@ -375,7 +375,7 @@ _MODULES = {"dask": "distributed", "ray": "ray"}
 
 
 def chosen_backend(name: str, *, address: str | None = None, jobs: int | None = None) -> Backend:
-    """Return the backend of this name, not yet entered.
+    """Return the backend with this name, before it is entered.
 
     Args:
         address: of a cluster that runs already; None starts workers on this machine.

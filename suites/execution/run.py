@@ -35,7 +35,7 @@ class Progress(Protocol):
         ...
 
     def advance(self, titles: Iterable[str], failed: Iterable[str]) -> None:
-        """Show that some work is finished: its titles, and the title and reason of each failure."""
+        """Show that some work is finished; the arguments are its titles, and the title and reason of each failure."""
         ...
 
     def close(self) -> None:

@@ -56,7 +56,7 @@ class VersionFindings:
 
     @property
     def refuted(self) -> int:
-        """The number of seeds that refute the claim by their own trials alone."""
+        """The number of seeds whose own trials alone refute the claim."""
         return sum(finding.verdict is Verdict.REFUTED for finding in self.each)
 
 

@@ -53,8 +53,8 @@ def known_mutants() -> dict[str, str]:
 
 def chosen_mutants(spec: MutantsSpec) -> dict[str, str]:
     """Return a dictionary from the names of the chosen mutants (planted bugs) to their kinds. If ``only`` is empty, all
-    are chosen; mechanisms and transfers, whose bugs need trials, are left out without them, and correct cases where the
-    settings say so. An unknown name raises ConfigError.
+    are chosen, except: mechanisms and transfers, whose bugs need trials, if there are no trials; and correct cases if
+    the settings leave them out. An unknown name raises ConfigError.
     """
     known = known_mutants()
     for name in spec.only:
@@ -76,7 +76,7 @@ def build_mutant(name: str) -> Mutant:
 
 
 def versions(name: str) -> Versions:
-    """Return both versions of a mutant, prepared for their federation where they have one."""
+    """Return both versions of a mutant, prepared for their federation if they belong to one."""
     kind, found = known_mutants()[name], class_of(name)
     return _PREPARED[kind](found if kind in (PAIR, CORRECT_CASE) else found())
 

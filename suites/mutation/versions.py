@@ -40,14 +40,14 @@ from ..audits.planted_canary import canary_words
 
 
 class Versions(ABC):
-    """The correct version of a mechanism and a broken one, which state the same claims; an unusual correct case has no
-    broken one.
+    """A correct version of a mechanism and a broken one, which state the same claims; an unusual correct case has no
+    broken version.
     """
 
     @property
     @abstractmethod
     def claim(self) -> Claim:
-        """The claim that both versions state; of several, the first."""
+        """The claim that both versions state; if there are several, the first one."""
 
     @abstractmethod
     def mutant(self) -> Mutant:
@@ -58,7 +58,8 @@ class Versions(ABC):
         """
 
     def checks(self, *, broken: bool, trials: bool, seed: int = 0) -> tuple[CheckResult, ...]:
-        """Run the implementation checks of the broken or of the correct version; none where nothing can be replayed.
+        """Run the implementation checks of the broken or of the correct version; there are none if no run can be
+        replayed.
 
         Args:
             trials: whether everything that is received is audited too, where no other check fails.
@@ -69,7 +70,7 @@ class Versions(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class MechanismVersions(Versions):
-    """Both versions of a mechanism of its own, which belongs to no federation that could be replayed."""
+    """Both versions of a stand-alone mechanism, which belongs to no federation, so that no run can be replayed."""
 
     own: Mutant
 
@@ -159,7 +160,7 @@ class FederatedVersions(PreparedVersions):
 # Cached: preparing a defense may take seconds, and the mutant and its checks both need it.
 @lru_cache(maxsize=256)
 def versions_of(part: Defense | type[ProtectionCase]) -> FederatedVersions:
-    """Prepare a control and its correct version, or both versions of a case, for a federation of which the claimed unit
+    """Prepare a control and its correct version, or both versions of a case, for a federation in which the claimed unit
     is sampled.
 
     Controls run on digits with 3 clients of 8 samples, cases with 4 clients of unequal sizes; both for 5 rounds.

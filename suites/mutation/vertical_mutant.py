@@ -97,8 +97,8 @@ def _checks(case: VerticalCase, trials: bool) -> list[CheckResult]:
 # Cached as in ``versions_of``.
 @lru_cache(maxsize=64)
 def vertical_versions(part: VerticalDefense) -> VerticalVersions:
-    """Prepare a control and its correct version for a small federation, digits of ten classes with two parties. Their
-    bottom models are trained where the defense allows it.
+    """Prepare a control and its correct version for a small federation: digits of ten classes, with two parties. The
+    bottom models are trained if the defense allows it.
 
     Raises:
         ValueError: if the two state different claims.

@@ -49,8 +49,8 @@ class VoteVersions(PreparedVersions):
         return worst_results(found, "claims")
 
     def mutant(self) -> Mutant:
-        """Return samplers of what an observer is given on the pair of neighbouring inputs that shows the bug best,
-        ``(n, numbers)``: votes that differ by one teacher, or two teachers' logits where teachers randomise their own.
+        """Return samplers of what an observer receives, ``(n, numbers)``, on the pair of neighbouring inputs that
+        reveals the bug best: votes that differ by one teacher, or two teachers' logits if teachers randomise their own.
 
         Raises:
             ValueError: if no neighbouring inputs are known for the claim.

@@ -32,7 +32,7 @@ _MOST = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Budgeted:
-    """A suite whose audits fit into a budget.
+    """A suite with audits that fit into a time budget.
 
     Args:
         spec: the suite; its defenses name their own numbers of runs, and its audits stop as soon as they are certain.
@@ -50,7 +50,7 @@ class Budgeted:
 
     @property
     def words(self) -> str:
-        """The plan of the budget in a line."""
+        """One line that describes how the budget is used."""
         runs = ", ".join(f"{label} {count:,}" for label, count in self.replicas.items())
         return f"about {self.expected_s:.0f} s of wall time" + (f"; runs per arm, at most: {runs}" if runs else "")
 
@@ -110,8 +110,8 @@ def in_budget(
 
 
 def until_spent(plan: RunPlan, budget: str, times: Times, *, workers: int) -> float:
-    """Return until when the stages of a resumed run's audits may begin, so that their verdicts and the report still fit
-    into a budget of wall time, which begins now: a reading of ``time.monotonic``.
+    """Return the latest time, as a reading of ``time.monotonic``, at which the stages of a resumed run's audits may
+    begin, so that their verdicts and the report still fit into a budget of wall time that begins now.
 
     The numbers of runs stay those of the plan.
 

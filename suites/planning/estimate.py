@@ -40,7 +40,7 @@ Kind = tuple[object, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Pilot:
-    """Expected CPU seconds of a plan, from pieces of its own work.
+    """The expected CPU seconds of a plan, extrapolated from pieces of its own work.
 
     Args:
         cells: by the id of a cell; without those of which no piece could be timed, such as cells of mutants and of
@@ -55,7 +55,7 @@ class Pilot:
 
 
 def pilot_times(plan: RunPlan, limit: float = LIMIT) -> Pilot:
-    """Time pieces of a plan's own work now, and extend them to the whole plan.
+    """Time pieces of a plan's own work now, and extrapolate the times to the whole plan.
 
     ``limit``: CPU seconds after which no further piece is begun; one that was begun is finished.
     """
@@ -294,8 +294,8 @@ class _Seen:
 
 
 def learnt(place: Path = RUNS) -> Times:
-    """Return the median time of each kind of finished work in the run folders below ``place``; only runs on hardware
-    like this machine's count.
+    """Return the median time of each kind of finished work in the run folders below ``place``; only runs on similar
+    hardware count.
 
     Files that cannot be read are left out: a missing estimate must not stop a run.
     """
@@ -315,8 +315,8 @@ def learnt(place: Path = RUNS) -> Times:
 
 
 def expected_seconds(plan: RunPlan, times: Times, pilot: Pilot | None = None) -> dict[str, float]:
-    """Return the expected CPU seconds of the cells of a plan by id, from earlier runs or else from a pilot; cells of
-    which neither knows the time are left out.
+    """Return the expected CPU seconds of a plan's cells, keyed by id, from earlier runs or else from a pilot; cells
+    whose time neither knows are left out.
     """
     timed = {} if pilot is None else pilot.cells
     found = {cell.cell_id: times.of(cell.facts) for cell in plan.cells}

@@ -195,7 +195,7 @@ def _audit_of(entry: DefenseEntry, audit: AuditSpec) -> AuditSpec:
 
 
 def own_part(trial: TrialJob) -> TrialJob:
-    """Return the job without its attacks on shadow federations."""
+    """Return the job without those of its attacks that need shadow federations."""
     return replace(trial, attacks=tuple(item for item in trial.attacks if item.entry.shadows is None))
 
 

@@ -23,7 +23,8 @@ from ..results.claims_file import PlannedClaim
 
 
 class FederationKind(ABC):
-    """The federations of one kind in a suite: the defenses on each, the claims about it, and the cells of its work.
+    """The federations of one kind in a suite, with the defenses on each, the claims about it, and the cells (units of
+    work).
 
     ``table``: of the suite file. ``defense``, ``attacks``: the base classes of the parts that run on such federations.
     """
@@ -48,8 +49,8 @@ class FederationKind(ABC):
 
     @abstractmethod
     def settings(self, entry: DefenseEntry, federation: str, measured_on: Any) -> dict[str, Any]:
-        """Return the facts about a federation that determine the rows of its cells, beside the defense; of an audit
-        that trains other data or another model, ``measured_on`` names these.
+        """Return the facts about a federation, apart from the defense, that determine the rows of its cells; for an
+        audit that trains other data or another model, ``measured_on`` names these.
         """
 
     def model_words(self, spec: Any) -> str:
@@ -57,12 +58,12 @@ class FederationKind(ABC):
         return label("model", spec.model)
 
     def rounds(self, federation: str) -> int:
-        """Return the number of rounds that the claims about a federation count."""
+        """Return the number of rounds over which claims about a federation are stated."""
         return int(self.specs[federation].rounds)
 
     def on(self, federation: str) -> list[DefenseEntry]:
-        """Return the defenses that run on a federation: those whose settings name it; if there are none, those whose
-        settings name no federation.
+        """Return the defenses that run on a federation: those whose settings name it; if no settings name it, those
+        that name no federation.
 
         A federation that borrows its calibration shows the defenses of the federation that it borrows from.
         """
@@ -77,7 +78,7 @@ class FederationKind(ABC):
         return [entry for base in self.attacks for entry in found if isinstance(entry.part.instance, base)]
 
     def cases(self) -> list[tuple[DefenseEntry, str, int]]:
-        """Return each defense with a federation that it runs on and a seed; one federation after the other."""
+        """Return each defense with a federation on which it runs and a seed, federation by federation."""
         return [(entry, name, seed) for name in self.specs for entry in self.on(name) for seed in self.seeds(entry)]
 
     def seeds(self, entry: DefenseEntry) -> tuple[int, ...]:
@@ -85,7 +86,7 @@ class FederationKind(ABC):
         return self.suite.seeds[: entry.spec.seeds]
 
     def of(self, entry: DefenseEntry, federation: str, seed: int) -> Any:
-        """Return what ``prepare`` returns; it is called once for each case."""
+        """Return the prepared defense of a case; ``prepare`` is called only once for each case."""
         key = (entry.label, federation, seed)
         # Calibration may take seconds, and trials, claims and audits all need it.
         if key not in self._prepared:
@@ -100,7 +101,7 @@ class FederationKind(ABC):
         return () if self._borrowed(federation) else tuple(self.of(entry, federation, seed).claims)
 
     def stated(self) -> list[PlannedClaim]:
-        """Return every claim about these federations once, even if several seeds state it."""
+        """Return every claim about these federations, without duplicates from several seeds."""
         found: dict[tuple[str, str, str], PlannedClaim] = {}
         for entry, name, seed in self.cases():
             for claim in self.claims(entry, name, seed):
@@ -167,11 +168,11 @@ class FederationKind(ABC):
         return Cell(cell_id=cell_id, facts=shared | facts)
 
     def training(self, entry: DefenseEntry, federation: str, seed: int) -> Cell:
-        """Make the cell of one training."""
+        """Make the cell (unit of work) of one training."""
         return self.cell(entry, federation, seed, role="utility", attack="training")
 
     def attack(self, entry: DefenseEntry, federation: str, seed: int, attack: AttackEntry) -> AttackCell:
-        """Make the cell of one attack on one training."""
+        """Make the cell (unit of work) of one attack on one training."""
         cell = self.cell(
             entry,
             federation,
@@ -217,7 +218,7 @@ class ClientKind(FederationKind):
         }
 
     def trial(self, entry: DefenseEntry, name: str, seed: int) -> TrialJob:
-        """Plan one training with the attacks on it, those on shadow federations included."""
+        """Plan one training with the attacks on it, including attacks that need shadow federations."""
         spec: FederationSpec = self.specs[name]
         return TrialJob(
             federation=spec,
@@ -232,8 +233,8 @@ class ClientKind(FederationKind):
 
 
 def outside_facts(*tables: BaseModel | None) -> dict[str, Any]:
-    """Return the versions of the parts from outside that the tables name, as a fact for a hash; no fact where there are
-    none, so that all other cells keep their identity.
+    """Return the versions of parts from outside the package that the tables name, as a fact for a hash. Without such
+    parts there is no fact, so that the identity of all other cells does not change.
     """
     versions = outside_versions(tables)
     return {"outside": versions} if versions else {}

@@ -48,7 +48,7 @@ _BYTES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class HeldArrays:
-    """Arrays that a run holds at once.
+    """The arrays that a run holds in memory at once.
 
     Args:
         what: in words.
@@ -62,7 +62,7 @@ class HeldArrays:
 
     @property
     def gigabytes(self) -> float:
-        """Their memory in units of 2^30 bytes."""
+        """The memory of the arrays, in units of 2^30 bytes."""
         return self.numbers * _BYTES / 2**30
 
 
@@ -98,8 +98,8 @@ def _size(value: Any) -> int:
 
 
 def of_vertical(spec: VerticalSpec, plan: VerticalPlan, observers: set[Observer]) -> list[HeldArrays]:
-    """Return the largest arrays of a vertical federation: its models, what is kept for attacks by ``observers``, and
-    the runs of its audit that are made at once.
+    """Return the largest arrays of a vertical federation: its models, what is stored for attacks by ``observers``, and
+    the audit runs that are made at once.
     """
     network, sizes = plan.network, ("embedding", "hidden", "top_hidden")
     top = 0 if network.top is None else network.top.dim
@@ -153,7 +153,7 @@ def of_transfer(spec: TransferSpec, plan: TransferPlan, shadows: int) -> list[He
 
 
 class OtherKind(FederationKind):
-    """A kind of federations that are none of clients, and all work on them.
+    """A kind of federations other than those of clients, with all work on them.
 
     ``returns``: what a defense of this kind prepares.
     ``trial_job``, ``audit_job``: the classes of its jobs. ``audit_name``: of its audit in result rows.
@@ -176,7 +176,7 @@ class OtherKind(FederationKind):
 
     @abstractmethod
     def check(self, federation: str, plan: Any) -> None:
-        """Raise ConfigError for settings of a federation, or of attacks on it, that its plan does not fit."""
+        """Raise ConfigError if settings of a federation, or of attacks on it, do not fit its plan."""
 
     @abstractmethod
     def held(self, federation: str, plan: Any) -> list[HeldArrays]:

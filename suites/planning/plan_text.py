@@ -92,13 +92,15 @@ def plan_lines(plan: RunPlan) -> list[str]:
 
 
 def weak_attacks(plan: RunPlan) -> str:
-    """Return which attacks the run cannot tell from guessing, and what would do; empty if it can tell all."""
+    """Return which attacks the run cannot distinguish from guessing, and what would help; empty if it can distinguish
+    all.
+    """
     return "; ".join(power.words(names) for power, names in _attack_powers(plan).items() if power.weak)
 
 
 @dataclass(frozen=True)
 class AttackPower:
-    """What guessing reaches in attacks on one federation that score equally many units in equally many seeds.
+    """The result of guessing, for attacks on one federation that score equally many units in equally many seeds.
 
     Args:
         units: members and non-members, of an AUC; else the number of guesses, each right or wrong.
@@ -112,7 +114,9 @@ class AttackPower:
 
     @property
     def half_width(self) -> float:
-        """Half the expected width of the 95 % interval of guessing: over seeds, or over the units of a single one."""
+        """Half the expected width of the 95 % interval of a guess: over seeds, or over the units if there is a single
+        seed.
+        """
         binomial = math.sqrt(self.chance * (1 - self.chance) / self.units[0])
         error = binomial if len(self.units) == 1 else null_area_error(*self.units)
         quantile = stdtrit(self.seeds - 1, 0.975) if self.seeds > 1 else ndtri(0.975)
@@ -120,7 +124,9 @@ class AttackPower:
 
     @property
     def weak(self) -> bool:
-        """Whether an attack halfway from guessing to one without error is not told from guessing."""
+        """Whether the interval is too wide to distinguish guessing from an attack halfway between guessing and a
+        perfect one.
+        """
         return self.half_width > (1 - self.chance) / 2
 
     @property
@@ -128,7 +134,7 @@ class AttackPower:
         return f"{' + '.join(map(str, self.units))} {'guesses' if len(self.units) == 1 else 'candidates'}"
 
     def words(self, attacks: list[str]) -> str:
-        """Describe the interval and, where it is too wide, how many seeds or units would do."""
+        """Describe the interval and, if it is too wide, the number of seeds or units that would suffice."""
         more = f" and {len(attacks) - _NAMED} more" if len(attacks) > _NAMED else ""
         who = f"{', '.join(attacks[:_NAMED])}{more} on {self.federation}: {self._size}, {counted(self.seeds, 'seed')}"
         metric = "accuracy" if len(self.units) == 1 else "AUC"

@@ -50,7 +50,7 @@ class RunPlan:
 
     @property
     def stages(self) -> int:
-        """Number of stages of the sequential audits with the most looks; 1 if none is sequential."""
+        """The largest number of looks (stages) of any sequential audit; 1 if no audit is sequential."""
         return max((len(audit.looks) for audit in self.audits), default=0) or 1
 
     @property

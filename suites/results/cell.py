@@ -63,12 +63,13 @@ def failed_words(results: Sequence[CheckResult]) -> str:
 
 
 def verdict_rows(cell: Cell, finding: Finding, checks: Sequence[CheckResult]) -> list[Record]:
-    """Return the row of a finding, and one row per implementation check."""
+    """Return the result row of a finding, and one row per implementation check."""
     return [verdict_row(cell, finding, checks), *check_rows(cell, checks)]
 
 
 def verdict_row(cell: Cell, finding: Finding, checks: Sequence[CheckResult], artifact: str = "") -> Record:
-    """Return the row of a finding, its reason naming every failed check; without a value where nothing was measured.
+    """Return the result row of a finding, with a reason that names every failed check; the row has no value if nothing
+    was measured.
 
     ``artifact``: the path of the stored scores.
     """

@@ -195,7 +195,7 @@ def judge_run(
     repeated: int = 0,
     changed: Sequence[str] = (),
 ) -> Outcome:
-    """Give the outcome of a run by itself, without a comparison with a baseline; the arguments are those of
+    """Return the outcome of a run by itself, without a comparison with a baseline; the arguments are those of
     ``problems`` and ``fine_line``.
     """
     found = problems(records, missing=missing, unread=unread, repeated=repeated, changed=changed)
@@ -203,7 +203,7 @@ def judge_run(
 
 
 def judge_finding(name: str, finding: Finding) -> Outcome:
-    """Give the outcome of one claim that was audited outside a run; ``name`` names the audited mechanism."""
+    """Return the outcome of one claim that was audited outside a run; ``name`` names the audited mechanism."""
     if finding.verdict is Verdict.REFUTED:
         return Outcome(verdict_line=f"FAIL: claims REFUTED: {name}", exit_code=FAIL)
     if finding.verdict is Verdict.NOT_REFUTED:
@@ -234,17 +234,19 @@ Trained = tuple[str, str]
 
 
 def own_training(records: Iterable[Record]) -> dict[str, Trained]:
-    """Return the data set and model that each federation trains, by its name, from the rows about its training."""
+    """Return the data set and model that each federation trains, keyed by the federation's name, from the rows about
+    its training.
+    """
     return {row.federation: (row.dataset, row.model) for row in records if row.role in ("utility", "attack", "null")}
 
 
 def audited_on(row: Record, own: Mapping[str, Trained]) -> str:
-    """Return in words what the audit of this row trained; empty where it is what the federation trains."""
+    """Describe the data set and model that the audit of this row trained; empty if they are those of the federation."""
     return other_training((row.dataset, row.model), own.get(row.federation))
 
 
 def other_training(used: Trained, own: Trained | None) -> str:
-    """Return in words that an audit trained ``used`` and not ``own``; empty where they are equal."""
+    """Say that an audit trained ``used`` and not ``own``; empty if they are equal."""
     if own is None or used == own:
         return ""
     if used[0] == own[0]:

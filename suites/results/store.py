@@ -53,7 +53,7 @@ class UnwritableRunFolder(OSError):
 
 
 def no_run(folder: Path) -> str:
-    """Return the message for a folder without a run."""
+    """Return the error message for a folder that holds no run."""
     if any((folder / name).is_file() for name in _AUDITS):
         return f"{folder} holds the runs of `fedassay audit`, not of a suite: give the command again, and it goes on"
     return f"{folder} holds no run: the file {MANIFEST} is missing"
@@ -150,7 +150,7 @@ class Store:
 
     @contextmanager
     def session(self) -> Iterator["Store"]:
-        """Begin a session, in which the cells of the locked run are computed; yield the store for its workers.
+        """Begin a session, in which the cells of the locked run are computed; yield the store to be given to workers.
 
         A worker of a cluster may outlive the session that sent its job. It must not write over the rows of a later one,
         so every session has an identifier of its own, which is kept in the folder until the session ends.
@@ -165,7 +165,9 @@ class Store:
                 path.unlink(missing_ok=True)
 
     def in_session(self) -> bool:
-        """Return whether this process sees the run's folder, and the session that this store was made for goes on."""
+        """Return whether this process sees the run's folder, and the session for which this store was made has not
+        ended.
+        """
         try:
             return not self.identifier or (self.folder / SESSION).read_text(encoding="utf-8") == self.identifier
         except OSError:
@@ -437,8 +439,8 @@ def digests(folder: Path, rows: Rows) -> dict[str, str]:
 
 
 def changed_files(gate: Mapping[str, Any], folder: Path, rows: Rows) -> tuple[str, ...]:
-    """Return the names of the files that changed since the run's verdict ``gate`` was stored; gate.json is one of them
-    where it lacks a digest.
+    """Return the names of the files that changed since the run's verdict ``gate`` was stored, including gate.json if it
+    lacks a digest.
     """
     now, manifest = digests(folder, rows), read_json(folder / MANIFEST)
     changed = {name for key, name in _FILES.items() if key in gate and gate[key] != now[key]}

@@ -308,7 +308,7 @@ def score_regions(
     reconstructions: ArrayLike, truth: ArrayLike, masks: ArrayLike, lpips: LpipsScorer | None = None
 ) -> list[dict[str, ImageScore]]:
     """Score reconstructed image i against original i, both ``(n, c, h, w)`` in [0, 1], inside and outside ``masks (n,
-    h, w)``: by region (``psi`` and ``outside``), without one that has no pixels.
+    h, w)``. The scores are keyed by region (``psi`` and ``outside``); a region without pixels is left out.
 
     The masks belong to the truth, so that a reconstruction cannot move pixels from one region to the other. SSIM is the
     map of `score_images`, averaged over the region's pixels; its window extends up to 3 pixels across the border. LPIPS

@@ -114,7 +114,7 @@ def mean_interval(values: ArrayLike, weights: ArrayLike | None = None, *, over: 
 
 
 def rate_interval(right: ArrayLike, *, over: str = "uploads") -> Interval:
-    """Compute the fraction of true values in ``right (n,)``, with a two-sided 95 % Clopper-Pearson interval."""
+    """Compute the fraction of True values in ``right (n,)``, with a two-sided 95 % Clopper-Pearson interval."""
     given = np.asarray(right, dtype=bool)
     n, k = len(given), int(given.sum())
     # The lower bound on successes is the complement of the upper bound on failures.
@@ -310,7 +310,8 @@ def _text_rows(guessed: Sequence[IntArray], truth: Sequence[IntArray]) -> dict[s
 
 
 def matched(guessed: ArrayLike, truth: ArrayLike) -> BoolArray:
-    """Return which places of the true texts ``(k, length)`` are right, if each has the guessed text that fits it best.
+    """Return which places of the true texts ``(k, length)`` are guessed correctly, if each true text is matched with
+    the guessed text that fits it best.
 
     A gradient does not reveal the order of a lot's texts. ``guessed (m, length)``: a true text without one counts as
     wrong at every place. Raises ValueError for texts of another length.

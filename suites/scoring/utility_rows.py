@@ -27,7 +27,9 @@ WORST_CLIENTS = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """What was recorded during a training for its rows: utility and public numbers by round, and the bytes sent."""
+    """The data recorded during a training for its result rows: utility and public numbers by round, and the bytes
+    sent.
+    """
 
     utility: UtilityRecorder
     numbers: NumbersRecorder
@@ -35,7 +37,7 @@ class Course:
 
     @classmethod
     def of(cls, task: Task, plan: Plan, protection: Protection) -> "Course":
-        """Return the recorders of a training that has not begun."""
+        """Return the recorders for a training that has not begun."""
         return cls(
             utility=UtilityRecorder(task=task, every=plan.marks[0]),
             # About 200 points are enough for a figure, and keep the file of a run of 10,000 rounds small.
@@ -45,16 +47,16 @@ class Course:
 
     @property
     def recorders(self) -> tuple[Recorder[RoundEvent], ...]:
-        """All recorders, which watch the training."""
+        """All recorders, which receive the events of the training."""
         return self.utility, self.numbers, self.traffic
 
     @property
     def content(self) -> dict[str, Any]:
-        """What was recorded so far, as plain data."""
+        """Everything recorded so far, as plain data."""
         return {"utility": self.utility.rows, "numbers": self.numbers.rows, "traffic": asdict(self.traffic)}
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Go on from the ``content`` of an earlier session."""
+        """Continue from the ``content`` of an earlier session."""
         self.utility.rows, self.numbers.rows = content["utility"], content["numbers"]
         # Content without these counts leaves too few rounds, and the rows of bytes name this as their reason.
         for name, count in content.get("traffic", {}).items():

@@ -34,20 +34,22 @@ MOST_STEPS, MOST_NUMBERS = 1000, 20_000
 
 @dataclass(frozen=True, kw_only=True)
 class VerticalAuditJob(OtherAuditJob):
-    """A job that audits one claim about a vertical federation, by independent runs of a small one or one run of it."""
+    """A job that audits one claim about a vertical federation, by independent runs of a small federation or by one
+    run.
+    """
 
     federation: VerticalSpec
     defense: VerticalDefense
 
     @property
     def settings(self) -> VerticalAuditSpec:
-        """The federation's audit table, without which no such job is planned."""
+        """The federation's audit table; without it no such job is planned."""
         assert self.federation.audit is not None
         return self.federation.audit
 
     @property
     def one_run(self) -> bool:
-        """Whether the verdict is computed from one run of the whole federation, and not from two arms of runs."""
+        """Whether the verdict comes from one run of the whole federation, and not from two arms of runs."""
         return self.settings.design != "independent"
 
     @property
@@ -140,8 +142,8 @@ def _power(claim: Claim, checks: Sequence[CheckResult], law: VerticalLaw | None)
 
 
 def why_not(claim: Claim, design: str, *, frozen: bool) -> str:
-    """Return why an audit of a design does not cover a claim; empty string if it does. ``frozen``: whether the bottom
-    models are not trained.
+    """Return why an audit of this design does not cover a claim; empty string if it does. ``frozen``: whether the
+    bottom models are not trained.
     """
     adjacent = why_no_pair(claim, frozen=frozen)
     if adjacent:

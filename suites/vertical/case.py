@@ -43,8 +43,8 @@ class VerticalCase:
     def stated(
         cls, prepared: VerticalPrepared, claim: Claim, task: VerticalTask, plan: VerticalPlan, streams: Streams
     ) -> Self | None:
-        """Return the case of a claim about the federation for which a defense is prepared; None where the defense
-        states another claim about it.
+        """Return the case of a claim about the federation for which a defense is prepared; None if the defense states a
+        different claim about this federation.
         """
         same = next((one for one in prepared.claims if same_claim(one, claim)), None)
         if same is None:
@@ -74,7 +74,7 @@ class VerticalCase:
     def trained(
         self, recorders: Sequence[Recorder[StepEvent]], *, protection: VerticalProtection | None = None, **run: Any
     ) -> VerticalModels:
-        """Train in the epochs that the claim covers.
+        """Train for the epochs that the claim covers.
 
         ``protection``: in place of a copy of the defense's own, in which no run leaves anything for another. ``run``:
         further arguments of ``run_vertical``.
@@ -87,8 +87,8 @@ class VerticalCase:
     def received(
         self, pair: PersonPair, arm: int, *, runs: Runs | None = None, protection: VerticalProtection | None = None
     ) -> list[Tensor]:
-        """Return all numbers (runs, numbers) that the observer receives under one data set of a pair, in two parts: the
-        messages about the person, and all messages. Of published models there is one part, all parameters.
+        """Return all numbers (runs, numbers) that the observer receives if one data set of a pair is used, in two
+        parts: the messages about the person, and all messages. For published models there is one part, all parameters.
         """
         seen, runs = Received(observer=self.claim.observer, person=pair.person, party=pair.party), runs or Runs()
         final = self.trained([seen], protection=protection, runs=runs, planted=pair.plant(arm, runs.replicas))
@@ -97,8 +97,8 @@ class VerticalCase:
         return [torch.cat(numbers, dim=1) for numbers in (seen.own, seen.everything) if numbers]
 
     def judged(self, result: CheckResult, what: str) -> CheckResult:
-        """Return the result of a check of messages or labels, which ``what`` names. It is no failure of a claim about
-        the final model that these exceed it: what the public receives shows less.
+        """Return the result of a check of messages or labels, which ``what`` names. If the messages exceed a claim
+        about the final model, the check does not fail, because what the public receives reveals less.
         """
         if self.claim.observer != FINAL_MODEL or result.passed is not False:
             return result

@@ -34,7 +34,7 @@ from .scores import discriminant
 
 
 class GradientsByPerson:
-    """A recorder of the gradients that one passive party is sent about each person, epoch by epoch."""
+    """A recorder of the gradients that one passive party receives about each person, epoch by epoch."""
 
     def __init__(self, people: int, party: int = 0) -> None:
         self.party = party
@@ -46,13 +46,14 @@ class GradientsByPerson:
             self.found[person].append(event.gradients[self.party][0, place])
 
     def rows(self) -> FloatArray:
-        """Return (people, numbers), each person's gradients of all epochs in a row."""
+        """Return each person's gradients of all epochs, joined to one row: (people, numbers)."""
         return torch.stack([torch.cat(parts) for parts in self.found]).double().numpy()
 
 
 def measured_in_one_run(case: VerticalCase, pair: tuple[int, int], *, alpha: float) -> Measurement:
-    """Return the lower bound on epsilon from one training in which each person has either label of ``pair``: the best
-    of those from what each passive party is sent in the epochs that the claim covers, which share alpha.
+    """Return a lower bound on epsilon from one training in which each person has a random one of the labels ``pair``.
+    It is the best of the bounds from what each passive party receives in the epochs that the claim covers; the bounds
+    share alpha.
     """
     people, parties = case.plan.people, range(case.plan.network.passive)
     coins = case.streams.generator("label coins").integers(2, size=people) == 1
@@ -82,14 +83,16 @@ def _setting(case: VerticalCase) -> Setting:
 
 
 def most_in_one_run(claim: Claim, people: int, parties: int, *, alpha: float) -> float:
-    """Return the largest epsilon that one run can certify: the bound if all guesses about the half of
-    ``people`` whose labels teach no score are right; ``parties``: passive ones, which share alpha.
+    """Return the largest epsilon that one run can certify: the bound if all guesses are right about that half of
+    ``people`` from which no score is learned; ``parties``: the number of passive parties, which share alpha.
     """
     return best_of_guesses(claim, people - people // 2, alpha=alpha / parties).epsilon_low
 
 
 def scored(rows: FloatArray, coins: BoolArray, half: int) -> FloatArray:
-    """Return scores of the people after the first ``half``, higher means coin 1, learned on the first."""
+    """Return scores of the people after the first ``half``, learned on the first half; higher means that the coin shows
+    1.
+    """
     taught, known = rows[:half], coins[:half]
     if known.all() or not known.any():
         return np.zeros(len(rows) - half)
@@ -104,8 +107,8 @@ _LEAST_VARIANCE = 1e-9
 
 
 def measured_by_labels(case: VerticalCase, prior: Sequence[float] | None, *, alpha: float) -> Measurement:
-    """Return a lower bound on epsilon, or an estimate where no ``prior`` is stated: the largest of those from what each
-    passive party is sent in the epochs that the claim covers, which share alpha.
+    """Return a lower bound on epsilon, or an estimate if no ``prior`` is stated. It is the largest of those from what
+    each passive party receives in the epochs that the claim covers, which share alpha.
 
     ``prior``: (classes,), the largest probability of each label given any columns.
     """
@@ -155,14 +158,14 @@ def _witness(people: int, known_people: int, party: int, *, known: bool) -> str:
 
 
 def shares(task: VerticalTask) -> tuple[float, ...]:
-    """Return the share of each label among the public people, each counted once more than it occurs."""
+    """Return the share of each label among the public people; each label is counted once more than it occurs."""
     counts = np.bincount(task.public.labels.numpy(), minlength=task.network.classes) + 1.0
     return tuple((counts / counts.sum()).tolist())
 
 
 def raised(rows: FloatArray, known: IntArray, classes: int) -> FloatArray:
-    """Return by how much the rows of people without a known label raise the log odds of each label:
-    ``(people, classes)``; the first rows are those of the people with ``known`` labels.
+    """Return the increase in the log odds of each label, ``(people, classes)``, given the row of a person whose label
+    is not known; the first rows are those of people with ``known`` labels.
     """
     taught = len(known) // 2
     found = np.full((len(rows) - len(known), classes), -np.inf)

@@ -48,7 +48,7 @@ class PersonPair:
     caution: str = ""
 
     def witness(self, claim: Claim) -> str:
-        """What differs, and at which party the audit of a claim looks for it."""
+        """A description of what differs, and of the party at which the audit of a claim looks for it."""
         place = "" if claim.observer == FINAL_MODEL else f", at passive party {self.party + 1}"
         return f"one person's {self.words}{place}" + (f" ({self.caution})" if self.caution else "")
 
@@ -69,20 +69,22 @@ def why_no_pair(claim: Claim, *, frozen: bool) -> str:
 
 
 def covered(claim: Claim, pairs: Sequence[PersonPair]) -> tuple[PersonPair, ...]:
-    """Return the pairs that differ as the claim's adjacency says, where ``why_no_pair`` names no reason against it."""
+    """Return the pairs that differ as the claim's adjacency says; use this if ``why_no_pair`` names no reason against
+    it.
+    """
     return tuple(pair for pair in pairs if pair.zeros or claim.adjacency is Adjacency.REPLACE_ONE)
 
 
 def frequent(task: VerticalTask) -> tuple[int, int]:
-    """Return the most and the second most frequent label, which no prior excludes."""
+    """Return the most frequent and the second most frequent label, which no prior excludes."""
     counts = torch.bincount(task.public.labels, minlength=task.network.classes)
     first, second = torch.argsort(counts, descending=True, stable=True)[:2].tolist()
     return first, second
 
 
 def labels_of(task: VerticalTask, streams: Streams) -> tuple[int, ...]:
-    """Return the labels of which pairs are made: those of ``frequent``, and all others, or of many the rarest one and
-    some by chance.
+    """Return the labels from which pairs are formed: those of ``frequent`` and all others; if there are many others,
+    only the rarest one and some random ones.
 
     A defense may protect some labels alone, and the claim holds for each of them.
     """

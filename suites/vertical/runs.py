@@ -36,7 +36,7 @@ _GUARD = 2**20
 
 
 class DependentRuns(ValueError):
-    """Runs that are made together depend on each other, so that no bound from them holds."""
+    """The error for runs that were made together and depend on each other, so that no bound from them holds."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,7 +51,7 @@ class _Tested:
 def measured_in_runs(
     case: VerticalCase, pairs: Sequence[PersonPair], *, replicas: int, pilot: int, alpha: float
 ) -> Measurement:
-    """Return the lower bound on epsilon, the best of the bounds by each score, which share alpha.
+    """Return a lower bound on epsilon from runs: the best of the bounds by each score, which share alpha.
 
     ``pairs``: of data sets, among which a first block of each is compared, of those that differ as the claim's
     adjacency says. ``replicas``: runs per arm; ``pilot``: further runs per arm, from which the scores are learned.
@@ -92,7 +92,7 @@ def measured_in_runs(
 
 
 def check_apart(scored: Callable[[int, int, int], FloatArray]) -> None:
-    """Raise DependentRuns if runs of either arm depend on each other: one noise would count as many.
+    """Raise DependentRuns if runs of either arm depend on each other, because one noise draw would then count as many.
 
     ``scored``: (arm, number of a block, runs) -> (runs, scores), of blocks far beyond those of any audit.
     """
@@ -108,7 +108,9 @@ def check_apart(scored: Callable[[int, int, int], FloatArray]) -> None:
 
 
 def best_separated(case: VerticalCase, pairs: Sequence[PersonPair]) -> PersonPair:
-    """Return the pair of data sets that a score separates best: by the difference of its means over its deviation."""
+    """Return the pair of data sets that a score separates best, by the difference of its means over its standard
+    deviation.
+    """
     if len(pairs) == 1:
         return pairs[0]
     size = min(BLOCK, max(LEAST, MOST_COMPARED // (2 * len(pairs))))
@@ -173,7 +175,7 @@ _REMEDY = "a hook must draw noise for all replicas, the first dimension of value
 
 
 def dependent(numbers: Callable[[int, int], FloatArray]) -> str:
-    """Return how runs depend on each other, in words; empty string if nothing shows that they do.
+    """Return a description of how runs depend on each other; empty string if nothing shows that they do.
 
     ``numbers``: (number of a block, runs) -> (runs, numbers), of blocks that were not used yet. At most
     ``call_effect.MOST_TESTED`` numbers are looked at.

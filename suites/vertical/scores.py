@@ -84,7 +84,8 @@ def _solved(units: FloatArray, difference: FloatArray) -> FloatArray:
 
 
 def shrinkage(units: FloatArray, norm: float) -> float:
-    """Return the share of the covariance that best gives way to the mean variance (Ledoit and Wolf 2004, section 3.3).
+    """Return the share of the covariance that should be replaced by the mean variance (Ledoit and Wolf 2004, section
+    3.3).
 
     ``units``: (n, numbers), of mean 0. ``norm``: the sum of the covariance's squared entries.
     """
@@ -102,7 +103,9 @@ _MOST_LOOKED_AT = 100
 
 
 def places_of(outputs: FloatArray) -> FloatArray:
-    """Sizes over the largest of a row, whether a number is the largest, its fractional part: (n, 3 k) for (n, k)."""
+    """Return features that show positions in rows ``(n, k)``: each number over the largest of its row, whether it is
+    the largest, and its fractional part; shape (n, 3 k).
+    """
     sizes = np.abs(np.nan_to_num(outputs))
     largest = sizes.max(axis=1, keepdims=True)
     rest = [sizes == largest, np.mod(np.nan_to_num(outputs), 1.0)]
@@ -110,7 +113,7 @@ def places_of(outputs: FloatArray) -> FloatArray:
 
 
 def clearest_event(out: FloatArray, within: FloatArray, claim: Claim, *, trials: int, alpha: float) -> Event | None:
-    """Return the event that breaks the claim most clearly in a pilot's runs ``(n, numbers)``, None where none does.
+    """Return the event that violates the claim most clearly in a pilot's runs ``(n, numbers)``; None if no event does.
 
     Scores are learned on one half of the runs of each group, and judged on the other. ``trials``: runs of each group
     that will be counted, at the level ``alpha``.

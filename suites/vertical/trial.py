@@ -33,7 +33,7 @@ CANDIDATES = 400
 
 @dataclass(kw_only=True, eq=False)
 class TrainedVertical:
-    """A trained vertical federation together with what was recorded during its training, by observer."""
+    """A trained vertical federation, with everything recorded during its training, by observer."""
 
     task: VerticalTask
     plan: VerticalPlan
@@ -74,7 +74,7 @@ class VerticalTrialJob(TrainingJob):
         return TrainedVertical(task=task, plan=plan, streams=streams, final=final, recorders=recorders)
 
     def utility(self, cell: Cell, trained: TrainedVertical, store: Store) -> list[Record]:
-        """Accuracy on the test people, and, of two classes, the area under the ROC curve."""
+        """Return the accuracy on the test people and, for two classes, the area under the ROC curve."""
         task, protection = trained.task, self.prepared.protection
         logits = predicted(trained.final, task.test, trained.plan, protection, trained.streams)[0]
         found, n = utility_of(logits, task.test.labels), len(task.test)

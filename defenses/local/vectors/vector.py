@@ -47,7 +47,7 @@ class VectorLaw:
 
     def read(self, rows: NDArray[np.float32]) -> tuple[NDArray[Any], BoolArray]:
         """Recover the randomiser's reports from client vectors of shape (n, d); also return, as booleans of shape (n,),
-        which vectors hold a report.
+        which of the vectors hold a report.
         """
         raise NotImplementedError
 

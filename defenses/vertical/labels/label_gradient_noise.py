@@ -21,7 +21,7 @@ _NONE = "the top model and the active party's own model are trained on raw label
 
 @dataclass(frozen=True, kw_only=True)
 class ResidualNoiseProtection(VerticalProtection):
-    """A protection that adds noise to the gradients of the people's losses by their logits.
+    """A protection that adds noise to the gradients of the people's losses with respect to their logits.
 
     Args:
         scale: of each number: the standard deviation of Gaussian, the scale of Laplace noise.

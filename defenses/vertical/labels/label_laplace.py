@@ -70,8 +70,8 @@ class LabelLaplace(RandomisedLabels):
 
 
 def posterior(noised: Tensor, prior: Tensor, scale: float) -> Tensor:
-    """Return the probability of each label given its one-hot encoding with Laplace noise of a ``scale``; ``noised`` and
-    ``prior`` have the shape ``(..., classes)``.
+    """Return the posterior probability of each label, given its one-hot encoding with Laplace noise of a ``scale``;
+    ``noised`` and ``prior`` have the shape ``(..., classes)``.
 
     The density of the noise falls as e^(-distance / scale) with the L1 distance from a label's one-hot encoding, which
     is that from 0 plus |v - 1| - |v| at the label's own number v.

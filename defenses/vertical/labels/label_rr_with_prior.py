@@ -69,7 +69,9 @@ class LabelRRWithPrior(ClaimingVerticalDefense):
 
 
 def likely_classes(prior: Sequence[float], epsilon: float) -> tuple[int, ...]:
-    """Return the classes among which RRWithPrior draws, the likeliest first (Ghazi et al. 2021, Algorithm 2)."""
+    """Return the classes among which RRWithPrior draws a label, the likeliest first (Ghazi et al. 2021, Algorithm
+    2).
+    """
     order = np.argsort(-np.asarray(prior), kind="stable")
     mass = np.cumsum(np.asarray(prior)[order])
     # e^eps / (e^eps + k - 1), written so that it cannot overflow.

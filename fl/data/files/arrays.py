@@ -27,7 +27,7 @@ _FACTS = "facts"
 
 
 class ArrayOptions(SplitOptions):
-    """The options of arrays.
+    """The options for reading a data set from arrays.
 
     Args:
         pixels: range of the pixels, such as "0..1" or "0..255"; "auto" finds it (see ``_unit_pixels``).
@@ -58,7 +58,7 @@ class ArrayOptions(SplitOptions):
 
 
 def read_npz(path: Path, name: str, options: ArrayOptions) -> Dataset:
-    """Read a data set from a numpy archive (see ``dataset_of_arrays``), or the one that ``write_npz`` wrote."""
+    """Read a data set from a numpy archive (see ``dataset_of_arrays``), also from one that ``write_npz`` wrote."""
     found = arrays_of(path, lambda one: one not in options.ignore)
     facts = found.pop(_FACTS, None)
     if facts is None:
@@ -89,7 +89,7 @@ def dataset_of_arrays(
     class_names: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Dataset:
-    """Return the data set of these arrays.
+    """Build a data set from these arrays.
 
     - ``x_train``: images (n, height, width), (n, channel, height, width) or (n, height, width, channel), or rows (n,
       features), which are kept as they are; ``y_train``: (n,), class numbers from 0 on, or names of classes. For task

@@ -46,7 +46,7 @@ _STANDARDISED = (
 
 
 class TableOptions(SplitOptions):
-    """The options of a table.
+    """The options for reading a data set from a table.
 
     Args:
         label: column of the labels.
@@ -109,12 +109,14 @@ class TableOptions(SplitOptions):
 
     @property
     def label_columns(self) -> tuple[str, ...]:
-        """The columns of the labels."""
+        """The names of the columns that hold the labels."""
         return self.labels or (self.label,)
 
 
 def read_table_file(path: Path, name: str, options: TableOptions) -> Dataset:
-    """Read a data set from a text file or a Parquet file, and from a second one where ``options.test`` names it."""
+    """Read a data set from a text file or a Parquet file; ``options.test`` may name a second file with the test
+    rows.
+    """
     frame = read_table(path, options.separator)
     test = read_table(path.parent / options.test, options.separator) if options.test else None
     return dataset_of_table(frame, test, file=path.name, name=name, options=options)
@@ -123,7 +125,7 @@ def read_table_file(path: Path, name: str, options: TableOptions) -> Dataset:
 def dataset_of_table(
     frame: "DataFrame", test: "DataFrame | None", *, file: str, name: str, options: TableOptions
 ) -> Dataset:
-    """Build a data set from the rows of a table, and from its test rows where they are a table of their own.
+    """Build a data set from the rows of a table; the test rows may be a separate table.
 
     Each column of numbers is one feature, and one of lists of k numbers is k features. A column of texts, or one listed
     in ``categories``, becomes one indicator per value that occurs in the training rows; another value in a test row has

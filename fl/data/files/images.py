@@ -42,7 +42,7 @@ Side = Annotated[int, Field(ge=1, strict=True)]
 
 
 class ImageOptions(SplitOptions):
-    """The options of images.
+    """The options for reading a data set of images.
 
     Args:
         size: (height, width), or one number for both: each image is cut to this ratio around its centre and resized.
@@ -56,7 +56,7 @@ class ImageOptions(SplitOptions):
 
 
 class FolderOptions(ImageOptions):
-    """The options of a folder of images: those of images, and ``owner``.
+    """The options for reading a folder of images: the options of images, and ``owner``.
 
     Args:
         owner: regular expression that finds the owner of each image in its path below the class's sub-folder, with
@@ -127,8 +127,8 @@ def read_image_folder(path: Path, name: str, options: FolderOptions) -> Dataset:
 def pixels_of(
     sources: "Sequence[Path | BytesIO | Image]", options: ImageOptions, place: str, places: Sequence[str]
 ) -> tuple[np.ndarray, ArrayOptions, list[str]]:
-    """Return the pixels of all images, (n, channel, height, width), the options by which they are read as arrays, and
-    the sentences that report what was done.
+    """Return the pixels of all images, (n, channel, height, width), the options for reading them as arrays, and
+    sentences that report what was changed.
 
     sources: image files, their bytes, or images of Pillow; ``places`` names each of them. Raises ValueError, starting
     with ``place``, where images differ in size or colour and no option says what to do, before any image is decoded.
@@ -147,7 +147,7 @@ def pixels_of(
 
 
 def sub_folders(folder: Path) -> list[Path]:
-    """Return the folders in a folder that are not hidden."""
+    """Return the folders in a folder, without hidden ones."""
     return [one for one in folder.iterdir() if one.is_dir() and not one.name.startswith((".", "__"))]
 
 
@@ -270,7 +270,7 @@ def _notes(headers: Sequence[_Header], options: ImageOptions) -> list[str]:
 
 
 class TorchvisionOptions(ImageOptions):
-    """The options of a data set of torchvision: those of images, and ``root``.
+    """The options for reading a data set of torchvision: the options of images, and ``root``.
 
     Args:
         root: the folder given to torchvision's class, relative to the suite file; by default the folder that
@@ -281,7 +281,7 @@ class TorchvisionOptions(ImageOptions):
 
 
 class HuggingFaceOptions(ImageOptions, TableOptions):
-    """The options of a Hugging Face data set: those of images, or of a table without images."""
+    """The options for reading a Hugging Face data set: the options of images, or of a table if it has no images."""
 
 
 def from_torch(
@@ -334,7 +334,7 @@ def from_torch(
 
 
 def read_torchvision(name: str, folder: str, options: TorchvisionOptions) -> Dataset:
-    """Read the data set ``torchvision/NAME``, of torchvision's class ``NAME``; nothing is downloaded.
+    """Read the data set ``torchvision/NAME`` by torchvision's class ``NAME``; nothing is downloaded.
 
     Images are classified by the labels that the class gives, which must be whole numbers. The training and the test
     part are those of the class's argument ``train`` or ``split``; without one a part is split off.
@@ -358,7 +358,7 @@ def read_torchvision(name: str, folder: str, options: TorchvisionOptions) -> Dat
 
 
 def is_saved_dataset(path: Path) -> bool:
-    """Return whether ``save_to_disk`` of Hugging Face Datasets wrote this folder."""
+    """Return whether this folder was written by ``save_to_disk`` of Hugging Face Datasets."""
     return any((path / sign).is_file() for sign in _SIGNS)
 
 

@@ -66,7 +66,7 @@ class DataFile:
 
     @classmethod
     def of(cls, name: str, options: Mapping[str, Any], folder: str = "", digest: str = "") -> "DataFile":
-        """Make one from a table of options."""
+        """Build the data set's description from a table of options."""
         return cls(name, json.dumps(options, sort_keys=True, default=str), folder, digest)
 
     def load(self) -> Dataset:
@@ -103,7 +103,7 @@ class DataFile:
 
 
 def names_a_file(name: str) -> bool:
-    """Return whether a data set's name is a path or ``torchvision/NAME``.
+    """Return whether a data set's name is a path, or ``torchvision/NAME``, and not a name of the catalogue.
 
     A path has a separator or a suffix, and no colon, which names code: a folder beside the suite is ``./photos``.
     """
@@ -111,8 +111,8 @@ def names_a_file(name: str) -> bool:
 
 
 def dataset_from(found: Any, name: str, options: Mapping[str, Any] | None = None) -> Dataset:
-    """Return the data set that Python code gives: a ``Dataset``, a table of pandas, arrays by the names of a numpy
-    archive, or a map-style ``torch.utils.data.Dataset``.
+    """Convert an object that Python code gives to a data set: a ``Dataset``, a table of pandas, arrays keyed by the
+    names of a numpy archive, or a map-style ``torch.utils.data.Dataset``.
 
     ``options``: those of the reader of the same kind of data; none for a ``Dataset``. A table may have the columns
     ``label``, ``owner`` and ``split``. Raises ValueError for anything else, and as the readers do.
@@ -141,13 +141,13 @@ def dataset_from(found: Any, name: str, options: Mapping[str, Any] | None = None
 
 
 def is_object(spec: object) -> bool:
-    """Return whether a suite's data set, or the ``part`` of its table, is the data set itself and no name."""
+    """Return whether a suite's data set, or the ``part`` of its table, is an object itself and not a name."""
     part = spec.get("part") if isinstance(spec, Mapping) else spec
     return part is not None and not isinstance(part, str | int | float | list | tuple | Mapping) and not callable(part)
 
 
 def keep(spec: Any) -> str:
-    """Write the data set that a suite holds as an object to the cache folder, unless an equal one is there, and return
+    """Write a data set that a suite holds as an object to the cache folder, unless an equal one is there, and return
     its name.
 
     ``spec``: what ``dataset_from`` accepts, or a table of it as ``part`` with its options as further keys. Raises

@@ -33,7 +33,7 @@ Range = Annotated[tuple[float, float], AfterValidator(_in_order)]
 
 
 class SplitOptions(BaseModel):
-    """How a test part is split off where a data set has none.
+    """The options for splitting off a test part if a data set has none.
 
     Args:
         test_share: share of the samples that becomes the test part, > 0 and < 1.
@@ -65,8 +65,8 @@ def options_from(kind: type[Options], given: Mapping[str, Any], what: str) -> Op
 
 
 def check_size(place: str, numbers: int, *, each: int = PER_NUMBER) -> None:
-    """Raise ValueError if so many numbers of ``each`` bytes exceed the limit, so that a huge or a manipulated file ends
-    in a message and not without memory.
+    """Raise ValueError if so many numbers of ``each`` bytes exceed the limit, so that a huge or manipulated file gives
+    an error message and does not exhaust the memory.
 
     The limit is 4 GB, or the number of gigabytes that the environment variable ``FEDASSAY_DATA_LIMIT_GB`` sets.
     ``place`` names the file, for the message.
@@ -86,7 +86,7 @@ def check_size(place: str, numbers: int, *, each: int = PER_NUMBER) -> None:
 
 
 def refuse_rows(wrong: np.ndarray, sentence: str, remedy: str = "", *, first: int = 0) -> None:
-    """Raise ValueError, with the sentence and the first row at fault, if ``wrong`` (n, ...) is true in any row.
+    """Raise ValueError if ``wrong`` (n, ...) is true in any row; the message has the sentence and the first such row.
 
     ``first``: the number of the first row.
     """

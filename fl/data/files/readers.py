@@ -35,7 +35,7 @@ _ROWS = 1 << 16
 def read_table(
     path: Path, separator: str = "", missing: Sequence[str] = MISSING, numeric: Collection[str] = ()
 ) -> "DataFrame":
-    """Return the table of a text file, whose cells are texts or missing, or of a Parquet file.
+    """Read the table of a text file, whose cells are texts or missing, or of a Parquet file.
 
     A text file is in UTF-8, names its columns in the first line, and has as many cells in every other line.
     ``separator``: of its cells; by default a comma, or a tab in a .tsv file. ``missing``: its cells that are missing.
@@ -49,7 +49,7 @@ def read_table(
 
 
 def arrays_of(path: Path, wanted: Callable[[str], bool], *, more: int = PER_NUMBER) -> dict[str, np.ndarray | None]:
-    """Return the arrays of a numpy file by their names, None for those that are not ``wanted``.
+    """Return the arrays of a numpy file, keyed by name; None for arrays that are not ``wanted``.
 
     The array of a .npy file has the name "". ``more``: bytes of memory that each number will take besides its own.
 
@@ -80,8 +80,8 @@ def arrays_of(path: Path, wanted: Callable[[str], bool], *, more: int = PER_NUMB
 
 
 def numbers_of(column: "Series", place: str, decimal: str = ".", remedy: str = _REMEDY) -> np.ndarray | None:
-    """Return the column as float64 numbers ``(n,)``, NaN where missing, or ``(n, k)`` where its cells are lists of k
-    numbers; None where it holds texts.
+    """Return a column as float64 numbers ``(n,)``, NaN for missing cells, or ``(n, k)`` if its cells are lists of k
+    numbers; None if it holds texts.
 
     ``decimal``: the sign before decimal places in texts. Raises ValueError, with ``place`` and row, for a column of
     mostly numbers with a text in it, cells of another type, and different whole numbers that are the same float.
@@ -128,7 +128,7 @@ def _huge(cell: object) -> bool:
 
 
 def texts_of(column: "Series", place: str) -> np.ndarray:
-    """Return the cells of a column as texts ``(n,)``, empty where missing.
+    """Return the cells of a column as texts ``(n,)``; a missing cell is empty.
 
     Raises ValueError, with ``place``, where memory is short.
     """
@@ -150,7 +150,7 @@ def check_present(column: "Series", place: str) -> None:
 
 
 def without_index(frame: "DataFrame", file: str, drop: tuple[str, ...]) -> tuple["DataFrame", list[str]]:
-    """Return the table without columns that have no name and hold no data, and a sentence for each.
+    """Return the table without columns that have no name and hold no data, and one sentence for each removed column.
 
     A column without a name, or with one that pandas gives to such a column, is left out if it is empty, numbers the
     rows from 0 or 1 on, or is the index of a pandas table. One listed in ``drop`` is kept here.

@@ -23,7 +23,7 @@ width) booleans."""
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """What the labels of a data set mean.
+    """The meaning of a data set's labels, such as the names of classes.
 
     Args:
         task: "classification": labels are (n,) int64; "multilabel": (n, classes) booleans; "regression": (n, classes)
@@ -52,7 +52,7 @@ def dataset_of(
     notes: tuple[str, ...] = (),
     **facts: Any,
 ) -> Dataset:
-    """Return the data set of these samples, with further ``facts`` of ``Dataset``.
+    """Build a data set from these samples, with further ``facts`` of ``Dataset``.
 
     ``test``: (n,) booleans, the samples of the test part; None splits one off, which is reported. Raises ValueError,
     starting with ``file``, if there are too few samples or owners to split, too few classes, or a number to predict
@@ -84,7 +84,7 @@ def dataset_of(
 
 
 def drawn_test_rows(samples: Samples, place: str, options: SplitOptions) -> tuple[np.ndarray, str]:
-    """Return which samples become the test part, ``(n,)`` booleans, and the sentence that reports it.
+    """Draw the samples that become the test part, ``(n,)`` booleans; also return a sentence that reports it.
 
     ``samples``: with ``labels``, and ``owners`` where they are known. With owners, all samples of an owner lie in one
     part: otherwise an owner who is in no federation would still appear in the public test data. Without owners every
@@ -119,7 +119,7 @@ def drawn_test_rows(samples: Samples, place: str, options: SplitOptions) -> tupl
 def class_numbers(
     labels: np.ndarray, place: str, classes: int | None = None, names: tuple[str, ...] = ()
 ) -> tuple[np.ndarray, Labels]:
-    """Return labels ``(n,)``, whole numbers or texts, as class numbers, and what they mean.
+    """Convert labels ``(n,)``, whole numbers or texts, to class numbers, and return them with their meaning.
 
     Whole numbers are class numbers, from 0 on; texts are names of classes, which get the numbers 0, 1, ... in
     alphabetical order. ``classes``: the number of classes where some have no sample; by default one more than the
@@ -144,8 +144,8 @@ def class_numbers(
 
 
 def target_numbers(values: np.ndarray, task: str, places: tuple[str, ...], *, first: int = 0) -> np.ndarray:
-    """Return labels that are no classes, ``(n, labels)``: booleans for several labels that each hold or not, or float64
-    numbers to predict.
+    """Convert labels that are no classes, ``(n, labels)``: to booleans if several labels may hold at once, or to
+    float64 numbers to predict.
 
     Raises ValueError, with the first row at fault, for other numbers than 0 and 1 or a single label (multilabel), and
     for NaN and infinity (regression). ``first``: the number of the first row.
@@ -163,7 +163,8 @@ def target_numbers(values: np.ndarray, task: str, places: tuple[str, ...], *, fi
 def scaled(
     numbers: np.ndarray, train: np.ndarray, place: str, bounds: Bounds, scale: str
 ) -> tuple[np.ndarray, float, float]:
-    """Return numbers ``(n,)`` scaled, and the shift and the unit by which they were, from the training rows alone.
+    """Return numbers ``(n,)`` after scaling, and the shift and the unit of the scale, which come from the training rows
+    alone.
 
     A missing number (NaN) becomes the mean of the training rows. ``bounds``: a public range, which is scaled to [0, 1];
     otherwise ``scale``: "standardise" or "none". Where the training rows are constant, all are 0 and so is the unit.
@@ -193,8 +194,8 @@ def scaled(
 
 
 def check_single_precision(values: np.ndarray, place: str, *, first: int = 0) -> None:
-    """Raise ValueError, with place and row, if numbers ``(n,)`` overflow in single precision, or if different whole
-    numbers are one number there; numbers with fractions are rounded without an error.
+    """Raise ValueError, with place and row, if numbers ``(n,)`` overflow in single precision, or if two different whole
+    numbers become equal there; fractions are rounded without an error.
     """
     size, remedy = np.abs(values.astype(np.float64)), ": change their unit, or subtract a constant"
     refuse_rows(size > LARGEST_SINGLE, f"{place} holds a number that is too large", remedy, first=first)
@@ -206,7 +207,7 @@ def check_single_precision(values: np.ndarray, place: str, *, first: int = 0) ->
 
 
 def owner_numbers(owners: np.ndarray, place: str) -> np.ndarray:
-    """Return owners ``(n,)``, whole numbers or texts, as the numbers 0, 1, ... in their sorted order."""
+    """Convert owners ``(n,)``, whole numbers or texts, to the numbers 0, 1, ... in their sorted order."""
     if owners.ndim != 1 or owners.dtype.kind not in "iuUS":
         got = f"shape {owners.shape} of {owners.dtype}"
         raise ValueError(f"{place} must hold one owner per sample, (n,) whole numbers or texts, got {got}")
@@ -214,7 +215,7 @@ def owner_numbers(owners: np.ndarray, place: str) -> np.ndarray:
 
 
 def same_but_for_case(texts: np.ndarray) -> list[str]:
-    """Return the different texts that differ from another one only by case or blanks, in the order of the alphabet."""
+    """Return the texts that differ from another one only in case or blanks, in alphabetical order."""
     forms = {text: "".join(text.split()).casefold() for text in np.unique(texts).tolist()}
     counts = Counter(forms.values())
     return [text for text, form in forms.items() if counts[form] > 1]

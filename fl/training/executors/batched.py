@@ -20,7 +20,7 @@ from ..local import LocalResult, LocalStep, LocalTrainer, Lot, check_unchanged, 
 
 @dataclass(frozen=True, kw_only=True)
 class JoinedLots:
-    """The lots of B clients in R replicas, padded to one length L, client after client: ``B * R`` rows.
+    """The lots of B clients in R replicas, padded to one length L, as ``B * R`` rows, client after client.
 
     ``images (B * R, L, c, h, w)``, ``labels (B * R, L)`` for a classifier, ``weights (B * R, L)`` in each lot's mean,
     zero on the padding, and ``dropout (B * R, L, features)`` or None.
@@ -33,7 +33,7 @@ class JoinedLots:
 
     @classmethod
     def of(cls, pool: tuple[Tensor, Tensor], lots: Sequence[Lot], length: int, device: str) -> Self:
-        """Join lots of the samples in ``pool`` (images and labels on ``device``), none of them empty, as rows of
+        """Join lots of samples from ``pool`` (images and labels on ``device``), none of them empty, as rows of
         ``length`` samples.
         """
         # Padded by the client's own samples: an unusual sample of another client must not enter, even at weight zero.
@@ -53,7 +53,7 @@ class JoinedLots:
         return len(self.weights)
 
     def part(self, start: int, rows: int) -> Self:
-        """Return ``rows`` of the rows, from ``start``; beyond the last one it is repeated."""
+        """Return ``rows`` rows beginning at ``start``; if there are fewer, the last row is repeated."""
         places = torch.arange(start, start + rows, device=self.weights.device).clamp_max(self.rows - 1)
         dropout = None if self.dropout is None else self.dropout[places]
         given = {"images": self.images[places], "labels": self.labels[places], "weights": self.weights[places]}
@@ -74,7 +74,8 @@ LARGE = 2**18
 
 @dataclass(frozen=True, kw_only=True)
 class Batched(LocalTrainer):
-    """The executor that trains a block of clients at once; hooks of a protection still get one client's gradients.
+    """The executor that trains a block of clients at once; a protection's hooks still receive one client's gradients at
+    a time.
 
     A row of its batches is a client in a replica (independent run). With ten thousand clients of a linear model, one
     after the other, bookkeeping takes ten times as long as arithmetic.
@@ -99,11 +100,13 @@ class Batched(LocalTrainer):
             yield from (result for result in results.values() if result is not None)
 
     def clients_at_once(self, plan: Plan) -> int:
-        """Return how many clients make a block."""
+        """Return the number of clients in a block."""
         return max(1, self.rows_at_once(plan) // self.batch.replicas)
 
     def rows_at_once(self, plan: Plan) -> int:
-        """Return how many rows are computed together, so that they stay in the cache, or in half of a GPU's memory."""
+        """Return the number of rows that are computed together, chosen so that they fit into the cache or into half of
+        a GPU's memory.
+        """
         lot = max(plan.lot.rate(size) * size for size in set(plan.sizes))
         gradients = plan.layout.dim * (lot if self.protection.per_sample else 1)
         if self.device == CPU:
@@ -179,12 +182,14 @@ class Batched(LocalTrainer):
         return JoinedLots.of(self.pool, lots, self.length(longest, plan), self.device)
 
     def length(self, longest: int, plan: Plan) -> int:
-        """Return to how many samples the lots of a block are padded, of which the longest has ``longest``."""
+        """Return the number of samples to which the lots of a block are padded; the longest lot has ``longest``
+        samples.
+        """
         return longest
 
     def gradients(self, local: Tensor, lots: JoinedLots, plan: Plan, *, each: bool = False) -> Tensor:
-        """Return the mean gradient of each row's lot at ``local (rows, d)``, shape ``(rows, d)``; with ``each`` that of
-        every sample, ``(rows, L, d)``.
+        """Return the mean gradient of each row's lot at ``local (rows, d)``, shape ``(rows, d)``; with ``each``, the
+        gradient of every sample, ``(rows, L, d)``.
         """
         found, network = list[Tensor](), self.network
         with self.exactly():

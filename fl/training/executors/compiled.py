@@ -28,7 +28,7 @@ _Function = Callable[..., Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled(Batched):
-    """The executor that computes a block of clients by compiled gradients, in calls of few fixed shapes.
+    """The executor that computes a block of clients by compiled gradients, in calls with few different shapes.
 
     A shape takes some ten seconds to compile, once per process. Linear models use their closed form, uncompiled.
     """

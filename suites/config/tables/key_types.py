@@ -28,12 +28,14 @@ Shape = dict[str, Any]
 
 
 def one_of_shape(names: Iterable[str]) -> Shape:
-    """Return the JSON Schema of a text that must be one of the given words."""
+    """Return the JSON Schema of a text that must be one of several words."""
     return {"type": "string", "enum": list(names)}
 
 
 def part_of_shape(names: Iterable[str]) -> Shape:
-    """Return the JSON Schema of a part: a name of the catalogue, the path of a part from outside, or a table."""
+    """Return the JSON Schema of a part: a name of the catalogue, the path of a part from outside the package, or a
+    table.
+    """
     return {"anyOf": [one_of_shape(names), {"type": "string"}, _OUTSIDE]}
 
 
@@ -216,12 +218,16 @@ DesignName = Annotated[str, _one_of("design", DESIGNS), WithJsonSchema(one_of_sh
 
 
 def is_absent(value: object) -> bool:
-    """Whether a setting is absent: an absent one stays out of the configuration's hash, which older suites share."""
+    """Whether a setting is absent. An absent setting does not enter the hash of the configuration, so that older suites
+    keep their hash.
+    """
     return value is None
 
 
 def is_empty(value: dict[str, Any]) -> bool:
-    """Return whether a table has no entry: then it stays out of the configuration's hash, which older suites share."""
+    """Return whether a table has no entry. An empty table does not enter the hash of the configuration, so that older
+    suites keep their hash.
+    """
     return not value
 
 
@@ -238,20 +244,20 @@ class WithData(SuiteTable):
     _digests: dict[str, str] = PrivateAttr(default_factory=dict)
 
     def reading(self, folder: str, digests: dict[str, str]) -> Self:
-        """Return the same settings for reading data files: ``folder`` is that of relative paths, and ``digests`` are
-        those that the data must have, by label of the data set; neither is part of the settings themselves.
+        """Return the same settings for reading data files. ``folder``: where relative paths begin; ``digests``: the
+        required digests, keyed by the data set's label. Neither belongs to the settings themselves.
         """
         found = self.model_copy()
         found._folder, found._digests = folder, digests
         return found
 
     def reading_alone(self, folder: str, digest: str) -> Self:
-        """Return the same settings for reading the data file with this digest in ``folder``."""
+        """Return the same settings for reading a single data file in ``folder`` that has this digest."""
         return self.reading(folder, {label("dataset", self.dataset): digest})
 
     @property
     def data(self) -> Spec | DataFile:
-        """The data set to load, a file with its folder."""
+        """The data set to load; for a file, with its folder."""
         name, options = name_and_options("dataset", self.dataset)
         if not names_a_file(name):
             given: Spec = self.dataset
@@ -260,10 +266,10 @@ class WithData(SuiteTable):
 
     @property
     def folder(self) -> str:
-        """The folder to which a relative path of the data set belongs."""
+        """The folder to which a relative path of the data set refers."""
         return self._folder
 
     @property
     def digest(self) -> str:
-        """The digest that the data must have; empty where it is not known."""
+        """The required digest of the data; empty if it is not known."""
         return self._digests.get(label("dataset", self.dataset), "")

@@ -395,18 +395,18 @@ class Suite(SuiteTable):
 
     @property
     def federation_tables(self) -> dict[tuple[str, ...], WithData]:
-        """The federations of all kinds, by table and name, which are their place in the suite file."""
+        """The federations of all kinds, keyed by table and name, which give their place in the suite file."""
         kinds: dict[str, dict[str, Any]] = {name: getattr(self, name) for name in FEDERATION_TABLES}
         return {(table, name): one for table, found in kinds.items() for name, one in found.items()}
 
     @property
     def all_federations(self) -> dict[str, WithData]:
-        """The federations of all kinds, by name."""
+        """The federations of all kinds, keyed by name."""
         return {name: one for (_, name), one in self.federation_tables.items()}
 
     @property
     def alpha_of_kind(self) -> float:
-        """The share of alpha of each kind of federations of which claims are audited."""
+        """The share of alpha that each kind of federations gets if claims about it are audited."""
         audited = (
             bool(self.federations) or self.audit is not None,
             any(one.audit is not None for one in self.vertical.values()),

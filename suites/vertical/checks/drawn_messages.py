@@ -35,8 +35,8 @@ _Chosen = list[tuple[Pair, Tensor]]
 
 
 def drawn_check(case: VerticalCase, pairs: Sequence[Pair]) -> CheckResult:
-    """Return the result of the check; ``pairs``: the calls of two runs with equal releases, of hooks whose outputs may
-    reach the observer.
+    """Return the result of the check of randomly drawn messages; ``pairs``: the calls, in two runs with equal releases,
+    of hooks whose outputs may reach the observer.
 
     Each message is drawn given the recorded releases before it, and noise that depends on earlier calls is not judged.
     """

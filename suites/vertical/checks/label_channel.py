@@ -30,7 +30,7 @@ _Draws = Callable[[FloatArray, np.random.Generator], FloatArray]
 
 
 def channel_check(case: VerticalCase, labels: Sequence[int], *, alpha: float) -> CheckResult:
-    """Hold the released labels of four people, drawn under each of two labels of the second one, against the claim.
+    """Compare the released labels of four people with the claim, drawn under each of two labels of the second person.
 
     Of all pairs of ``labels``, and of all labels that the people before and after have, pilot trials choose those that
     show most. The event is about all released labels, and about which are equal. The bound of one release counts once

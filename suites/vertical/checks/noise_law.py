@@ -32,7 +32,9 @@ def least_p(drawn: Tensor, noise: Noise) -> float:
 
 
 def nearer_kind(drawn: Tensor, noise: Noise) -> Noise:
-    """Return the kind of noise that is likelier for draws as ``least_p`` takes them: ``noise`` where both are alike."""
+    """Return the kind of noise that is likelier for these draws, given as for ``least_p``; the kind of ``noise`` if
+    both are equally likely.
+    """
     ordered = _ordered(drawn)
     return max(sorted(Noise, key=lambda kind: kind is not noise), key=lambda kind: _least_p(ordered, kind))
 
@@ -50,7 +52,7 @@ def _least_p(ordered: Tensor, noise: Noise) -> float:
 
 
 def on_grid(drawn: Tensor) -> bool:
-    """Whether all draws are multiples of one number, as after rounding, which is coarser than single precision.
+    """Whether all draws are multiples of one number coarser than single precision, as after rounding.
 
     Numbers that are rounded before they are added to others are no multiples: the grid of their sum does not hold 0.
     """

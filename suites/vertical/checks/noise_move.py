@@ -90,8 +90,9 @@ class _Noise:
 
 
 def move_checks(case: VerticalCase, pairs: list[tuple[Call, Call]], *, brief: bool) -> tuple[CheckResult, ...]:
-    """Return the results of the checks of the noised messages: how far the data move them over the noise, whether they
-    move in a direction without noise, whether it is distributed as published, and whether draws keep the claim.
+    """Return the results of the checks of the noised messages: how far the data move them relative to the noise,
+    whether the data move them in a direction without noise, whether the noise is distributed as published, and whether
+    repeated draws are consistent with the claim.
 
     ``pairs``: the calls of two runs with equal releases. ``brief``: the last check alone, without measuring the noise.
     """

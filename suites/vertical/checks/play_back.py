@@ -44,8 +44,9 @@ def vertical_checks(case: VerticalCase) -> tuple[CheckResult, ...]:
 
 
 def play_back_checks(case: VerticalCase, pairs: Sequence[PersonPair]) -> tuple[CheckResult, ...]:
-    """Return the results of all checks of a claim about one label, or about one person's columns at a passive party:
-    the worst of all pairs of data sets that differ as its adjacency says, in the epochs that it covers.
+    """Return the results of all checks of a claim about one label, or about one person's columns at a passive party.
+    Each is the worst over all pairs of data sets that differ as the claim's adjacency says, in the epochs that it
+    covers.
     """
     if case.why_no_pair:
         return (RELEASED.skipped(case.why_no_pair),)

@@ -28,7 +28,7 @@ AT_ONCE = 2**20
 
 @dataclass(kw_only=True)
 class Call:
-    """One call of a hook: its name, what it was given, and what it returned."""
+    """A recorded call of a hook: its name, its arguments, and its result."""
 
     hook: str
     values: Tensor
@@ -39,7 +39,7 @@ class Call:
 
 @dataclass(kw_only=True)
 class Taped(VerticalProtection):
-    """A protection that records the calls of some hooks of another one, or plays recorded outputs back.
+    """A protection that wraps another one, and records the calls of some hooks or plays recorded outputs back.
 
     Args:
         names: the hooks.
@@ -100,11 +100,11 @@ class Taped(VerticalProtection):
 
 
 class NotJudged(Exception):
-    """Raised if the outputs of a hook cannot be judged; the message states why."""
+    """The error raised if the outputs of a hook cannot be judged; the message states why."""
 
 
 def again(protection: VerticalProtection, call: Call, rng: np.random.Generator, *, replicas: int = 1) -> Tensor:
-    """Return what a copy of the protection returns for a call's inputs, in many replicas at once: (replicas, ...).
+    """Return the outputs of a copy of the protection for a call's inputs, in many replicas at once: (replicas, ...).
 
     Raises NotJudged where the hook raises, as one may that needs what it stored in earlier calls.
     """
@@ -120,8 +120,8 @@ def again(protection: VerticalProtection, call: Call, rng: np.random.Generator, 
 def kept(
     protection: VerticalProtection, call: Call, rng: np.random.Generator, *, replicas: int, places: Tensor
 ) -> Tensor:
-    """Return some numbers of what ``again`` returns: (replicas, places). No more than these are held at once, and what
-    the hook needs for ``AT_ONCE`` numbers.
+    """Return some numbers of what ``again`` returns: (replicas, places). At one time, only these are held in memory,
+    and what the hook needs for ``AT_ONCE`` numbers.
     """
     most = max(1, AT_ONCE // call.values.numel())
     parts = [min(most, replicas - start) for start in range(0, replicas, most)]
@@ -129,7 +129,7 @@ def kept(
 
 
 def recorded(protection: VerticalProtection, call: Call) -> Tensor:
-    """Return what was recorded for a call, from a copy of the protection without the calls before.
+    """Return what was recorded for a call, by a copy of the protection that made no earlier calls.
 
     Raises NotJudged where the copy returns another output, or raises.
     """
