@@ -120,7 +120,7 @@ class AttackPower:
 
     @property
     def weak(self) -> bool:
-        """Whether an attack halfway from guessing to one without error is not told from guessing."""
+        """Whether an attack halfway from guessing to one without error cannot be distinguished from guessing."""
         return self.half_width > (1 - self.chance) / 2
 
     @property
@@ -140,7 +140,7 @@ class AttackPower:
             return f"{who}: no interval; {seeds} seeds would be enough"
         alike = (replace(self, units=(n,) * len(self.units)) for n in count(1))
         least = next(one for one in alike if not one.weak)
-        halfway = f"{metric} {(1 + self.chance) / 2:.2f} cannot be told from guessing"
+        halfway = f"{metric} {(1 + self.chance) / 2:.2f} cannot be distinguished from guessing"
         return f"{reached}, so {halfway}; {seeds} seeds or {least._size} would be enough"
 
 
