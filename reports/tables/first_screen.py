@@ -124,7 +124,10 @@ def ruler(row: ClaimRow | Tested) -> Ruler:
     broken = low is not None and low > claim.epsilon
     if not broken:  # What could have been found is of no interest where a violation was.
         found, most = numerals.epsilon(row.detectable), numerals.epsilon(row.ceiling)
-        marks[Meaning.SEEN] = (row.detectable, f"too little noise, from a true ε of {found}, is found in 9 of 10 tests")
+        marks[Meaning.SEEN] = (
+            row.detectable,
+            f"too little noise, with a true ε of {found} or more, is found in 9 of 10 tests",
+        )
         marks[Meaning.MOST] = (row.ceiling, f"the most that this number of runs can prove: {most}")
     given = [value for value, _ in marks.values() if value is not None and math.isfinite(value)]
     # Far beyond the claim, how far is of no interest: such marks stand at the right end.
