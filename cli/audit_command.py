@@ -68,7 +68,11 @@ Lower = Annotated[bool, _option("--lower-is-member", help="Scores: a low score (
 Score = Annotated[str | None, _option(metavar="COLUMN", help="Scores: name of the column of scores, by default score.")]
 IsMember = Annotated[
     str | None,
-    _option("--is-member", metavar="COLUMN", help="Scores: name of the column of truths, by default is_member."),
+    _option(
+        "--is-member",
+        metavar="COLUMN",
+        help="Scores: name of the column that says which are of members, by default is_member.",
+    ),
 ]
 Member = Annotated[
     str | None, _option(metavar="COLUMN", help="Scores: name of the column of members, by default member.")

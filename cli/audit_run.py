@@ -240,7 +240,9 @@ def _scores(target: str, claim: Claim | None, assumed: Mapping[str, str], given:
     else:
         _refuse(target, given, ("included", "dimension", "guesses"), "--one-run")
     if given["included"] is not None and given["is_member"] is not None:
-        raise ConfigError("the column of truths can be named only once, got --included and --is-member")
+        raise ConfigError(
+            "the column that says which scores are of members can be named only once, got --included and --is-member"
+        )
     names = ScoreColumns.stated(
         target,
         score=given["score"],
@@ -307,7 +309,9 @@ def _attack(table: ScoreTable, design: Design, higher_is_member: bool | None) ->
     about[0] += " (assumed)" if higher_is_member is None else ""
     if direction_test(member, nonmember).reversed:
         other = "--higher-is-member" if higher_is_member is False else "--lower-is-member"
-        about.append(f"WARNING: members score on the other side of non-members; {other} reverses the direction")
+        about.append(
+            f"WARNING: the AUC is below 0.5: members score as non-members should; {other} reverses the direction"
+        )
     return MembershipResult.of(member, nonmember, *runs), tuple(about)
 
 

@@ -79,7 +79,7 @@ def judge_watched(results: Watched) -> Outcome:
         return Outcome(verdict_line=f"FAIL: implementation checks failed: {names}", exit_code=FAIL)
     passed = sum(one.passed is True for one in results.results)
     if not passed:
-        return Outcome(verdict_line="INCONCLUSIVE: no check could look at anything", exit_code=INCONCLUSIVE)
+        return Outcome(verdict_line="INCONCLUSIVE: no check was possible", exit_code=INCONCLUSIVE)
     if results.blind:
         return Outcome(verdict_line=f"INCONCLUSIVE: {results.blind}", exit_code=INCONCLUSIVE)
     line = "; ".join(filter(None, (f"OK: {counted(passed, 'check')} passed", results.limit, results.aside)))

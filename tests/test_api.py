@@ -88,7 +88,7 @@ def test_a_folder_to_resume_must_be_a_path():
 def test_a_call_with_defaults_is_recorded_without_arguments(suite_file, assay):
     path = suite_file()
     # Eight candidates in one seed are too few to tell an attack from guessing.
-    with pytest.warns(UserWarning, match="cannot be told from guessing; 4 seeds or 11"):
+    with pytest.warns(UserWarning, match="cannot be distinguished from guessing; 4 seeds or 11"):
         folder = assay(path).folder
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["command"] == f"fedassay.run({str(path)!r})"

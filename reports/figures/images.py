@@ -112,7 +112,11 @@ def three_pictures(folder: RunFolder, defense: str) -> tuple[str, list[tuple[str
             for one, other in zip(arrays["originals"], arrays["reconstructions"], strict=True):
                 if np.array_equal(one, original):
                     pictures = (("original", original), ("without a defense", rebuilt), ("with it", other))
-                    who = f"{observer_words(without.observer)}, by {without.attack} on {without.federation}"
+                    _, table = folder.federations.get(without.federation, (None, {}))
+                    each = ["one image each"] if table.get("partition") == "one_sample" else []
+                    size = ", ".join([*folder.size_of(without.federation), *each])
+                    where = f"{without.federation} ({size})" if size else without.federation
+                    who = f"{observer_words(without.observer)}, by {without.attack} on {where}"
                     return who, [(title, _address(image)) for title, image in pictures]
     return None
 

@@ -269,6 +269,14 @@ class ClaimAnswer:
         reached = _reached(best, claim, len(own))
         return f"The best attack of this run that the claim covers, {best.attack}{knows}, {reached}."
 
+    @property
+    def right(self) -> str:
+        """The same in short."""
+        if not self._members:
+            return ""
+        best = self._members[0]
+        return f"{best.attack} was right in {percent(best.area)} of pairs (guessing: {percent(0.5)})."
+
     @cached_property
     def _beyond(self) -> list[tuple[str, list[AttackRow]]]:
         """The attacks on the defense that no claim covers, by the reason."""
@@ -313,7 +321,7 @@ class ClaimAnswer:
         items = self.row.not_looked_at
         names = list(dict.fromkeys(map(item_in_plain_words, items)))
         why = items[0].partition(":")[2].strip() if items else ""
-        first = f" First reason: {why}." if why else ""
+        first = f" Why the first was not: {why}." if why else ""
         return f"Not looked at ({len(names)}): {', '.join(names)}.{first}" if names else ""
 
     @property

@@ -129,13 +129,16 @@ def successes(folder: RunFolder, defense: str) -> list[AttackRow]:
 
 
 def successes_words(folder: RunFolder, defenses: Sequence[str]) -> str:
-    """Return in words what attacks outside the claims of these defenses achieved, with the defenses; empty if none
-    succeeded.
+    """Return in words what attacks outside the claims of these defenses achieved, with the defenses and federations;
+    empty if none succeeded.
     """
     named = [defense for defense in dict.fromkeys(defenses) if successes(folder, defense)]
-    done = {row.metric for defense in named for row in successes(folder, defense)}
-    words = dict.fromkeys(_DID[metric] for metric in sorted(done, key=list(_DID).index))
-    return f"outside the claims, attacks {' and '.join(words)} ({', '.join(named)})" if named else ""
+    done = [row for defense in named for row in successes(folder, defense)]
+    if not named:
+        return ""
+    *more, last = dict.fromkeys(_DID[metric] for metric in sorted({row.metric for row in done}, key=list(_DID).index))
+    where = f"{', '.join(named)}; on {', '.join(sorted({row.federation for row in done}))}"
+    return f"outside the claims, attacks {' and '.join(filter(None, (', '.join(more), last)))} ({where})"
 
 
 def short_words(folder: RunFolder, one: AttackRow) -> str:

@@ -124,7 +124,10 @@ def ruler(row: ClaimRow | Tested) -> Ruler:
     broken = low is not None and low > claim.epsilon
     if not broken:  # What could have been found is of no interest where a violation was.
         found, most = numerals.epsilon(row.detectable), numerals.epsilon(row.ceiling)
-        marks[Meaning.SEEN] = (row.detectable, f"too little noise, from a true ε of {found}, is found in 9 of 10 tests")
+        marks[Meaning.SEEN] = (
+            row.detectable,
+            f"too little noise, with a true ε of {found} or more, is found in 9 of 10 tests",
+        )
         marks[Meaning.MOST] = (row.ceiling, f"the most that this number of runs can prove: {most}")
     given = [value for value, _ in marks.values() if value is not None and math.isfinite(value)]
     # Far beyond the claim, how far is of no interest: such marks stand at the right end.
@@ -149,7 +152,7 @@ def _recognised(one: Recognised, unit: str) -> Ruler:
 
 
 MEANS = {
-    "covered": "Covered: the claim limits what they learn about one {}.",
+    "covered": "Covered: the claim limits what they learn about one {}, but attacks within this limit may succeed.",
     "in-doubt": "In doubt: the claim about those who see more is broken.",
     "claimed": "Undecided: the claim covers them, and this test does not decide.",
     "open": "Not covered: nothing is promised.",
@@ -267,13 +270,16 @@ def interval_words(bars: Sequence[ValueBar]) -> str:
 
 
 def use(answer: ClaimAnswer) -> list[ValueBar]:
-    """Return bars for the model's quality under the defense and without one."""
-    names = (answer.row.defense, "without a defense")
-    return [
+    """Return how good the model is under the defense and without one; in a run that trains none without, a guess."""
+    names, (own, without) = (answer.row.defense, "without a defense"), answer.utility
+    bars = [
         ValueBar.of(name, one.metric, one.pooled.value, one.pooled)
-        for name, one in zip(names, answer.utility, strict=True)
+        for name, one in zip(names, (own, without), strict=True)
         if one is not None and one.pooled is not None
     ]
+    if own is None or own.guess is None or without is not None:
+        return bars
+    return [*bars, ValueBar.of("guessing", own.metric, own.guess, None)]
 
 
 def reached(folder: RunFolder, defense: str) -> tuple[str, list[ValueBar]] | None:

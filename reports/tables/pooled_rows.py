@@ -41,17 +41,23 @@ def useless_words(rows: Sequence[Record]) -> str:
     if shown["r2"] and _mean(shown["r2"]) <= 0:
         return "no better than always answering the mean"
     accuracy, by_class = shown["accuracy"], shown["class_accuracy_mean"]
-    classes = max((row.n or 0 for row in by_class), default=0)
+    guess = _guess(rows)
     images = min((row.n or 0 for row in accuracy), default=0)
-    if classes < 2 or images < 1:
+    if guess is None or images < 1:
         return ""
-    found, guess = _mean(accuracy), 1 / classes
+    found = _mean(accuracy)
     low = 1 - float(upper_bound(images - round(found * images), images, _ERROR))
     if low <= guess:
         return f"not clearly better than guessing, {metric_value('accuracy', guess)}"
     if _mean(by_class) <= guess + _SAME_SHARE:
         return "no better than always naming the same class"
     return ""
+
+
+def _guess(rows: Sequence[Record]) -> float | None:
+    """1/k for k classes; None where they are not known."""
+    classes = max((row.n or 0 for row in rows if row.metric == "class_accuracy_mean"), default=0)
+    return 1 / classes if classes > 1 else None
 
 
 def _mean(rows: Sequence[Record]) -> float:
@@ -127,6 +133,7 @@ class AttackRow:
 class UtilityRow:
     """A table row with the utility of one defense; ``change`` is the pooled difference from the undefended federation
     with the same seeds. ``useless``: why the model is of no use, for the rows of its accuracy or R2; else empty.
+    ``guess``: the accuracy of guessing, 1/k for k classes; None for other metrics.
     """
 
     federation: str
@@ -138,6 +145,7 @@ class UtilityRow:
     change: Pooled | None
     missing: int
     useless: str = ""
+    guess: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,12 +257,16 @@ def pooled_utility(folder: RunFolder) -> list[UtilityRow]:
         if group[0].defense == references[group[0].federation]
     }
     rows = [_utility_row(group, baselines.get((group[0].federation, group[0].metric), {})) for group in groups]
-    useless = {
-        (group[0].federation, group[0].defense): useless_words(_measured(group))
+    judged = {
+        (group[0].federation, group[0].defense): (useless_words(_measured(group)), _guess(_measured(group)))
         for group in grouped(folder.rows("utility"), "federation", "defense")
     }
     rows = [
-        replace(row, useless=useless[row.federation, row.defense]) if row.metric in _JUDGED else row for row in rows
+        replace(row, useless=useless, guess=guess if row.metric == "accuracy" else None)
+        if row.metric in _JUDGED
+        else row
+        for row in rows
+        for useless, guess in [judged[row.federation, row.defense]]
     ]
     return sorted(rows, key=lambda row: (order.federation(row.federation), row.metric, order.defense(row.defense)))
 

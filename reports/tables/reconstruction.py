@@ -295,7 +295,7 @@ def reconstruction_table(rows: Sequence[ReconstructionRow]) -> Table:
         {
             "defense": namer(rows),
             "best null attack": lambda row: row.gains[0].null or numerals.NOTHING,
-            "beaten by, mean gain in dB": _winners,
+            "attacks that beat it, mean gain in dB": _winners,
             f"reconstructed (≥ {SUCCESS:.0f} dB)": lambda row: _best(row.best),
             Right("prior success ≤"): lambda row: numerals.optional(row.prior, numerals.rounded_up),
             "allowed by the claim": _allowance,

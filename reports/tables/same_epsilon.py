@@ -28,10 +28,10 @@ TITLE = "The same ε in different trust models"
 NOTE = (
     "Audit: the lower bound on ε and the largest ε that the sample size can certify. Each attack column shows the "
     "best realistic attack; worst-case adversaries and active servers are left out. Membership of a sample or a "
-    "client: AUC; 0.5 is guessing. Client of a sample, labels: share named correctly. Images: gain in PSNR over the "
-    "best null attack, in dB. Intervals of membership and images hold at 95 % jointly for all attacks on the cell, "
-    f"the others for the one attack. {_BEYOND}: OUT OF SCOPE, no claim of the row covers this unit and adversary on "
-    "this federation, so the number neither supports nor refutes it."
+    "client: AUC; 0.5 is guessing. Client of a sample, and labels: the share that the attack names correctly. Images: "
+    "gain in PSNR over the best null attack, in dB. Intervals of membership and images hold at 95 % jointly for all "
+    f"attacks on the cell, the others for the one attack. {_BEYOND}: OUT OF SCOPE, no claim of the row covers "
+    "this unit and adversary on this federation, so the number neither supports nor refutes it."
 )
 
 

@@ -17,10 +17,11 @@ from .table import Table
 INTERVALS = (
     "One attack may have several intervals, each for another quantity or another source of chance. The table of "
     "attacks shows the interval of this attack alone, over seeds, or over images or uploads where the line says so. "
-    "The first screen and the table and figure of membership by observer show that of the scores of all seeds "
-    "together, over runs (of a single run: over candidates); it is wider, as it holds jointly for all attacks whose "
-    "best is shown. The table of reconstructions shows that of the share of reconstructed images, over images, jointly "
-    "for the attacks on the defense. So the intervals of one attack differ in width, and their middles may differ."
+    "The first screen, and the table and figure of membership by observer, show the interval of the scores of all "
+    "seeds together, over runs (of a single run: over candidates); it is wider, because it holds jointly for all "
+    "attacks of which the best is shown. The table of reconstructions shows the interval of the share of reconstructed "
+    "images, over images, jointly for the attacks on the defense. So the intervals of one attack differ in width, and "
+    "their middles may differ."
 )
 POOLING_NOTE = (
     "Metrics per image (PSNR, MSE, SSIM): median over all images and seeds with a 95 % percentile bootstrap interval, "
@@ -180,7 +181,7 @@ def unread_table(folder: RunFolder) -> Table:
     """
     rows = [*_rows(folder.skipped), *_files(folder.files.unread(folder.records))]
     if folder.gate is not None and SUM not in (folder.manifest.model_extra or {}):
-        why = "an earlier version, which wrote none, made this run: its dates and CPU time are not covered"
+        why = "an earlier version made this run and wrote none, so changes of its dates and CPU time are not found"
         rows.append(("checksum", MANIFEST, "", why))
     # A damaged file can give a different reason for each of a million lines.
     left = rows[MOST_REASONS:]

@@ -124,9 +124,7 @@ class AttackPower:
 
     @property
     def weak(self) -> bool:
-        """Whether the interval is too wide to distinguish guessing from an attack halfway between guessing and a
-        perfect one.
-        """
+        """Whether an attack halfway from guessing to one without error cannot be distinguished from guessing."""
         return self.half_width > (1 - self.chance) / 2
 
     @property
@@ -146,7 +144,7 @@ class AttackPower:
             return f"{who}: no interval; {seeds} seeds would be enough"
         alike = (replace(self, units=(n,) * len(self.units)) for n in count(1))
         least = next(one for one in alike if not one.weak)
-        halfway = f"{metric} {(1 + self.chance) / 2:.2f} cannot be told from guessing"
+        halfway = f"{metric} {(1 + self.chance) / 2:.2f} cannot be distinguished from guessing"
         return f"{reached}, so {halfway}; {seeds} seeds or {least._size} would be enough"
 
 
@@ -206,8 +204,12 @@ def _vertical_power(audit: VerticalAuditJob) -> str:
         task = vertical_task_of(audit.federation, audit.seed)
         people = len(task.people)
         if audit.federation.audit.design == "observational":
-            known = "a bound under the stated prior" if audit.federation.audit.prior else "an estimate, without a prior"
-            return f"1 run with the labels of {people:,} people as they are, {known}"
+            known = (
+                "a bound under the stated prior"
+                if audit.federation.audit.prior
+                else "an estimate, as no prior is stated"
+            )
+            return f"1 run with the own labels of {people:,} people: {known}"
         most = most_in_one_run(audit.claim, people, task.network.passive, alpha=audit.alpha)
         return f"1 run with a coin for each of {counted(people, 'label')}, max certifiable {most:.2f}"
     # A party's messages are read by two scores, which share alpha; final models are read by one.

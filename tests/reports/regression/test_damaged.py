@@ -152,4 +152,6 @@ def test_a_run_of_an_earlier_version_without_checksum_keeps_its_verdict_and_says
     path.write_text(json.dumps({key: one for key, one in json.loads(path.read_text()).items() if key != "sha256"}))
     run = RunFolder.read(runs[0])
     assert judge_folder(run).outcome.exit_code == OK
-    assert "an earlier version, which wrote none, made this run: its dates and CPU time" in unread_lines(run)[0]
+    assert (
+        "an earlier version made this run and wrote none, so changes of its dates and CPU time" in unread_lines(run)[0]
+    )

@@ -73,7 +73,7 @@ def test_no_violation_is_stated_with_what_the_test_would_have_found(one_claim):
         "the true ε is 7.00 (claimed: 4), this test finds it in 9 of 10 cases; between ε 4 and 7.00 it may miss it"
         in one.power
     )
-    assert one.unseen == "Not looked at (1): text. First reason: none sent."
+    assert one.unseen == "Not looked at (1): text. Why the first was not: none sent."
     assert "(guessing: 10)" in one.people
     assert headline(folder) == "No violation found in 1 privacy claim"
 
@@ -301,7 +301,7 @@ def test_an_attack_that_finds_all_labels_of_all_seeds_is_compared_with_guessing_
     folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS), detectable=20.0, weak=True)
     (one,) = answers(folder)
     assert "idlg on main named labels (24 of 24 uploads; guessing: 2 of 24 uploads)" in one.outside
-    assert headline(folder).endswith("the test is weak; outside the claims, attacks named labels (mine)")
+    assert headline(folder).endswith("the test is weak; outside the claims, attacks named labels (mine; on main)")
     assert "Outside the claims, attacks named labels" in html(folder)
 
 
@@ -339,7 +339,7 @@ def test_rebuilt_images_are_counted_and_none_is_no_success(one_claim, run_maker,
     folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS))
     (one,) = answers(folder)
     assert words in f"{one.outside} {one.uncovered}"
-    assert ("outside the claims, attacks rebuilt images (mine)" in headline(folder)) == success
+    assert ("outside the claims, attacks rebuilt images (mine; on main)" in headline(folder)) == success
     ((*_, shown),) = scoreboards(claims_of_runs([folder]))[0].rows
     assert shown == ("inversion: 12 of 12 images to a PSNR of 20 dB or more" if success else "–")
 

@@ -136,6 +136,12 @@ def test_people_and_use_are_those_of_the_answer(answer, run_maker):
     ]
 
 
+def test_without_an_undefended_model_the_accuracy_of_guessing_stands_beside(answer, run_maker):
+    run_maker.accuracy_row(defense="mine", value=0.25, n=450)
+    run_maker.accuracy_row(defense="mine", value=0.25, n=10, metric="class_accuracy_mean")
+    assert [(bar.name, bar.value) for bar in use(answer())] == [("mine", "0.250"), ("guessing", "0.100")]
+
+
 def test_a_bar_shows_its_interval_as_far_as_the_axis_goes():
     bar = ValueBar.of("mine", "accuracy", 0.5, Pooled(value=0.5, low=-0.1, high=1.7, n=3, over="3 seeds", method="t"))
     assert (bar.length, bar.ends) == (0.5, (0.0, 1.0))
