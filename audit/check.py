@@ -170,7 +170,7 @@ class CheckResult:
 
         Of a failed check: what was seen, what is allowed, the hook from which it comes, the likely cause, what mends
         it, and the witness, as in ``sensitivity: one unit moves a release by 10 in the L2 norm, at most 1 allowed; in
-        `report`: probably rows are not clipped; clip each row (a row of 10 clip norms)``.
+        `report`: probably rows are not clipped; clip each row (one unit's vector of 10 clip norms)``.
         """
         if self.passed is False:
             witness = f" ({self.witness})" if self._numbers else ""

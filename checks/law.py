@@ -204,8 +204,9 @@ def _of_gaussian(law: GaussianLaw, claim: Claim, plan: Plan, rounds: int, reache
     displaces = _displaces(claim, plan)
     shift *= 2 if displaces else 1
     words = (
-        f"{taken.words}, clip norm {plain(law.clip_norm)}, noise {plain(law.noise_std)}, scale {plain(law.scale)}, "
-        f"rate {plain(law.rate)}, steps {law.steps}, {claim.adjacency.phrase}"
+        f"{taken.words}, rows clipped to norm {plain(law.clip_norm)} and multiplied by {plain(law.scale)}, noise of "
+        f"standard deviation {plain(law.noise_std)}, sampling rate {plain(law.rate)}, noised steps per round "
+        f"{law.steps}, {claim.adjacency.phrase}"
     )
     if displaces:
         words += ", where a unit that is drawn takes the place of another, which may hold the opposite row"

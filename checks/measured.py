@@ -548,7 +548,7 @@ def proposed_noise(setup: ReplaySetup) -> Proposed:
         setup=setup.sampled,
         without=Inputs(canary=canary),
         present=Inputs(canary=canary, arm=1),
-        words=f"a row of {LENGTH:g} clip norms along {words} that changes its sign in every round",
+        words=f"one unit's vector of {LENGTH:g} clip norms along {words} that changes its sign in every round",
         direction=values.float(),
     )
 
@@ -562,7 +562,7 @@ def proposed_along(setup: ReplaySetup, direction: Direction, client: int) -> Pro
         setup=setup.sampled,
         without=Inputs(canary=canary),
         present=Inputs(canary=canary, arm=1),
-        words=f"a row of {LENGTH:g} clip norms {direction.words} at client {client}",
+        words=f"one unit's vector of {LENGTH:g} clip norms {direction.words} at client {client}",
         direction=direction.values.float(),
     )
 

@@ -429,7 +429,7 @@ def _planted(setup: ReplaySetup) -> Iterator[RunPair]:
     rows = [(number, *row) for number, row in enumerate(canary_rows(setup))]
     for number, direction, length, words in (*rows, *((None, *row) for row in _layer_rows(setup))):
         row = setup.length * length * direction
-        witness = f"a row of {length:g} clip norms {words}"
+        witness = f"one unit's vector of {length:g} clip norms {words}"
         if claim.unit is Unit.SAMPLE:
             for client, rounds in _places(setup, number):
                 absent = absent_row(row, claim.adjacency)
@@ -468,7 +468,7 @@ def _among_short(setup: ReplaySetup) -> Iterator[RunPair]:
     claim, client = setup.claim, setup.checked_clients[0]
     row = setup.length * LENGTHS[0] * _unused(setup.plan.layout.dim)
     replaced = claim.adjacency is Adjacency.REPLACE_ONE
-    words = f"a row of {LENGTHS[0]:g} clip norms along an unused weight among short ones at client {client}"
+    words = f"one unit's vector of {LENGTHS[0]:g} clip norms along an unused weight among short ones at client {client}"
     if claim.unit is Unit.SAMPLE:
         absent = _SHORT * row if replaced else absent_row(row, claim.adjacency)
         canary = Canary(unit=claim.unit, present=row, absent=absent, client=client)

@@ -14,7 +14,10 @@ from ..fl.task import Task
 
 SUM = -1
 """The number under which the law of a sum of all clients is kept."""
-_WORDS = "no law is published: this is compared with the noise that runs show, and with the claim's epsilon"
+_WORDS = (
+    "the defense publishes no noise law, so that this value is compared with the noise that runs show and with the "
+    "claim's epsilon"
+)
 
 
 @dataclass(frozen=True, kw_only=True)

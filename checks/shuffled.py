@@ -276,7 +276,7 @@ def _absences(setup: HookSetup, runs: int) -> Iterator[_Test]:
             a, b = gone[here, client], empty[here, client]
             both = int((a & b).sum())
             chance = float(hypergeom.sf(both - 1, number, int(a.sum()), int(b.sum())))
-            words = f"place {client} empty where client {client} is absent, of {count} absent ones"
+            words = f"of runs with {count} absent clients, those with client {client} absent and place {client} empty"
             yield chance, both, number, float(a.mean() * b.mean()), words
 
 

@@ -81,7 +81,7 @@ def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
             for end, other, words in _extremes(setup, law):
                 yield _pair(setup, quiet, end, other, words)
     if claim.adjacency is Adjacency.REPLACE_ONE:
-        words = f"a row of {_LONG:g} clip norms along all weights, and one of {_SHORT:g}, others with zero rows"
+        words = f"one unit's vector of {_LONG:g} clip norms along all weights, and one of {_SHORT:g}, others send zeros"
         yield _pair(setup, quiet, setup.length * _LONG * anywhere, setup.length * _SHORT * anywhere, words)
     if claim.rounds > 1:
         yield _changing(setup, quiet, setup.length * _LONG * anywhere)
@@ -92,12 +92,12 @@ def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
         (_LONG, "along all weights", loud, "long"),
     ):
         row = setup.length * factor * along[where]
-        words = f"a row of {factor:g} clip norms {where}, others with {others} rows"
+        words = f"one unit's vector of {factor:g} clip norms {where}, others with {others} rows"
         yield _pair(setup, federation, row, _without(setup, row), words)
     if claim.unit not in HELD_BY_CLIENTS and claim.adjacency is not Adjacency.ADD_REMOVE:
         for place in setup.checked_clients[:_PLACES]:
             row = setup.length * _LONG * anywhere
-            words = f"a row of {_LONG:g} clip norms along all weights in the place of client {place}"
+            words = f"one unit's vector of {_LONG:g} clip norms along all weights in the place of client {place}"
             yield _pair(setup, quiet, row, _without(setup, row), words, place=place)
     yield from _quietest(setup, quiet)
     yield from _against(setup, length)
@@ -107,7 +107,7 @@ def _quietest(setup: ReplaySetup, quiet: FrozenFederation) -> Iterator[Neighbour
     """A row along the weights of least noise; none where runs show no noise."""
     if (direction := quietest(setup)) is not None:
         row = (setup.length * _LONG * direction.values).float()
-        words = f"a row of {_LONG:g} clip norms {direction.words}, others with zero rows"
+        words = f"one unit's vector of {_LONG:g} clip norms {direction.words}, others send zeros"
         yield _pair(setup, quiet, row, _without(setup, row), words)
 
 
@@ -119,7 +119,7 @@ def _against(setup: ReplaySetup, length: float) -> Iterator[Neighbours]:
     loud = _surrounded(alike, _LONG * length)
     # Longer than all others together, so that it turns their mean around.
     row = -setup.length * _LONGEST * towards
-    words = f"a row of {_LONGEST:g} clip norms against all others, which are long and equal"
+    words = f"one unit's vector of {_LONGEST:g} clip norms against all others, which are long and equal"
     yield _pair(setup, loud, row, _without(setup, row), words)
 
 
@@ -132,7 +132,7 @@ def _users(setup: ReplaySetup, quiet: FrozenFederation, row: Tensor) -> Iterator
             federation=quiet,
             inputs=_arms(user),
             direction=total / torch.linalg.vector_norm(total),
-            words=f"a user of {words}, each of {_LONG:g} clip norms along all weights, others with zero rows",
+            words=f"a user of {words}, each of {_LONG:g} clip norms along all weights, others send zeros",
             holder=_holder(setup, None),
             alone=True,
         )
@@ -149,7 +149,7 @@ def _changing(setup: ReplaySetup, quiet: FrozenFederation, row: Tensor) -> Neigh
     """
     signs = torch.tensor([1.0, -1.0]).unsqueeze(1)
     absent = row if setup.claim.adjacency is Adjacency.REPLACE_ONE else _without(setup, row)
-    words = f"a row of {_LONG:g} clip norms along all weights that changes its sign in every round"
+    words = f"one unit's vector of {_LONG:g} clip norms along all weights that changes its sign in every round"
     return _pair(setup, quiet, signs * row, absent, words)
 
 

@@ -172,9 +172,8 @@ def _checked(task: Task, plan: Plan, protection: Protection, canary: Canaries | 
         raise ValueError(f"stop_after must be in 1..{plan.rounds} (rounds of the plan), got {rounds}")
     if plan.sizes != task.sizes or plan.layout != task.network.layout:
         raise ValueError(
-            "plan must have the task's sizes and layout, "
-            f"got {plan.clients} clients and {plan.layout.dim} coordinates, "
-            f"task has {task.clients} and {task.network.layout.dim}"
+            "plan must have the task's sizes and layout (samples by client, model parameters), "
+            f"got {plan.sizes[:9]} and {plan.layout.dim}, task has {task.sizes[:9]} and {task.network.layout.dim}"
         )
     check_sums(protection)
     # Without per_sample the engine computes mean gradients and never calls these hooks: their noise would be missing.

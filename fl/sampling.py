@@ -133,7 +133,9 @@ class Epoch(Sampling):
         if not isinstance(self.same, bool):
             raise ValueError(f"same (whether each pass has the same order) must be true or false, got {self.same!r}")
         if Poisson(self.probability).probability < 1 and not self.same:
-            raise ValueError(f"an epoch with a probability must have the same order in each pass, got {self}")
+            raise ValueError(
+                f"same must be true (one order for all passes) if probability is below 1, got {self.probability}"
+            )
 
     def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
         numbers = uniform(rng, (replicas, n))

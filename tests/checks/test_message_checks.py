@@ -143,7 +143,7 @@ def test_what_a_client_sends_raw_beside_its_report_is_found_and_the_same_with_no
     assert MESSAGE in failed(found)
     assert "report" in found[MESSAGE].witness
     assert "round 0" in found[MESSAGE].witness
-    assert "a row of 10 clip norms along an unused weight and its opposite" in found[MESSAGE].witness
+    assert "one unit's vector of 10 clip norms along an unused weight and its opposite" in found[MESSAGE].witness
     correct = checked(LDPGaussian(), kind, fields={"raw": False})
     assert MESSAGE not in failed(correct), correct[MESSAGE].words
 

@@ -206,7 +206,11 @@ def of_nine(spec):
         (of_nine, {"epoch": 3, "poisson": 0.1}, "field of the sampling rule epoch must be .*, got 'poisson'"),
         (of_nine, {"epoch": 3, "same": 1}, "same .* must be true or false, got 1"),
         (of_nine, {"epoch": 3, "probability": 0}, r"probability must be in \(0, 1\], got 0"),
-        (of_nine, {"epoch": 3, "probability": 0.5}, "must have the same order in each pass"),
+        (
+            of_nine,
+            {"epoch": 3, "probability": 0.5},
+            "same must be true .one order for all passes. if probability is below 1, got 0.5",
+        ),
         (sampling_from, {"epoch": 3}, "lots must be full, Poisson or of fixed size"),
         (Epoch, 0, "Epoch rounds must be a whole number >= 1, got 0"),
         (sampling_from, "poison", r"got 'poison' \(known: poisson,"),
