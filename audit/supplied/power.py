@@ -16,7 +16,7 @@ from ..bisection import fewest
 from ..claim import Claim
 from ..curve import Curve, ProfileCurve
 from ..estimators.catalogue import estimators
-from ..estimators.guess_odds import coin_runs, fits_coins, odds_low
+from ..estimators.guess_odds import FAILS, coin_runs, fits_coins, odds_low
 from ..estimators.one_run import epsilon_from_guesses
 from ..estimators.one_run_claim import guesses_on
 from ..evidence import Design
@@ -203,7 +203,9 @@ def certifiable(claim: Claim, members: int, nonmembers: int, *, alpha: float, fi
     """
     counted = _counted(nonmembers, members, fixed)
     guesses = _guesses(claim, members, nonmembers, fixed)
-    return _errorless(claim, *counted, alpha=alpha, runs=coin_runs(*counted) if guesses else 0)
+    if guesses:
+        return _errorless(claim, *counted, alpha=alpha * (1 - FAILS), runs=coin_runs(*counted))
+    return _errorless(claim, *counted, alpha=alpha, runs=0)
 
 
 def _guesses(claim: Claim, members: int, nonmembers: int, fixed: bool) -> bool:

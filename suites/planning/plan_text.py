@@ -15,6 +15,7 @@ from ...audit.binomial import largest_certifiable_epsilon
 from ...audit.evidence import Exposures
 from ...audit.metrics import null_area_error
 from ...audit.observer import FINAL_MODEL, UPLOADS
+from ...audit.supplied.power import certifiable
 from ...audit.wording import counted
 from ...fl.data.datasets import load_dataset
 from ...fl.models.network import WORDS, returns_probabilities
@@ -214,7 +215,7 @@ def _vertical_power(audit: VerticalAuditJob) -> str:
         return f"1 run with a coin for each of {counted(people, 'label')}, max certifiable {most:.2f}"
     # A party's messages are read by two scores, which share alpha; final models are read by one.
     share = audit.alpha if audit.claim.observer == FINAL_MODEL else audit.alpha / 2
-    best = largest_certifiable_epsilon(audit.tested, audit.tested, audit.claim.delta, share)
+    best = certifiable(audit.claim, audit.replicas, audit.replicas, alpha=share)
     return f"{counted(audit.replicas, 'run')} per arm, max certifiable {best:.2f}"
 
 

@@ -280,7 +280,7 @@ def test_half_of_the_noise_is_refuted_by_the_runs_alone():
 def test_a_loop_that_shows_copies_of_its_rows_or_none_is_underpowered():
     copied = loop(shown=torch.clone)
     found = audit_replicas(copied, plan=plan_replicas(copied, noise_share=0.2))
-    assert (found.verdict.value, "arrived in no release" in found.reason) == ("UNDERPOWERED", True)
+    assert (found.verdict.value, "reached no release" in found.reason) == ("UNDERPOWERED", True)
     silent = audit_replicas(Loop(without_rows, records(), **STATED))
     assert (silent.verdict.value, "called without ids or rows" in silent.reason) == ("UNDERPOWERED", True)
 

@@ -79,7 +79,7 @@ def test_attacks_that_show_nothing_make_no_run_inconclusive(assay, suite_file):
     run = assay(suite_file(**SUITE))
     (row,) = evidence(run).values()
     assert (row.verdict, row.value) == ("UNDERPOWERED", 0.0)
-    assert row.reason.startswith("no attack showed anything: ")
+    assert row.reason.startswith("no attack found anything")
     # Two attacks, each read by one estimator: the curve that is signed is no Gaussian's.
     assert (row.ci_level, row.ci_method) == (0.95, "one_run, one-sided, bonferroni(k=2)")
     assert (run.verdict.exit_code, run.verdict.verdict_line) == (

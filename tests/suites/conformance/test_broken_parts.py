@@ -158,7 +158,7 @@ BAD = {
         "raises": ("def part():\n    raise KeyError('column')", "KeyError: 'column'"),
         "other data at every load": (
             "N = []\ndef part():\n    N.append(1)\n    return data(seed=len(N))",
-            "other data",
+            "a second load gave different data",
         ),
         "global generator of torch": ("def part():\n    return data(images=torch.rand(30, 1, 4, 4))", "PyTorch"),
         "global generator of NumPy": ("def part():\n    np.random.rand()\n    return data()", "of NumPy"),
@@ -245,7 +245,7 @@ BAD = {
                 "def split(self, labels, clients, rng):\n"
                 "        return super(part, self).split(labels, clients, np.random.default_rng())",
             ),
-            "equal seeds give other hands",
+            "two calls with equal seeds give different partitions",
         ),
         "an unknown exchangeable": (dataclass_of("IID", "exchangeable = 'some'"), "must state exchangeable"),
     },

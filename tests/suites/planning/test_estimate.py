@@ -82,7 +82,7 @@ def test_the_estimate_of_an_equal_run_is_what_the_whole_run_took(assay, suite_fi
     (done.folder / "manifest.json").write_text(json.dumps(manifest | {"cpu_s": whole + 30.0}))
     words = estimate(plan, learnt(tmp_path / "runs"))
     assert seconds_in(words) == pytest.approx(whole + 30.0, abs=0.51)
-    assert words.endswith("(learnt from 1 run in runs/)")
+    assert words.endswith("(estimated from 1 run in runs/)")
 
 
 @pytest.mark.simulations
