@@ -240,9 +240,7 @@ def _scores(target: str, claim: Claim | None, assumed: Mapping[str, str], given:
     else:
         _refuse(target, given, ("included", "dimension", "guesses"), "--one-run")
     if given["included"] is not None and given["is_member"] is not None:
-        raise ConfigError(
-            "the column that says which scores are of members can be named only once, got --included and --is-member"
-        )
+        raise ConfigError("the column that names the members can be named only once, got --included and --is-member")
     names = ScoreColumns.stated(
         target,
         score=given["score"],
