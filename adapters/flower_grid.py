@@ -206,7 +206,7 @@ class RayClients:
         return reply, context
 
     def cancel(self, started: Any) -> None:
-        """End a call whose reply nobody waits for."""
+        """End a call whose reply is not awaited."""
         self._ray.cancel(started[1])
 
 

@@ -23,7 +23,7 @@ from ..audit.check import Check, CheckResult
 from ..audit.claim import Claim
 from ..audit.curve import Curve, GaussianCurve, Tangent, epsilon_from_mu, mu_from_epsilon
 from ..audit.estimators.clopper_pearson import clopper_pearson_of_counts
-from ..audit.estimators.counted import event_ratio_of_counts, refuted_fnr, tangent_low, under_tangent
+from ..audit.estimators.event_ratio import event_ratio_of_counts, refuted_fnr, tangent_low, under_tangent
 from ..audit.estimators.guess_odds import (
     FAILS,
     EventGuesses,

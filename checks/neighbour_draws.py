@@ -18,7 +18,7 @@ from ..audit.check import PREPARATION, Check, CheckResult
 from ..audit.claim import Adjacency, Claim
 from ..audit.curve import Tangent
 from ..audit.estimators.clopper_pearson import clopper_pearson_of_counts
-from ..audit.estimators.counted import under_tangent
+from ..audit.estimators.event_ratio import under_tangent
 from ..audit.estimators.guess_odds import EventGuesses
 from ..audit.evidence import Setting
 from ..audit.finding import refutes, weak_beyond

@@ -318,8 +318,8 @@ def by_coins(
     """Choose runs by fair coins among ``n0`` runs without and ``n1`` runs with the canary; return the guesses in the
     chosen runs.
 
-    ``out``, ``within``: the guesses in all of them. The seed must follow the draws of the runs: the bound holds over
-    coins that are another ones in each audit. Coins that want more runs of an arm than there are, are thrown again.
+    ``out``, ``within``: the guesses in all of them. ``seed`` must depend on what the runs drew, because the bound holds
+    over coins that differ between audits. Coins that ask for more runs of an arm than there are, are thrown again.
 
     Raises ValueError for too few runs of an arm.
     """

@@ -22,7 +22,7 @@ from ..binomial import ErrorCounts, check_number, check_positive
 from ..claim import Adjacency, Claim, check_claim
 from ..estimators.catalogue import Estimator
 from ..estimators.clopper_pearson import clopper_pearson_of_counts
-from ..estimators.counted import event_ratio_of_counts
+from ..estimators.event_ratio import event_ratio_of_counts
 from ..estimators.guess_odds import EventGuesses, GuessCounts, guess_odds_of_counts
 from ..estimators.hockey_stick import MechanismOutputs
 from ..evidence import Design, Projections, Setting

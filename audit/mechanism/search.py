@@ -19,7 +19,7 @@ from scipy.special import ndtri
 
 from ..arrays import FloatArray, as_floats, refuse_lost
 from ..binomial import privacy_loss, upper_bound
-from ..estimators.counted import Contrast
+from ..estimators.event_ratio import Contrast
 from ..estimators.guess_odds import EventGuesses, GuessRule, best_rule, cautious, expected_bound, fits_coins
 from ..threshold import CountingPlan, Cut, below_cuts, best_cut
 from .candidates import candidates

@@ -28,7 +28,7 @@ from scipy.stats import binom
 
 REPEATS = 60
 NO_ESTIMATOR = {
-    "counted": "calibrated in its own test",
+    "event_ratio": "calibrated in its own test",
     "label_guesses": "calibrated in its own test",
     "one_run_gaussian": "of suites alone, calibrated in its own test",
     "joint_point": "the joint point that several estimators share, and the best of their bounds",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
 from fedassay.audit.curve import Tangent, epsilon_from_mu, mu_from_epsilon
-from fedassay.audit.estimators.counted import refuted_fnr
+from fedassay.audit.estimators.event_ratio import refuted_fnr
 from fedassay.audit.finding import refutes
 from fedassay.checks.arms import Arms, Schema, TwoArms, fitted_directions, fitted_shift, wanted_epsilon
 from fedassay.defenses.sample_level.dp_sgd import DPSGD

@@ -12,7 +12,7 @@ from fedassay.audit.calibration import known_mechanism_for, setting
 from fedassay.audit.claim import Claim
 from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
-from fedassay.audit.estimators.counted import ratio_low
+from fedassay.audit.estimators.event_ratio import ratio_low
 from fedassay.audit.estimators.guess_odds import (
     EventGuesses,
     GuessCounts,

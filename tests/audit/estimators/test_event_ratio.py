@@ -7,7 +7,7 @@ import pytest
 from fedassay.audit.binomial import ErrorCounts, epsilon_low
 from fedassay.audit.claim import Claim
 from fedassay.audit.curve import GaussianCurve, Tangent
-from fedassay.audit.estimators.counted import (
+from fedassay.audit.estimators.event_ratio import (
     Contrast,
     _refutes,
     event_ratio_of_counts,
