@@ -65,7 +65,11 @@ class AccountedLaw(NamedTuple):
         return max(composed([one], reach=max(_ours(self), 1e-6)).epsilon(self.delta) for one in both)
 
     def __str__(self) -> str:
-        kind = f"noise {plain(self.noise)}, rate {plain(self.rate)}" if self.noise else f"bits of {plain(self.rate)}"
+        kind = (
+            f"noise {plain(self.noise)}, rate {plain(self.rate)}"
+            if self.noise
+            else f"bits with probability {plain(self.rate)}"
+        )
         return f"{kind}, {counted(self.steps, 'step')}, delta {plain(self.delta)}"
 
 
@@ -146,8 +150,8 @@ def compared(grid: Sequence[AccountedLaw] = GRID, accountants: Accountants = ACC
         if name == OURS:
             sound = not (below or none) and loose <= LOOSEST and max(seconds) <= SLOWEST_S
         lines.append(
-            f"{name}: {below} below the truth ({sum(one < 0 for one in numbers)} negative), {none} without a number, "
-            f"at most {loose:.4g} times the best bound and {max(seconds):.2g} CPU s"
+            f"{name}: {below} results below the truth ({sum(one < 0 for one in numbers)} negative), {none} without "
+            f"a number, at most {loose:.4g} times the best bound and {max(seconds):.2g} CPU s each"
         )
     return lines, sound
 

@@ -110,7 +110,7 @@ class App:
         if epsilon is not None:
             check_positive("epsilon", epsilon)
         if missing >= nodes:
-            raise ValueError(f"missing must be fewer than the {nodes} nodes, got {missing}")
+            raise ValueError(f"missing (a number of nodes) must be below the number of nodes, {nodes}, got {missing}")
         if law is not None:
             _check_law(law)
         if isinstance(cases, Replies) or not all(isinstance(one, Replies) for one in cases):
@@ -144,7 +144,7 @@ class App:
             apps = app["components"]["serverapp"], app["components"]["clientapp"]
         except KeyError as error:
             raise ValueError(
-                f"{file} must name serverapp and clientapp in [tool.flwr.app.components]: no {error}"
+                f"{file} must have the keys serverapp and clientapp in [tool.flwr.app.components]; it has no {error}"
             ) from None
         if str(place) not in sys.path:
             sys.path.insert(0, str(place))
@@ -191,7 +191,10 @@ class App:
 
         recording, hooks = self._run(seed, planted)
         if hooks.mod is not None:
-            raise ValueError("many units share one sum, and a mod noises each report: judge one report by replicas")
+            raise ValueError(
+                "many canaries need one noised sum, but here a mod adds noise to each report: audit "
+                "one report with replicas"
+            )
         return recording
 
     def _run(
@@ -217,16 +220,16 @@ class App:
                 pass
             except Exception as error:
                 self.interrupted = None if hooks.layout is None else self._recording(hooks)
-                error.add_note(f"raised after {len(hooks.releases)} releases, kept as App.interrupted")
+                error.add_note(f"raised after {len(hooks.releases)} releases, which are kept as App.interrupted")
                 if isinstance(error, ZeroDivisionError) and _in_flower(error):
-                    error.add_note("Flower's clip divides by the length of an update, and a client's update was zero")
+                    error.add_note("Flower's clipping divides by the norm of an update, and a client's update was zero")
                 raise
             finally:
                 grid.close()
         if hooks.strategy is None:
             raise TypeError(NOT_STARTED)
         if hooks.layout is None:
-            raise ValueError("the server app must run at least one round, got none")
+            raise ValueError("the server app must run at least one round, but it ran none")
         if hooks.has_units and hooks.unmodded:
             raise ValueError(MADE_BEFORE)
         return self._recording(hooks), hooks
@@ -264,7 +267,8 @@ class App:
             results[ACCOUNTED] = self._reported(hooks.mod, hooks.rounds)
         elif results[ACCOUNTED].passed is False and self.play().draws_clients:
             results[ACCOUNTED] = ACCOUNTED.skipped(
-                f"the strategy draws a fixed number of clients, which is not accounted; {results[ACCOUNTED].witness}"
+                "the strategy samples a fixed number of clients, which this computation leaves out; "
+                f"{results[ACCOUNTED].witness}"
             )
         return replace(found, results=tuple(results.values()))
 
@@ -277,9 +281,9 @@ class App:
         stated, reports = (claim.epsilon, 1) if self._epsilon is None else (self._epsilon, rounds)
         implied = SampledGaussian(sigma=share * multiplier, rate=1.0, steps=reports).epsilon(claim.delta)
         of = counted(reports, "report")
-        witness = f"stated at delta {claim.delta:g} for {of} of a client; the noise gives {implied:.4g}"
+        witness = f"stated at delta {claim.delta:g} for {of} of a client; the noise implies {implied:.4g}"
         if implied > 1 and reports == 1:
-            witness += ", as the formula of the mod's noise is proved up to epsilon 1"
+            witness += ", because the formula for the mod's noise holds only up to epsilon 1"
         return ACCOUNTED.at_least(stated, implied * (1 - _ROUNDING), unit="epsilon", witness=witness)
 
     def play(self) -> FlowerPlay:
@@ -309,7 +313,7 @@ class App:
                 if FlowerPlayBack(self._played(differences=differences)).adds_up:
                     return differences, ""
             except Exception as error:  # Foreign strategies may refuse frozen replies by any exception.
-                return False, f"replies that are played back do not add up: {type(error).__name__}: {error}"
+                return False, f"replies that are played back do not sum to the release: {type(error).__name__}: {error}"
         return False, NOT_A_SUM
 
     def play_back(self, seed: int = 0) -> FlowerPlayBack:
@@ -348,7 +352,7 @@ class App:
         if hooks.mod is not None and self._law is None:
             return _local_claim(hooks.mod)
         if not recording.releases:
-            raise ValueError("nothing was released with a stated noise: give the law of one aggregate as law=")
+            raise ValueError("no release has stated noise: give the noise distribution of one aggregate as law=")
         strategy, steps = hooks.strategy, len(recording.releases)
         accountant = getattr(strategy, "accountant", None)
         stated: dict[str, Any] = {"unit": Unit.CLIENT, "observer": GLOBAL_MODELS, "rounds": steps, "steps": steps}
@@ -361,7 +365,7 @@ class App:
             return reported_claim(claim_from_noise, multiplier, delta=delta, **stated)
         noises = self._noises(recording.releases, strategy)
         if min(noises) == 0:
-            raise ValueError("the strategy states a noise of 0, which implies no epsilon")
+            raise ValueError("the strategy states noise 0, which implies no finite epsilon")
         # Exact for Gaussian noise: as many rounds of equal noise have the same trade-off curve.
         multiplier = math.sqrt(steps / sum(noise**-2 for noise in noises))
         # Wrappers divide by a fixed number of clients, and state no neighbouring relation.
@@ -393,12 +397,12 @@ class App:
 
     def _recording(self, hooks: FlowerHooks) -> TrainingRecord:
         assert hooks.layout is not None
-        remarks = {"lots": "a round takes all replies that arrive, and no sampling is accounted for"}
+        remarks = {"lots": "a round uses all replies that arrive, and no amplification by sampling is accounted for"}
         accountant = getattr(hooks.strategy, "accountant", None)
         ledger: AccountantHistory | None = None
         accounted, delta = self._epsilon, self._delta
         if accountant is None and (self._epsilon is None or not hooks.releases or hooks.mod is not None):
-            remarks["ledger"] = "the strategy has no accountant: state the reported epsilon of all rounds as epsilon="
+            remarks["ledger"] = "the strategy has no accountant: give the reported epsilon of all rounds as epsilon="
         elif accountant is None:
             noises = groupby(self._noises(hooks.releases, hooks.strategy))
             ledger = tuple((noise, 1.0, len(list(rounds))) for noise, rounds in noises)
@@ -466,4 +470,4 @@ def _in_flower(error: Exception) -> bool:
 def _unreleased(hooks: FlowerHooks) -> str:
     if hooks.skipped:
         return f"the strategy released nothing in {hooks.skipped} of {hooks.rounds} rounds"
-    return "the strategy states no noise: give the law of one aggregate as law="
+    return "the strategy states no noise: give the noise distribution of one aggregate as law="

@@ -227,7 +227,7 @@ def _called(sent: bytes, given: bytes, path: list[str]) -> bytes:
             reply = app(message, context)
     except Exception as error:
         # Returned, because Ray prints exceptions of all calls that are not waited for.
-        error.add_note(f"raised by node {node} in a worker of Ray:\n{traceback.format_exc()}")
+        error.add_note(f"raised by node {node} in a Ray worker:\n{traceback.format_exc()}")
         try:
             return bytes(cloudpickle.dumps(error))
         except Exception:  # An exception may hold anything.
@@ -345,7 +345,8 @@ def _refuse_mixed(app: Any, message: Any) -> None:
         interfaces = ("the older one (server_fn)", "the newer one (@app.train)")
         server, client = interfaces if older else ("the newer one (@app.main)", "the older one (client_fn)")
         raise TypeError(
-            f"both apps must have one interface of Flower, got a server app of {server} and a client app of {client}"
+            f"both apps must use the same interface of Flower, got a server app with {server} and a client app with "
+            f"{client}"
         )
 
 

@@ -175,7 +175,7 @@ class FlowerHooks:
     def start(self, rounds: StrategyRounds) -> None:
         """Hook into a strategy when it is started. Raises TypeError for a second strategy."""
         if self.strategy is not None:
-            raise TypeError("a run must start one strategy, got a second one")
+            raise TypeError("a run must start exactly one strategy, but it started a second one")
         self.strategy, self._quantum = rounds.strategy, rounds.quantum
         rounds.watch(self)
 
@@ -214,9 +214,9 @@ class FlowerHooks:
         assert self._before is not None
         how = ""
         if node in self._arrived:
-            how = f"is made from two replies of node {node}, so that its data count twice"
+            how = f"uses two replies of node {node}, so that its data count twice"
         elif sent.shape != self._before.shape or not torch.equal(sent, self._before):
-            how = "differs between the messages to clients and the strategy"
+            how = "is another one in the messages to clients than in the strategy"
         if how and how not in [one.how for one in self.moved]:
             self.moved.append(Movement(name="the model", how=how, by_data=False))
 
@@ -256,7 +256,7 @@ class FlowerHooks:
         if self._after.shape != before.shape:
             raise TypeError(
                 f"the strategy must return the arrays of the model, of {before.numel()} numbers, got "
-                f"{self._after.numel()}: all other arrays leave too, and are not part of any release"
+                f"{self._after.numel()}: all other arrays also leave the server, and are part of no release"
             )
         updates = (
             {**self.inner.made, **self._arrived}

@@ -22,7 +22,8 @@ from .flower_play_back import FlowerPlay
 from .play_back import largest_deviation
 
 INSIDE = (
-    "server and mods draw less noise than stated, and no unit can be planted in noise that is drawn inside of training"
+    "server and mods draw less noise than stated, and no canary can be inserted where noise is drawn inside the "
+    "training function"
 )
 SEEN_ABOVE = (CLIPPED, PRESENT, SCALE, FRESH_NOISE, SHAPE, INDEPENDENT)
 """Checks that compare a release with updates as training functions made them, before all noise; the first one compares
@@ -74,7 +75,7 @@ def noise_place(play: FlowerPlay, first_round: Callable[[int], FirstRound]) -> N
     if play.law is None:
         if (outside != outside[:1]).any() or _differ(first_round(0), first_round(1)):
             return NoisePlace()
-        return NoisePlace(nowhere="no noise is stated, and the first round under two seeds releases one model")
+        return NoisePlace(nowhere="no noise is stated, and the first round releases the same model under two seeds")
     std, level = play.law.noise_std / play.law.scale, WATCHED.level("watched run", 2)
     # Where nothing varies there is no noise, as in layers that a strategy leaves alone.
     varying = (outside != outside[:1]).any(0)
@@ -134,5 +135,5 @@ def _long_row(rounds: list[FirstRound], sums: FloatArray, clip_norm: float) -> C
     if least[worst] <= (clip_norm * (1 + _SLACK)) ** 2:
         return None
     length = math.sqrt(squares[worst]) / clip_norm
-    witness = f"mean of the update of node {nodes[worst]} in {count} runs of the first round, less its noise"
+    witness = f"norm of the mean update of node {nodes[worst]} in {count} runs of the first round, corrected for noise"
     return CLIPPED.failed(witness, length, 1.0, unit="clip norms")

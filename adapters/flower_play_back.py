@@ -64,8 +64,8 @@ _SUM = 1e-3
 
 
 NOT_A_SUM = (
-    "the model does not change by the stated multiple of the sum of clipped updates, so that it is not known to what "
-    "noise is added"
+    "the change of the model is not the stated multiple of the sum of clipped updates, so it is unknown to which "
+    "sum noise is added"
 )
 
 
@@ -125,7 +125,7 @@ class FlowerPlay:
         """The stated noise, clip norm and number of clients. Raises ValueError if nothing states any."""
         found = self.own if self.law is None else stated_noise(None, self.law)
         if found is None:
-            raise ValueError("the strategy states no noise: give the law of one aggregate as law=")
+            raise ValueError("the strategy states no noise: give the noise distribution of one aggregate as law=")
         return found
 
     @cached_property
@@ -191,8 +191,9 @@ class FlowerPlay:
 
 
 MADE_BEFORE = (
-    "make_client_app must make a new ClientApp and register its functions: mods are bound then, and frozen replies and "
-    "the planted unit enter by a mod; the text 'package.module:app' makes the app of a module anew"
+    "make_client_app must make a new ClientApp and register its functions: a ClientApp takes its mods when it is "
+    "made, and frozen replies and the canary enter through a mod; the text 'package.module:app' makes the app of a "
+    "module again"
 )
 """Why an app that was made before cannot be played."""
 
@@ -264,7 +265,7 @@ class Replies:
     def __post_init__(self) -> None:
         if not 0 < self.arrived <= 1 or self.rounds < 1 or min(self.examples) < 0:
             raise ValueError(
-                f"arrived must be in (0, 1], rounds at least 1 and examples at least 0, got {self.arrived}, "
+                f"arrived must be in (0, 1], rounds >= 1 and all examples >= 0, got {self.arrived}, "
                 f"{self.rounds} and {self.examples}"
             )
 
@@ -329,7 +330,7 @@ class FlowerPlayBack:
         ]
         length, rows, others, moved = max(found, key=lambda one: one[0], default=(0.0, None, None, None))
         if rows is None or others is None or moved is None or length == 0:
-            raise ValueError(f"no unit moves what is released, with {case.words}")
+            raise ValueError(f"no unit changes the release, with {case.words}")
         return rows, others, moved / length
 
     def released(self, updates: Tensor, case: Replies, seed: int) -> Tensor | None:
@@ -366,9 +367,11 @@ class FlowerPlayBack:
             words = f"the strategy raises {type(error).__name__}: {error}"
             return Watched(results=(REPLAYED.skipped(words),))
         if not replayed:
-            words = "two repetitions of a round with one seed differ: the noise cannot be seeded, or state is kept"
+            words = (
+                "two repetitions of a round with one seed differ: the noise cannot be seeded, or the app keeps state"
+            )
             return Watched(results=(REPLAYED.skipped(words),))
-        done = REPLAYED.passes("two calls with one seed are equal")
+        done = REPLAYED.passes("two calls with one seed give equal results")
         return Watched(results=(done, *(self._multiplier(case) for case in self.cases), self._finite()))
 
     def _multiplier(self, case: Replies) -> CheckResult:
@@ -387,12 +390,13 @@ class FlowerPlayBack:
         found = compared_multiplier(name, shifts, certain, self.effective_multiplier(case), claimed)
         if found.passed is False and self._has_own_seed:
             return name.skipped(
-                "noise differs between rounds, but not when a round is repeated: it comes from its number, or from a "
-                "secret that is drawn once in a process"
+                "noise differs between rounds, but not when a round is repeated: it depends on the number of the "
+                "round, or on a secret drawn once per process"
             )
         if found.passed is False and self._depends_on_noise(case):
             return name.skipped(
-                "how far a unit moves the model depends on the noise, as where it is rounded afterwards"
+                "how far a unit changes the model depends on the noise, for example because the model is rounded "
+                "afterwards"
             )
         return found
 
@@ -490,7 +494,7 @@ class FlowerPlayBack:
                 rows[place] = _LONG * self._directions[0]
                 released = self.released(rows, case, self.seed)
                 if released is not None:
-                    words = f"an update of {_LONG:g} clip norms of message {place + 1}"
+                    words = f"an update of {_LONG:g} clip norms in message {place + 1}"
                     yield f"{words}, others {around}", rows, without, released - quiet
 
     def _moved(self, case: Replies, deviation: Callable[[FloatArray], float]) -> Iterator[tuple[str, float]]:

@@ -176,8 +176,8 @@ class OlderRounds:
         if isinstance(self.strategy, DPFedAvgFixed):
             name = type(self.strategy).__name__
             raise TypeError(
-                f"the strategy must clip at the server or by mods, got {name}, whose clients clip inside of fit, where "
-                "no unit can be planted: use the wrappers DifferentialPrivacy... of flwr.server.strategy"
+                f"the strategy must clip at the server or by mods, got {name}, whose clients clip inside of fit, "
+                "where no canary can be inserted: use the wrappers DifferentialPrivacy... of flwr.server.strategy"
             )
         _refuse_to_wait(self.manager)
 
@@ -208,7 +208,7 @@ class OlderRounds:
         """Return pairs of client proxy and instructions, ordered by node. Raises TypeError for secure aggregation."""
         if self.quantum > 0:
             raise TypeError(
-                "frozen replies cannot be played through secure aggregation: watch the app, or use replicas"
+                "frozen replies cannot be played back through secure aggregation: use watch or replicas instead"
             )
         self._register(grid)
         model = compat.arrayrecord_to_parameters(arrays, keep_input=True)

@@ -17,7 +17,7 @@ _BATCH = 200
 """Trials of noise that is not seeded that one call makes."""
 _UNLIKE = 20
 """Rows of a batch that differ, from which on two equal batches are no chance: by 2^-20 or less, and mostly far less."""
-_UNSEEDED = "the same calls with the same generator returned other outputs"
+_UNSEEDED = "two equal calls with the same generator returned different outputs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,9 @@ class Function:
 def _of_one_kind(output: Any) -> Any:
     """Refuse a list of texts and numbers, whose numbers NumPy would silently turn into texts."""
     if isinstance(output, list | tuple) and len({isinstance(one, str) for one in output}) > 1:
-        raise ValueError(f"an output must be numbers or a string, got a {type(output).__name__} of both: {output!r}")
+        raise ValueError(
+            f"an output must be numbers or a string, got a {type(output).__name__} that holds both: {output!r}"
+        )
     return output
 
 
@@ -115,7 +117,8 @@ def _check_batches(batches: Sequence[NDArray[Any]]) -> None:
     for rows in batches:
         if (data := rows.tobytes()) in seen and np.count_nonzero(~_as_first(rows)) >= _UNLIKE:
             raise ValueError(
-                f"two calls returned the same {len(rows)} outputs, which differ by row: the mechanism repeats its noise"
+                f"two calls returned the same {len(rows)} outputs, although outputs within a call differ: the "
+                "mechanism repeats its noise"
             )
         seen.add(data)
 

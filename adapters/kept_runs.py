@@ -37,7 +37,7 @@ _STREAM = 7
 _FIRST = 3
 _FIRST_IF_NAN = 8
 """Runs on each input that must all be NaN before the function is refused."""
-_USABLE = "an audit needs numbers, or texts that occur several times"
+_USABLE = "an audit needs outputs that are numbers, or texts that occur several times"
 _USED = "biufUS"
 """Kinds of NumPy's types of numbers and texts."""
 _NEARLY = 1e-3
@@ -154,7 +154,7 @@ class KeptRuns:
 
     def _check(self, facts: Mapping[str, Any]) -> None:
         if self.folder.exists() and not self.folder.is_dir():
-            raise ValueError(f"{self.folder} is a file, and runs are kept in a folder")
+            raise ValueError(f"{self.folder} is a file, but runs must be kept in a folder")
         if not self._facts.exists():
             left = (path for path in self.folder.iterdir() if path.suffix != ".part") if self.folder.is_dir() else ()
             if any(path.name not in (LOCK, VERDICTS) for path in left):
@@ -178,7 +178,7 @@ class KeptRuns:
         whole = content[-32:] == _seal(self.training, path, content[:-32]) and _array_of(content) is not None
         if path.exists() and not whole:
             aside = next(one for number in count() if not (one := path.with_suffix(f".changed{number or ''}")).exists())
-            words = "was changed or damaged, or is another run's; the run is made again"
+            words = "was changed or damaged, or belongs to another run; the run is repeated"
             show(f"run    {path} {words}, and the file is now {aside.name}")
             path.replace(aside)
         return whole
@@ -262,7 +262,7 @@ class KeptRuns:
         first, found = self._kept_or_made(0, 0), [self._kept_or_made(arm, number) for number in range(trials)]
         for number, one in enumerate(found):
             if wrong := _unlike(first, one, f"in run {number} on input {arm}"):
-                raise ValueError(f"{self._path(arm, number)}: {wrong}; remove it, and the run is made again")
+                raise ValueError(f"{self._path(arm, number)}: {wrong}; remove this file, and the run is repeated")
         return np.stack(found)
 
 
@@ -304,12 +304,14 @@ def known_verdicts(path: Path, *, kept: bool) -> list[str]:
     check_inside(path, path.parent)
     if not path.exists():
         if kept:
-            words = "runs are kept there, and earlier verdicts on them would be ignored: name another folder"
+            words = "the folder holds runs, and earlier verdicts on them would be lost: name another folder"
             raise ValueError(f"{path} is missing, but {words}")
         _write_verdicts(path, [])
     looks = _content(path, checked=True).get("verdicts")
     if not isinstance(looks, list) or not all(isinstance(one, str) for one in looks):
-        raise ValueError(f"{path} holds no list of verdicts: name another folder, because its runs cannot be assigned")
+        raise ValueError(
+            f"{path} holds no list of verdicts, so it is unknown to which audit the runs belong: name another folder"
+        )
     return looks
 
 
@@ -479,5 +481,7 @@ def _content(path: Path, *, checked: bool = False) -> dict[str, Any]:
     with suppress(ValueError):
         found = parsed_json(path.read_bytes())
     if not isinstance(found, dict) or (checked and is_changed(found)):
-        raise ValueError(f"{path} was changed or damaged: name another folder, because its runs cannot be assigned")
+        raise ValueError(
+            f"{path} was changed or damaged, so it is unknown to which audit the runs belong: name another folder"
+        )
     return found

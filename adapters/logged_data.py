@@ -48,11 +48,11 @@ class LoggedData(Dataset[Any]):
     ) -> None:
         if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
             raise TypeError(
-                "data must have a length and indices, as lots are compared by the indices of their records, "
+                "data must have a length and indices, because lots are compared by the indices of their records, "
                 f"got {type(data).__name__}"
             )
         if planted and planted >= len(data):
-            raise ValueError(f"planted units must be fewer than the {len(data)} records, got {planted}")
+            raise ValueError(f"the number of canaries must be below the number of records, {len(data)}, got {planted}")
         self._data, self._planted, self._places = data, planted, None if places is None else list(places)
         self._stretched, self._factor = stretched, factor
         self.reads = Counter[int]()

@@ -129,7 +129,7 @@ class LoopWatch:
             raise ValueError(f"ids must be indices of the {self._records} records, got {max(names)} or below 0")
         came = None if rows is None else self._flat(rows, rows=True)
         if names is not None and came is not None and len(names) != len(came):
-            raise ValueError(f"ids and rows must be equally many, got {len(names)} and {len(came)}")
+            raise ValueError(f"ids and rows must have equal lengths, got {len(names)} and {len(came)}")
         self._begin()
         self._compare_by_hand()
         if came is not None and len(came):
@@ -160,7 +160,7 @@ class LoopWatch:
         arrays or tensors.
         """
         if not self._gathered:
-            refuse_shares(what="hand over lots and sums of all processes in one of them, with gathered=True")
+            refuse_shares(what="pass lots and sums of all processes to the watch of one of them, with gathered=True")
         self._begin()
         norm = self._clip_norm if clip_norm is None else clip_norm
         ids, rows = self._lot or (None, None)
@@ -201,9 +201,9 @@ class LoopWatch:
         """
         state, optimizer = self._state, unwrapped(optimizer)
         if state is None:
-            raise TypeError("attach needs the module: give the model itself and not its names and shapes")
+            raise TypeError("attach needs the module: call watch with the model itself, not with its names and shapes")
         if self._updates is not None:
-            raise ValueError("attach was called before: a watch compares one optimizer, which holds all parameters")
+            raise ValueError("attach was called twice: a watch supports one optimizer, which must hold all parameters")
         held = frozenset(id(one) for group in optimizer.param_groups for one in group["params"])
         state.stepped = held
         names = set(self.layout.names)
@@ -243,7 +243,11 @@ class LoopWatch:
         if all(one is False for one in judged):
             return
         plainly = certain and any(judged)
-        how = "holds the sum with less than its noise" if plainly else "is not a multiple of the noised sum"
+        how = (
+            "contains the sum with less noise than was added to it"
+            if plainly
+            else "is not a multiple of the noised sum"
+        )
         self._loose.append(Movement(name="the gradient", how=f"{update} {how}", by_data=plainly))
 
     def _compare_by_hand(self) -> None:
@@ -260,7 +264,10 @@ class LoopWatch:
             return
         for name, one in found.items():
             if one.holds_plain_sum():
-                how = f"of {name} after release {len(self._releases) - 1} holds the sum with less than its noise"
+                how = (
+                    f"of {name} after release {len(self._releases) - 1} contains the sum with less noise than was "
+                    "added to it"
+                )
                 self._loose.append(Movement(name="the change", how=how, by_data=True))
                 return
 
@@ -284,7 +291,7 @@ class LoopWatch:
         if self._rate is not None:
             accounted = len(self._releases) if self._accounted is None else self._accounted
             ledger = ((self._noise_multiplier, float(self._rate), accounted),) if accounted else ()
-        remarks = {} if self._accounted is not None else {"ledger": "the loop records no steps in an accountant"}
+        remarks = {} if self._accounted is not None else {"ledger": "the loop gives no steps to an accountant"}
         if (reason := undetermined_rule(self._weights)) is not None:
             remarks["weights"] = reason
         factors = tuple(self._factors.get(number) for number in range(len(self._releases)))
@@ -315,7 +322,7 @@ class LoopWatch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            error.add_note(f"raised after {len(self._releases)} recorded releases, which stay in the watch")
+            error.add_note(f"raised after {len(self._releases)} recorded releases, which the watch keeps")
 
     def _begin(self) -> None:
         if not self._begun and self._state is not None:
@@ -450,7 +457,7 @@ def _shapes(model: nn.Module | Mapping[str, Sequence[int]]) -> dict[str, tuple[i
     if isinstance(model, nn.Module):
         shapes = {name: tuple(one.shape) for name, one in model.named_parameters() if one.requires_grad}
         if not shapes:
-            raise ValueError("model must have a parameter that requires a gradient, and all of its are frozen")
+            raise ValueError("model must have a parameter that requires a gradient, but all its parameters are frozen")
         return shapes
     if not isinstance(model, Mapping):
         raise TypeError(f"model must be a module, or a mapping of names to shapes, got {model!r}")

@@ -130,7 +130,7 @@ class Loop(TrainingOnData):
                 error.add_note(f"raised by train after {sum(len(one.drawn) for one in made.watches)} releases")
                 raise
             if len(made.watches) != 1:
-                raise ValueError(f"train must call watch(model) once, and called it {len(made.watches)} times")
+                raise ValueError(f"train must call watch(model) once, but called it {len(made.watches)} times")
             return self._played(made.watches[0], data, returned, account=account)
 
     def _played(self, watch: "_PlayedWatch", data: LoggedData, returned: object, *, account: bool) -> Played:
@@ -158,15 +158,15 @@ class Loop(TrainingOnData):
         try:
             again = self._play(seed, forced=other)
         except Exception as error:
-            return f"a run with other noised sums ended with {type(error).__name__}: {error}"
+            return f"a run in which other noised sums were released ended with {type(error).__name__}: {error}"
         names = [n for n in first.record.layout.names if n in first.ends and n in first.begins]
         kept = [n for n in names if _moved(first, n) and torch.equal(first.ends[n], again.ends[n])]
         sums = [(one.received, two.received) for one, two in zip(releases[1:], again.record.releases[1:], strict=False)]
         same = all(a is not None and b is not None and torch.equal(a, b) for a, b in sums)
         if not kept and (names or not same):
             return ""
-        words = f"moves {', '.join(kept[:3]) or 'the model'} by a copy of the tensor into which watch.release writes"
-        return f"{words}, so that nothing was run on neighbouring data: continue the step with that tensor itself"
+        words = f"changes {', '.join(kept[:3]) or 'the model'} by a copy of the tensor that watch.release overwrites"
+        return f"{words}, so that no run on neighbouring data was possible: continue the step with that tensor itself"
 
     def _with_and_without(self, seed: int, forced: Sequence[Tensor]) -> tuple[TrainingRecord, TrainingRecord]:
         within, out = (self._play(seed, plant=_LONG, member=one, forced=forced).record for one in (True, False))
@@ -176,14 +176,14 @@ class Loop(TrainingOnData):
     def unplantable(self) -> str:
         """Why no unit can be planted; empty if one can."""
         missing = any(one.ids is None or one.expected is None for one in self._first.releases)
-        words = "no unit can be planted, because watch.lot was called without ids or rows, or was not called"
+        words = "no canary can be inserted, because watch.lot was not called or got no ids or rows"
         if found := super().unplantable or (words if missing else ""):
             return found
         pairs = [(one.expected, one.received) for one in self._first.releases]
         if not all(a is not None and b is not None and torch.allclose(a, b.to(a), 1e-3, 1e-3) for a, b in pairs):
             return ""  # Rows that the loop does not clip are a fault, which a unit shows.
         long = self._long_unit(0, ())
-        return f"no unit can be planted: {long.witness}" if long is not None and long.passed is None else ""
+        return f"no canary can be inserted: {long.witness}" if long is not None and long.passed is None else ""
 
 
 def _tensors(returned: object, name: str = "returned") -> dict[str, Tensor]:
@@ -216,7 +216,7 @@ class _Watches:
         """Return the watch of a model."""
         if others := sorted(stated.keys() - {"rate", "steps"}):
             words = (
-                f"watch(model) takes only rate and steps, where they differ in this run, got {', '.join(others)}: set "
+                f"watch(model) takes only rate and steps (if they differ in this run), got {', '.join(others)}: set "
             )
             raise Unwatchable(
                 f"{words}noise_multiplier and clip_norm in Loop, and give it the training records as data"

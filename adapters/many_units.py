@@ -50,7 +50,7 @@ class ManyUnits:
     def coordinates(self, layout: Layout) -> IntArray:
         """Return the coordinate of each unit, ``(units,)``, all different; ValueError if there are too few."""
         if self.units > layout.dim:
-            raise ValueError(f"units must be at most the {layout.dim} coordinates, got {self.units}")
+            raise ValueError(f"units must be at most the number of coordinates, {layout.dim}, got {self.units}")
         drawn = np.random.default_rng([self.seed, 1]).permutation(layout.dim)[: self.units]
         return np.asarray(drawn, dtype=np.int64)
 
@@ -70,7 +70,10 @@ class ManyUnits:
         total = np.zeros(self.units)
         for release in recording.releases:
             if release.rest is None:
-                raise ValueError(f"step {release.step} holds no sum without the planted units: its rows were not seen")
+                raise ValueError(
+                    f"in step {release.step} the sum without the canaries is unknown, because its "
+                    "gradients were not seen"
+                )
             seen = (release.released.double() - release.rest.double())[places].numpy() / release.clip_norm
             total += subsampled_gaussian(seen, sigma=law.noise_std / law.clip_norm, rate=law.rate)
         return total
@@ -98,6 +101,8 @@ def audit_many_units(runner: ManyUnitsRunner, many: ManyUnits, *, seed: int = 0,
     """
     law = runner.law
     if law is None or law.noise_std == 0:
-        raise ValueError("many units are scored by one noise multiplier, clip norm and sampling rate for all steps")
+        raise ValueError(
+            "a test with many canaries needs one noise multiplier, clip norm and sampling rate for all steps"
+        )
     scores = many.scores(runner.run_many_units(many, seed), law)
     return audit_one_run(scores, many.coins, runner.claim, higher_is_member=True, alpha=alpha)

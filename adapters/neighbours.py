@@ -30,7 +30,7 @@ from ..fl.laws import GaussianLaw
 from .logged_data import LoggedData
 from .runner import is_replayable
 
-_ALONE = "has one record, which leaves no neighbour: give two records or more"
+_ALONE = "has one record, so it has no neighbouring data set: give two records or more"
 _SMALL = 2
 """Number of the run on other records of which all numbers are small."""
 _ROUNDING = 0.02
@@ -144,7 +144,9 @@ class TrainingOnData(ABC):
         if not named:  # Then it is not known which records are in no lot, and may be public.
             moved = tuple(replace(one, by_data=False) for one in moved)
         moved = (*moved, *seeded)
-        explained = {"moved": "what changed without noise ended equal on other records, in lots of equal sizes"}
+        explained = {
+            "moved": "what changed without noise had the same final values on other records, in lots of equal sizes"
+        }
         remarks = {**recording.remarks, **(explained if recording.moved and not moved else {})}
         seen = None if recording.moved is None and not moved else moved
         found = self._of_replaced(watched(replace(recording, moved=seen, remarks=remarks)), recording)
@@ -152,7 +154,10 @@ class TrainingOnData(ABC):
         unseen = size.words if size.passed is None and self._adjacency is Adjacency.ADD_REMOVE else ""
         unseen = sums.words if sums.passed is None and self.all_seen else unseen
         names = ", ".join(sorted(following)[:3])
-        words = f"what train returns follows the data ({names}): the claim holds if it stays there"
+        words = (
+            f"what train returns depends on the data without noise ({names}): the claim holds only if nobody "
+            "else receives it"
+        )
         leaves = [MOVED.skipped(words)] if following else []
         return replace(
             found,
@@ -169,9 +174,9 @@ class TrainingOnData(ABC):
         facts: dict[str, Any] = {"delta": self._delta, "adjacency": self._adjacency}
         try:
             implied = claim_from_accountant(_History(recording.ledger or ()), **facts).epsilon
-            words = f"of replaced records, at delta {self._delta:g}; the history gives {implied:.4g}"
+            words = f"under replace-one at delta {self._delta:g}; the accountant's history implies {implied:.4g}"
         except ValueError as error:
-            implied, words = math.inf, f"of replaced records: {error}"
+            implied, words = math.inf, f"under replace-one: {error}"
         result = ACCOUNTED.at_least(recording.accounted, implied * (1 - _ROUNDING), unit="epsilon", witness=words)
         if self._epsilon is None or not math.isfinite(implied):
             result = ACCOUNTED.skipped(f"the accountant states no epsilon {words}")
@@ -252,7 +257,7 @@ class TrainingOnData(ABC):
             except Exception as error:
                 if number:
                     continue
-                how = f"ended with {type(error).__name__}, so that it does not show what data change"
+                how = f"ended with {type(error).__name__}, so that it does not show what the data change"
                 return (*moved, Movement(name="a run on other records", how=how, by_data=False))
             if not _comparable(recording, again.record, all_seen=self.all_seen):
                 how = moved_setting(recording, again.record)
@@ -261,7 +266,7 @@ class TrainingOnData(ABC):
                 continue
             looked = True
             if (steps := len(again.record.releases)) != len(recording.releases):
-                how = f"is {steps} in place of {len(recording.releases)} on other records"
+                how = f"is {steps} instead of {len(recording.releases)} on other records"
                 # A limit of time, for one, ends each run at another step.
                 # A claim that is stated may pay for more numbers than the accountant knows.
                 certain = self._epsilon is None and self._ends_at(seed, changes, forced, steps)
@@ -272,14 +277,17 @@ class TrainingOnData(ABC):
         if following:  # Of which times, for one, differ on the same records too.
             following -= differing(first.returned, self._play(seed, forced=forced).returned)
         if not looked:
-            how = "made different lots or draws in runs on other records, so that these do not show what data change"
+            how = (
+                "made different lots or random draws in runs on other records, so that these runs do not show "
+                "what the data change"
+            )
             unlooked = Movement(name="the training", how=how, by_data=False)
             return (*moved, unlooked) if self.all_seen else moved
         known = [one for one in moved if one.by_data]
         names -= {one.name for one in known}
         if not names:
             return tuple(known)
-        words = "ends with different values on different records, after equal noised sums"
+        words = "ends with different values on different records, although all noised sums were equal"
         certain = self._epsilon is None and self._repeats(first, forced, seed)
         return (*known, *(Movement(name=name, how=words, by_data=certain) for name in sorted(names)))
 
@@ -289,7 +297,10 @@ class TrainingOnData(ABC):
             other = self._play((seed + 1) % 2**32).record
         except Exception:  # Such as a training that runs once.
             return ()
-        how = "is the same in runs with two seeds, because the training seeds itself: who knows the seed removes it"
+        how = (
+            "is the same in runs with two seeds, because the training sets its own seed: whoever knows this seed "
+            "can remove the noise"
+        )
         return (Movement(name="the noise", how=how, by_data=False),) if equal_noise(recording, other) else ()
 
     def _ends_at(self, seed: int, changes: Mapping[str, Any], forced: Sequence[Tensor], steps: int) -> bool:

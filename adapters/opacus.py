@@ -140,7 +140,9 @@ class Training(TrainingOnData):
                     raise
                 except Exception as error:
                     self.interrupted = self._recording(run, ended=False)
-                    error.add_note(f"raised by train after {len(run.releases)} releases, kept as Training.interrupted")
+                    error.add_note(
+                        f"raised by train after {len(run.releases)} releases, which are kept as Training.interrupted"
+                    )
                     raise
             return Played(
                 record=self._accounted(self._recording(run, ended=True), parts, account=account),
@@ -169,7 +171,7 @@ class Training(TrainingOnData):
         with seeded(0):
             parts = parts_of(self._build(LoggedData(self._data)))
         if parts.ghost:
-            raise ValueError("ghost clipping never holds the vectors of records, so that no rows can be played back")
+            raise ValueError("ghost clipping never computes per-sample gradients, so none can be played back")
         return Step(
             call=parts.play,
             layout=parts.layout,
@@ -190,8 +192,8 @@ class Training(TrainingOnData):
     def _recording(self, run: OpacusRun, *, ended: bool) -> TrainingRecord:
         if len(run.accountants) > 1 and not run.shared:
             raise ValueError(
-                "several accountants count steps on different records, such as those of several clients: watch one "
-                "client as a training of its own"
+                "several accountants count steps on different records, for example of several clients: watch each "
+                "client as a separate training"
             )
         moved = run.end() if ended else tuple(one for hooks in run.hooks for one in hooks.loose)
         return TrainingRecord(
@@ -213,8 +215,8 @@ class Training(TrainingOnData):
 def _check_plant(parts: OpacusParts, *, own_vectors: bool) -> None:
     if parts.ghost and own_vectors:
         raise ValueError(
-            "ghost clipping never holds the vectors of records: a planted unit has the direction of its record's own "
-            "gradient, in all tensors"
+            "ghost clipping never computes per-sample gradients, so a canary always has the direction of its "
+            "record's own gradient, in all tensors"
         )
 
 
@@ -224,10 +226,14 @@ def _remarks(run: OpacusRun) -> dict[str, str]:
     if parts.accountant is None:
         found["ledger"] = "build returns neither a PrivacyEngine nor an accountant"
     if any(one.ids is None for one in run.releases):
-        late = "batches of a data loader with worker processes were left out"
-        found["lots"] = late if run.data.ahead else "training did not read records from the data that build received"
+        late = "it was not seen which records a data loader with worker processes put into its lots"
+        found["lots"] = (
+            late if run.data.ahead else "the training did not read records from the data that build received"
+        )
     if parts.ghost and any(one.expected is None for one in run.releases):
-        found["rows"] = "ghost clipping forms no rows, and the loss function of make_private was not used"
+        found["rows"] = (
+            "ghost clipping computes no per-sample gradients, and the loss function of make_private was not used"
+        )
     if parts.half:
         kinds = sorted({str(one.dtype).removeprefix("torch.") for one in parts.optimizer.params})
         found["noise"] = found["rows"] = f"sums of {', '.join(kinds)} are rounded too coarsely to be compared"

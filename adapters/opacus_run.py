@@ -69,8 +69,8 @@ class OpacusRun:
     def _attach(self, parts: OpacusParts) -> None:
         if parts.layout.shapes != self.parts.layout.shapes:
             raise ValueError(
-                "make_private was called again for other tensors: watch each model as a training of its own, whose "
-                "build makes it"
+                "make_private was called again for other tensors: watch each model as a separate training, with its "
+                "own build function"
             )
         for loader in parts.loaders:
             self.data.follow(loader)

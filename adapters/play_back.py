@@ -123,10 +123,12 @@ class PlayBack:
     def results(self) -> Watched:
         """Return the results of all checks."""
         if not self._replayed():
-            words = "two calls with one seed differ: the noise cannot be seeded, or the step keeps state"
+            words = "two calls with the same seed differ: the noise cannot be seeded, or the step keeps state"
             names = (REPLAYED, EFFECTIVE, FINITE)
             return Watched(results=tuple(name.skipped(words) for name in names))
-        words = "two calls with one seed are equal" + ("" if self._takes_no_rows else "; an empty lot is refused")
+        words = "two calls with one seed give equal results" + (
+            "" if self._takes_no_rows else "; the step does not accept an empty lot"
+        )
         done = REPLAYED.passes(words)
         return Watched(results=(done, self._multiplier(), self._finite()))
 
@@ -134,7 +136,7 @@ class PlayBack:
         certain, estimate = self.shifts[0].over_noise, self.effective_multiplier
         found = compared_multiplier(EFFECTIVE, self.shifts, certain, estimate, self.step.noise_multiplier)
         if found.passed is False and self._takes_few_values:
-            words = f"the release takes {_LEVELS} values or fewer: rounding after the noise makes it no linear function"
+            words = f"the release takes at most {_LEVELS} values: after rounding it is no linear function of the sum"
             return EFFECTIVE.skipped(words)
         return found
 
@@ -151,7 +153,7 @@ class PlayBack:
         return finite_check(
             lambda rows: self._play(rows, self.seed),
             dict(self._surroundings())["quiet"],
-            {"a row with an entry NaN": math.nan, "a row with an infinite entry": math.inf},
+            {"a gradient with a NaN entry": math.nan, "a gradient with an infinite entry": math.inf},
             where="release",
             whom="records",
         )
@@ -180,7 +182,7 @@ class PlayBack:
             row = torch.zeros(1, layout.dim)
             row[0, place] = 1 / math.sqrt(place.stop - place.start)
             for length in held_lengths(LENGTHS, torch.finfo(self.step.dtype).max / self.step.clip_norm):
-                yield f"a row of {length:g} clip norms in {name}", row * length * self.step.clip_norm
+                yield f"a gradient of {length:g} clip norms in {name}", row * length * self.step.clip_norm
 
     @cached_property
     def _takes_no_rows(self) -> bool:
@@ -198,7 +200,7 @@ class PlayBack:
             without = self._play(rows, self.seed).double()
             for words, unit in self._units():
                 with_unit = self._play(torch.cat([rows, unit]), self.seed).double()
-                found.append((f"{words}, other rows {around}", around, with_unit - without))
+                found.append((f"{words}, other gradients {around}", around, with_unit - without))
         return found
 
     def _noise(self, rows: Tensor) -> dict[str, FloatArray]:
@@ -210,7 +212,7 @@ class PlayBack:
         try:
             release = self.step.call(rows.clone(), seed)
         except Exception as error:
-            error.add_note(f"raised by the step on {len(rows)} rows, the longest of {_longest(rows):g}")
+            error.add_note(f"raised by the step on {len(rows)} gradients, the longest of {_longest(rows):g}")
             raise
         found = _tensor(release)
         if found.shape != (self.step.layout.dim,):
@@ -249,7 +251,7 @@ def compared_multiplier(
     bound = math.inf if certain == 0 else 1 / certain
     if bound < claimed * (1 - _SLACK):
         return name.at_least(min(estimate, bound), claimed, unit="sensitivities of noise", witness=shifts[0].witness)
-    return name.passes(f"of {len(shifts)} units; estimated {estimate:.4g}, claimed {claimed:.4g}")
+    return name.passes(f"{len(shifts)} units were compared; estimated {estimate:.4g}, claimed {claimed:.4g}")
 
 
 def held_lengths(lengths: Sequence[float], largest: float) -> tuple[float, ...]:
@@ -300,7 +302,7 @@ def finite_check(
     Args:
         play: of rows ``(n, d)``; returns what is released, or None.
         around: rows of others.
-        units: what is sent, as in "a row with an entry NaN", -> its first entry; all others are 0.
+        units: what is sent, as in "a gradient with a NaN entry", -> its first entry; all others are 0.
         where: what a release is called.
         whom: who sends these inputs, such as "clients".
     """
@@ -314,5 +316,5 @@ def finite_check(
             broken.append(f"{words} raises {type(error).__name__}")
             continue
         if released is not None and not bool(released.isfinite().all()):
-            broken.append(f"{words} makes the {where} no number")
+            broken.append(f"{words} makes the {where} NaN or infinite")
     return finite_result(list(units), broken, whom=whom)

@@ -70,8 +70,8 @@ _SAVED = 0.2
 _EQUAL = 1e-9
 """Clip norms by which rounding alone lets equal projections differ."""
 _SAME = (
-    "the first {} runs of each arm, with seeds of their own, all gave the same numbers: the noise comes from the "
-    "number of the round, or from a secret that is drawn once in a process, and runs do not show which"
+    "the first {} runs of each arm, each with another seed, all gave the same numbers: the noise depends on the "
+    "number of the round, or on a secret drawn once per process, and runs do not show which"
 )
 
 
@@ -108,10 +108,10 @@ class KeptProjections:
             differ = [name for name in now if was.get(name) != now[name]]
             words = ", ".join(f"{name} {shortened(was.get(name))}, now {shortened(now[name])}" for name in differ)
             if differ in (["first_run_sha256"], ["source_sha256"]):
-                words = "the system was changed since"
+                words = "the system has changed since"
             raise ValueError(
                 f"{self.path} holds the runs of another audit ({words}), which must not be mixed with these: name "
-                "another place, or remove it"
+                "another file, or remove this one"
             )
         self.cut = not lines or bool(lines[-1])
         skipped = []
@@ -122,7 +122,7 @@ class KeptProjections:
             elif line:
                 skipped.append(str(place))
         if skipped:
-            words = "these lines are cut off, changed or without a run, and their runs are made again"
+            words = "these lines are cut off or changed or hold no run, so their runs are repeated"
             warnings.warn(f"{self.path}: {words}: {', '.join(skipped[:20])}", RuntimeWarning, stacklevel=3)
 
     def keep(self, member: bool, number: int, values: FloatArray) -> None:
@@ -202,9 +202,12 @@ class ReplicaPlan:
         ``noise_share``.
         """
         words = (
-            f"weak test: probability {self.power:g} to refute the claim if {self.noise_share:g} of its noise is added"
+            f"weak test: if only {self.noise_share:g} of the claimed noise is added, the claim is refuted with "
+            f"probability {self.power:g}"
         )
-        return WEAK_TEST if self.power >= _POWER else replace(WEAK_TEST, low_power=f"{words}, and {_POWER} is needed")
+        return (
+            WEAK_TEST if self.power >= _POWER else replace(WEAK_TEST, low_power=f"{words}, but a test needs {_POWER}")
+        )
 
     @property
     def runs(self) -> int:
@@ -214,11 +217,12 @@ class ReplicaPlan:
     def line(self) -> str:
         """Return one line to print before the runs are made."""
         line = (
-            f"{self.runs} runs per arm refute the claim with probability {self.power:g} if only {self.noise_share:g} "
-            f"of its noise is added (fewer if an earlier look decides; alpha {self.alpha:g} in all)"
+            f"{self.runs} runs per arm refute the claim with probability {self.power:g} if only "
+            f"{self.noise_share:g} of the claimed noise is added (fewer runs if an interim test decides; alpha "
+            f"{self.alpha:g} in all)"
         )
         return (
-            f"{line}; if they refute nothing, the verdict is UNDERPOWERED (exit code 11): {self.weak}"
+            f"{line}; if they do not refute it, the verdict is UNDERPOWERED (exit code 11): {self.weak}"
             if self.weak
             else line
         )
@@ -270,7 +274,9 @@ def plan_replicas(
     if runs is None:
         count = None if count is None else fewest(lambda n: power(n) >= _POWER, _LIMIT)
     if count is None:
-        raise ValueError(f"more than {_LIMIT:,} runs per arm would be needed: watch and play back find small faults")
+        raise ValueError(
+            f"more than {_LIMIT:,} runs per arm would be needed: use watch and play_back, which find small faults"
+        )
     measured = expected_measurement(
         tests, release, setting=Setting.claimed(claim), n=count, alpha=share, rng=rng, **stated
     )
@@ -383,16 +389,17 @@ def _release(runner: Runner, plant: Plant) -> GaussianRelease:
         steps = int(runner.claim.parameters.get("steps", 0)) or len(seen.releases)
         if steps != len(seen.releases):
             raise ValueError(
-                f"the claim is about {steps} steps, and a run has {len(seen.releases)} releases: watch the system first"
+                f"the claim is about {steps} steps, but a run has {len(seen.releases)} releases: watch the system first"
             )
         return GaussianRelease(sigma=law.noise_std / law.clip_norm, rate=law.rate, rounds=steps)
     sigmas = tuple(one.noise_multiplier for one in seen.releases)
     if not sigmas or min(sigmas) == 0:
-        raise ValueError("replicas need a stated noise in every step; watch and play back need none")
+        raise ValueError("replicas need stated noise in every step; watch and play_back do not")
     rates = tuple(rate for _, rate, steps in seen.ledger or () for _ in range(steps))
     if rates and len(rates) != len(sigmas):
         raise ValueError(
-            f"replicas need the sampling rate of every step, and the ledger has {len(rates)} for {len(sigmas)} releases"
+            f"replicas need the sampling rate of every step, but the ledger has {len(rates)} rates for "
+            f"{len(sigmas)} releases"
         )
     # Where nothing is accounted, every unit takes part in every step.
     highest = max(rates, default=1.0)
@@ -414,7 +421,7 @@ def _unseen(runner: Runner, release: GaussianRelease, plant: Plant, seed: int) -
             return ""
     if pairs > _MOST_PAIRS:
         return ""
-    return f"the planted unit reached no release of {pairs} runs, so that no run could show a violation"
+    return f"the canary changed no release in {pairs} pairs of runs, so that no run could show a violation"
 
 
 def _made(
@@ -440,7 +447,7 @@ def _run(runner: Runner, member: bool, seed: int, plant: Plant, *, number: int) 
 
 
 def _words(member: bool, number: int) -> str:
-    return f"run {number} {'with' if member else 'without'} the planted unit"
+    return f"run {number} {'with' if member else 'without'} the canary"
 
 
 def _seed_of(seed: int, member: bool, number: int) -> int:
@@ -462,7 +469,7 @@ def _judged(
         "delta": claim.delta,
         "curve": claim.curve,
         "epsilon": claim.epsilon,
-        "witness": f"a record of {plant.weight:g} clip norms in {place}, {look} of at most {plan.runs} runs per arm",
+        "witness": f"a canary of {plant.weight:g} clip norms in {place}, {look} of at most {plan.runs} runs per arm",
     }
     weakness = replace(plan.weakness, unseen=unseen)
     if all((np.ptp(one.values, axis=0) < _EQUAL).all() for one in sides) and (np.abs(sides[1].values) > _EQUAL).any():
@@ -482,7 +489,7 @@ def _judged(
     )
     if bets is None:
         return None
-    words = "; stopped: whatever the remaining runs showed, they could not refute the claim" if given_up else ""
+    words = "; stopped early, because no result of the remaining runs could refute the claim" if given_up else ""
     bets = replace(bets, witness=f"{bets.witness}{words}", detectable=measured.detectable)
     found = judge(claim, _of_both(bets, plan), weakness=weakness)
     return found if given_up or found.verdict is Verdict.REFUTED else None

@@ -64,7 +64,7 @@ def check_stated(runner: Runner) -> None:
     """Raise ValueError unless a system states a claim, and either the noise distribution of its releases or None."""
     for name, kinds, words in (
         ("claim", Claim, "a Claim"),
-        ("law", GaussianLaw | None, "a GaussianLaw, or None where steps differ"),
+        ("law", GaussianLaw | None, "a GaussianLaw, or None if the noise differs between steps"),
     ):
         if not isinstance(found := getattr(runner, name), kinds):
             raise ValueError(f"{name} of {type(runner).__name__} must be {words}, got {found!r}")
@@ -83,7 +83,7 @@ def run_once(runner: Runner, member: bool, seed: int, *, plant: Plant | None = N
         inspect.signature(runner.run).bind(member, seed, plant=plant)
     except TypeError:
         signature = inspect.signature(runner.run)
-        raise ValueError(f"{name} must take (member, seed, *, plant=None), and its signature is {signature}") from None
+        raise ValueError(f"{name} must take (member, seed, *, plant=None), but its signature is {signature}") from None
     try:
         found = runner.run(member, seed, plant=plant)
     except SystemExit as error:
@@ -109,8 +109,7 @@ def is_replayable(
     again, other = run(seed=0), run(seed=1)
     if same(first, other):
         raise ValueError(
-            "runs with two seeds have the same noise: the system seeds its generators itself, so that its noise is the "
-            "same in every run. Leave the seeds to the audit"
+            "runs with two seeds have the same noise, because the system sets its own seeds: let the audit set them"
         )
     return equal_releases(first, again)
 

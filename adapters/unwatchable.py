@@ -22,8 +22,8 @@ def refuse_shares(*, what: str) -> None:
     count = group.get_world_size() if group.is_available() and group.is_initialized() else 1
     if count > 1:
         raise Unwatchable(
-            f"this is one of {count} processes that train together (torch.distributed), and sees its own part of lots, "
-            f"sums and noise alone: {what}"
+            f"this is one of {count} processes that train together (torch.distributed), and it sees only its own "
+            f"part of lots, sums and noise: {what}"
         )
 
 
@@ -35,7 +35,8 @@ def refuse_sharded(*held: Any) -> None:
         found = sorted(name for name in names if name == "DTensor" or name.startswith(("FSDP", "FullyShardedDataPara")))
         if found:
             raise Unwatchable(
-                f"the model is sharded over processes ({found[0]}), so that no process holds whole rows or sums: watch "
+                f"the model is sharded over processes ({found[0]}), so that no process holds whole gradients or "
+                "sums: watch "
                 "the same training without FSDP, in one process"
             )
 
@@ -47,8 +48,8 @@ def refuse_scaler() -> None:
         own = frame.f_locals.get("self")
         if isinstance(own, GradScaler) and own.is_enabled():
             raise Unwatchable(
-                "GradScaler skips steps and moves its factor where gradients without noise overflow, which no claim "
-                "covers: train in bfloat16 without it, or with GradScaler(enabled=False)"
+                "GradScaler skips steps and changes its factor when gradients without noise overflow, which no "
+                "claim covers: train in bfloat16 without it, or with GradScaler(enabled=False)"
             )
         frame = frame.f_back  # type: ignore[assignment]
 

@@ -117,7 +117,7 @@ def evidence_of(
         known = nearest(estimator.evidence.__name__, [kind.__name__ for kind in INPUTS])
         raise TypeError(
             f"estimator {estimator.name} takes evidence of type {estimator.evidence.__name__}, which the "
-            f"calibration cannot simulate; known types: {known}"
+            f"calibration cannot simulate; it can simulate: {known}"
         )
     fixed = FixedThreshold(law.threshold)
     return evidence_of_runs(estimator, member, nonmember, where, policy=fixed, delta=law.delta, alpha=LEVEL)
@@ -149,8 +149,8 @@ def levels_of(
     wanted = estimator.required | ({"curve"} if curve else set())
     for name in wanted - set(known):
         raise TypeError(
-            f"estimator {estimator.name} requires argument {name!r}, for which the calibration has no value; "
-            f"known: {nearest(name, known)}"
+            f"estimator {estimator.name} requires argument {name!r}, for which the calibration has no value; it has "
+            f"values for {nearest(name, known)}"
         )
     return {name: known[name]() for name in wanted}
 
@@ -259,14 +259,14 @@ def _described(answer: Answer, fault: str = "") -> str:
 def _refused(answers: list[Answer]) -> str:
     for answer in answers:
         if answer.seen is not None or answer.fault:
-            return _described(answer, "a measurement, where none can be made")
+            return _described(answer, "the estimator returned a measurement where none is possible")
     return _described(answers[0])
 
 
 def _showing_nothing(answer: Answer) -> str:
     """Uninformative scores must give the bound 0; a larger one would be the lower edge of a grid."""
     if answer.seen is not None and answer.seen.epsilon_low > 0:
-        return _described(answer, f"epsilon {answer.seen.epsilon_low:.3g} proven by nothing")
+        return _described(answer, f"uninformative scores gave the lower bound {answer.seen.epsilon_low:.3g} on epsilon")
     return _described(answer)
 
 
@@ -277,17 +277,22 @@ def _growing(some: Answer, more: Answer, kind: Kind) -> str:
         return _described(some, more.fault)
     if not 0 < first.epsilon_low < second.epsilon_low:
         return _described(
-            some, f"epsilon {first.epsilon_low:.3g}, but {second.epsilon_low:.3g} from ten times as many trials"
+            some, f"epsilon >= {first.epsilon_low:.3g}, but >= {second.epsilon_low:.3g} from ten times as many trials"
         )
     if first.ceiling is not None and first.epsilon_low > first.ceiling:
-        return _described(some, f"epsilon {first.epsilon_low:.3g} above the certifiable {first.ceiling:.3g}")
+        return _described(
+            some,
+            f"the lower bound {first.epsilon_low:.3g} is above the largest certifiable epsilon, {first.ceiling:.3g}",
+        )
     return _described(some)
 
 
 def _more_careful(usual: Answer, careful: Answer) -> str:
     # Near these levels 1 - alpha loses its digits, and an estimator that computes it may state a larger bound.
     if usual.seen is not None and careful.seen is not None and careful.seen.epsilon_low > usual.seen.epsilon_low:
-        return _described(careful, f"epsilon {careful.seen.epsilon_low:.3g}, more than at alpha {LEVEL}")
+        return _described(
+            careful, f"the lower bound {careful.seen.epsilon_low:.3g} is above that at the larger alpha {LEVEL}"
+        )
     return _described(careful)
 
 
@@ -299,10 +304,10 @@ def _same_of_all_types(call: Callable[..., Answer]) -> str:
     for convert in (np.float32, np.int64):
         other = call(member.astype(convert), nonmember.astype(convert))
         if other.fault or other.seen != usual.seen:
-            return _described(other, f"{convert.__name__} and float64 scores give two answers")
+            return _described(other, f"equal scores as {convert.__name__} and as float64 give different results")
     for other in (call(member.tolist(), nonmember.tolist()), call(member - 0.0, np.where(nonmember, nonmember, -0.0))):
         if other.fault or other.seen != usual.seen:
-            return _described(other, "a list, or negative zeros, give another answer")
+            return _described(other, "equal scores as a list, or with negative zeros, give a different result")
     return _described(usual)
 
 
@@ -439,11 +444,11 @@ def _repeated(
             seen = measure(*evidence)
         except ValueError as error:
             # A refusal concerns the design and so comes at once; a later error depends on the data and is a failure.
-            outcome = f"refused: {error}" if repeats == 1 else f"{FAILS}: repeat {repeats}: {error}"
+            outcome = f"refused: {error}" if repeats == 1 else f"{FAILS}: in repetition {repeats}: {error}"
             break
         refuted += _above(seen, 0.0 if situation.null else law.epsilon)
         if trials is not own:
-            outcome = f"{FAILS}: {trials.value} trials were not refused"
+            outcome = f"{FAILS}: the estimator accepted {trials.value} trials, which its theorem does not cover"
             break
     # No limit for a row that was refused or failed, which has its outcome already.
     limit = int(binom.ppf(0.999, times, ALPHA)) if kind is Kind.BOUND and situation.counted and not outcome else None
@@ -461,7 +466,7 @@ def _repeated(
 
 def _outcome(kind: Kind, refuted: int, times: int, limit: int | None) -> str:
     if kind is not Kind.BOUND:
-        return f"no bound: {refuted / times:.0%} above the claim"
+        return f"not a bound: above the claim in {refuted / times:.0%} of the runs"
     if limit is None:
         return f"caught {refuted / times:.0%}"
     return HOLDS if refuted <= limit else FAILS

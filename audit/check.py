@@ -11,12 +11,12 @@ if TYPE_CHECKING:  # The command line lists metrics and checks without numpy.
 class Subject(Enum):
     """What an implementation check examines; checks of one subject can replace each other."""
 
-    MOVE = "how far one unit moves what is released"
+    MOVE = "how far one privacy unit changes a release"
     NOISE = "presence and size of the noise"
-    FRESH = "noise that is drawn anew"
+    FRESH = "whether noise is drawn anew"
     EPSILON = "accounting of epsilon"
-    LOTTERY = "lots and cohorts, as they are drawn"
-    MESSAGE = "everything else that is received"
+    LOTTERY = "how lots and cohorts are sampled"
+    MESSAGE = "everything else that the adversary receives"
 
 
 MOVE, NOISE, FRESH = Subject.MOVE, Subject.NOISE, Subject.FRESH
@@ -211,7 +211,7 @@ _BEFORE = ("epsilon", "delta", "FNR", "p-value", "cosine", "likeness", "probabil
 """Units that are printed before their number."""
 _AFTER = {
     "L2 norm": "in the L2 norm",
-    "the channel's own": "in the channel's own unit",
+    "the channel's own": "in the unit of the message",
     "the state's own": "in the state's own unit",
 }
 
@@ -237,391 +237,403 @@ def explained_words(words: str) -> str:
     return seen.partition(" (")[0] + mark + explanation.partition(" (")[0]
 
 
-_GAUSSIAN = "its noise is smaller by one factor in all weights and rounds, and Gaussian where the unit moves"
+_GAUSSIAN = (
+    "its noise is smaller by one common factor in all weights and rounds, and Gaussian in the direction of "
+    "the unit's change"
+)
 """The violation of which results of measured moves and noise state a true epsilon."""
 
 SENSITIVITY = Check(
     "sensitivity",
     MOVE,
-    plain="how far one unit moves the result",
-    measures="largest change of a release when one row is removed; compared with the published sensitivity",
+    plain="how far one privacy unit changes the result",
+    measures="largest change of a release when one contribution is removed, compared with the published sensitivity",
     hook=_CLIPPING,
-    cause="rows are not clipped, or are scaled after the clip",
-    mend="clip each unit's whole row last, as `clip(rows, clip_norm)` does, or state the larger clip norm in `law`",
-    seen="one unit moves a release by {}",
+    cause="contributions are not clipped, or are scaled after clipping",
+    mend="clip the whole contribution of each unit as the last step, as `clip(rows, clip_norm)` does, or state the "
+    "larger clip norm in `law`",
+    seen="one unit changes a release by {}",
 )
 AS_SAMPLED = Check(
     "sensitivity as sampled",
-    plain="how far one unit moves the result, where participants are drawn at random",
-    measures="largest change of a release by one row, with cohorts and lots as sampled",
+    plain="how far one privacy unit changes the result when participants are sampled",
+    measures="largest change of a release by one contribution, in runs with sampled cohorts and lots",
     of_runs=True,
     assumes=_GAUSSIAN,
     hook=_CLIPPING,
-    cause="a row is clipped by what other rows or earlier rounds hold, or is counted twice where lots are drawn",
-    mend="clip each row on its own, once, and add it to one sum alone",
+    cause="the clipping of one contribution depends on others or on earlier rounds, or a sampled lot counts it twice",
+    mend="clip each contribution once, independently of all others, and add it to one sum only",
 )
 PARTICIPATION = Check(
     "participation as accounted",
     LOTTERY,
-    measures="how often a unit is drawn, against the sampling rate of its claim",
+    measures="how often a unit is sampled, compared with the sampling rate of its claim",
     hook=("participates",),
-    cause="units are drawn at another rate than the accountant assumes, or by their data",
-    mend="draw each unit by its own coin at the rate of the plan, or account for the rate that is drawn",
-    seen="units take part in {}",
+    cause="the sampling rate is not the one that the accountant assumes, or depends on the data",
+    mend="sample each unit independently at the planned rate, or account for the actual rate",
+    seen="units take part at {}",
 )
 ONCE = Check(
     "rows used once",
-    measures="how far one row moves the releases of all rounds together, divided by their noise",
+    measures="change of the releases of all rounds together by one contribution, in standard deviations of their noise",
     hook=_CLIPPING,
-    cause="a row of one round also reaches releases of later rounds, as by momentum or error feedback",
-    mend="keep only noised values between rounds, or account for every release of a row",
-    seen="one row moves all rounds together by {}",
+    cause="a contribution of one round also enters releases of later rounds, for example by momentum or error feedback",
+    mend="keep only noised values between rounds, or account for every release that a contribution enters",
+    seen="one contribution changes the releases of all rounds together by {}",
 )
 UNUSED = Check(
     "rows outside the lot",
-    measures="largest change of a release by rows that were not drawn into any lot",
+    measures="largest change of a release by samples that no lot contains",
     hook=_CLIPPING,
-    cause="the release uses samples that were not drawn, as by statistics of the whole data set",
-    mend="compute from the drawn lot alone",
-    seen="rows that were not drawn move a release by {}",
+    cause="the release depends on samples outside the lot, for example by statistics of the whole data set",
+    mend="compute the release from the sampled lot alone",
+    seen="samples outside the lot change a release by {}",
 )
 FOLLOWED = Check(
     "rows that follow releases",
-    measures="epsilon of rows that are chosen by earlier releases",
+    measures="epsilon of contributions that an adversary chooses after it has seen earlier releases",
     hook=_CLIPPING,
-    cause="rows that are chosen by earlier releases add up over rounds, because rounds share their noise",
+    cause="rounds share their noise, so that contributions chosen after earlier releases add up over rounds",
     mend="draw new noise in each round",
-    seen="rows that are chosen by earlier releases reach {}",
+    seen="contributions chosen after earlier releases reach {}",
 )
 TOGETHER = Check(
     "arrays together",
     hook=_NOISING,
-    cause="several arrays of one release move with a unit, and each is accounted alone",
+    cause="one unit changes several arrays of a release, and each is accounted for alone",
     mend="clip the arrays together, or account for all of them",
-    seen="the arrays of one release together reach {}",
+    seen="all arrays of one release together reach {}",
 )
 EXTREME = Check(
     "extreme rows",
     plain="records with extreme values",
-    measures="largest number received for a huge, infinite or undefined row over that of an ordinary row",
+    measures="largest number received for a huge, infinite or NaN contribution, divided by that for an ordinary one",
     hook=_CLIPPING,
-    cause="a huge or undefined row passes the clip, since infinity or NaN is compared or divided",
-    mend="replace values that are not finite, as `torch.nan_to_num` does, before the clip",
+    cause="clipping fails for huge or NaN contributions, because it compares or divides infinity or NaN",
+    mend="replace values that are not finite before clipping, as `torch.nan_to_num` does",
 )
 PRESENT = Check(
     "noise present",
     NOISE,
-    measures="share of a layer's coordinates that other noise draws change; the smallest over layers",
+    measures="share of a layer's coordinates that change when the noise is drawn again, in the layer with the "
+    "smallest share",
     of_layers=True,
     hook=_NOISING,
-    cause="some numbers are released without noise, or their noise comes from a seed of its own",
-    mend="add noise to every number, drawn from the hook's `rng`",
-    seen="other draws change {}",
+    cause="some numbers are released without noise, or their noise has a fixed seed",
+    mend="add noise to every number, and draw it from the hook's `rng`",
+    seen="new draws of the noise change {}",
 )
 SCALE = Check(
     "noise scale",
     NOISE,
     plain="the size of the noise",
-    measures="standard deviation of the noise, divided by that of the published noise law",
+    measures="standard deviation of the noise, divided by that of the published noise distribution",
     of_layers=True,
     hook=_NOISING,
-    cause="the noise is smaller than `law` states, as when it is divided by a number of clients or samples",
-    mend="multiply the noise by clip norm and noise multiplier, or state the smaller noise in `law`",
+    cause="the noise is smaller than `law` states, for example divided by the number of clients or samples",
+    mend="scale the noise to the product of clip norm and noise multiplier, or state the smaller noise in `law`",
     seen="the noise has {}",
 )
 BETWEEN_CLIENTS = Check(
     "noise fresh between clients",
     FRESH,
-    measures="largest cosine between the noise of two clients in one round",
+    measures="largest cosine similarity between the noise of two clients in one round",
     hook=_NOISING,
-    cause="one draw of noise serves several clients",
-    mend="draw noise in the shape of all rows: `normal(rng, updates.values.shape)`",
+    cause="several clients use the same draw of noise",
+    mend="draw noise in the shape of all updates: `normal(rng, updates.values.shape)`",
     seen="noise of two clients in one round has {}",
 )
 BETWEEN_ROUNDS = Check(
     "noise fresh between rounds",
     FRESH,
-    measures="largest cosine between the noise of one sender in two rounds",
+    measures="largest cosine similarity between the noise of one sender in two rounds",
     hook=_NOISING,
-    cause="one draw of noise serves several rounds, as from a fixed seed or a cache",
+    cause="several rounds use the same draw of noise, for example from a fixed seed or a cache",
     mend="draw noise from the hook's `rng` in every round",
     seen="noise of one sender in two rounds has {}",
 )
 EVERY_DIRECTION = Check(
     "noise in every direction",
-    measures="standard deviation of a weight's noise given that of other weights",
+    measures="conditional standard deviation of the noise of one weight, given the noise of others",
     hook=_NOISING,
-    cause="the noise of some weights follows from that of others, as when few numbers are drawn and repeated",
-    mend="draw one number for each weight",
-    seen="the noise of one weight, given others, has {}",
+    cause="the noise of some weights can be computed from that of others, for example because few numbers are drawn "
+    "and repeated",
+    mend="draw one random number for each weight",
+    seen="given the noise of other weights, that of one weight has {}",
 )
 GIVEN_CLIENTS = Check(
     "noise given other clients",
-    plain="whether a client's noise follows from that of other clients",
-    measures="standard deviation of a client's noise given that of other clients",
+    plain="whether a client's noise can be computed from that of other clients",
+    measures="conditional standard deviation of one client's noise, given the noise of other clients",
     hook=_NOISING,
-    cause="the noise of one client follows from that of others, as when it is made to cancel",
-    mend="draw each client's noise on its own",
-    seen="the noise of one client, given others, has {}",
+    cause="the noise of one client can be computed from that of others, for example because it cancels in the sum",
+    mend="draw each client's noise independently",
+    seen="given the noise of other clients, that of one client has {}",
 )
 GIVEN_ROUNDS = Check(
     "noise given other rounds",
-    plain="whether a round's noise follows from that of other rounds",
-    measures="standard deviation of a round's noise given that of other rounds",
+    plain="whether a round's noise can be computed from that of other rounds",
+    measures="conditional standard deviation of one round's noise, given the noise of other rounds",
     hook=_NOISING,
-    cause="the noise of one round follows from that of others, as when it is made to cancel",
-    mend="draw each round's noise on its own, or state a law of all rounds",
-    seen="the noise of one round, given others, has {}",
+    cause="the noise of one round can be computed from that of others, for example because it cancels in the sum",
+    mend="draw each round's noise independently, or state the joint distribution of all rounds in `law`",
+    seen="given the noise of other rounds, that of one round has {}",
 )
 DISTRIBUTION = Check(
     "noise distribution",
     plain="how the noise is distributed",
-    measures="share of the noise within some standard deviations of its centre; at most the law's",
+    measures="share of the noise within a given distance of its centre, at most that of the published distribution",
     hook=_NOISING,
-    cause="the noise has another shape than the law's, such as bounded or heavy-tailed noise of the same size",
-    mend="draw the noise that `law` states, or state the law that is drawn",
-    seen="near the centre lie {}",
+    cause="the noise does not have the stated distribution, but is for example bounded or heavy-tailed",
+    mend="draw the noise that `law` states, or state the noise that is drawn",
+    seen="close to the centre are {}",
 )
 OTHER_DATA = Check(
     "noise under other data",
-    measures="standard deviation of the noise divided by the law's, on short, long or no gradients",
+    measures="standard deviation of the noise on short, long or zero gradients, divided by that of the published "
+    "distribution",
     hook=_NOISING,
-    cause="the noise shrinks with the data, as when it is scaled by a norm of the gradients",
+    cause="the noise depends on the data, for example because it is scaled by a norm of the gradients",
     mend="scale the noise by the stated clip norm, not by the data",
     seen="on other data the noise has {}",
 )
 OWN_IN_RUNS = Check(
     "noise of its own in every run",
-    plain="whether each run has noise of its own",
-    measures="releases that are bit for bit equal to one of another run",
+    plain="whether each run draws independent noise",
+    measures="number of releases that equal a release of another run bit for bit",
     hook=_NOISING,
     cause="the noise comes from a fixed seed",
     mend="draw it from the hook's `rng`",
-    seen="{} are bit for bit equal to one of another run",
+    seen="{} equal one of another run bit for bit",
 )
 COVERS_MOVES = Check(
     "noise where a unit moves the release",
-    measures="largest change by one unit over the noise in the same direction",
+    measures="largest change by one unit, divided by the standard deviation of the noise in the same direction",
     hook=_NOISING,
-    cause="a unit moves numbers to which no noise is added",
-    mend="add noise to every number that a unit moves",
-    seen="one unit moves a release by {}",
+    cause="one unit changes numbers to which no noise is added",
+    mend="add noise to every number that depends on a unit",
+    seen="one unit changes a release by {}",
 )
 BARE = Check(
     "noise in every number of every run",
     hook=_NOISING,
-    cause="some runs release numbers without noise, as behind a condition",
+    cause="some runs release numbers without noise, for example because noise is added only under a condition",
     mend="add noise in every run and round",
-    seen="without noise are {}",
+    seen="there is no noise in {}",
 )
 EVERY_NUMBER = Check(
     "noise of its own in every number and round",
     FRESH,
     plain="whether every number has noise in every round",
-    measures="numbers in all rounds and weights of the claim that one unit changes and noise does not",
+    measures="number of released values that one unit changes and noise does not, over all rounds and weights of "
+    "the claim",
     hook=_NOISING,
-    cause="some weights or rounds get no noise, or the noise of others, or exact values decide something",
-    mend="draw noise for every number in every round, and decide by what was released with noise",
+    cause="some weights or rounds get no noise or reuse that of others, or a decision depends on values without noise",
+    mend="draw noise for every number in every round, and base decisions on noised values alone",
     seen="one unit changes {} that noise does not change",
 )
 OWN_IN_REPLICAS = Check(
     "noise of its own in every replica",
     FRESH,
-    plain="whether each run has noise of its own",
-    measures="share of releases without the canary that are equal to one of another replica",
+    plain="whether each run draws independent noise",
+    measures="share of the releases without the canary that equal a release of another run",
     hook=_NOISING,
-    cause="the noise is drawn once for all replicas instead of in the shape of the whole tensor",
+    cause="the noise is drawn once for all runs of a batch instead of in the shape of the whole tensor",
     mend="draw it with `normal(rng, updates.values.shape)`",
-    seen="{%} of the releases without the canary repeat another run's",
+    seen="{%} of the releases without the canary equal one of another run",
 )
 EVERY_ROUND = Check(
     "noise scale in every round",
     NOISE,
     plain="the size of the noise in each single round",
-    measures="standard deviation of releases without the canary, divided by that of the noise law, in the worst round",
+    measures="standard deviation of the releases without the canary, divided by that of the published noise, in the "
+    "worst round",
     of_runs=True,
     hook=_NOISING,
-    cause="the noise of one round is missing or smaller than in others",
+    cause="one round has no noise, or less than others",
     mend="add the stated noise in every round",
     seen="the noise of one round has {}",
 )
 ARRIVES = Check(
     "canary arrives",
-    plain="whether the planted unit reaches the result",
-    measures="shift of the releases by the canary, divided by the shift that the noise law predicts",
+    plain="whether the canary has an effect on the result",
+    measures="change of the releases by the canary, divided by the change that the published noise distribution "
+    "predicts",
     of_runs=True,
     hook=_CLIPPING,
-    cause="a filter or another clip drops the canary",
-    mend="plant one that passes it",
-    seen="the canary moves the releases by {}",
+    cause="a filter or a second clipping step removes the canary",
+    mend="use a canary that the filter does not remove",
+    seen="the canary changes the releases by {}",
 )
 VECTORS = Check(
     "noise of many vectors",
-    measures="released vectors that are bit for bit equal to one of another run",
+    measures="number of released vectors that equal a vector of another run bit for bit",
     hook=_NOISING,
-    cause="the noise comes from a generator that is seeded with few bits",
+    cause="the generator of the noise has a seed of few bits",
     mend="draw it from the hook's `rng`",
-    seen="{} are bit for bit equal to one of another run",
+    seen="{} equal one of another run bit for bit",
 )
 NUMBERS = Check(
     "noise of many values",
-    measures="number of different values that reports on one input seem to take",
+    measures="estimated number of different values that reports on one input take",
     hook=_NOISING,
-    cause="the noise takes few values, as from uniform numbers of few bits",
+    cause="the noise takes few different values, for example because it comes from uniform numbers of few bits",
     mend="draw it from the hook's `rng` in double precision",
-    seen="the noise seems to take only {}",
+    seen="the noise takes an estimated {}",
 )
 LAW_EPSILON = Check(
     "epsilon of the law",
     EPSILON,
-    plain="the ε that follows from the published noise",
-    measures="epsilon that the published noise law implies, bounded from below; at most the claim's",
+    plain="the ε that follows from the published noise distribution",
+    measures="lower bound on the epsilon of the published noise distribution, at most the claim's epsilon",
     hook=("law",),
-    cause="the noise of `law` is too small for the claim, or is accounted for fewer rounds or another rate",
-    mend="compute epsilon from this law for all rounds of the plan, or raise the noise",
-    seen="the published noise implies {}",
+    cause="the noise of `law` is too small for the claim, or epsilon was computed for fewer rounds or another "
+    "sampling rate",
+    mend="compute epsilon from this noise for all rounds of the plan, or add more noise",
+    seen="the published noise distribution implies {}",
 )
 LAW_CURVE = Check(
     "curve of the law",
     EPSILON,
-    plain="the error rates that follow from the published noise",
-    measures="delta that the published noise law implies at an epsilon of the claim's trade-off curve",
+    plain="the error rates that follow from the published noise distribution",
+    measures="delta of the published noise distribution at an epsilon of the claim's trade-off curve",
     hook=("law",),
-    cause="the stated trade-off curve is that of more noise or fewer rounds",
-    mend="state the curve that follows from this law for all rounds",
-    seen="the published noise implies {}",
+    cause="the stated trade-off curve holds only for more noise or fewer rounds",
+    mend="state the curve that follows from this noise for all rounds",
+    seen="the published noise distribution implies {}",
 )
 MEASURED = Check(
     "epsilon of the releases",
     MOVE,
     NOISE,
     EPSILON,
-    plain="the ε of the published values",
-    measures="epsilon of measured sensitivity and noise, without a law; at most the claim's",
+    plain="the ε that measured changes and noise of the releases imply",
+    measures="epsilon of the measured sensitivity and noise, without a published distribution; at most the claim's "
+    "epsilon",
     assumes=_GAUSSIAN,
     hook=_NOISING,
-    cause="the noise is too small for how far a unit moves the release",
-    mend="clip lower, raise the noise, or claim the larger epsilon",
-    seen="measured move and noise imply {}",
+    cause="the noise is too small for the sensitivity of the release",
+    mend="lower the clip norm, add more noise, or claim the larger epsilon",
+    seen="the measured sensitivity and noise imply {}",
 )
 PURE = Check(
     "pure epsilon of the releases",
     MOVE,
     NOISE,
     EPSILON,
-    plain="the ε of the published values, at δ = 0",
-    measures="epsilon of shift and noise of any shape, at delta 0; at most the claim's",
-    assumes="the privacy losses of its releases exceed those of the runs by one factor",
+    plain="the ε that measured changes and noise of the releases imply, at δ = 0",
+    measures="epsilon at delta 0 of the measured change and noise, Gaussian or not; at most the claim's epsilon",
+    assumes="each privacy loss of its releases is that of these runs times one common factor",
     hook=_NOISING,
-    cause="the noise is too small for how far a unit moves the release in the L1 norm",
+    cause="the noise is too small for the L1 sensitivity of the release",
     mend="scale Laplace noise by the L1 sensitivity, or claim the larger epsilon",
-    seen="shift and noise imply {}",
+    seen="the measured L1 sensitivity and noise imply {}",
 )
 FITS = Check(
     "law fits the reports",
     MOVE,
     NOISE,
     FRESH,
-    plain="whether reports have the published noise",
+    plain="whether reports follow the published distribution",
     of_runs=True,
-    assumes="the privacy losses of its reports exceed the law's by one factor",
+    assumes="each privacy loss of its reports is that of the published distribution times one common factor",
     hook=_NOISING,
-    cause="reports are drawn by other probabilities than `law` states",
-    mend="draw what `law` states, or state the law that is drawn",
-    seen="reports differ from the law by {}",
+    cause="reports do not have the probabilities that `law` states",
+    mend="draw reports as `law` states, or state their actual distribution in `law`",
+    seen="reports differ from the published distribution by {}",
 )
 POSSIBLE = Check(
     "reports are possible",
     hook=_NOISING,
-    cause="clients send reports to which `law` gives no probability",
-    mend="state the law that is drawn",
-    seen="{} are impossible under the law",
+    cause="clients send reports that have probability zero under `law`",
+    mend="state the actual distribution of reports in `law`",
+    seen="{} have probability zero under the published distribution",
 )
 PLACE = Check(
     "places of shuffled reports",
     FRESH,
     hook=("channel",),
-    cause="reports keep their senders' places",
-    mend="permute the reports of each run by a new draw",
-    seen="the reports' places show their senders with {}",
+    cause="the position of a report depends on its sender",
+    mend="draw a new random permutation of the reports in each run",
+    seen="the positions of reports reveal their senders with {}",
 )
 LOCAL = Check(
     "reports before the shuffler",
     MOVE,
     NOISE,
     hook=("report",),
-    cause="a report before the shuffler shows more than its local budget",
-    mend="draw it with the stated local budget",
-    seen="one report alone shows {}",
+    cause="a report before the shuffler exceeds its local epsilon",
+    mend="randomise it with the stated local epsilon",
+    seen="one report before the shuffler has {}",
 )
 AMPLIFIED = Check(
     "epsilon of the shuffled law",
     EPSILON,
-    plain="the ε of shuffled reports that follows from the published noise",
+    plain="the ε of shuffled reports that follows from the published distribution of one report",
     hook=("law",),
-    cause="the amplification bound is applied outside of its conditions, or for more clients than report",
-    mend="compute it for the clients that report",
-    seen="the shuffled law implies {}",
+    cause="the conditions of the amplification bound are not met, or it assumes more clients than report",
+    mend="compute the bound for the number of clients that report",
+    seen="the shuffled distribution of reports implies {}",
 )
 ORDER = Check(
     "order of shuffled reports",
-    measures="how far the places of shuffled reports depend on their senders",
+    measures="how far the positions of shuffled reports depend on their senders",
     hook=("channel",),
     cause="the channel does not permute reports uniformly",
-    mend="permute the reports of each run by a new draw",
-    seen="places of reports follow their senders in {}",
+    mend="draw a new random permutation of the reports in each run",
+    seen="positions of reports depend on their senders in {}",
 )
 EVENTS = Check(
     "reports on extreme rows",
     MOVE,
     NOISE,
     EPSILON,
-    measures="lower bound on epsilon from events of reports on rows that differ most",
-    assumes="the privacy losses of its reports exceed those of the runs by one factor",
+    measures="lower bound on epsilon from how often reports on the two most different inputs fall into an event",
+    assumes="each privacy loss of its reports is that of these runs times one common factor",
     hook=("local_query", "report"),
-    cause="some reports on extreme rows are likelier than the local budget allows",
-    mend="clip the row to the mechanism's range before it is randomised",
-    seen="reports on extreme rows show {}",
+    cause="some reports on extreme inputs are more probable than the local epsilon allows",
+    mend="clip the input to the mechanism's range before it is randomised",
+    seen="reports on extreme inputs show {}",
 )
 MASKS = Check(
     "masked words",
     plain="masked numbers",
-    measures="how far the masked words of a secure sum are from uniform and independent",
+    measures="how far the masked integers of a secure sum are from uniform and independent",
     hook=("report", "channel"),
-    cause="masks are not uniform over all words, or are used twice",
-    mend="draw a new uniform mask for each pair of clients, round and word",
+    cause="masks are not uniform over all integers of the stated bits, or are used twice",
+    mend="draw a new uniform mask for each pair of clients, each round and each integer",
     seen="{} lie in one part of their range",
 )
 MESSAGE = Check(
     "whole message",
     Subject.MESSAGE,
-    measures="parts of the message to the observer that change with one unit and not with noise",
+    measures="parts of the message to the adversary that one unit changes and noise does not",
     hook=("report", "channel", "aggregate", "broadcast"),
-    cause="something other than the noised values depends on the data",
-    mend="add noise to it, or send nothing that depends on data",
-    seen="one unit moves a part of the message by {}",
+    cause="the message has a part without noise that depends on the data",
+    mend="add noise to this part, or send nothing in it that depends on data",
+    seen="one unit changes a part of the message by {}",
 )
 PUBLIC_STATE = Check(
     "public state",
     Subject.MESSAGE,
     plain="what the server keeps between rounds",
-    measures="largest change of a number in the public state when one row changes",
+    measures="largest change of a number in the public state when one contribution changes",
     hook=("initial_state", "open_round", "query", "close_round"),
-    cause="the public state holds values without noise",
+    cause="the public state depends on values without noise",
     mend="compute the state from noised values alone",
-    seen="one unit moves the public state by {}",
+    seen="one unit changes the public state by {}",
 )
 ODDS = Check(
     "numbers that a unit moves",
-    measures="epsilon from how often a number exceeds a threshold with and without a unit",
+    measures="lower bound on epsilon from how often a number exceeds a threshold in runs with and without a unit",
     hook=("report", "channel", "aggregate", "query"),
-    cause="a number without enough noise depends on the data",
-    mend="add noise to it and account for it",
-    seen="how often a number exceeds a threshold shows {}",
+    cause="a number that depends on the data has too little noise",
+    mend="add noise to this number and account for it",
+    seen="how often one number exceeds a threshold in both arms shows {}",
 )
 SIDE_ARRAYS = Check(
     "arrays sent with reports",
-    measures="epsilon of arrays that are sent with reports, from how far a unit moves them and from their noise",
+    measures="epsilon of arrays that are sent with reports, from their measured sensitivity and noise",
     hook=("report", "channel"),
     cause="an array sent with the report has too little noise",
     mend="clip it, add noise, and account for it",
@@ -631,66 +643,69 @@ VIEW = Check(
     "all that is received",
     MOVE,
     EPSILON,
-    measures="lower bound on epsilon, or FNR, of trials of everything that the observer receives",
+    measures="lower bound on epsilon, or false-negative rate, in runs that compare all that the adversary receives",
     of_runs=True,
-    assumes="the privacy losses of all that is received exceed those of the runs by one factor",
+    assumes="each privacy loss of all that is received is that of these runs times one common factor",
     hook=_NOISING,
     cause="the defense releases more about one unit than its claim allows",
-    mend="read which event distinguishes the runs, and which failed check explains it",
+    mend="see which event distinguishes the runs, and whether another failed check explains it",
     seen="runs with and without the unit show {}",
 )
 
 PREPARATION = Check(
     "preparation",
     plain="what the preparation of the data publishes",
-    measures="lower bound on epsilon of what a preparation of the data publishes on neighbouring records",
+    measures="lower bound on epsilon of what the preparation of neighbouring data sets publishes",
     hook=("preparation of the data",),
-    cause="a statistic of private records leaves the clients without noise, or with less than the claim pays for",
-    mend="compute it from the public test rows, or add noise and count its epsilon in the claim",
+    cause="a statistic of private records is published without noise, or with less noise than the claim requires",
+    mend="compute it from public test records, or add noise and include its epsilon in the claim",
     seen="what the preparation publishes reveals {}",
 )
 JOINT_RELEASE = Check(
     "preparation and training",
-    plain="what is published and received on neighbouring records, from preparation to the last model",
-    measures="lower bound on epsilon of all that a preparation of the data publishes and a training on it releases",
+    plain="everything published or received on neighbouring data sets, from the preparation to the last model",
+    measures="lower bound on epsilon of all that the preparation of the data and the training on them release",
     of_runs=True,
     hook=("preparation of the data",),
-    cause="one record changes the prepared rows of others, the model, the plan, or what is published at the end",
-    mend="prepare each record by public constants or noised statistics alone, and count all of it in the claim",
-    seen="all that is published and received reveals {}",
+    cause="one record changes the prepared features of other records, the model, the plan, or what is published at "
+    "the end",
+    mend="prepare each record with public constants or noised statistics only, and include the epsilon of these in "
+    "the claim",
+    seen="everything published or received reveals {}",
 )
 
 # Of vertical federations, and of transfers.
 RELEASED = Check(
     "released noise alone",
-    measures="of vertical federations: change of what is received while outputs are played back",
+    measures="vertical federations: change of what is received while all noised outputs are held fixed",
     hook=("columns", "targets", "embeddings", "residuals", "gradients", "bottom_sum", "evaluated"),
-    cause="something is sent that does not follow from the noised outputs",
+    cause="a message depends on the data otherwise than through the noised outputs",
     mend="compute all messages from noised outputs alone",
-    seen="data change {} otherwise than through the noised outputs",
+    seen="the data change {} although all noised outputs are held fixed",
 )
 PERSON_MOVE = Check(
     "move over noise",
     MOVE,
     NOISE,
     EPSILON,
-    measures="of vertical federations: epsilon from how far one person moves messages and from the drawn noise",
+    measures="vertical federations: epsilon from how far one person's data change the messages, and from the drawn "
+    "noise",
     hook=("targets", "embeddings", "residuals", "gradients", "bottom_sum"),
-    cause="a person's values are not clipped, or the noise is too small for all steps",
+    cause="a person's values are not clipped, or the noise is too small for the number of steps",
     mend="clip each person's values, and compute the noise for all steps",
-    seen="one person's move over the noise implies {}",
+    seen="one person's change of the messages, divided by the noise, implies {}",
 )
 ALL_DIRECTIONS = Check(
     "noise in all directions",
-    measures="of vertical federations: share of one person's change of messages in directions that have noise",
+    measures="vertical federations: share of one person's change of the messages that lies in directions with noise",
     hook=("embeddings", "residuals", "gradients", "bottom_sum"),
-    cause="the noise misses some directions in which a person moves messages",
-    mend="draw one number of noise for each number that is sent",
-    seen="the noise covers {}",
+    cause="in some directions one person's data change the messages and there is no noise",
+    mend="draw independent noise for each number that is sent",
+    seen="the directions with noise hold {}",
 )
 DRAWN_LAW = Check(
     "distribution of the noise",
-    measures="of vertical federations: how well drawn noise fits the published distribution",
+    measures="vertical federations: how well the drawn noise fits the published distribution",
     hook=("embeddings", "residuals", "gradients", "bottom_sum"),
     cause="the noise has another distribution than the published one",
     mend="draw the noise that the law states",
@@ -698,10 +713,10 @@ DRAWN_LAW = Check(
 )
 DRAWN = Check(
     "drawn messages",
-    measures="of vertical federations: lower bound on epsilon from messages drawn under two data sets",
+    measures="vertical federations: lower bound on epsilon from messages drawn on two neighbouring data sets",
     hook=("targets", "embeddings", "residuals", "gradients"),
     cause="drawn messages depend on the data more than the claim allows",
-    mend="draw them with the stated budget",
+    mend="draw messages with the stated epsilon",
     seen="drawn messages show {}",
 )
 CHANNEL = Check(
@@ -709,10 +724,10 @@ CHANNEL = Check(
     MOVE,
     NOISE,
     EPSILON,
-    measures="of vertical federations: lower bound on epsilon from draws of one released label",
+    measures="vertical federations: lower bound on epsilon from repeated draws of one released label",
     hook=("targets",),
-    cause="labels are kept more often than the claim allows",
-    mend="keep each label with the probability of the stated epsilon, over all draws",
+    cause="the true label is released more often than the claim allows",
+    mend="release each true label with the probability that the stated epsilon allows for all draws",
     seen="draws of one label show {}",
 )
 
@@ -720,11 +735,11 @@ ANSWERED = Check(
     "noise of all answers",
     NOISE,
     plain="whether the answer to every query has noise",
-    measures="of transfers: answers that one teacher changes and noise does not, or labels that are too rare",
+    measures="transfers: answers that one teacher changes and noise does not, or labels that are released too rarely",
     hook=("aggregate_votes", "teacher_answers"),
-    cause="some queries, or votes on which teachers agree, get no noise",
-    mend="draw noise for every label of every query, whatever the votes are",
-    seen="without noise are {}",
+    cause="some queries, or votes on which all teachers agree, get no noise",
+    mend="add noise to the count of every label in every query, whatever the votes are",
+    seen="there is no noise in {}",
 )
 
 # Of foreign systems.
@@ -732,16 +747,16 @@ CLIPPED = Check(
     "sum of clipped rows",
     MOVE,
     hook=("clipped sum",),
-    cause="rows enter the sum with norms above the clip norm",
-    mend="clip each record's whole gradient before it is added",
+    cause="gradients enter the sum with norms above the clip norm",
+    mend="clip the whole gradient of each record before it is added",
     seen="one record adds {}",
 )
 FRESH_NOISE = Check(
     "noise fresh",
     FRESH,
     hook=("noised step",),
-    cause="one draw of noise serves several steps, as from a generator that is seeded anew",
-    mend="keep one generator for the whole training",
+    cause="several steps use the same draw of noise, for example because the generator is seeded again",
+    mend="use one generator for the whole training",
     seen="noise of two steps has {}",
 )
 SHAPE = Check(
@@ -754,23 +769,23 @@ INDEPENDENT = Check(
     "noise independent of the data",
     hook=("noised step",),
     cause="the noise depends on the sum to which it is added",
-    mend="draw it before and without the data",
+    mend="draw the noise independently of the data",
 )
 LOTS = Check(
     "records once in a lot",
     LOTTERY,
     hook=("data loader",),
-    cause="one record enters a lot twice, each time clipped alone",
-    mend="clip all rows of a record together",
+    cause="one record enters a lot twice, and each copy is clipped separately",
+    mend="add up all gradients of a record before they are clipped",
     seen="one record enters a lot with {}",
 )
 RATE = Check(
     "sampling rate",
     LOTTERY,
     hook=("data loader",),
-    cause="records are drawn more often than the accountant assumes",
-    mend="draw at the accounted rate, or account for the rate that is drawn",
-    seen="one record is drawn with {}",
+    cause="records are sampled more often than the accountant assumes",
+    mend="sample at the accounted rate, or account for the actual rate",
+    seen="one record is sampled with {}",
 )
 SIZES = Check(
     "sizes of lots",
@@ -778,79 +793,80 @@ SIZES = Check(
     hook=("data loader",),
     cause="lots have a fixed size, or sizes that Poisson sampling does not give",
     mend="use Poisson sampling, as Opacus' `DPDataLoader` does, or account for the sampling that is used",
-    seen="sizes of lots differ by {}",
+    seen="the sizes of lots differ by {}",
 )
 OVERLAP = Check(
     "records in common",
     hook=("data loader",),
-    cause="lots are drawn by a shuffled pass and not by independent coins",
+    cause="lots come from passes over shuffled records, and not from Poisson sampling",
     mend="use Poisson sampling, or account for the sampling that is used",
-    seen="two lots share {}",
+    seen="pairs of lots have {} in common",
 )
 BLOCKS = Check(
     "neighbouring records",
     hook=("data loader",),
-    cause="neighbouring records are drawn together",
-    mend="draw each record by a coin of its own",
-    seen="neighbours are drawn together in {}",
+    cause="records with adjacent indices are sampled together",
+    mend="sample each record independently",
+    seen="records with adjacent indices are sampled together in {}",
 )
 STEPS = Check(
     "steps accounted",
     EPSILON,
     hook=("accountant",),
-    cause="noisy steps are made that the accountant does not count",
-    mend="count every step, also those of skipped or accumulated batches",
+    cause="the accountant does not count some noisy steps",
+    mend="count every step, including those of skipped or accumulated batches",
     seen="the accountant counts {}",
 )
 MULTIPLIER = Check(
     "noise multiplier accounted",
     EPSILON,
     hook=("accountant",),
-    cause="the accountant assumes more noise than is added",
-    mend="give the accountant the multiplier of the optimizer",
+    cause="the accountant assumes more noise than the optimizer adds",
+    mend="give the accountant the optimizer's noise multiplier",
     seen="the accountant assumes {}",
 )
 ACCOUNTED = Check(
     "epsilon accounted",
     EPSILON,
     hook=("accountant",),
-    cause="the accountant states less than its own history of steps implies",
+    cause="the accountant prints a smaller epsilon than its own history of steps implies",
     mend="read epsilon after the last step, at the claim's delta",
     seen="the accountant states {}",
 )
 UPDATES = Check(
     "updates without a release",
     hook=("optimizer",),
-    cause="the model is updated without a noised release",
-    mend="skip updates of steps that release nothing",
+    cause="the optimizer updates the model without a noised release",
+    mend="skip the update in steps that release nothing",
     seen="{} were made without a noised release",
 )
 MOVED = Check(
     "state without noise",
     hook=("model",),
-    cause="a parameter or buffer is moved by data without noise, such as batch statistics",
+    cause="the data change a parameter or buffer without noise, for example by batch statistics",
     mend="replace batch normalisation, and exclude or freeze parameters outside the optimizer",
 )
 NEIGHBOUR = Check(
     "sums on neighbouring data",
     MOVE,
-    plain="how far replacing one record moves the sums of a training",
+    plain="how far replacing one record changes the clipped sums of a training",
     hook=("clipped sum",),
-    cause="a record enters more than its own row, as by copies, statistics of a batch or prepared data",
-    mend="make each row from one record alone, and clip each record once",
-    seen="replacing one record moves a sum by {}",
+    cause="a record affects more than its own gradient, for example by copies, batch statistics or the preparation "
+    "of the data",
+    mend="compute each gradient from one record alone, and clip each record once",
+    seen="replacing one record changes a clipped sum by {}",
 )
 SIZE = Check(
     "number of records",
     plain="what depends on the number of records, which is not public under add/remove",
     hook=("data loader",),
-    cause="divisors, rates or steps are computed from the length of the data",
-    mend="set them as constants, or claim zero-out neighbours, for which the number of records is public",
+    cause="divisors, sampling rates or the number of steps are computed from the number of records",
+    mend="set them as constants, or claim zero-out adjacency, under which the number of records is public",
 )
 FINITE = Check(
     "finite for all rows",
-    plain="whether NaN or infinite values in a record reach a release",
-    measures="nothing; the reason names the rows with NaN or infinite entries that reach a release",
+    plain="whether NaN or infinite values of a record enter a release",
+    measures="no number; the reason names the gradients with NaN or infinite entries that enter a release",
 )
 REPLAYED = Check("step replayed")
 EFFECTIVE = Check(
@@ -858,8 +874,9 @@ EFFECTIVE = Check(
     MOVE,
     NOISE,
     hook=("noised step",),
-    cause="a unit moves the release further than the clip norm, or the noise is divided, as by a mean over units",
-    mend="scale noise and clip by the same factor",
+    cause="one unit changes the release by more than the clip norm, or the noise is divided, for example by a mean "
+    "over units",
+    mend="scale the noise and the clip norm by the same factor",
     seen="the release has {}",
 )
 PLAYED = Check("play-back")

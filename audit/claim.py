@@ -134,8 +134,8 @@ class Claim:
         check_delta(self.delta)
         if self.epsilon == 0 < self.delta:
             raise ValueError(
-                f"epsilon must be > 0 and finite, got {self.epsilon} at delta {self.delta:g}: claims of a total "
-                "variation alone are not tested; state a smaller delta"
+                f"epsilon must be > 0 and finite, got {self.epsilon} at delta {self.delta:g}: a claim that bounds "
+                "only the total variation distance is not tested; state a smaller delta"
             )
         check_positive("epsilon", self.epsilon)
         if self.rounds < 1 or int(self.rounds) != self.rounds:

@@ -109,11 +109,11 @@ class MembershipScores:
             object.__setattr__(self, side, scores)
             object.__setattr__(self, f"{side}_runs", _runs(f"{side}_runs", getattr(self, f"{side}_runs"), scores))
         if (self.member_runs is None) != (self.nonmember_runs is None):
-            raise ValueError("member_runs and nonmember_runs must be given both or not at all, got one of them")
+            raise ValueError("member_runs and nonmember_runs must be given together, got only one of them")
         if self.setting.design is Design.INDEPENDENT and self.member_runs is not None:
             numbers = np.r_[self.member_runs, self.nonmember_runs]
             if len(np.unique(numbers)) < len(numbers):
-                raise ValueError("each independent trial must come from its own run, got several scores of one run")
+                raise ValueError("each independent trial must come from another run, got several scores of one run")
 
     @classmethod
     def one_per_run(
@@ -355,7 +355,9 @@ class Exposures:
     def __post_init__(self) -> None:
         values = checked_scores("values", self.values)
         if not 0 <= values.min() <= values.max() <= math.log2(self.words + 1):
-            raise ValueError(f"exposures must be in 0..log2({self.words} + 1), got {values.min()} to {values.max()}")
+            raise ValueError(
+                f"exposures must lie between 0 and log2({self.words} + 1), got {values.min()} to {values.max()}"
+            )
         object.__setattr__(self, "values", values)
 
 
@@ -446,7 +448,7 @@ def _text(tokens: IntArray) -> IntArray:
 def _people(numbers: IntArray, count: int) -> IntArray:
     people = whole_numbers("people", numbers, count)
     if len(np.unique(people)) < len(people):
-        raise ValueError("people must name each person once")
+        raise ValueError("people must name each person at most once")
     return people
 
 
@@ -463,7 +465,9 @@ def check_counts(right: float, made: float, canaries: float) -> None:
     """
     if not 0 <= right <= made <= canaries or canaries < 1:
         counts = f"{right} right, {made} made, {canaries} canaries"
-        raise ValueError(f"numbers of guesses need 0 <= right <= made <= canaries and canaries >= 1, got {counts}")
+        raise ValueError(
+            f"numbers of guesses must satisfy 0 <= right <= made <= canaries and canaries >= 1, got {counts}"
+        )
     for name, count in (("right", right), ("made", made), ("canaries", canaries)):
         whole(name, count)
 

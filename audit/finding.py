@@ -26,14 +26,17 @@ def beyond_scope(claim: Claim, setting: Setting) -> str:
     The setting's observer, unit, adjacency and rounds are compared with the claim's.
     """
     if not claim.observer.covers(setting.observer):
-        return f"the evidence is of {setting.observer.phrase}, the claim covers {claim.observer.phrase}"
+        return f"the evidence is what {setting.observer.phrase} can see, but the claim covers {claim.observer.phrase}"
     if setting.unit != claim.unit:
-        return f"the evidence is of one {setting.unit}, the claim of one {claim.unit}"
+        return f"the evidence is about one {setting.unit}, but the claim is about one {claim.unit}"
     if setting.adjacency != claim.adjacency:
-        return f"the evidence is of {setting.adjacency.phrase} neighbours, the claim of {claim.adjacency.phrase}"
+        return (
+            f"the evidence is from {setting.adjacency.phrase} neighbours, but the claim is about "
+            f"{claim.adjacency.phrase}"
+        )
     # Fewer rounds are covered: the claim also bounds every part of the release that it covers.
     if setting.rounds > claim.rounds:
-        return f"the evidence is of {setting.rounds} rounds, the claim covers {claim.rounds}"
+        return f"the evidence is from {setting.rounds} rounds, but the claim covers {claim.rounds}"
     return ""
 
 
@@ -45,9 +48,9 @@ def beyond_all(claim: Claim, setting: Setting) -> str:
     too; together they have the sum of the parties' epsilons, which no such claim states.
     """
     if claim.part != "joint":
-        return f"the claim is of {claim.part} alone"
+        return f"the claim covers only {claim.part}"
     if claim.subjects != "all":
-        return f"the claim is for {claim.subjects} alone"
+        return f"the claim covers only {claim.subjects}"
     return beyond_scope(claim, setting)
 
 
@@ -153,8 +156,8 @@ class Weakness:
     not_looked_at: str = ""
 
 
-_UNKNOWN = "weak test: the power of this test is not known, and its lower bound on epsilon is small"
-WEAK_TEST = Weakness(no_power="weak test: no violation of the claim would be refuted with 90 % power")
+_UNKNOWN = "weak test: its power is not known, and its lower bound on epsilon is small"
+WEAK_TEST = Weakness(no_power="weak test: no violation of the claim would be found with 90 % power")
 """The weakness of an audit of evidence from outside a suite, where only the measurement is known."""
 
 
@@ -296,7 +299,8 @@ def checked_alone(claim: Claim, failed_checks: Sequence[str], *, not_looked_at: 
     looked at and leaves the verdict as it is.
     """
     verdict = Verdict.UNDERPOWERED if not_looked_at else Verdict.NOT_REFUTED
-    words = "no trials were run" if failed_checks else "no implementation check failed, and no trials were run"
+    none_run = "no independent trials were run"
+    words = none_run if failed_checks else f"no implementation check failed, and {none_run}"
     passed = _found(verdict, "; ".join(filter(None, (not_looked_at, words, aside))), claim, None)
     return with_failed_checks(passed, failed_checks)
 
@@ -311,11 +315,11 @@ def _judged(claim: Claim | None, measurement: Measurement) -> Finding:
     if beyond:
         return _found(Verdict.OUT_OF_SCOPE, beyond, claim, measurement)
     if measurement.kind is not Kind.BOUND:
-        reason = f"{_KINDS[measurement.kind]} bounds nothing, so it cannot refute"
+        reason = f"{_KINDS[measurement.kind]} is not a bound, so it cannot refute a claim"
         return _found(Verdict.UNDERPOWERED, reason, claim, measurement)
     # The curve before epsilon, because its test assumes nothing about the mechanism.
     if measurement.below_curve:
-        reason = f"under the stated trade-off curve ({_joint_point(measurement)})"
+        reason = f"error rates below the stated trade-off curve ({_joint_point(measurement)})"
         return _found(Verdict.REFUTED, reason, claim, measurement, route="curve")
     if _bound_holds(claim, measurement) and measurement.epsilon_low > claim.epsilon:
         reason = (
@@ -323,7 +327,7 @@ def _judged(claim: Claim | None, measurement: Measurement) -> Finding:
         )
         return _found(Verdict.REFUTED, reason, claim, measurement, route="eps_low")
     if not _refutable(claim, measurement):
-        reason = f"{measurement.trials} without an error would not refute it"
+        reason = f"even without any error, {measurement.trials} would not refute the claim"
         return _found(Verdict.UNDERPOWERED, reason, claim, measurement)
     return _found(Verdict.NOT_REFUTED, f"at alpha {plain(measurement.alpha)}", claim, measurement)
 
@@ -343,9 +347,12 @@ def _powered(
     powers = [measured.detectable if refutable else None, None if counted is None else counted.detectable]
     known = replace(measured, detectable=min((one for one in powers if one is not None), default=None))
     if counted is not None and counted.detectable <= weak_beyond(claim.epsilon):
-        words = f"the implementation checks fail with probability 0.9 from eps {plain(round(counted.detectable, 3))}"
-        words = f"{words} if {counted.assumption}"
-        reason = f"{words}; the runs alone would not be enough: {alone}" if alone else f"{finding.reason}; {words}"
+        words = (
+            "the implementation checks fail with probability 0.9 if the true eps is at least "
+            f"{plain(round(counted.detectable, 3))}"
+        )
+        words = f"{words} and {counted.assumption}"
+        reason = f"{words}; the compared runs alone are not enough: {alone}" if alone else f"{finding.reason}; {words}"
         return replace(finding, verdict=Verdict.NOT_REFUTED, reason=reason, measurement=known)
     if not alone:
         return finding
@@ -365,10 +372,7 @@ def _without_power(claim: Claim, measured: Measurement, weakness: Weakness) -> s
         return weakness.no_power or ("" if shown else weakness.unknown_power or _UNKNOWN)
     if measured.detectable <= limit:
         return weakness.low_power
-    return (
-        f"weak test: the minimum detectable epsilon of the runs, {plain(round(measured.detectable, 2))}, is more than "
-        f"{plain(limit)} (the larger of 2 eps and eps + 1){_enough(claim, measured)}"
-    )
+    return f"weak test: the minimum detectable epsilon of the runs, {plain(round(measured.detectable, 2))}, is more than {plain(limit)} (the larger of 2 eps and eps + 1){_enough(claim, measured)}"
 
 
 def _enough(claim: Claim, measured: Measurement) -> str:
@@ -384,10 +388,13 @@ def _enough(claim: Claim, measured: Measurement) -> str:
         limit=_MOST_TRIALS,
     )
     if needed is None:
-        return f"; no number of runs up to {_MOST_TRIALS:,} per arm would be enough"
+        return f"; even {_MOST_TRIALS:,} runs per arm would not be enough"
     made = min(measured.n0, measured.n1)
     if needed <= made:
-        return f"; the best attack needs {needed:,} counted runs per arm, this one more than its {made:,}"
+        return (
+            f"; the best attack needs {needed:,} counted runs per arm, and this attack needs more than the "
+            f"{made:,} that were made"
+        )
     return f"; about {needed:,} counted runs per arm would be enough"
 
 
@@ -448,9 +455,11 @@ def _beyond_scope(claim: Claim, measurement: Measurement) -> str:
         return beyond
     # Almost equal is equal: the same delta, computed in two places, may differ in its last digit.
     if not math.isclose(measurement.delta, claim.delta, rel_tol=1e-9):
-        return f"epsilon was read at delta {plain(measurement.delta)}, the claim is at {plain(claim.delta)}"
+        return (
+            f"epsilon was measured at delta {plain(measurement.delta)}, but the claim states delta {plain(claim.delta)}"
+        )
     if measurement.below_curve is None and not _bound_holds(claim, measurement):
-        return f"the bound assumes the {measurement.assumption}, the claim states none"
+        return f"the bound assumes the {measurement.assumption}, but the claim states no Gaussian trade-off curve"
     return ""
 
 
@@ -484,11 +493,14 @@ def _subject(finding: Finding) -> str:
 def _bound(measurement: Measurement) -> str:
     if measurement.kind is Kind.ESTIMATE:
         read = "none" if measurement.estimate is None else plain(round(measurement.estimate, 2))
-        return f"point estimate of eps {read}, no bound"
+        return f"point estimate of eps {read}, which is not a bound"
     if measurement.credible is not None:
         low, high = measurement.credible
         share = plain(100 * (1 - measurement.alpha))
-        return f"{share} % credible interval of eps {plain(round(low, 2))} to {plain(round(high, 2))}, no bound"
+        return (
+            f"{share} % credible interval of eps {plain(round(low, 2))} to {plain(round(high, 2))}, which is not "
+            "a bound"
+        )
     ceiling = "none" if measurement.ceiling is None else plain(round(measurement.ceiling, 2))
     shown = f"eps >= {at_least(measurement.epsilon_low)}, max certifiable {ceiling}"
     needs_no_word = measurement.assumption in (INDEPENDENT_TRIALS, FAIR_COINS)
@@ -499,12 +511,12 @@ def _curve(finding: Finding, measurement: Measurement) -> list[str]:
     if measurement.below_curve is None or finding.verdict in (Verdict.OUT_OF_SCOPE, Verdict.NO_CLAIM):
         return []
     if finding.route != "curve":
-        return ["not under the stated trade-off curve"]
-    return [f"under the stated trade-off curve ({_joint_point(measurement)})"]
+        return ["error rates not below the stated trade-off curve"]
+    return [f"error rates below the stated trade-off curve ({_joint_point(measurement)})"]
 
 
 def _joint_point(measurement: Measurement) -> str:
     if (tangent := measurement.tangent) is not None:
-        return f"which states eps {plain(round(tangent.epsilon, 3))} at delta {plain(round(tangent.delta, 5))}"
+        return f"the curve implies eps {plain(round(tangent.epsilon, 3))} at delta {plain(round(tangent.delta, 5))}"
     # None only where no curve was tested.
     return f"FPR <= {at_most(measurement.fpr_high or 0.0)}, FNR <= {at_most(measurement.fnr_high or 0.0)}"

@@ -20,7 +20,7 @@ def finite_result(sent: Sequence[str], broken: Sequence[str], *, whom: str) -> C
         whom: who sends them, such as "clients".
     """
     if broken:
-        more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+        more = f" (and {len(broken) - 1} other inputs)" if len(broken) > 1 else ""
         return FINITE.skipped(f"{broken[0]}{more}: {_HOLDS} {whom} that cannot send such values")
     return FINITE.passes(f"sent: {', '.join(sent)}")
 

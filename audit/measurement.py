@@ -10,18 +10,22 @@ from .curve import Tangent
 from .evidence import Setting
 
 # A bound under this assumption holds for every mechanism.
-INDEPENDENT_TRIALS = "independent trials, threshold fixed before they were counted"
+INDEPENDENT_TRIALS = "independent trials, and a threshold fixed before they were counted"
 # For a mechanism of another shape, even a correct one, a bound under one of these assumptions is wrong.
 GAUSSIAN_MECHANISM = "trade-off curve of a mu-GDP mechanism"
-GAUSSIAN_SCORES = "Gaussian scores of one unknown variance with and without the canary"
-KNOWN_GAUSSIAN = "Gaussian scores of one known variance with and without the canary"
-FAIR_COINS = "canaries in or out by independent fair coins, number of guesses fixed before they were scored"
-OBSERVED_LABELS = "labels independent of each other given the columns, none likelier than stated"
-UNKNOWN_LABELS = "public shares of the labels; what columns show of labels is not known, and counts as leakage"
+GAUSSIAN_SCORES = "Gaussian scores with one unknown variance, equal with and without the canary"
+KNOWN_GAUSSIAN = "Gaussian scores with one known variance, equal with and without the canary"
+FAIR_COINS = (
+    "independent fair coins decided which canaries were included, and the number of guesses was fixed before scoring"
+)
+OBSERVED_LABELS = "labels are independent given the columns, and no label is more probable than the prior states"
+UNKNOWN_LABELS = (
+    "the shares of the labels are public; what the columns alone reveal of labels is unknown and counts as leakage"
+)
 GAUSSIAN_ONE_RUN = f"{GAUSSIAN_MECHANISM}; {FAIR_COINS}"
-_INDEPENDENT = "canaries in or out by independent fair coins, with independent scores given the coins"
-GAUSSIAN_CANARIES = f"{_INDEPENDENT}, Gaussian and of one unknown variance"
-INDEPENDENT_GAUSSIAN = f"{GAUSSIAN_MECHANISM}; {_INDEPENDENT}, threshold fixed on others"
+_INDEPENDENT = "independent fair coins decided which canaries were included, and scores are independent given the coins"
+GAUSSIAN_CANARIES = f"{_INDEPENDENT}, Gaussian and with one unknown variance"
+INDEPENDENT_GAUSSIAN = f"{GAUSSIAN_MECHANISM}; {_INDEPENDENT}; the threshold was fixed on other canaries"
 NEEDS_GAUSSIAN_CURVE = frozenset(
     {
         GAUSSIAN_MECHANISM,

@@ -55,7 +55,7 @@ class ScoresByRun:
         """
         inside, outside = checked_scores("member", member), checked_scores("nonmember", nonmember)
         if (member_runs is None) != (nonmember_runs is None):
-            raise ValueError("member_runs and nonmember_runs must be given both or not at all, got one of them")
+            raise ValueError("member_runs and nonmember_runs must be given together, got only one of them")
         if member_runs is None or nonmember_runs is None:
             numbers = np.arange(len(inside) + len(outside))
             member_runs, nonmember_runs = numbers[: len(inside)], numbers[len(inside) :]
@@ -177,19 +177,21 @@ def area_interval(sides: ScoresByRun, level: float = 0.95) -> Area:
     strata = _influences(sides, value)
     counts = [len(one) for one in strata]
     if min(counts) < 2:
-        return Area(value=value, low=None, high=None, method="one independent run per side, no interval")
+        return Area(
+            value=value, low=None, high=None, method="no interval, because each side has only one independent run"
+        )
     parts = [n / (n - 1) * float(((one - one.mean()) ** 2).sum()) for n, one in zip(counts, strata, strict=True)]
     # n / (n - 1) makes each stratum's variance unbiased; strata of independent runs add.
     error = math.sqrt(sum(parts))
     if value in (0.0, 1.0):
         return _errorless(value, sides.runs // 2 if sides.has_mixed_runs else min(counts), level)
     if error < _NOTHING:
-        return Area(value=value, low=None, high=None, method="scores that tie, no interval")
+        return Area(value=value, low=None, high=None, method="no interval, because all scores are tied")
     freedom = sum(parts) ** 2 / sum(part**2 / (n - 1) for n, part in zip(counts, parts, strict=True))
     # On the logit scale, where the interval cannot leave (0, 1); the derivative there is 1 / (a (1 - a)).
     half = float(stdtrit(freedom, 0.5 + level / 2)) * error / (value * (1 - value))
     low, high = expit(logit(value) - half), expit(logit(value) + half)
-    return Area(value=value, low=float(low), high=float(high), method="DeLong over runs, logit scale")
+    return Area(value=value, low=float(low), high=float(high), method="DeLong interval over runs, on the logit scale")
 
 
 def null_area_error(members: int, nonmembers: int) -> float:
@@ -226,7 +228,7 @@ def _above(scores: FloatArray, others: FloatArray) -> FloatArray:
 def _errorless(value: float, pairs: int, level: float) -> Area:
     wrong = float(upper_bound(0, pairs, (1 - level) / 2))
     low, high = (1 - wrong, 1.0) if value == 1.0 else (0.0, wrong)
-    return Area(value=value, low=low, high=high, method=f"Clopper-Pearson on {pairs} disjoint pairs of runs")
+    return Area(value=value, low=low, high=high, method=f"Clopper-Pearson interval from {pairs} disjoint pairs of runs")
 
 
 def roc_vertices(member: FloatArray, nonmember: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -345,7 +347,7 @@ def joint_statement(sides: ScoresByRun, rate: float, alpha: float = 0.05) -> Joi
     separated, count = sides.one_side_per_run, counted_runs(sides)
     if separated is None or not is_enough(count, rate):
         raise ValueError(
-            f"bounds at false-positive rate {rate:g} need {math.ceil(round(ENOUGH / rate, 9))} independent runs "
+            f"bounds at the false-positive rate {rate:g} need {math.ceil(round(ENOUGH / rate, 9))} independent runs "
             f"without the candidate, got {count}"
         )
     allowed = _allowed(count, rate)

@@ -14,12 +14,12 @@ _PHRASES = {
     "shuffled": "the analyser that observes shuffled reports",
     "uploads": "the server that observes individual updates",
     "answers": "the student that observes every released answer",
-    "passive_party": "a party without the labels (gradients that it receives)",
-    "active_party": "the party with the labels (embeddings that it receives)",
+    "passive_party": "a party without the labels (it receives gradients)",
+    "active_party": "the party with the labels (it receives embeddings)",
 }
 _CENTRAL = {
     "final_model": "the public (final model)",
-    "global_models": "receiver of the model of every step",
+    "global_models": "a receiver of the model of every step",
 }
 """Phrases for a training without clients."""
 _ROUNDS = ("final_model", "global_models", "aggregate", "shuffled", "uploads")

@@ -22,7 +22,9 @@ def check_inside(place: Path, folder: Path) -> None:
     # Not Path.resolve, which raises an error for links in a circle.
     within = Path(os.path.realpath(place)).is_relative_to(os.path.realpath(folder))
     if not within and place.parts[:2] != ("/", "dev"):
-        raise ValueError(f"{place} leads out of the folder {folder} by a link, and nothing is written there: remove it")
+        raise ValueError(
+            f"{place} is a link that leads out of the folder {folder}, so nothing is written there: remove the link"
+        )
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -57,7 +57,7 @@ _ALSO = {"dataset": ", or as a path such as ./data.npz"}
 _PACKAGE = __package__.partition(".")[0]
 _NOT_OWN = {_PACKAGE, "joblib", "numpy", "pandas", "PIL", "pydantic", "scipy", "sklearn", "torch", "torchvision"}
 """The package and the libraries between it and a part, or that parts call; their lines show no fault of a part."""
-_SEARCHED = "it is searched in the suite file's folder, the current folder and the installed packages"
+_SEARCHED = "the folder of the suite file, the current folder and the installed packages were searched"
 _PYTHON, _INSTALLED = (
     tuple(sysconfig.get_path(one) for one in kinds) for kinds in (("stdlib", "platstdlib"), ("purelib", "platlib"))
 )
@@ -128,7 +128,7 @@ def find_outside(kind: str, name: str, known: Iterable[str] = ()) -> Any:
         return load(offered[name])
     raise ValueError(
         f"unknown {KINDS[kind]} {name!r}; known: {nearest(name, [*known, *offered])}; "
-        "name one of your own as package.module:Name or file.py:Name (in a suite, part = 'file.py:Name')"
+        "name your own as package.module:Name or file.py:Name (in a suite file: part = 'file.py:Name')"
         f"{_ALSO.get(kind, '')}"
     )
 
@@ -155,7 +155,7 @@ def build(kind: str, spec: object, known: Mapping[str, Any]) -> Any:
     if callable(part):
         return call(what, part, options)
     if options:
-        raise ValueError(f"{what} has no option {min(options)!r}; it has: none, because it is an object")
+        raise ValueError(f"{what} has no option {min(options)!r}, because it is an object and takes no options")
     return part
 
 
@@ -237,8 +237,8 @@ def path_of(part: Any) -> str:
     home, name = getattr(part, "__module__", None), getattr(part, "__qualname__", None)
     if home is None or name is None or "<" in name or "." in name or home == "__main__":
         raise ValueError(
-            f"{name or part!r} cannot be found by worker processes or by a resumed run: define it by name in a "
-            "module (a .py file) that can be imported"
+            f"{name or part!r} cannot be found by worker processes or by a resumed run: define it under a name in a "
+            "module (a .py file) that they can import"
         )
     return f"{home}:{name}"
 
@@ -257,8 +257,8 @@ def written(kind: str, value: Any) -> Any:
         return path_of(value)
     if not is_dataclass(value):
         raise ValueError(
-            f"{KINDS[kind]} cannot be an object of type {type(value).__name__}, which worker processes and "
-            "resumed runs could not build again: give a function of a module that returns it, by its name or itself"
+            f"{KINDS[kind]} cannot be an object of type {type(value).__name__}, which worker processes and resumed "
+            "runs cannot build again: give a function of a module that returns it, or the name of such a function"
         )
     return {"part": path_of(type(value)), **{one.name: getattr(value, one.name) for one in fields(value) if one.init}}
 
@@ -292,7 +292,7 @@ def import_first_from(folder: str) -> None:
     for name in _TAKEN:
         for place in (Path(folder, f"{name}.py"), Path(folder, name, "__init__.py")):
             if place.is_file():
-                raise NoFile(f"{place} would take the place of the library {name}: rename it")
+                raise NoFile(f"{place} would hide the library {name}: rename it")
     own = [place for place in sys.path if place != folder]
     at = max((number for number, one in enumerate(own, start=1) if _is_python(str(one))), default=0)
     sys.path[:] = [*own[:at], folder, *own[at:]]
@@ -332,7 +332,9 @@ def check_not_shadowed(name: str, what: str) -> None:
     """
     loaded, own = two_files(name, Path.cwd()) or ("", None)
     if own and (loaded == "Python itself" or _is_library(loaded)):
-        raise ValueError(f"{what}: Python finds the module {name} in {loaded}, and not in {own}: rename the latter")
+        raise ValueError(
+            f"{what}: Python finds the module {name} in {loaded}, and not in {own}: rename the file in {own}"
+        )
 
 
 def check_name_free(path: Path, what: str) -> None:
@@ -367,7 +369,7 @@ def _named(name: str, what: str, *, installed: bool) -> Any:
         raise ValueError(f"{what}: {place} has no {attribute!r}; it has: {nearest(attribute, own)}")
     found = getattr(module, attribute)
     if isinstance(found, ModuleType):
-        raise ValueError(f"{what} is a module: name what it defines as {found.__name__}:Name")
+        raise ValueError(f"{what} is a module: name an object in it, such as {found.__name__}:Name")
     _check_fresh(module, what)
     return found
 

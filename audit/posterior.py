@@ -142,13 +142,13 @@ def beyond_reconstruction(claim: Claim, *, observer: Observer, rounds: int) -> s
     dataset without the sample is a neighbour.
     """
     if not claim.observer.covers(observer):
-        return f"the attack is by {observer.phrase}, the claim covers {claim.observer.phrase}"
+        return f"the attacker is {observer.phrase}, but the claim covers {claim.observer.phrase}"
     if claim.unit not in _HOLD_A_SAMPLE:
-        return f"the claim is of one {claim.unit}, which holds no whole sample"
+        return f"the claim protects one {claim.unit}, which is less than a whole sample"
     if claim.part != "joint":
-        return f"the claim is of {claim.part} alone"
+        return f"the claim covers only {claim.part}"
     if claim.subjects != "all":
-        return f"the claim is for {claim.subjects} alone"
+        return f"the claim covers only {claim.subjects}"
     if claim.rounds < rounds:
-        return f"the attack may use any of {rounds} rounds, the claim covers {claim.rounds}"
+        return f"the attack may use {rounds} rounds, but the claim covers {claim.rounds}"
     return ""

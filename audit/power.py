@@ -136,7 +136,7 @@ def power_at(
         raise ValueError(f"fnr must lie in [0, 1], got {fnr}")
     refuted = _refuted_curve(curve, epsilon, delta)
     if refuted is None:
-        raise ValueError("the power depends on a claim to refute: give its curve or its epsilon, got neither")
+        raise ValueError("the power depends on the claim: give its trade-off curve or its epsilon, got neither")
     return _design(n0=n0, n1=n1, alpha=alpha, fpr=fpr, refuted=refuted).power(fnr)
 
 

@@ -530,11 +530,14 @@ def bound_result(check: Check, claim: Claim, measured: Measurement, words: str) 
         return result
     if (tangent := measured.tangent) is not None:
         low = max(_bound_at(measured, tangent), math.nextafter(tangent.epsilon, math.inf))
-        words = f"by the stated curve at delta {tangent.delta:.3g}, a bound of {measured.n1} runs, {measured.witness}"
+        words = (
+            f"tested against the stated curve at delta {tangent.delta:.3g} in {measured.n1} runs per arm, "
+            f"{measured.witness}"
+        )
         return check.at_most(low, tangent.epsilon, unit="epsilon", witness=words, evidence=measured)
     fpr, fnr = measured.fpr_high or 0.0, measured.fnr_high or 0.0
     allowed = 0.0 if claim.curve is None else float(np.asarray(claim.curve.fnr(fpr)))
-    words = f"by the stated curve at FPR {fpr:.3g}, {measured.witness}"
+    words = f"tested against the stated curve at FPR {fpr:.3g}, {measured.witness}"
     return check.at_least(fnr, allowed, unit="FNR", witness=words, evidence=measured)
 
 
@@ -757,7 +760,8 @@ class SampledShift:
 
     def __str__(self) -> str:
         return (
-            f"likelihood ratio of a Gaussian shift at rate {self.rate:.3g} in {len(self.places)} rounds of {self.part}"
+            f"likelihood ratio of {self.part} in {len(self.places)} rounds, for a Gaussian shift with probability "
+            f"{self.rate:.3g} in each"
         )
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
@@ -803,7 +807,7 @@ class LinearScore:
     weights: FloatArray
 
     def __str__(self) -> str:
-        return f"likelihood ratio of correlated Gaussian noise in {len(self.places)} rounds of {self.part}"
+        return f"likelihood ratio of {self.part} in {len(self.places)} rounds, for correlated Gaussian noise"
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
         return np.asarray(outputs[:, self.places] @ self.weights, dtype=np.float64)

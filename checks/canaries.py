@@ -109,9 +109,11 @@ class CanaryKind:
 
 
 CANARIES = {
-    "dirac": CanaryKind(build=dirac, phrase="a canary of {length:g} clip norms along a weight that no data moves"),
+    "dirac": CanaryKind(
+        build=dirac, phrase="a canary of {length:g} clip norms in the direction of one weight that no data change"
+    ),
     "random": CanaryKind(
-        build=random_direction, phrase="a canary of {length:g} clip norms along a random direction of all weights"
+        build=random_direction, phrase="a canary of {length:g} clip norms in a random direction of all weights"
     ),
     "mislabelled": CanaryKind(build=mislabelled, phrase="a real image with a wrong label", image=True),
     "crafted": CanaryKind(
@@ -176,10 +178,12 @@ def why_not_covered(claim: Claim) -> str:
     """Return why no kind of canary can audit this claim; empty string if one can."""
     unit, adjacency = claim.unit, claim.adjacency
     if (unit, adjacency) not in COVERED:
-        return f"this claim is not audited, because no canary covers unit {unit} under {adjacency}"
+        return f"this claim is not audited, because no canary exists for the unit {unit} under {adjacency} adjacency"
     # A canary that is visible in another part of the release is no evidence here: it could refute a true claim.
     if claim.part != JOINT:
-        return f"this claim is not audited, because canaries test whole releases, and not {claim.part} alone"
+        return (
+            f"this claim is not audited, because canaries test whole releases, and the claim covers only {claim.part}"
+        )
     return ""
 
 
@@ -232,7 +236,7 @@ def _data(inputs: CanaryInputs, image: Tensor, *, present: int, absent: int) -> 
         updates = [name for name, kind in CANARIES.items() if not kind.image]
         raise ValueError(
             f"audit.canary must be {' or '.join(updates)} for a claim under zero-out adjacency, because no training "
-            "data give an update of zeros; got a canary made of data"
+            "data produce an update of zeros; got a canary made of data"
         )
     # As many copies as the mean client has samples: with a single one, most Poisson lots would be empty.
     mean = max(1, round(inputs.plan.weight(inputs.plan.clients)))
@@ -301,15 +305,15 @@ def user_shapes(row: Tensor, holders: Sequence[int], seed: int) -> Iterator[tupl
     alike = [_USER_COPIES] * len(holders)
     yield f"{_COPIES} equal samples at {where}", equal(alike)
     yield f"one sample at {where}", equal([1] * len(holders))
-    yield f"{_COPIES} samples that lie apart among others' samples at {where}", equal(alike, apart=True)
+    yield f"{_COPIES} samples, not adjacent to each other, at {where}", equal(alike, apart=True)
     if len(holders) > 1:
         unequal = [1 + _STEP * turn % _MOST for turn in range(len(holders))]
-        yield f"unequal numbers of samples, {min(unequal)} to {max(unequal)}, at {where}", equal(unequal)
+        yield f"different numbers of samples, {min(unequal)} to {max(unequal)}, at {where}", equal(unequal)
         first = holders[0]
         yield f"one sample at client {first} alone", _user({first: row.unsqueeze(0)})
     drawn = normal(Streams(seed).generator("user directions"), (_USER_COPIES, len(row)))
     drawn *= torch.linalg.vector_norm(row) / torch.linalg.vector_norm(drawn, dim=1, keepdim=True)
-    yield f"{_COPIES} samples of different directions at {where}", _user(dict.fromkeys(holders, drawn), apart=True)
+    yield f"{_COPIES} samples in different directions at {where}", _user(dict.fromkeys(holders, drawn), apart=True)
 
 
 def against_others(row: Tensor, holders: Sequence[int]) -> Iterator[tuple[str, UserCanary]]:

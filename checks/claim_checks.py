@@ -144,7 +144,7 @@ def _runs(setup: HookSetup) -> Sampled | str:
     claim, plan = setup.claim, setup.plan
     reason = setup.why_not()
     if not reason and claim.observer.rank in (SHUFFLED.rank, FINAL_MODEL.rank):
-        reason = "the adversary receives neither reports nor the sum of a round"
+        reason = "the adversary receives neither single reports nor the sum of a round"
     rounds, dim = min(claim.rounds, _ROUNDS), plan.layout.dim
     # Only one row in several is the unit's where samples are drawn, so that more runs are needed.
     size = _rows(setup) * dim
@@ -152,7 +152,7 @@ def _runs(setup: HookSetup) -> Sampled | str:
     if claim.observer.sees_masked_words:
         rounds, runs = min(rounds, 2), min(runs, masked_runs(plan, _RUNS // 8, _DISCRETE))
     if not reason and runs < _LEAST:
-        reason = f"{plan.clients} clients with {dim} weights are too many to run {_LEAST} times"
+        reason = f"{plan.clients} clients with {dim} weights are too many for the {_LEAST} runs that are needed"
     if reason:
         return reason
 
@@ -187,7 +187,9 @@ def masked_runs(plan: Plan, most: int, numbers: int) -> int:
 def _masks(setup: HookSetup) -> Iterator[CheckResult]:
     plan = setup.plan
     runs = masked_runs(plan, _RUNS // 4, 2 * _DISCRETE)
-    if reason := setup.why_not() or ("" if runs >= _LEAST else "too many masked words to run the sums a few times"):
+    if reason := setup.why_not() or (
+        "" if runs >= _LEAST else "there are too many masked integers to repeat the secure sums"
+    ):
         yield MASKS.skipped(reason)
         return
     yield from mask_checks(setup, _around(setup, rounds=min(2, setup.claim.rounds), runs=runs))
@@ -312,7 +314,7 @@ def received_checks(
     there = fit(plan)
     reason = there.reason
     if not reason and not there.again and plan.clients < own.clients:
-        reason = f"the protection was prepared for {own.clients} clients, and not for {plan.clients}"
+        reason = f"the defense was prepared for {own.clients} clients, and this federation has {plan.clients}"
     if reason:
         return (VIEW.skipped(reason),)
     few = task.with_few_weights()

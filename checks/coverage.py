@@ -59,11 +59,11 @@ def coverage_of(
     if not compared:
         missing.append("side channels: nothing that the adversary receives was compared")
     if not any(_LOW_BITS in channel for channel in compared):
-        missing.append("floating point: no numbers that carry noise were compared bit by bit")
+        missing.append("floating point: no noised numbers were compared bit by bit")
     if not any(one.check.of_layers for one in made):
         missing.append("weights: the noise of single layers was not compared")
     if sampled and not any(one.check.of_runs for one in made):
-        missing.append("sampling: no check of independent runs could be made")
+        missing.append("sampling: no check with independent runs could be made")
     missing += [*smaller, *NEVER]
     return Coverage(
         looked_at=(*(check.name for check in made), *dict.fromkeys(compared), *federation),
@@ -132,7 +132,7 @@ def _of_noise(
     first = law_checks(protection, claim, plan, checks, noise=share)[0]
     if first.measured is None or first.unit != "epsilon":
         return None
-    words = f"its noise is {share:.3g} of the law's or less in all weights and rounds"
+    words = f"its noise is at most {share:.3g} times the stated noise in all weights and rounds"
     return _power(claim, first.measured, words)
 
 

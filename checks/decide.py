@@ -87,7 +87,8 @@ def _decided(failed: CheckResult, claim: Claim, most: int) -> CheckResult:
     if tested is None:
         return replace(
             failed,
-            witness=f"{failed.witness}; runs cannot confirm it, because at this epsilon two steps bound nothing",
+            witness=f"{failed.witness}; runs cannot confirm it, because at this epsilon a bound for two steps of "
+            "adjacency implies nothing about one",
         )
     try:
         arms = arms_of(proposal)
@@ -95,14 +96,16 @@ def _decided(failed: CheckResult, claim: Claim, most: int) -> CheckResult:
         trials = TwoArms(claim=tested, alpha=SUITE.level("decisions"), most=min(most, arms.most), wanted=wanted)
         pilot = trials.deeper(trials.pilot(arms, _LEARN, _CHOOSE))
         if trials.constant:
-            return replace(failed, witness=f"{failed.witness}; all {trials.made} runs on both inputs were the same")
+            return replace(
+                failed, witness=f"{failed.witness}; all {trials.made} runs on both inputs released the same numbers"
+            )
         measured = trials.count(pilot)
     except Exception as error:  # A user's own hooks may raise anything, and the comparison stands.
         return replace(failed, witness=f"{failed.witness}; trials could not be run: {type(error).__name__}: {error}")
     if measured is None:
         return replace(
             failed,
-            witness=f"{failed.witness}; no bound follows, because runs that are made in one batch depend on each other",
+            witness=f"{failed.witness}; no bound follows, because runs of one batch depend on each other",
         )
     return replace(failed, evidence=measured if steps == 1 else of_one_step(measured, claim))
 
@@ -119,21 +122,23 @@ def _as(decision: CheckResult, failed: CheckResult, claim: Claim) -> CheckResult
         # Its losses lie in tails that no number of runs reaches.
         return replace(
             failed,
-            witness=f"{failed.witness}; runs cannot confirm it, because it shows only in events that are too rare",
+            witness=f"{failed.witness}; runs cannot confirm it, because only very rare events reveal it",
         )
     runs = f"{measured.n1:,} runs on each of the two inputs"
     if seen is None or seen > implied:
         would = (
-            "no number of runs would be enough"
+            "no number of runs would be enough to find that"
             if seen is None
-            else f"the smallest epsilon that they would find is {seen:.3g}"
+            else f"these runs find violations only from epsilon {seen:.3g} on"
         )
-        words = f"{failed.witness}; {runs} cannot confirm it: it implies epsilon {implied:.3g}, and {would}"
+        words = (
+            f"{failed.witness}; {runs} cannot confirm it: this difference implies epsilon {implied:.3g}, and {would}"
+        )
         return replace(failed, witness=words)
     meant = "a move without noise" if math.isinf(implied) else f"epsilon {implied:.3g}"
     words = (
-        f"{failed.words}; explained by post-processing of noised numbers: {runs} show no more than the claim allows, "
-        f"and {meant} would have been seen (epsilon {seen:.3g} with probability 0.9 by the best score)"
+        f"{failed.words}; explained by post-processing of noised numbers: {runs} show no more than the claim "
+        f"allows, and would have shown {meant} (epsilon {seen:.3g} with probability 0.9 by the best score)"
     )
     return replace(
         failed,

@@ -130,7 +130,7 @@ class EventOdds:
             return
         sizes = [float(torch.linalg.vector_norm(rows[0, row] - rows[1, row])) for rows in drawn]
         if min(sizes) > 0 and not 1 / _LOUDER < sizes[1] / sizes[0] < _LOUDER:
-            self._count(_Size(row=row), pair.many, f"the size of a release's noise, {pair.witness}")
+            self._count(_Size(row=row), pair.many, f"the norm of the noise of a release, {pair.witness}")
 
     def results(self) -> Iterator[CheckResult]:
         """The check's results; empty if nothing was suspected."""
@@ -142,15 +142,20 @@ class EventOdds:
     def _count(self, number: "_State | _Size", many: Many, words: str) -> None:
         self.suspects += 1
         if self.suspects > _SUSPECTS:
-            self.reason = self.reason or f"{words}: more than {_SUSPECTS} numbers would have to be compared"
+            self.reason = self.reason or (
+                f"{words}: not counted, because more than {_SUSPECTS} numbers would have to be compared"
+            )
             return
         if self.setup.rate < 1 and self.setup.claim.adjacency is not Adjacency.ADD_REMOVE:
-            self.reason = f"{words}: runs that do not draw the unit are like neither kind of run that is compared"
+            self.reason = f"{words}: not counted, because runs in which the unit is not sampled belong to neither arm"
             return
         try:
             self._counted(number, many, words)
         except Exception as error:  # A user's own hooks may raise anything in several runs at once.
-            self.reason = f"{words}: the defense cannot make several runs at once: {type(error).__name__}: {error}"
+            self.reason = (
+                f"{words}: not counted, because the defense cannot make several runs in one batch: "
+                f"{type(error).__name__}: {error}"
+            )
 
     def _counted(self, number: "_State | _Size", many: Many, words: str) -> None:
         most = _NUMBERS // self.setup.numbers
@@ -160,7 +165,7 @@ class EventOdds:
             return
         sign, threshold = known
         if self.needed > most:
-            self.reason = f"{words}: {self.needed} runs would be needed, but at most {most} are made"
+            self.reason = f"{words}: not counted, because {self.needed} runs are needed and at most {most} can be made"
             return
         counts, total, size = np.zeros(2, dtype=int), 0, max(2, _AT_ONCE // self.setup.numbers)
         while total < self.needed:
@@ -178,7 +183,10 @@ class EventOdds:
         # A unit that is sampled is there in a share of the runs, and the others are like those without it.
         odds = (self.setup.rate * low - self.setup.claim.delta) / high + 1 - self.setup.rate
         epsilon = math.log(odds) if odds > 1 else 0.0
-        witness = f"{words}: beyond a threshold in {present} of {total} runs with the unit, in {without} without it"
+        witness = (
+            f"{words}: beyond a threshold in {present} of {total} runs with the unit and in {without} of "
+            f"{total} without it"
+        )
         witness += f", rate {self.setup.rate:.3g}" if self.setup.rate < 1 else ""
         return ODDS.at_most(epsilon, self.setup.claim.epsilon, unit="epsilon", witness=witness)
 
@@ -278,12 +286,12 @@ class SideArrays:
         rounds = 1 if claim.unit is Unit.REPORT else min(claim.rounds, _SIDE_NUMBERS // (_LEAST * numbers))
         runs = min(_RUNS, _SIDE_NUMBERS // (max(1, rounds) * numbers))
         if rounds < 1 or runs < _LEAST:
-            self.reason = self.reason or f"the model is too large to run it {_LEAST} times"
+            self.reason = self.reason or f"the model is too large for {_LEAST} runs"
             return
         try:
             drawn = _drawn(partial(pair.many, rounds=rounds), moved, runs, max(2, _SIDE_AT_ONCE // numbers))
         except Exception as error:  # A user's own hooks may raise anything in several runs at once.
-            self.reason = f"the defense cannot make several runs at once: {type(error).__name__}: {error}"
+            self.reason = f"the defense cannot make several runs in one batch: {type(error).__name__}: {error}"
             return
         for name, (without, present) in drawn.items():
             self._compare(name, pair, without, present)
@@ -337,10 +345,16 @@ class SideArrays:
             # One record in another's place is two steps of such a claim.
             epsilon, delta = 2 * epsilon, delta * (1 + math.exp(min(epsilon, 700.0)))
         measured = heavy_tailed_epsilon(shift / deviation, share, delta)
-        words = f"{name}, {pair.witness}: moved by {shift / deviation:.3g} standard deviations of its noise, "
-        words += f"in {share:.2g} of the runs at least"
+        words = (
+            f"{name}, {pair.witness}: the unit changes it by {shift / deviation:.3g} standard deviations of its noise "
+        )
+        words += f"in at least {share:.2g} of the runs"
         if not gaussian or (measured <= epsilon and claim.delta == 0):
-            words += "; its noise does not look Gaussian" if not gaussian else "; no Gaussian noise has a delta of 0"
+            words += (
+                "; its noise does not look Gaussian"
+                if not gaussian
+                else "; the claim has delta 0, which Gaussian noise cannot give"
+            )
             self.found.append(SIDE_ARRAYS.skipped(words))
             return
         result = SIDE_ARRAYS.at_most(measured, epsilon, unit="epsilon", witness=words)

@@ -101,9 +101,9 @@ _LEARN = 4
 _PILOT = 0.05
 """Level of the bounds by which an event is chosen."""
 _HIGH, _LOW, _TURNS, _ZERO = "at one end", "at the other end", "at both ends in turn", "of zeros"
-_FIRST, _ABOVE, _BELOW = "at one end but for the first number", "far beyond one end", "far beyond the other end"
-_BEFORE, _AFTER = "at one end in the first half, and zeros", "zeros, and at one end in the second half"
-_FEW, _REST = "far beyond one end in a twentieth of the numbers", "far beyond one end but for a twentieth"
+_FIRST, _ABOVE, _BELOW = "at one end except the first number", "far beyond one end", "far beyond the other end"
+_BEFORE, _AFTER = "at one end in the first half and zero elsewhere", "at one end in the second half and zero elsewhere"
+_FEW, _REST = "far beyond one end in a twentieth of the numbers", "far beyond one end except a twentieth of the numbers"
 _PAIRS = (
     (_HIGH, _LOW),
     (_HIGH, _TURNS),
@@ -143,7 +143,7 @@ def local_checks(setup: HookSetup, holders: Sequence[int], numbers: int) -> Iter
     for turn, holder in enumerate(holders):
         law = setup.protection.law(setup.claim.observer, setup.plan, holder)
         if not isinstance(law, ReportLaw):
-            yield LOCAL.skipped("no law of one report is published")
+            yield LOCAL.skipped("the defense publishes no distribution of one report")
             return
         each = largest_ratio(law, setup.plan.layout.dim)
         # The law states one report: the budget of as many rounds as events are counted in.
@@ -167,7 +167,7 @@ def _events_of(
     wanted = _MANY if rounds > 2 else max(_MANY, 45 * math.exp(min(claim.epsilon, 4.2)))
     runs = min(math.ceil(wanted), (2 if wanted > _MANY else 1) * numbers // (len(senders) * plan.layout.dim))
     if runs < _LEAST:
-        yield name.skipped(f"reports are too long to draw {_LEAST} of them")
+        yield name.skipped(f"the reports are too long to draw {_LEAST} of them")
         return
     rows = _rows(setup)
     inputs = {kind: (row, row) for kind, row in rows.items()}
@@ -187,11 +187,11 @@ def _events_of(
         for number, (kind, given) in enumerate(inputs.items())
     }
     if rounds > 1 and _remembered(arms[_HIGH]):
-        rounds, why = 1, "in one or two rounds, because reports of two rounds depend on each other"
+        rounds, why = 1, "counted in one or two rounds, because reports of different rounds depend on each other"
     found = [
         (
             counted.bound,
-            f"{counted.name}, on rows {one} and {other}, client {senders[0]}, {len(arms[one][0][0])} runs of each",
+            f"{counted.name}, on inputs {one} and {other} at client {senders[0]}, {len(arms[one][0][0])} runs of each",
             counted.factor(claim),
             (one, other),
         )
@@ -201,10 +201,10 @@ def _events_of(
         )
     ]
     if not found:
-        yield name.skipped("reports do not vary, or hold no numbers")
+        yield name.skipped("the reports do not vary, or contain no numbers")
         return
     epsilon, words, _, pair = max(found, key=lambda one: one[:2])
-    result = name.at_most(epsilon, claim.epsilon, unit="epsilon", witness=f"a lower bound, {words}; {why}")
+    result = name.at_most(epsilon, claim.epsilon, unit="epsilon", witness=f"a lower bound from {words}; {why}")
     if result.passed is False and name == EVENTS:
         yield replace(result, proposal=_proposed(setup, senders[0], [inputs[kind] for kind in pair], words))
         return
@@ -256,10 +256,10 @@ def _rounds(setup: HookSetup) -> tuple[int, str]:
     claim, plan = setup.claim, setup.plan
     rounds = plan.cohort.participations(min(claim.rounds, plan.rounds))
     if why := law_of_all_rounds(setup.protection, plan):
-        return 1, f"in one or two rounds, because {why}"
+        return 1, f"counted in one or two rounds, because {why}"
     if _shuffled(setup) and plan.cohort_rate < 1:
-        return 1, "in one or two rounds, because clients are sampled"
-    return rounds, f"over {rounds} equal rounds"
+        return 1, "counted in one or two rounds, because clients are sampled"
+    return rounds, f"composed over {rounds} equal rounds"
 
 
 def _rows(setup: HookSetup) -> Mapping[str, Tensor]:
@@ -444,7 +444,7 @@ def _statistics(one: Arm, other: Arm, *, shuffled: bool) -> Iterator[tuple[str, 
     part = len(first) // _LEARN
     table = _Table.of(first[:part], second[:part])
     scores = [table.of_each(side) for side in (first, second)]
-    yield "numbers of a report together", 1, (scores[0].sum(1), scores[1].sum(1))
+    yield "all numbers of a report together", 1, (scores[0].sum(1), scores[1].sum(1))
     yield "largest number", 1, (first.max(1), second.max(1))
     yield "smallest number", 1, (first.min(1), second.min(1))
     yield "first number", 1, (first[:, 0], second[:, 0])
@@ -453,14 +453,18 @@ def _statistics(one: Arm, other: Arm, *, shuffled: bool) -> Iterator[tuple[str, 
     centre = float(np.median(np.concatenate([first[:part], second[:part]])))
     centre = 0.0 if (first == 0).mean() > 0.2 else centre
     signs = [[np.sign(turn - centre) for turn in side] for side in both]
-    yield "agreement of neighbouring numbers", 1, tuple((side[0][:, 1:] * side[0][:, :-1]).mean(1) for side in signs)
+    yield (
+        "agreement of the signs of adjacent numbers",
+        1,
+        tuple((side[0][:, 1:] * side[0][:, :-1]).mean(1) for side in signs),
+    )
     if len(mine) > 1:
-        yield "agreement of two rounds", 2, tuple((side[0] * side[1]).mean(1) for side in signs)
-        yield "change between two rounds", 2, tuple((side[1] - side[0]).mean(1) for side in signs)
+        yield "agreement of the signs in two rounds", 2, tuple((side[0] * side[1]).mean(1) for side in signs)
+        yield "difference between two rounds", 2, tuple((side[1] - side[0]).mean(1) for side in signs)
     if not shuffled and mine[0].shape[1] > 1:
         companions = [np.sign(side[0][:, 1].numpy() - centre) for side in (mine, theirs)]
         yield (
-            "agreement with another client",
+            "agreement of signs with another client",
             1,
             ((signs[0][0] * companions[0]).mean(1), (signs[1][0] * companions[1]).mean(1)),
         )

@@ -268,7 +268,7 @@ def every_number_checks(setup: HookSetup) -> Iterator[CheckResult]:
         return
     left_out = _beyond_claim(setup)
     if setup.claim.observer.rank == FINAL_MODEL.rank:
-        yield EVERY_NUMBER.skipped("the adversary receives nothing of a single round", not_compared=tuple(left_out))
+        yield EVERY_NUMBER.skipped("the adversary receives nothing from single rounds", not_compared=tuple(left_out))
         return
     dim, rounds = setup.plan.layout.dim, setup.claim.rounds
     rows = 2 * len(_senders(setup)) * setup.plan.algorithm.local_steps
@@ -276,12 +276,12 @@ def every_number_checks(setup: HookSetup) -> Iterator[CheckResult]:
     rows *= 8 if setup.claim.observer.sees_masked_words else 1
     stop = min(rounds, _ROUNDS, max(1, _NUMBERS // (rows * dim)))
     unit, zeros = _Inputs(setup=setup, sign=1.0), _Inputs(setup=setup, sign=0.0)
-    left_out += [f"{UNSEEN_ROUNDS} {stop - 1} in the claim's own layout: too many numbers"] if stop < rounds else []
-    failed = _compared(unit, zeros, stop, "a unit's row", left_out)
+    left_out += [f"{UNSEEN_ROUNDS} {stop - 1}, because the claim's model has too many numbers"] if stop < rounds else []
+    failed = _compared(unit, zeros, stop, "one unit's vector", left_out)
     pairs = _records(setup) if failed is None and _asks(setup) else iter(())
     for one, other, words in pairs:
         failed = failed or _compared(one, other, min(_BRIEF, stop), words, left_out)
-    words = f"{stop} of {rounds} rounds, {dim} weights"
+    words = f"all numbers of {stop} of {rounds} rounds, with {dim} weights"
     yield failed or EVERY_NUMBER.at_most(0.0, 0.0, unit="numbers", witness=words, not_compared=tuple(left_out))
 
 
@@ -294,14 +294,14 @@ def _beyond_claim(setup: HookSetup) -> list[str]:
     models = replace(setup, claim=replace(claim, observer=sees))
     later = range(claim.rounds, min(plan.rounds, claim.rounds + _BRIEF, _ROUNDS))
     if later and _moved(models, later):
-        words = f"units are released in them too, and {NOT_CLAIMED} {claim.rounds} of {plan.rounds} rounds"
+        words = f"they also release something about each unit, but {NOT_CLAIMED} {claim.rounds} of {plan.rounds} rounds"
         found.append(f"rounds from {claim.rounds} on: {words}")
     if claim.observer.rank == FINAL_MODEL.rank and _moved(models, range(1)):
-        found.append(f"models of single rounds: units change them, and {NOT_CLAIMED} the final model alone")
+        found.append(f"models of single rounds: they also depend on each unit, but {NOT_CLAIMED} the final model alone")
     if claim.observer.rank < UPLOADS.rank and not claim.observer.sees_masked_words:
         bare = _moved(replace(setup, claim=replace(claim, observer=UPLOADS)), range(1))
         if any(one.all() for name, one in bare.items() if name.startswith("report values")):
-            words = f"they have no noise, and {NOT_CLAIMED} another adversary ({claim.observer.phrase})"
+            words = f"they have no noise, but {NOT_CLAIMED} another adversary ({claim.observer.phrase})"
             found.append(f"single reports: {words}")
     return found
 
@@ -346,7 +346,7 @@ def _records(setup: HookSetup) -> Iterator[tuple[_Inputs, _Inputs, str]]:
         without, rare = task.labels.clone(), task.labels.clone()
         without[held] = rare[held] = (kind + 1) % task.network.classes
         rare[where[:1]] = kind
-        pairs.append((replace(task, labels=without), replace(task, labels=rare), f"a first record of class {kind}"))
+        pairs.append((replace(task, labels=without), replace(task, labels=rare), f"the first record of class {kind}"))
     for model in _models(setup):
         for one, other, words in pairs:
             inputs = [_Inputs(setup=replace(setup, task=held), sign=0.0, model=model) for held in (one, other)]
@@ -390,7 +390,7 @@ def _compared(one: _Inputs, other: _Inputs, stop: int, words: str, left_out: lis
     """The failed check of two inputs; None where fresh noise moves all that seemed to have none."""
     suspects, moving, shared = _suspects(one, other, stop)
     if one.sign != other.sign and not shared and not sum(moving.values()):
-        return EVERY_NUMBER.skipped("a unit's row changes nothing that is received")
+        return EVERY_NUMBER.skipped("one unit's vector changes nothing that the adversary receives")
     if shared:
         return EVERY_NUMBER.failed(f"{words}: {shared}", 1.0, 0.0, unit="noise vectors")
     if not suspects:
@@ -402,12 +402,15 @@ def _compared(one: _Inputs, other: _Inputs, stop: int, words: str, left_out: lis
         suspects = [suspect for suspect in suspects if suspect.bare.any()]
         for suspect in suspects:
             if _decided(one.setup, suspect, moving[suspect.name], 1 + draw, tests):
-                what = f"{words} moves {suspect.words}, and noise does not in {2 * draw + 2} runs"
+                what = f"{words} changes {suspect.words}, and noise does not change it in {2 * draw + 2} runs"
                 proposal = _proposed(one, other, suspect, what)
                 return EVERY_NUMBER.failed(what, float(suspect.bare.sum()), 0.0, unit="numbers", proposal=proposal)
         if not suspects:
             return None
-    left_out.append(f"{suspects[0].words}: it changes with the unit, and so few runs may miss noise of this epsilon")
+    left_out.append(
+        f"{suspects[0].words}: the unit changes it, and these few runs cannot rule out noise that meets "
+        "the claimed epsilon"
+    )
     return None
 
 
@@ -490,8 +493,8 @@ def _shared(
     if lattice(noise[:4096], float(np.abs(noise).max())) or spacing(noise):
         return ""
     if len(values) <= _SHARED * len(noise) and len(np.unique(within)) > 1.5 * len(values):
-        return f"{len(noise)} numbers of {name}, round {turn}, share {len(values)} values of noise"
+        return f"{len(noise)} numbers of {name} in round {turn} have only {len(values)} different values of noise"
     earlier = known.setdefault(without.tobytes(), (turn, within.tobytes()))
     if earlier[0] < turn and earlier[1] != within.tobytes():
-        return f"the noise of {name}, round {turn}, is that of round {earlier[0]}"
+        return f"the noise of {name} in round {turn} equals that of round {earlier[0]}"
     return ""

@@ -84,14 +84,16 @@ class _ExtremeRows:
         try:
             before = self._run(zero, 0)
         except Exception as problem:  # A hook of a foreign defense may raise anything.
-            reason = f"the defense does not run with a row of zeros at client {self.client} ({type(problem).__name__})"
+            reason = (
+                f"the defense raised an error for a vector of zeros at client {self.client} ({type(problem).__name__})"
+            )
             return EXTREME.skipped(reason)
         common = self._run(self.setup.length * torch.ones_like(zero) / math.sqrt(len(zero)), 1)
         ordinary = max(_largest(before), _largest(common), torch.finfo(torch.float32).tiny)
         # What is not finite whatever the row, such as a constant of the public state, is no matter of the row.
         odd = {*self._not_finite(common)}
         if words := next((one for one in self._not_finite(before) if one not in odd), ""):
-            return EXTREME.failed(f"a row of zeros at client {self.client}: {words}", 1.0, 0.0, unit=IN_WITNESS)
+            return EXTREME.failed(f"a vector of zeros at client {self.client}: {words}", 1.0, 0.0, unit=IN_WITNESS)
         of_user = self.setup.claim.unit is Unit.USER
         at = f"client {self.client}" if self.clients == 1 else f"each of {self.clients} clients"
         rows = [one for one in extreme_rows(len(zero)) if not of_user or bool(one[1].isfinite().all())]
@@ -101,16 +103,16 @@ class _ExtremeRows:
             grown = _largest(after) / ordinary
             words = next((one for one in self._not_finite(after) if one not in odd), "")
             if words and not bool(row.isfinite().all()):
-                let_through.append(f"a row {name} at {at}: {words}")
+                let_through.append(f"a vector {name} at {at}: {words}")
                 continue
             biggest = max(biggest, grown)
-            if (found := self._failed(before, after, odd, grown, f"a row {name} at {at}")) is not None:
+            if (found := self._failed(before, after, odd, grown, f"a vector {name} at {at}")) is not None:
                 return found
         if biggest == 0:
-            return EXTREME.skipped("not looked at: all numbers received are zero")
-        witness = f"{len(rows)} rows at {at}, against a row of zeros and equal draws"
+            return EXTREME.skipped("not looked at: all numbers that the adversary receives are zero")
+        witness = f"{len(rows)} extreme vectors at {at}, each compared with a vector of zeros under equal random draws"
         found = EXTREME.at_most(biggest, _BEYOND, unit="times the usual size", witness=witness)
-        return replace(found, not_compared=("rows of a user with entries that are not finite",) if of_user else ())
+        return replace(found, not_compared=("users whose samples have entries that are not finite",) if of_user else ())
 
     def _run(self, row: Tensor, arm: int) -> Recording:
         # Rows of samples and of clients stay in the federation: their numbers are the same in all runs.
@@ -132,13 +134,15 @@ class _ExtremeRows:
         if words := next((one for one in self._not_finite(after) if one not in odd), ""):
             return EXTREME.failed(f"{witness}: {words}", 1.0, 0.0, unit=IN_WITNESS)
         if grown > _BEYOND:
-            words = f"{witness}: a number that is received is {grown:.3g} times as large as usual"
+            words = f"{witness}: the adversary receives a number {grown:.3g} times as large as usual"
             return EXTREME.failed(words, grown, _BEYOND, unit=IN_WITNESS)
         if self.law is not None:
             allowed = abs(self.law.scale) * self.law.clip_norm * self.law.steps
             moved, slack = distance(before.releases[0], after.releases[0], allowed)
             if moved > allowed + slack:
-                return EXTREME.failed(f"{witness}, from a row of zeros", moved, allowed + slack, unit="L2 norm")
+                return EXTREME.failed(
+                    f"{witness}, compared with a vector of zeros", moved, allowed + slack, unit="L2 norm"
+                )
         return None
 
     def _not_finite(self, recording: Recording) -> Iterator[str]:
@@ -156,10 +160,10 @@ def extreme_rows(dim: int) -> Iterator[tuple[str, Tensor]]:
     signs = torch.tensor([1.0, -1.0]).repeat(dim)[:dim]
     first = torch.zeros(dim)
     first[0] = 1.0
-    yield "of entries of 1e-42, which are denormal", 1e-42 * torch.ones(dim)
-    yield "of entries of 1e5, which overflow in half precision", 1e5 * signs
+    yield "of entries 1e-42, which are denormal", 1e-42 * torch.ones(dim)
+    yield "of entries 1e5, which overflow in half precision", 1e5 * signs
     yield "of entries of 1e8", 1e8 * signs
-    yield "of entries of 1e20, with a norm that overflows", 1e20 * torch.linspace(0.5, 1.0, dim)
+    yield "of entries near 1e20, whose norm overflows", 1e20 * torch.linspace(0.5, 1.0, dim)
     yield "with one entry of 3e38", torch.where(first > 0, 3e38, 0.0)
     yield "with one infinite entry", torch.where(first > 0, math.inf, 0.0)
     yield "of infinite entries of both signs", math.inf * signs
@@ -167,7 +171,7 @@ def extreme_rows(dim: int) -> Iterator[tuple[str, Tensor]]:
     yield "of entries that are NaN", torch.full((dim,), math.nan)
     # A length that is no number or infinite decides a clip, and what decided it may be zeroed afterwards.
     for odd, words in ((math.nan, "no number"), (math.inf, "infinite")):
-        yield f"with one entry that is {words}, and others of 1e12", torch.where(first > 0, odd, 1e12 * signs)
+        yield f"with one entry that is {words} and other entries of 1e12", torch.where(first > 0, odd, 1e12 * signs)
 
 
 def _received(recording: Recording) -> Iterator[tuple[str, Channels]]:

@@ -103,6 +103,6 @@ def least_result(name: Check, found: Sequence[Shortfall]) -> CheckResult:
     return name.at_least(
         worst.measured,
         worst.allowed,
-        unit="standard deviations of the law",
-        witness=f"standard deviation over the law's, {worst.witness}",
+        unit="times the stated standard deviation",
+        witness=f"standard deviation divided by the stated one, {worst.witness}",
     )

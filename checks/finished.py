@@ -57,9 +57,10 @@ class FinishedRelease:
                 break
         if self.refused:
             return JOINT_RELEASE.skipped(
-                f"not looked at: what follows training, on {len(self.refused)} neighbours: {self.refused[0]}"
+                f"not looked at: what is published after the training could not be computed on {len(self.refused)} "
+                f"neighbouring data sets: {self.refused[0]}"
             )
-        words = "what is published after the training is equal, or has noise, for the same models"
+        words = "given equal models, what is published after the training is equal on neighbouring data or has noise"
         return JOINT_RELEASE.at_most(0.0, self.setup.claim.epsilon, unit="epsilon", witness=words)
 
 
@@ -147,7 +148,7 @@ class _GivenModels:
         joint = JointRelease(setup=setup, among={name})
         sides = Sides(joint=joint, pair=pair)
         size = len(pair.records.train_labels)
-        words = f"{name}, which draws nothing given the models, of {size} records, {pair.words}"
+        words = f"{name}, which is computed from the models without random draws, with {size} records, {pair.words}"
         counter = DrawCounter(setup=setup, apart=pair.apart, words=words)
         sides.again(0, 0)
         started = clock()
@@ -156,9 +157,11 @@ class _GivenModels:
         # Models that make both equal are no evidence: twice as many runs, and a margin.
         needed = counter.needed() * (4 if equal else 1)
         if 2 * needed * seconds > 4 * SECONDS:
-            return JOINT_RELEASE.skipped(f"not looked at: {needed:,} trainings in each arm are needed to count {words}")
+            return JOINT_RELEASE.skipped(
+                f"not looked at: to count {words}, {needed:,} trainings are needed in each arm"
+            )
         out, within = (sum(int((run.finished[:, 0] > 0).sum()) for run in sides.drawn(arm, needed)) for arm in (0, 1))
         result = counter.of_counts(JOINT_RELEASE, out, within, needed)
         if result.passed is False and dependent(Summary(2, 1), lambda arm, batch: sides.again(arm, batch).finished):
-            return JOINT_RELEASE.skipped("not looked at: runs that are made in one batch depend on each other")
+            return JOINT_RELEASE.skipped("not looked at: runs of one batch depend on each other")
         return result

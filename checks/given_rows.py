@@ -51,14 +51,17 @@ LEVELS = ((0.01, 1.0), (0.5, 5.0), (1.0, 100.0))
 GROUPS = 3
 """How many of the constellations have groups: the size of the group changes from run to run."""
 CONSTELLATIONS = (
-    *(f"a star around the unit's row at cosine {cosine:.3g}" for cosine in COSINES),
-    *(f"two opposite stars of equal size at cosine {cosine:.3g}" for cosine in COSINES[1::2]),
-    "two opposite groups of equal rows",
-    "rows that all equal the unit's",
-    "rows that are all opposite to the unit's",
-    *("some rows that equal the unit's, and others at right angles to it" for _ in range(GROUPS)),
+    *(f"all vectors have cosine {cosine:.3g} to the unit's" for cosine in COSINES),
     *(
-        f"rows along the unit's, some of {low:g} and some of {high:g} clip norms, and the unit one of {own:g}"
+        f"half of the vectors have cosine {cosine:.3g} to the unit's and half to its opposite"
+        for cosine in COSINES[1::2]
+    ),
+    "two opposite groups of equal vectors",
+    "all vectors equal the unit's",
+    "all vectors are opposite to the unit's",
+    *("some vectors equal the unit's, and others are orthogonal to it" for _ in range(GROUPS)),
+    *(
+        f"vectors in the unit's direction have {low:g} or {high:g} clip norms, and the unit's has {own:g}"
         for low, high in LEVELS
         for own in (low, high)
     ),
@@ -380,7 +383,7 @@ class HookRun:
         found, replicas = list[Tensor](), torch.arange(len(holders))
         for message in self.reports:
             if message.senders is None or set(holders.tolist()) - {*message.senders}:
-                raise CannotRun("the defense's reports name no senders")
+                raise CannotRun("the reports do not say which client sent them")
             rows = torch.tensor([message.senders.index(one) for one in holders.tolist()])
             found.append(message.values[replicas, rows].double())
         return torch.stack(found, dim=1)
@@ -394,7 +397,7 @@ class HookRun:
         found = list[Tensor]()
         for message in self.reports:
             if message.senders is None or set(range(clients)) - {*message.senders}:
-                raise CannotRun("the defense's reports name no senders")
+                raise CannotRun("the reports do not say which client sent them")
             order = torch.tensor([message.senders.index(one) for one in range(clients)])
             found.append(message.values[:, order].double() * message.present[:, order].unsqueeze(-1))
         return torch.stack(found, dim=1)
@@ -456,15 +459,15 @@ class HookSetup(ClaimSetup):
         """
         unit = self.claim.unit
         if unit not in (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT):
-            return f"no row of one {unit} can be given to the hooks"
+            return f"this check can give hooks the vector of a sample, a client or a report, but not of one {unit}"
         if self.claim.part != JOINT:
-            return f"the claim is about {self.claim.part} alone"
+            return f"the claim covers only {self.claim.part}"
         if overrides(self.protection, "local_query") and not (lots and unit is Unit.SAMPLE):
-            return "clients answer queries about their lots, and rows that are given to hooks have no lots"
+            return "clients answer queries about their lots, but this check gives hooks vectors that belong to no lot"
         if unit is not Unit.SAMPLE and self.protection.per_sample:
-            return "clients protect single samples, and rows that are given to hooks stand for whole clients"
+            return "clients protect single samples, but this check gives hooks vectors of whole clients"
         if self.claim.observer.rank < AGGREGATE.rank and changes_broadcast(self.protection):
-            return "noise may be added to the broadcast model"
+            return "noise may be added to the model that is broadcast"
         return ""
 
     def run(

@@ -106,11 +106,13 @@ class JointRelease:
         if self.refused and not pairs:
             return JOINT_RELEASE.skipped(f"not looked at: {self.refused[0]}")
         if not pairs:
-            words = "prepared rows of other records, the first model and the plan do not depend on a changed record"
+            words = (
+                "a changed record does not affect the prepared features of other records, the first model or the plan"
+            )
             return JOINT_RELEASE.at_most(0.0, setup.claim.epsilon, unit="epsilon", witness=words)
         sides = [Sides(joint=self, pair=pair) for pair in pairs[:_TRIED]]
         best = max(sides, key=lambda one: one.apart)
-        words = f"all that is published and received of {len(best.pair.records.train_labels)} records"
+        words = f"all that is published and received from {len(best.pair.records.train_labels)} records"
         counter = DrawCounter(setup=setup, apart=best.pair.apart, words=f"{words}, {best.pair.words}")
         result = best.tried(counter)
         if result.passed and self.refused:
@@ -293,7 +295,7 @@ class Sides:
         implied = _implied((mu - _ERRORS * math.sqrt(2 / n + mu**2 / (4 * n))) / steps, claim.delta)
         if implied <= claim.epsilon:
             return found
-        words = f"{mu:.3g} standard deviations of what is received, along its move, {self.pair.words}; {found.witness}"
+        words = f"what is received changes by {mu:.3g} of its standard deviations, {self.pair.words}; {found.witness}"
         return JOINT_RELEASE.failed(words, implied, claim.epsilon, unit="epsilon")
 
     def _weights(self, both: Sequence[Sequence[_Run]]) -> FloatArray:
@@ -434,7 +436,7 @@ class Sides:
         if setup.claim.unit in (Unit.CLIENT, Unit.REPORT):
             others = tuple(part[: setup.samples] for part in setup.held[1 : setup.clients + 1])
             if not others:
-                raise ValueError("a federation of one client cannot be run without that client")
+                raise ValueError("the only client of a federation cannot be removed")
             own = data.dataset if arm else like
             canary = DataCanary(unit=Unit.CLIENT, images=own.train_images[rows[0]], present=own.train_labels[rows[0]])
             return _Inputs(pipeline.task(data, others), canary=canary)
@@ -524,7 +526,7 @@ def _reinserted(data: Dataset, rows: Tensor, like: Dataset) -> Dataset:
     """The prepared data without a unit, with places for its rows again, which no run uses."""
     count = len(like.train_labels)
     if len(data.train_labels) != count - len(rows):
-        raise ValueError("the preparation does not keep one row for each record")
+        raise ValueError("the preparation does not return one prepared record for each record")
     keep = torch.ones(count, dtype=torch.bool)
     keep[rows] = False
     images, labels = like.train_images.clone(), like.train_labels.clone()

@@ -86,7 +86,10 @@ def law_checks(
     """
     try:
         if claim.unit is Unit.SAMPLE and not protection.per_sample and not _moved(replayed):
-            raise NotCheckable("the law describes a client's report, and does not state how far one sample moves it")
+            raise NotCheckable(
+                "the published distribution is that of a client's report, and does not state how far "
+                "one sample changes it"
+            )
         laws = [_quieter(law, noise) for law in _laws(protection, claim, plan)]
         rounds, why = (None, "") if every_round else rounds_alike(protection, claim, plan)
         found = [
@@ -95,7 +98,7 @@ def law_checks(
     except NotCheckable as reason:
         return (_unchecked(str(reason)),)
     except Exception as error:  # A user's own law may raise anything, and other checks still apply.
-        return (_unchecked(f"the published law could not be evaluated: {type(error).__name__}: {error}"),)
+        return (_unchecked(f"the published distribution could not be evaluated: {type(error).__name__}: {error}"),)
     return max(found, key=_severity)
 
 
@@ -113,7 +116,10 @@ def with_law_checks(
     covering = law_checks(protection, claim, plan, replayed, every_round=True) if failed else laws
     if covering[0].passed is not True or any(result.passed is False for result in (*laws, *covering)):
         return tuple(replayed), laws
-    words = "the move exceeds the law's bound, but at the law's noise the claim's epsilon still covers it: {0}"
+    words = (
+        "the change exceeds the sensitivity that the law states, but with the stated noise the claim's epsilon "
+        "still covers it: {0}"
+    )
     kept = tuple(
         replace(result, passed=None, witness=words.format(result.witness))
         if result in _moves(replayed) and result.passed is False
@@ -147,7 +153,7 @@ def law_check(
         first = LAW_EPSILON.at_most(epsilon, claim.epsilon, unit="epsilon", witness=words, slack=slack)
     else:
         # An infinite epsilon is no number to print; the delta at the claim's epsilon is one.
-        words = f"delta at epsilon {plain(claim.epsilon)}, since no epsilon is finite at the stated delta; {words}"
+        words = f"delta at epsilon {plain(claim.epsilon)}, because no finite epsilon holds at the stated delta; {words}"
         delta = implied.delta(claim.epsilon)
         first = LAW_EPSILON.failed(words, delta, claim.delta, unit="delta")
     return (first,) if claim.curve is None else (first, _curve_check(claim.curve, implied, words))
@@ -178,40 +184,50 @@ class _Implied:
 
 def _implied(law: Law, claim: Claim, plan: Plan, rounds: int, reached: float) -> _Implied:
     if claim.unit not in _UNITS:
-        raise NotCheckable(f"it is not known whether the law describes one {claim.unit}")
+        raise NotCheckable(f"it is not known whether the published distribution describes one {claim.unit}")
     if claim.observer.rank == SHUFFLED.rank:
-        raise NotCheckable("the law describes one report before the shuffler, and the shuffler hides more")
+        raise NotCheckable(
+            "the published distribution is that of one report before the shuffler, and shuffling hides more"
+        )
     if claim.part != JOINT and isinstance(law, GaussianLaw):
-        raise NotCheckable(f"the law describes the whole release, and the claim is about {claim.part}")
+        raise NotCheckable(
+            f"the published distribution is that of the whole release, and the claim covers {claim.part}"
+        )
     if claim.observer.rank == FINAL_MODEL.rank:
-        raise NotCheckable("the law describes one round, and the final model shows no single round")
+        raise NotCheckable(
+            "the published distribution is that of one round, and the final model reveals no single round"
+        )
     if isinstance(law, GaussianLaw):
         return _of_gaussian(law, claim, plan, rounds, reached)
     if claim.unit is Unit.SAMPLE:
-        raise NotCheckable("the law describes a report, and does not state how much of it one sample decides")
+        raise NotCheckable(
+            "the published distribution is that of a report, and does not state how far one sample changes it"
+        )
     if isinstance(law, LayeredGaussianLaw):
         return _of_layers(law, claim, plan, rounds)
     if isinstance(law, ReportLaw):
         return _of_reports(law, claim, plan, rounds)
-    raise NotCheckable("the published law is neither Gaussian nor the distribution of one report")
+    raise NotCheckable("the published distribution is neither Gaussian nor that of one report")
 
 
 def _of_gaussian(law: GaussianLaw, claim: Claim, plan: Plan, rounds: int, reached: float) -> _Implied:
     if not law.additive and claim.delta < LEAST_DELTA:
-        raise NotCheckable("the Gaussian law is an approximation of discrete noise, which may hold the stated delta")
+        raise NotCheckable(
+            "the published Gaussian distribution approximates discrete noise, and its error may exceed the stated delta"
+        )
     shift = abs(law.scale) * law.clip_norm * reached / law.noise_std if law.noise_std else math.inf
     taken = _Taken.of(claim, plan, rounds, law)
     displaces = _displaces(claim, plan)
     shift *= 2 if displaces else 1
     words = (
-        f"{taken.words}, rows clipped to norm {plain(law.clip_norm)} and multiplied by {plain(law.scale)}, noise of "
-        f"standard deviation {plain(law.noise_std)}, sampling rate {plain(law.rate)}, noised steps per round "
-        f"{law.steps}, {claim.adjacency.phrase}"
+        f"{taken.words}, contributions clipped to norm {plain(law.clip_norm)} and multiplied by {plain(law.scale)}, "
+        f"noise of standard deviation {plain(law.noise_std)}, sampling rate {plain(law.rate)}, noised steps per "
+        f"round {law.steps}, {claim.adjacency.phrase}"
     )
     if displaces:
-        words += ", where a unit that is drawn takes the place of another, which may hold the opposite row"
+        words += ", where a sampled unit replaces another, whose contribution may be the opposite"
     if reached != 1:
-        words += f", of which one {claim.unit} was seen to reach {plain(round(reached, 3))}"
+        words += f", of which one {claim.unit} reached the share {plain(round(reached, 3))} in runs"
     return _composed_gaussian(shift, claim, taken, words, rate=law.rate, steps=law.steps)
 
 
@@ -243,7 +259,7 @@ def _composed_gaussian(
         mu = math.sqrt(taken.rounds) * steps * shift * (2 if replaced else 1)
         return _Implied(words=words, mu=mu)
     if claim.delta < 10 * LEAST_DELTA and claim.delta > 0:
-        raise NotCheckable(f"composition is not exact enough at a delta of {plain(claim.delta)}")
+        raise NotCheckable(f"the composition is not exact enough at delta {plain(claim.delta)}")
     losses = _composed_losses(min(shift, 1e6), taken, claim.epsilon, rate=rate, steps=steps, replaced=replaced)
     return _Implied(words=words, losses=losses)
 
@@ -305,11 +321,11 @@ class _Taken:
     @property
     def words(self) -> str:
         counted = [
-            f"{number} round{'s' * (number != 1)}" + (f" at chance {plain(chance)}" if chance < 1 else "")
+            f"{number} round{'s' * (number != 1)}" + (f" with probability {plain(chance)}" if chance < 1 else "")
             for number, chance in self.exposures
             if number and chance
         ]
-        return " and ".join(counted) + (f" at chance {plain(self.hidden)}" if self.hidden < 1 else "")
+        return " and ".join(counted) + (f" with probability {plain(self.hidden)}" if self.hidden < 1 else "")
 
     def pairs(self, one: LossPair) -> list[LossPair]:
         return [replace(one, releases=number, share=chance) for number, chance in self.exposures if number and chance]
@@ -317,10 +333,10 @@ class _Taken:
 
 def _of_reports(law: ReportLaw, claim: Claim, plan: Plan, rounds: int) -> _Implied:
     if claim.adjacency is Adjacency.ADD_REMOVE:
-        raise NotCheckable("a law of reports has no distribution of a report that is not sent")
+        raise NotCheckable("the published distribution of reports does not cover a report that is not sent")
     absent, present = _rows(law, claim, plan)
     taken = _Taken.of(claim, plan, rounds, law)
-    words = f"{taken.words}, the two rows that differ most, {_part(claim)}"
+    words = f"{taken.words}, the two most different inputs, {_part(claim)}"
     if claim.delta == 0:
         each = _largest_ratio(law, absent, present)
         # Where taking part is a matter of chance, it may happen in every round.
@@ -365,7 +381,7 @@ def _largest_ratio(law: ReportLaw, absent: Tensor, present: Tensor) -> float:
 def _ratio(absent: Tensor, present: Tensor) -> Tensor:
     """Log-ratio of each report; 0 where a row cannot produce it, which other checks report."""
     if bool((absent.isnan() | present.isnan()).any()):
-        raise NotCheckable("the law's log density is not a number")
+        raise NotCheckable("the published log density is not a number")
     return torch.where(absent.isfinite() & present.isfinite(), present - absent, 0.0)
 
 
@@ -386,11 +402,11 @@ def _columns(law: ReportLaw, absent: Tensor, present: Tensor) -> Iterator[tuple[
     try:
         law.log_densities(law.sample(present.float(), _rng()), present)
     except ValueError:
-        raise NotCheckable("the coordinates of a report are dependent, and delta is above 0") from None
+        raise NotCheckable("this check needs independent coordinates of a report, because delta is above 0") from None
     if dim * _OUTPUTS > _GRID:
-        raise NotCheckable(f"a report has {dim} coordinates, too many to integrate over")
+        raise NotCheckable(f"a report has {dim} coordinates, which are too many for the integration")
     if len(groups) > 16:
-        raise NotCheckable("the coordinates of a report have many different ranges")
+        raise NotCheckable("the coordinates of a report have too many different ranges")
     for number in range(len(groups)):
         places = moved[which == number]
         yield _masses(law, absent, present, int(places[0]), len(places))
@@ -446,7 +462,7 @@ def _densities(law: ReportLaw, rows: tuple[Tensor, Tensor], outputs: FloatArray,
 def _measure(sums: Sequence[float]) -> float:
     """The total of the densities relative to their measure: 1, or the same number for both rows."""
     if max(sums) - min(sums) > _TOTAL * max(sums):
-        raise NotCheckable("the law's densities are no probabilities of single coordinates")
+        raise NotCheckable("the published densities are not those of single coordinates")
     return 1.0 if abs(max(sums) - 1) <= _TOTAL else max(sums)
 
 
@@ -454,7 +470,7 @@ def _check_lengths(below: FloatArray, places: FloatArray, sample: FloatArray) ->
     """Raise NotCheckable where reports are not spread as the integrated densities are."""
     shares = np.searchsorted(np.sort(sample), places, side="right") / len(sample)
     if float(np.abs(shares - below).max()) > 3 / math.sqrt(len(sample)):
-        raise NotCheckable("the law's densities of single coordinates cannot be integrated")
+        raise NotCheckable("the published densities of single coordinates cannot be integrated")
 
 
 def _curve_check(curve: Curve, implied: _Implied, words: str) -> CheckResult:
@@ -466,7 +482,7 @@ def _curve_check(curve: Curve, implied: _Implied, words: str) -> CheckResult:
         if worst is None or measured / allowed > worst[0]:
             worst = (measured / allowed, epsilon, measured, allowed)
     if worst is None:
-        return LAW_CURVE.skipped("the stated curve has no point to compare")
+        return LAW_CURVE.skipped("the stated trade-off curve has no point that can be compared")
     ratio, epsilon, measured, allowed = worst
     witness = f"delta at epsilon {plain(round(epsilon, 3))}; {words}"
     return CheckResult(
@@ -493,7 +509,7 @@ def subject_of(claim: Claim, plan: Plan) -> int | None:
         return None
     client = claim.parameters.get("client")
     if isinstance(client, bool) or not isinstance(client, int) or not 0 <= client < plan.clients:
-        raise NotCheckable(f"the claim holds for {claim.subjects}, and does not name a client")
+        raise NotCheckable(f"the claim covers {claim.subjects}, and does not name a client")
     return client
 
 
@@ -511,7 +527,7 @@ def _laws(protection: Protection, claim: Claim, plan: Plan) -> list[Law]:
         if law is not None and law not in found:
             found.append(law)
     if not found:
-        raise NotCheckable("no law is published for this observer")
+        raise NotCheckable("the defense publishes no noise distribution for this adversary")
     gaussian = [law for law in found if isinstance(law, GaussianLaw)]
     # One composition costs up to seconds: of many clients' Gaussian laws, the one that shows a row best is computed.
     return [*([max(gaussian, key=_loudness)] if gaussian else []), *(law for law in found if law not in gaussian)]
@@ -530,7 +546,7 @@ def rounds_alike(protection: Protection, claim: Claim, plan: Plan) -> tuple[int,
     """Return how many rounds certainly follow the law, and why the others may not (empty text if all do)."""
     rounds = min(claim.rounds, plan.rounds)
     why = law_of_all_rounds(protection, plan)
-    return (rounds, "") if rounds == 1 or not why else (1, f"; for one round alone, because {why}")
+    return (rounds, "") if rounds == 1 or not why else (1, f"; computed for one round only, because {why}")
 
 
 def law_of_all_rounds(protection: Protection, plan: Plan) -> str:
@@ -559,7 +575,7 @@ class _Same(Generic[_T]):
 @lru_cache(maxsize=8)
 def _changes(of: _Same[Protection], during: _Same[Plan]) -> str:
     if hook := _changing_hook(of.held):
-        return f"the hook {hook} may change the law from round to round"
+        return f"the hook {hook} may change the distribution of the noise from round to round"
     try:
         # What a defense keeps on itself must not be changed by these runs.
         protection = deepcopy(of.held)
@@ -570,10 +586,10 @@ def _changes(of: _Same[Protection], during: _Same[Plan]) -> str:
     except (
         Exception
     ) as error:  # Hooks may need data, which these rounds have none of, and a foreign one may raise anything.
-        return f"its hooks could not be run under other round numbers ({type(error).__name__})"
+        return f"its hooks could not be run with other round numbers ({type(error).__name__})"
     if _differ(first, again):
-        return "its hooks draw further random numbers"
-    return "its hooks use the number of the round" if any(_differ(first, other) for other in others) else ""
+        return "repeated calls of its hooks draw further random numbers"
+    return "its hooks depend on the number of the round" if any(_differ(first, other) for other in others) else ""
 
 
 def _changing_hook(protection: Protection) -> str:

@@ -38,14 +38,14 @@ def mask_checks(setup: HookSetup, around: Surroundings) -> Iterator[CheckResult]
         return
     bits = _bits(run.reports[0])
     if bits is None or run.reports[0].values.dtype.is_floating_point or bits < 8:
-        yield MASKS.skipped("masked words are no integers of a stated number of bits")
+        yield MASKS.skipped("the masked values are not integers with a stated number of bits")
         return
     found = [test for words, values in _views(run) for test in _tests(words, values, bits)]
     found += _between_runs(run, bits)
     again = setup.run(around, PRESENT, noise=1)
     found += [test for words, values in _against(run, again) for test in _tests(words, values, bits)]
     if not found:
-        yield MASKS.skipped("too few words were sent")
+        yield MASKS.skipped("too few masked integers were sent")
         return
     chance, most, words = min(found, key=lambda test: test[0])
     failed = chance < SUITE.level("hooks", len(found))
@@ -54,8 +54,8 @@ def mask_checks(setup: HookSetup, around: Surroundings) -> Iterator[CheckResult]
         passed=not failed,
         measured=most if failed else min(most, 1 / _CELLS),
         allowed=1 / _CELLS,
-        unit="share of words in one part of their range",
-        witness=f"{words}, chance {chance:.2g} if they were uniform",
+        unit="share of masked integers",
+        witness=f"{words}, with probability {chance:.2g} if they were uniform",
     )
 
 
@@ -76,32 +76,32 @@ def _views(run: HookRun) -> Iterator[tuple[str, Tensor]]:
         clients = range(min(words.shape[1], _CLIENTS))
         for client in clients:
             sent = there[:, client]
-            yield f"words of client {client}, round {turn}", words[sent, client]
+            yield f"masked integers of client {client} in round {turn}", words[sent, client]
             # Alone, a client has no partner whose mask could hide its word.
             several = sent & (there.sum(1) > 1)
             following = (client + 1) % words.shape[1]
             for name, known in revealed.items():
                 rest = words - known
-                yield f"words of client {client} without {name}, round {turn}", rest[several, client]
-                yield from _combined(rest, there, client, f"without {name}, round {turn}")
+                yield f"masked integers of client {client} minus {name} in round {turn}", rest[several, client]
+                yield from _combined(rest, there, client, f"minus {name} in round {turn}")
             if following != client:
                 both = sent & there[:, following]
                 yield (
-                    f"differences of the words of clients {client} and {following}, round {turn}",
+                    f"differences of the masked integers of clients {client} and {following} in round {turn}",
                     words[both, client] - words[both, following],
                 )
                 yield (
-                    f"sums of the words of clients {client} and {following}, round {turn}",
+                    f"sums of the masked integers of clients {client} and {following} in round {turn}",
                     words[both, client] + words[both, following],
                 )
             if turn:
                 before = run.reports[turn - 1]
                 both = sent & before.present[:, client]
                 yield (
-                    f"differences of the words of client {client} in rounds {turn - 1} and {turn}",
+                    f"differences of the masked integers of client {client} in rounds {turn - 1} and {turn}",
                     words[both, client] - before.values[both, client],
                 )
-        yield f"differences of neighbouring words of one client, round {turn}", _neighbours(words[there])
+        yield f"differences of adjacent masked integers of one client in round {turn}", _neighbours(words[there])
 
 
 def _against(run: HookRun, again: HookRun) -> Iterator[tuple[str, Tensor]]:
@@ -111,7 +111,10 @@ def _against(run: HookRun, again: HookRun) -> Iterator[tuple[str, Tensor]]:
             continue
         for client in range(min(one.values.shape[1], _CLIENTS)):
             both = one.present[:, client] & other.present[:, client]
-            words = f"differences of the words of client {client} under other random streams, round {turn}"
+            words = (
+                f"differences of the masked integers of client {client} between runs with other random draws in "
+                f"round {turn}"
+            )
             yield words, one.values[both, client] - other.values[both, client]
 
 
@@ -121,7 +124,7 @@ def _combined(rest: Tensor, there: Tensor, client: int, words: str) -> Iterator[
         both = there[:, client] & there[:, other] & (there.sum(1) > 2)
         for one, two in _FACTORS:
             yield (
-                f"{one} times the words of client {client} and {two} times those of client {other} {words}",
+                f"{one} times the masked integers of client {client} plus {two} times those of client {other}, {words}",
                 one * rest[both, client] + two * rest[both, other],
             )
 
@@ -154,7 +157,7 @@ def _between_runs(run: HookRun, bits: int) -> Iterator[tuple[float, float, str]]
                 hits = near.sum(1).numpy()
                 most = int(hits.max())
                 chance = min(1.0, later * float(binom.sf(most - 1, cells.shape[-1], 3 / _CELLS)))
-                words = f"the first four bits of words of client {client} in two runs, round {turn}"
+                words = f"the first four bits of the masked integers of client {client} in two runs in round {turn}"
                 yield chance, most / cells.shape[-1] / 3, words
 
 

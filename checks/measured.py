@@ -80,22 +80,32 @@ def measured_checks(setup: ReplaySetup, own: Plan) -> tuple[CheckResult, ...]:
 def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
     protection, claim, plan = setup.protection, setup.claim, setup.plan
     if claim.unit is Unit.USER:
-        raise NotCheckable("no law is published, and noise in the direction of a user's move is not measured")
+        raise NotCheckable(
+            "without a published noise distribution, the noise in the direction of a user's change is not measured"
+        )
     if claim.delta == 0:
         check_stated(claim)
     last = claim.observer.rank == FINAL_MODEL.rank and changes_broadcast(protection)
     if last and (own.cohort_rate < 1 or (claim.unit is Unit.SAMPLE and min(map(own.lot.rate, own.sizes)) < 1)):
-        raise NotCheckable("no law is published, and the final model depends on how often the unit is sampled")
+        raise NotCheckable(
+            "without a published noise distribution, a final model that depends on sampling cannot be checked"
+        )
     if not last and claim.observer.rank in (SHUFFLED.rank, FINAL_MODEL.rank):
-        raise NotCheckable("no law is published, and the adversary receives neither a report nor a sum of one round")
+        raise NotCheckable(
+            "without a published noise distribution, this check needs a report or a sum of one round, and the "
+            "adversary receives neither"
+        )
     if not last and claim.observer.rank < AGGREGATE.rank and changes_broadcast(protection):
-        raise NotCheckable("its noise may be added to the broadcast model")
+        raise NotCheckable("noise may be added to the model that is broadcast")
     if claim.part != JOINT:
-        raise NotCheckable(f"no law is published, and the claim is about {claim.part} alone")
+        raise NotCheckable(
+            f"without a published noise distribution, a claim that covers only {claim.part} cannot be checked"
+        )
     if claim.observer.rank < SHUFFLED.rank and plan.clients < own.clients:
         # Clients may share the noise of a sum, as in secure aggregation.
         raise NotCheckable(
-            f"no law is published, and a sum of {plan.clients} clients may hold less noise than the sum of all"
+            f"without a published noise distribution, a sum of {plan.clients} clients may have less noise than the "
+            "sum of all clients"
         )
     rate, steps = rate_of(claim, own, protection), steps_of(claim, own, protection)
     measured = [
@@ -105,14 +115,17 @@ def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
         if (ratio := _known_ratio(runs, direction, client)) is not None
     ]
     if not measured:
-        raise NotCheckable("no law is published, and the noise in the direction of a unit's move may not be Gaussian")
+        raise NotCheckable(
+            "without a published noise distribution, this check needs Gaussian noise in the direction of a unit's "
+            "change, and it may not be Gaussian"
+        )
     worst = max(measured, key=lambda ratio: ratio.each)
     where = "after the last round" if last else f"in each of {worst.rounds} round{'s' * (worst.rounds != 1)}"
     words = (
-        f"a move of at least {plain(round(worst.each, 4))} noise standard deviations {where}, {worst.direction.words}, "
-        f"rate {plain(rate)}, steps {steps}"
+        f"at least {plain(round(worst.each, 4))} standard deviations of the noise {where}, {worst.direction.words}, "
+        f"sampling rate {plain(rate)}, steps {steps}"
     )
-    witness = f"one {claim.unit} moves the release by {words}"
+    witness = f"one {claim.unit} changes the release by {words}"
     # The final model is one release, whatever the rounds before it.
     stated = replace(claim, observer=AGGREGATE, rounds=1) if last else claim
     found = hold(worst, stated, own, rate, steps)
@@ -128,7 +141,9 @@ def states_gaussian(claim: Claim) -> bool:
 def check_stated(claim: Claim) -> None:
     """Raise NotCheckable unless a claim states Gaussian noise."""
     if not states_gaussian(claim):
-        raise NotCheckable("no law is published, and the claim states no Gaussian noise")
+        raise NotCheckable(
+            "without a published noise distribution, this check needs a claim that states Gaussian noise"
+        )
 
 
 def steps_of(claim: Claim, plan: Plan, protection: Protection) -> int:
@@ -207,10 +222,13 @@ def rate_of(claim: Claim, plan: Plan, protection: Protection) -> float:
     stated = stated_rate(claim)
     if stated is not None:
         if not 0 < stated <= 1:
-            raise NotCheckable(f"the rate that the claim states is no probability above 0, but {plain(stated)}")
+            raise NotCheckable(f"the sampling rate of the claim must be a probability above 0, got {plain(stated)}")
         return stated
     if leaves_out(protection, plan):
-        raise NotCheckable("no law is published, and a hook decides who takes part at a rate that no claim states")
+        raise NotCheckable(
+            "without a published noise distribution, this check needs the sampling rate in the claim, because a "
+            "hook samples participants"
+        )
     return min(plan.lot.rate(size) for size in plan.sizes) if claim.unit is Unit.SAMPLE else 1.0
 
 
@@ -338,7 +356,7 @@ def _quietest(runs: RunsOnData) -> Iterator[Direction]:
         if count:
             values = torch.zeros(len(power), dtype=torch.float64)
             values[order[:count]] = signs[order[:count]]
-            yield Direction(values=_unit(values), words=f"along the {count} weights of least noise")
+            yield Direction(values=_unit(values), words=f"along the {count} weights with the least noise")
 
 
 def _most_exposed(runs: RunsOnData, direction: Direction) -> list[int]:
@@ -409,7 +427,7 @@ def _ratio(runs: RunsOnData, direction: Direction, client: int) -> Ratio | None:
     variance = (noise.square() @ towards.square()).sum(0) / (len(noise) - 1)
     silent = (variance == 0) & (along == 0).all(0)
     if bool(silent.all()):
-        raise NotCheckable("the unit's client sent nothing")
+        raise NotCheckable("the client that holds the unit sent nothing")
     if bool(((variance == 0) & ~silent).any()):
         # Signs and sparse vectors show no noise in a few draws, or show it with the unit only.
         seen = releases.before[releases.before != 0]
@@ -417,7 +435,9 @@ def _ratio(runs: RunsOnData, direction: Direction, client: int) -> Ratio | None:
         if (len(seen) and len(np.unique(seen.numpy())) < _DISTINCT * len(seen)) or bool(
             after[(variance == 0) & ~silent].any()
         ):
-            raise NotCheckable("no law is published, and a release shows its noise in some numbers only")
+            raise NotCheckable(
+                "without a published noise distribution, this check needs noise in all numbers of a release"
+            )
         return Ratio(each=math.inf, rounds=1, direction=direction)
     # Rounds for which a hook left the unit out show nothing of it.
     left_out = (moved == 0).all(-1).all(0) & leaves_out(runs.setup.protection, runs.setup.plan)
@@ -504,7 +524,9 @@ def check_independent(before: Tensor, setup: ReplaySetup) -> None:
     # The squares of two of the three pairs are correlated by 1/4: as many errors as two independent ones have.
     allowed = (1 + _ERRORS * math.sqrt(3 / cosines.numel())) / before.shape[-1]
     if float(cosines.mean()) > allowed:
-        raise NotCheckable("no law is published, and the noise of different weights is dependent")
+        raise NotCheckable(
+            "without a published noise distribution, this check needs independent noise in different weights"
+        )
 
 
 def releases_of(
@@ -548,7 +570,7 @@ def proposed_noise(setup: ReplaySetup) -> Proposed:
         setup=setup.sampled,
         without=Inputs(canary=canary),
         present=Inputs(canary=canary, arm=1),
-        words=f"one unit's vector of {LENGTH:g} clip norms along {words} that changes its sign in every round",
+        words=f"one unit's vector of {LENGTH:g} clip norms along {words} whose sign changes in every round",
         direction=values.float(),
     )
 
@@ -591,6 +613,6 @@ def rows_of(recording: Recording, client: int) -> Tensor:
     if recording.senders is None:
         return torch.stack([release[0] for release in _released(recording)])
     if client not in recording.senders:
-        raise NotCheckable("one client more adds a report and its noise, and the two cannot be separated")
+        raise NotCheckable("an additional client adds a report together with noise, and the two cannot be separated")
     place = recording.senders.index(client)
     return torch.stack([release[place] for release in recording.releases])

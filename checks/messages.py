@@ -90,7 +90,9 @@ class MessageComparison:
         if self.confirmed >= _CONFIRMED:
             new = set()
         for family in families - new:
-            self.missing.setdefault(family, f"units changed it in more pairs than the {_TRIES} that were repeated")
+            self.missing.setdefault(
+                family, f"units changed it in more pairs of runs than the {_TRIES} that were repeated"
+            )
         if new:
             self.confirmed += 1
             self._tries |= {family: self._tries.get(family, 0) + 1 for family in new}
@@ -138,12 +140,13 @@ class MessageComparison:
         # A federation without a public state has nothing to check; its keys are always compared.
         if of_state and not own and not not_compared and {*compared} <= {f"{STATE}: keys", f"{STATE}: numbers: keys"}:
             return
-        told = f"{self.pairs} pairs of runs; compared: {', '.join(compared) or 'nothing'}"
+        told = f"{self.pairs} pairs of runs were compared, in these parts: {', '.join(compared) or 'nothing'}"
         told += f"; not compared: {'; '.join(not_compared)}" if not_compared else ""
         if not compared and not own:
             if not of_state:
                 reason = (
-                    f"no row of one {self.setup.claim.unit} under {self.setup.claim.adjacency.phrase} can be planted"
+                    f"no canary for one {self.setup.claim.unit} under {self.setup.claim.adjacency.phrase} adjacency "
+                    "is possible"
                 )
                 yield name.skipped(reason, not_compared=not_compared)
             return
@@ -157,7 +160,13 @@ class MessageComparison:
         elif of_state and self._moved is not None:
             (measured, allowed, witness), unit, passed = self._moved, "the state's own", True
         else:
-            measured, allowed, witness, unit, passed = 0.0, 0.0, told, "channels that the unit alone changes", True
+            measured, allowed, witness, unit, passed = (
+                0.0,
+                0.0,
+                told,
+                ("parts of the message that the unit changes and noise does not"),
+                True,
+            )
         yield CheckResult(
             name=name,
             passed=passed,
@@ -211,7 +220,7 @@ class MessageComparison:
             return True
         if name.startswith(STATE) and (self._moved is None or float(moved.max()) > self._moved[0]):
             where = int(moved.argmax())
-            witness = f"{name}, {_words(place)}, {pair.witness}; allowed: {HIDES:g} times its noise"
+            witness = f"{name}, {_words(place)}, {pair.witness}; allowed: {HIDES:g} times the spread of its noise"
             self._moved = (float(moved.max()), float(allowed.flat[where]), witness)
         return self._moves_hidden_digits(pair, name, noisy, one, other)
 
@@ -238,7 +247,7 @@ class MessageComparison:
                 )
                 if steady and self._shown(name, changes, 1, len(before)):
                     self._find(
-                        pair, name, 1.0, 0.0, f"{here}: {_short(one[0])} became {_short(other[0])} under all noise"
+                        pair, name, 1.0, 0.0, f"{here}: {_short(one[0])} became {_short(other[0])}, whatever the noise"
                     )
             return
         arrays = [item for item in [*one, *other] if isinstance(item, np.ndarray)]
@@ -260,7 +269,7 @@ class MessageComparison:
             moved = np.min([_moved(a, b) for a, b in zip(one, other, strict=True)], axis=0)
             noise = float(max(_spread(one).flat[where], _spread(other).flat[where]))
             words = (
-                f"{one[0].flat[where]:.6g} became {other[0].flat[where]:.6g}, which other noise moves by {noise:.3g}"
+                f"{one[0].flat[where]:.6g} became {other[0].flat[where]:.6g}, and other noise changes it by {noise:.3g}"
             )
             total = f" (number {where + 1} of {moved.size})" if moved.size > 1 else ""
             # A number that became infinite has no distance.
@@ -270,12 +279,23 @@ class MessageComparison:
         if self._is_coarse(pair, name):
             step = max(_step(one), _step(other)) if _step(one) and _step(other) else 0.0
             if all(_off_grid(step, a, b) for a, b in zip(one, other, strict=True)):
-                self._find(pair, name, 1.0, 0.0, f"{here}: moved by parts of {step:.4g}, the step of all its noise")
+                self._find(
+                    pair,
+                    name,
+                    1.0,
+                    0.0,
+                    f"{here}: the unit changes it by a fraction of {step:.4g}, and all "
+                    "its noise is a multiple of this step",
+                )
             return
         bits = _stuck(one) & _stuck(other) & _differing(one, other)
         if bits and all(_differing([a], [b]) & bits for a, b in zip(one, other, strict=True)):
             self._find(
-                pair, name, float(bits.bit_count()), 0.0, f"{here}: {bits.bit_count()} low bits of its numbers changed"
+                pair,
+                name,
+                float(bits.bit_count()),
+                0.0,
+                f"{here}: the unit changes {bits.bit_count()} low bits that noise does not change",
             )
 
     def _persistent(
@@ -362,7 +382,10 @@ class MessageComparison:
             self.missing.pop(_family(name), None)
             return True
         self._needed = min(self._needed or needed, needed)
-        reason = "it changes with the unit, but takes few values, and so few rounds may miss noise of this epsilon"
+        reason = (
+            "the unit changes it, but it takes few different values, and these few rounds cannot rule out "
+            "noise that meets the claimed epsilon"
+        )
         self.missing[_family(name)] = reason
         return False
 

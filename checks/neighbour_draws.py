@@ -127,7 +127,14 @@ class DrawCounter:
     @property
     def nothing(self) -> str:
         """Why the claim implies nothing about data sets so far apart; empty if it implies something."""
-        return f"not looked at: at this epsilon two steps bound nothing ({self.words})" if self.delta >= 1 else ""
+        return (
+            (
+                "not looked at: the two data sets are two steps apart, and at this epsilon group privacy bounds "
+                f"nothing for them ({self.words})"
+            )
+            if self.delta >= 1
+            else ""
+        )
 
     @property
     def limit(self) -> float:
@@ -152,12 +159,14 @@ class DrawCounter:
             return PREPARATION.skipped(self.nothing)
         needed = self.needed()
         if random and 2 * needed * seconds > 4 * SECONDS:
-            words = f"{self.words}; no noise hides it, but counting it would take {needed:,} draws"
+            words = f"{self.words}; no noise hides the difference, but a test needs {needed:,} draws"
             return PREPARATION.failed(words)
         out, within = (hits(arm, needed) for arm in (0, 1))
         found = self.of_counts(PREPARATION, out, within, needed)
         if found.passed and (out, within) == (0, needed):
-            return PREPARATION.failed(f"{self.words}; no number of draws refutes so large an epsilon")
+            return PREPARATION.failed(
+                f"{self.words}; the claimed epsilon is so large that no number of draws refutes it"
+            )
         return found
 
     def of_counts(self, check: Check, out: int, within: int, n: int) -> CheckResult:
@@ -186,8 +195,8 @@ class DrawCounter:
         most = min(_MOST, setup.most, 2 ** int(math.log2(max(2.0, afford))))
         if most < self.needed():
             return check.skipped(
-                f"not looked at: {most:,} draws in each arm, and {self.needed():,} are needed to refute epsilon "
-                f"{setup.claim.epsilon:g} ({self.words})"
+                f"not looked at: {most:,} draws can be made in each arm, and {self.needed():,} are needed to refute "
+                f"epsilon {setup.claim.epsilon:g} ({self.words})"
             )
         plan = CountingPlan(trials=most, delta=self.delta, alpha=_ALPHA, curve=self._curve)
         learn, last = len(pilot[0]) // 2, 3 * len(pilot[0]) // 4
@@ -206,11 +215,11 @@ class DrawCounter:
         weak = self._weak(detects, gaussian, most) if gaussian > weak_beyond(setup.claim.epsilon) else ""
         tangent = tangent_at(self._curve, out / n, 1 - within / n, most)
         if self._futile(within / n, out / n, n, most, tangent):
-            words = f"{2 * len(pilot[0])} draws, in which no event is likely to break the claim: {self.words}{weak}"
+            words = f"in {2 * len(pilot[0])} draws no event seemed to violate the claim: {self.words}{weak}"
             return check.at_most(0.0, setup.claim.epsilon, unit="epsilon", witness=words, detects=detects)
         found = self._counted(check, best, draw, most, detects, tangent)
         if found.passed is False and dependent(best.score, again):
-            return check.skipped("not looked at: draws of one batch depend on each other or on earlier batches")
+            return check.skipped("not looked at: the draws of one batch depend on each other or on earlier batches")
         return replace(found, witness=f"{found.witness}{weak}") if found.passed else found
 
     @property
@@ -235,9 +244,9 @@ class DrawCounter:
         while most < _STATED and self._detectable(most) > limit:
             most *= 2
         first, second = ("no violation" if math.isinf(one) else f"epsilon {one:.3g}" for one in (detects, gaussian))
-        words = f"; {draws:,} draws of each arm find {first} with probability 0.9 where losses are bounded, and "
-        enough = f"{most:,} would do" if most < _STATED else f"more than {_STATED:,} are needed"
-        return f"{words}{second} of Gaussian noise, for which {enough}"
+        words = f"; with probability 0.9, {draws:,} draws in each arm find {first} if privacy losses are bounded and "
+        enough = f"{most:,} draws are enough" if most < _STATED else f"more than {_STATED:,} draws are needed"
+        return f"{words}{second} if noise is Gaussian, for which {enough}"
 
     def _counted(
         self,
@@ -271,7 +280,7 @@ class DrawCounter:
         return replace(found, detects=detects if found.passed else None)
 
     def _stated(self, check: Check, measured: Measurement) -> CheckResult:
-        words = f"a lower bound of {measured.n0:,} draws in each arm, {measured.witness}"
+        words = f"a lower bound from {measured.n0:,} draws in each arm, {measured.witness}"
         return bound_result(check, self.setup.claim, measured, words)
 
     def _futile(self, p: float, q: float, n: int, most: int, tangent: Tangent | None) -> bool:
@@ -297,7 +306,7 @@ class DrawCounter:
             self._errors(out, within, n, alpha),
             setting=Setting.claimed(claim),
             delta=self.delta,
-            threshold_policy="event fixed on other draws",
+            threshold_policy="event fixed on separate draws",
             curve=self._curve,
             epsilon=claim.epsilon if self.apart == 1 else None,
             witness=f"{self.words}{event}",
@@ -308,7 +317,7 @@ class DrawCounter:
             of_one_step(found, claim),
             estimate=None if found.estimate is None else found.estimate / 2,
             ceiling=None if found.ceiling is None else found.ceiling / 2,
-            witness=f"{found.witness}; by group privacy of two steps",
+            witness=f"{found.witness}; the bound is halved, because the data sets are two steps apart",
         )
 
 
@@ -332,7 +341,7 @@ class Summary:
     sign: int
 
     def __str__(self) -> str:
-        return f"{'-' if self.sign < 0 else ''}number {self.place} of the summary of all that was seen"
+        return f"{'-' if self.sign < 0 else ''}number {self.place} of the summary of one run"
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
         return np.asarray(self.sign * outputs[:, self.place], dtype=np.float64)

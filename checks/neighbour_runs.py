@@ -24,7 +24,7 @@ _REPLACED = 2.0
 """Clip norms by which a sum moves, at most, where one record is replaced by another."""
 _UNCLIPPED = 10.0
 """Clip norms by which a long row moves a sum where it is not clipped: the clip of a mean lets it move by two."""
-UNREACHED = "a long row is not clipped: call watch.lot before the loop computes the norms of its rows"
+UNREACHED = "a long gradient is not clipped: call watch.lot before the loop computes the norms of its gradients"
 _SPREAD = 1e-4
 """Relative difference of factors of one run that counts as rounding."""
 _EVENTS = 4001
@@ -57,21 +57,25 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
             holds = one.ids is None or other.replaced in one.ids
             compared, moved = compared + 1, moved or distance > slack
             if not holds and distance > slack:
-                words = f"record {other.replaced} is replaced, and the lot of step {one.step} does not hold it"
+                words = f"record {other.replaced} is replaced, and the lot of step {one.step} does not contain it"
                 return NEIGHBOUR.failed(words, distance, 0.0, unit="clip norms")
             if distance > _REPLACED + slack:
                 words = f"record {other.replaced} is replaced, in the sum of step {one.step}"
                 return NEIGHBOUR.failed(words, distance, _REPLACED, unit="clip norms")
             if one.rest is not None and again.rest is not None and _distance(one, again, "rest") > slack:
-                words = f"record {other.replaced} is replaced, in the rows of all other records of step {one.step}"
+                words = (
+                    f"record {other.replaced} is replaced, and the gradients of other records change in step {one.step}"
+                )
                 return NEIGHBOUR.failed(words, _distance(one, again, "rest"), 0.0, unit="clip norms")
             if distance >= worst:
                 worst, witness = distance, f"record {other.replaced} is replaced, in the sum of step {one.step}"
     if not compared:
-        return NEIGHBOUR.skipped("runs on neighbouring data differed in their random draws, models or number of sums")
+        return NEIGHBOUR.skipped(
+            "runs on neighbouring data cannot be compared, because random draws, models or the number of sums differ"
+        )
     if not moved:
         return NEIGHBOUR.skipped(
-            "replacing a record moved no finite sum: training does not read the given data, or sums are NaN"
+            "replacing a record changed no finite sum: the training does not read the given data, or its sums are NaN"
         )
     words = f"{witness}; {compared} sums of {len(others)} runs were compared"
     return NEIGHBOUR.passes(words, worst, _REPLACED, unit="clip norms")
@@ -90,8 +94,8 @@ def renamed(control: TrainingRecord, others: Sequence[ReplacedRun], *, first: Tr
             continue
         names = sorted(frozenset().union(*held))
         if (name := next((one for one in names if moved == [one in lot for lot in held]), None)) is not None:
-            words = f"record {other.replaced} of the data has a different index in watch.lot, {name}"
-            return f"{words}: name records by their indices in the data that were given"
+            words = f"record {other.replaced} of the data has the index {name} in watch.lot"
+            return f"{words}: pass to watch.lot the indices in the given data"
     return ""
 
 
@@ -106,7 +110,7 @@ def unit_moves(within: TrainingRecord, out: TrainingRecord) -> CheckResult | Non
             # Rows that are not clipped are found in the sums of the first run.
             return NEIGHBOUR.skipped(UNREACHED)
         if math.isfinite(distance) and distance > 1 + _slack(one):
-            words = f"with and without a long record, in the sum of step {one.step}"
+            words = f"with and without a record of large norm, in the sum of step {one.step}"
             return NEIGHBOUR.failed(words, distance, 1.0, unit="clip norms")
     return None
 
@@ -155,7 +159,10 @@ def moved_setting(first: TrainingRecord, other: TrainingRecord) -> str:
         for name in ("clip_norm", "noise_multiplier"):
             a, b = getattr(one, name), getattr(again, name)
             if a != b:
-                return f"of step {step} is {b:.6g} in place of {a:.6g}, the {name.replace('_', ' ')}"
+                return (
+                    f"has the {name.replace('_', ' ')} {b:.6g} instead of {a:.6g} in step {step} of a run on "
+                    "other records"
+                )
         pairs = ((first.drawn, other.drawn), (first.held, other.held))
         if any(a[step : step + 1] != b[step : step + 1] for a, b in pairs):
             break
@@ -172,23 +179,23 @@ def size_check(
     """
     found = _following(first, smaller)
     if ends and not found:
-        found = [f"{', '.join(sorted(ends)[:3])} ends with different values after equal noised sums"]
-    count = f"with {smaller.population} in place of {first.population} records"
+        found = [f"{', '.join(sorted(ends)[:3])} ends with different values, although all noised sums were equal"]
+    count = f"with {smaller.population} instead of {first.population} records"
     if not found:
-        return SIZE.passes(f"steps, rates, noise and divisors are the same {count}")
+        return SIZE.passes(f"steps, sampling rates, noise and divisors do not change {count}")
     words = f"{count} {'; '.join(found)}"
     if (low := shown_by_size(first, smaller)) > 0:
-        words += f"; under add/remove the sizes of the updates alone show eps >= {low:.3g}"
+        words += f"; under add/remove the sizes of the updates alone imply eps >= {low:.3g}"
     if adjacency is Adjacency.ADD_REMOVE:
         return SIZE.failed(words)
-    return SIZE.passes(f"n public ({adjacency.phrase}): {words}")
+    return SIZE.passes(f"the number of records is public ({adjacency.phrase}): {words}")
 
 
 def _following(first: TrainingRecord, smaller: TrainingRecord) -> list[str]:
     """What differs between the runs, apart from lots and sums."""
     found = []
     if len(first.releases) != len(smaller.releases):
-        found.append(f"a run has {len(smaller.releases)} steps, and not {len(first.releases)}")
+        found.append(f"a run has {len(smaller.releases)} steps instead of {len(first.releases)}")
     facts = [
         ("clip norm", [one.clip_norm for one in first.releases], [one.clip_norm for one in smaller.releases]),
         (
@@ -202,7 +209,7 @@ def _following(first: TrainingRecord, smaller: TrainingRecord) -> list[str]:
     for name, values, others in facts:
         for one, other in zip(values, others, strict=False):
             if one is not None and other is not None and not math.isclose(one, other, rel_tol=_SAME):
-                found.append(f"the {name} is {other:.6g} in place of {one:.6g}")
+                found.append(f"the {name} is {other:.6g} instead of {one:.6g}")
                 break
     return found
 

@@ -153,8 +153,8 @@ class ReplaySetup(ClaimSetup):
         """Why what is released cannot be compared with a Gaussian law, if ``law`` is None."""
         law = self.protection.law(self.claim.observer, self.plan, self.holder)
         if isinstance(law, GaussianLaw) and law.then:
-            return f"the noised release is post-processed: {law.then}"
-        return "no Gaussian law is published for this observer"
+            return f"the noised release is post-processed ({law.then})"
+        return "the defense publishes no Gaussian noise distribution for this adversary"
 
     @property
     def drawn(self) -> bool:
@@ -468,7 +468,10 @@ def _among_short(setup: ReplaySetup) -> Iterator[RunPair]:
     claim, client = setup.claim, setup.checked_clients[0]
     row = setup.length * LENGTHS[0] * _unused(setup.plan.layout.dim)
     replaced = claim.adjacency is Adjacency.REPLACE_ONE
-    words = f"one unit's vector of {LENGTHS[0]:g} clip norms along an unused weight among short ones at client {client}"
+    words = (
+        f"one unit's vector of {LENGTHS[0]:g} clip norms along an unused weight at client {client}, where no "
+        "other vector is clipped"
+    )
     if claim.unit is Unit.SAMPLE:
         absent = _SHORT * row if replaced else absent_row(row, claim.adjacency)
         canary = Canary(unit=claim.unit, present=row, absent=absent, client=client)
@@ -500,7 +503,9 @@ def _planted_users(setup: ReplaySetup) -> Iterator[RunPair]:
         yield _pair(setup, user, user.holders[0], witness, setup.brief and 1)
     if setup.one_sample is not None and (towards := gradient_direction(setup)) is not None:
         for at, user in against_others(-setup.length * LENGTHS[0] * towards, groups[0]):
-            words = f"a user of {at}, each of {LENGTHS[0]:g} clip norms against all other samples, which are equal"
+            words = (
+                f"a user of {at}, each of {LENGTHS[0]:g} clip norms and opposite to all other samples, which are equal"
+            )
             yield _pair(setup.one_sample, user, user.holders[0], words, setup.brief)
 
 
@@ -650,7 +655,7 @@ def sampled_pairs(setup: ReplaySetup, missing: dict[str, str]) -> Iterator[RunPa
     if isinstance(plan.cohort, Full) and isinstance(plan.lot, Full):
         return
     if setup.claim.unit is Unit.USER:
-        missing["lots and cohorts as sampled"] = "all clients take part with all samples, where a user is planted"
+        missing["lots and cohorts as sampled"] = "with a canary user all clients take part with all their samples"
     if setup.claim.unit not in PLANTED:
         return
     try:
@@ -659,13 +664,13 @@ def sampled_pairs(setup: ReplaySetup, missing: dict[str, str]) -> Iterator[RunPa
     except Exception as problem:  # A hook of a foreign defense may raise anything, as for an empty cohort.
         drawn, words = False, f"{type(problem).__name__}: {problem}"
     else:
-        words = "" if drawn else "no client takes part in the compared rounds"
+        words = "" if drawn else "no client takes part in the rounds that are compared"
     if not drawn:
         missing["lots and cohorts as sampled"] = words
         return
     for turn, (client, sample) in enumerate(taking_part):
         for inputs in _changed_in(turn, len(taking_part)):
-            pair = _changed_record(setup, client, sample, None, ", lots and cohorts as sampled", inputs=inputs)
+            pair = _changed_record(setup, client, sample, None, ", with sampled lots and cohorts", inputs=inputs)
             yield replace(pair, sampled=True)
 
 
@@ -689,8 +694,8 @@ def other_data(federation: FrozenFederation) -> Iterator[tuple[str, FrozenFedera
     if isinstance(task.network, FixedGradients):
         lengths = task.images.flatten(1).norm(dim=1)
         for factor, place, words in (
-            (1e-5, lengths.argmin(), "short gradients, all inputs the shortest one"),
-            (1e3, lengths.argmax(), "very long gradients, all inputs the longest one"),
+            (1e-5, lengths.argmin(), "short gradients, where all inputs equal the shortest one"),
+            (1e3, lengths.argmax(), "very long gradients, where all inputs equal the longest one"),
         ):
             images = task.images[int(place)].expand_as(task.images)
             yield words, replace(federation, task=replace(steeper(task, factor), images=images))

@@ -84,7 +84,7 @@ def draw_checks(sample: NoiseSample, law: LawOfDraws, claim: Claim) -> list[Chec
     """
     tested = _table(sample, law, silent=sample.silent)
     if not tested.there.any():
-        reason = "no sender was active in all runs in a round with the first round's public state"
+        reason = "no sender took part in all runs of a round with the same public state as the first round"
         return [SCALE.skipped(reason)]
     paired, scales = _table(sample, law, sample.paired, silent=sample.silent), list[Shortfall]()
     depend = _rounds_depend(tested)
@@ -120,7 +120,7 @@ def other_data_check(samples: Mapping[str, NoiseSample], law: LawOfDraws, silent
         if tested.there.any():
             found += [one._replace(witness=f"{words}: {one.witness}") for one in margins(tested)]
     if not found:
-        return OTHER_DATA.skipped("no sender was active in all runs")
+        return OTHER_DATA.skipped("no sender took part in all runs")
     return least_result(OTHER_DATA, found)
 
 
@@ -206,7 +206,7 @@ def margins(table: NoiseTable, *, each_round: bool = False) -> Iterator[Shortfal
 
 
 def _in_pairs(found: Shortfall) -> Shortfall:
-    return found._replace(witness=f"{found.witness}, between runs of one place in two batches")
+    return found._replace(witness=f"{found.witness}, in differences of runs at the same position of two batches")
 
 
 def _layers(table: NoiseTable, squares: FloatArray, degrees: FloatArray) -> Iterator[Shortfall]:
@@ -275,7 +275,7 @@ def _given_others(vectors: FloatArray, blocks: Sequence[IntArray], slack: float)
         gram[np.diag_indices_from(gram)] += _RIDGE * len(part)
         squares.append(1 / np.diag(np.linalg.inv(gram)))
         degrees.append(np.full(len(block), float(len(part) - len(block) + 1)))
-        names += [f"weight {weight} given {len(block) - 1} other weights" for weight in block]
+        names += [f"noise of weight {weight} given that of {len(block) - 1} other weights" for weight in block]
     found, _ = least_scale(np.concatenate(squares), np.concatenate(degrees), names, slack=slack)
     return found
 
@@ -293,7 +293,7 @@ def _given_nearest(vectors: FloatArray, slack: float) -> Shortfall:
     partner = similar.argmax(1)
     own, other = (test**2).sum(0), (test * test[:, partner]).sum(0)
     left = own - other**2 / ((test[:, partner] ** 2).sum(0) + _RIDGE * len(test))
-    names = [f"weight {w} given weight {chosen[p]}" for w, p in zip(chosen, partner, strict=True)]
+    names = [f"noise of weight {w} given that of weight {chosen[p]}" for w, p in zip(chosen, partner, strict=True)]
     return least_scale(left, np.full(len(chosen), float(len(test) - 1)), names, slack=slack)[0]
 
 
@@ -340,7 +340,7 @@ def _between_rounds(
     result = least_result(GIVEN_ROUNDS, [found])
     # Correlated noise is a mechanism of its own: it is a fault only if one round alone would break the claim.
     if result.passed is False and not _breaks(claim, law.laws[0], found.measured / max(found.allowed, 1e-300)):
-        reason = f"noise depends on other rounds, and one round alone does not break the claim: {found.witness}"
+        reason = f"noise depends on other rounds, but one round alone does not violate the claim: {found.witness}"
         result = GIVEN_ROUNDS.skipped(reason)
     yield result
 
@@ -396,7 +396,7 @@ def _distribution(sample: NoiseSample, tested: NoiseTable, law: LawOfDraws) -> I
     stds = law.stds[:, None, None]
     steps = float((2 * sample.rounding / np.where(law.stds > 0, law.stds, np.inf)).max())
     if steps > _FINE:
-        yield DISTRIBUTION.skipped("its numbers lie on a coarse grid, so that the noise is not nearly Gaussian")
+        yield DISTRIBUTION.skipped("released numbers lie on a coarse grid, so that the noise is not close to Gaussian")
         return
     if steps > 0 and (sides := _sides(sample, tested, stds, steps)).passed is False:
         yield sides
@@ -445,7 +445,7 @@ def _sides(sample: NoiseSample, tested: NoiseTable, stds: FloatArray, steps: flo
         allowed = float(binom.isf(NOISE(2 * len(_BOUNDS_OF_SIDES)), numbers.size, chance))
         for sign, side in ((1, "above"), (-1, "below")):
             count = int((sign * numbers <= bound - steps - tested.slack).sum())
-            words = f"not more than {bound:g} standard deviations of the law {side} its centre"
+            words = f"numbers at most {bound:g} stated standard deviations {side} the centre"
             found.append((float(binom.logsf(count - 1, numbers.size, chance)), count, allowed, words))
     _, count, allowed, words = min(found)
     return DISTRIBUTION.at_most(count / numbers.size, allowed / numbers.size, unit="share of the noise", witness=words)
@@ -462,7 +462,10 @@ def _lengths(tested: NoiseTable) -> Iterator[tuple[float, float, float, str]]:
         count = int((squares <= bound).sum())
         allowed = float(binom.isf(NOISE(len(_SHARES_OF_LENGTHS)), len(squares), share))
         surprise = float(binom.logsf(count - 1, len(squares), share))
-        words = f"of {len(squares)} vectors those that are as short as a share of {share:g} would be under the law"
+        words = (
+            f"share of {len(squares)} noise vectors that are as short as the shortest {share:g} of the stated "
+            "distribution"
+        )
         yield surprise, count / len(squares), allowed / len(squares), words
 
 
@@ -474,7 +477,7 @@ def _most_within(
     worst = int(np.argmax(counts))
     allowed = float(binom.isf(NOISE(tests), total, chance))
     surprise = float(binom.logsf(counts[worst] - 1, total, chance)) + math.log(tests)
-    words = f"{names[worst]}: share of {total} numbers within {bound:g} standard deviations of the law"
+    words = f"{names[worst]}: share of {total} numbers within {bound:g} stated standard deviations"
     return surprise, float(counts[worst]) / total, allowed / total, words
 
 
@@ -548,8 +551,8 @@ class _Left(NamedTuple):
 
 def _words(columns: NoiseColumns, names: Sequence[str], left: _Left) -> str:
     one, other = (f"{names[columns.rows[place]]}, round {columns.rounds[place]}" for place in left.pair)
-    way = " backwards" if left.backwards else ""
-    return f"{one}, given {'itself' if one == other else other}{way} at a distance of {left.lag} weights"
+    way = " in reverse order" if left.backwards else ""
+    return f"{one}, given {'itself' if one == other else other}{way} shifted by {left.lag} weights"
 
 
 def _best(noise: FloatArray, pairs: list[tuple[int, int]], backwards: bool) -> Iterator[_Left]:
@@ -628,6 +631,6 @@ def along_public(
         if known.sum() >= _FEWEST:
             squares.append(_MARGIN * float((along[known] ** 2 / expected[known]).sum()))
             degrees.append(float(known.sum()))
-            names.append(f"along {name} before the round")
+            names.append(f"along the {name} before the round")
     if names:
         yield least_scale(np.array(squares), np.array(degrees), names, slack=slack)[0]

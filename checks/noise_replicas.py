@@ -48,11 +48,14 @@ def replica_checks(member: Projections, nonmember: Projections, release: Gaussia
 def _noise(nonmember: Projections, release: GaussianRelease) -> tuple[CheckResult, ...]:
     columns = [column for column in _columns(nonmember) if len(column) >= _FEWEST]
     if not columns:
-        return (EVERY_ROUND.skipped(f"no round was active in {_FEWEST} replicas"),)
+        return (EVERY_ROUND.skipped(f"in no round did {_FEWEST} runs release anything"),)
     sigma = release.sigma * math.sqrt(release.steps)
     # Zeros alone are a round without noise.
     if any(1 < len(np.unique(column)) < _VALUES for column in columns):
-        return (OWN_IN_REPLICAS.skipped("its noise takes few values, which repeat by chance"), _scale(columns, sigma))
+        return (
+            OWN_IN_REPLICAS.skipped("the noise takes few different values, which repeat by chance"),
+            _scale(columns, sigma),
+        )
     return (_repeats(columns, seen_spacing(columns)), _scale(columns, sigma))
 
 
@@ -110,14 +113,14 @@ def _arrival(member: Projections, nonmember: Projections, release: GaussianRelea
     # The law is for rounds in which the sender was drawn.
     expected *= float(member.seen.mean())
     if not expected > 0 or min(len(within), len(out)) < _FEWEST:
-        return ARRIVES.skipped(f"its sender was active in fewer than {_FEWEST} replicas")
+        return ARRIVES.skipped(f"the canary's sender took part in fewer than {_FEWEST} runs")
     measured = float(within.mean() - out.mean()) / expected
     error = math.sqrt(within.var(ddof=1) / len(within) + out.var(ddof=1) / len(out)) / expected
-    witness = f"{len(within)} replicas with the canary, standard error {error:.2g}"
-    found = ARRIVES.at_least(measured, 1 - _ERRORS * error, unit="share of the law's shift", witness=witness)
+    witness = f"{len(within)} runs with the canary, standard error {error:.2g}"
+    found = ARRIVES.at_least(measured, 1 - _ERRORS * error, unit="share of the stated shift", witness=witness)
     if found.passed:
         return found
-    words = f"{measured:.3g} of the law's shift, of at least {found.allowed:.3g} ({witness})"
+    words = f"{measured:.3g} of the stated shift, and at least {found.allowed:.3g} is required ({witness})"
     return ARRIVES.skipped(words, measured=measured)
 
 
@@ -149,7 +152,7 @@ def _repeats(columns: list[FloatArray], spacing: float) -> CheckResult:
     most = max(map(len, columns))
     # A tenth more: discrete noise scatters a little less than the Gaussian that the law states for it.
     allowed = min(1.0, _REPEATS + most * _COLLISION + 1.1 * expected_repeats(most, spacing))
-    witness = "of all rounds of the replicas without the canary, those that another replica repeats bit for bit"
+    witness = "releases without the canary, in all rounds, that equal one of another run bit for bit"
     return OWN_IN_REPLICAS.at_most(measured, allowed, unit="share of repeated releases", witness=witness)
 
 
@@ -162,6 +165,6 @@ def _scale(columns: list[FloatArray], sigma: float) -> CheckResult:
     return EVERY_ROUND.at_least(
         ratios[worst],
         max(0.0, limits[worst]),
-        unit="standard deviations of the law",
-        witness=f"{len(columns[worst])} replicas without the canary, round {worst}",
+        unit="times the stated standard deviation",
+        witness=f"{len(columns[worst])} runs without the canary, round {worst}",
     )

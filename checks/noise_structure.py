@@ -89,12 +89,12 @@ def noise_checks(
         places = layers if laws and not rounded else {"release": slice(None)}
         found = [_presence(releases, present, places, senders, gaussian=bool(laws) and not rounded)]
         if not laws and found[0].passed is False and _few_values(releases[:, present]):
-            reason = "its numbers take few values, which different noise may leave unchanged"
+            reason = "released numbers take few different values, which may stay equal under other noise"
             found = [PRESENT.skipped(reason)]
     # Data, cohorts and lots cancel in the difference of two draws.
     found += freshness_checks(releases[0] - releases[1], present, senders, drawn=drawn)
     if not bool(present.any()):
-        none = "no unit was seen to move a release" if bool(sent.any()) else "only zeros were released"
+        none = "no unit changed a release" if bool(sent.any()) else "only zeros were released"
         found = [replace(one, witness=none) for one in found]
     if laws is None:
         found.append(SCALE.skipped(reason))
@@ -147,7 +147,7 @@ def _presence(
         allowed = 1 / releases.shape[-1]
     if math.isinf(least):
         return PRESENT.skipped(where)
-    none = ": it has no noise, or noise that no random stream changes, as from a seed of its own" if least == 0 else ""
+    none = ": it has no noise, or noise with a fixed seed that the random streams do not change" if least == 0 else ""
     return PRESENT.at_least(least, allowed, unit="share of numbers", witness=where + none)
 
 
@@ -189,7 +189,7 @@ def _freshness(name: Check, noise: Tensor, groups: Sequence[str], members: Seque
     # Below every cosine, so that a pair that is not compared is never the largest.
     cosines = cosines.masked_fill(~compared, -1.0)
     if not bool(compared.any()):
-        return name.skipped("no two releases carry noise that the random streams change")
+        return name.skipped("fewer than two releases have noise that the random streams change")
     # PyTorch's own function would import sympy.
     group, one, other = np.unravel_index(int(cosines.argmax()), cosines.shape)
     measured = float(cosines.max())
@@ -242,11 +242,11 @@ def _unfit(sample: NoiseSample) -> str:
     noisy = sample.values[:, sample.present & ~sample.silent]
     moved = (noisy != noisy[:1]).any(0)
     if not moved.any():
-        return "runs that are made in one batch show no noise"
+        return "runs of one batch show no noise"
     numbers = noisy[:, moved]
     seen = numbers[numbers != 0][:20_000]
     if len(seen) < _FEWEST_NUMBERS or len(np.unique(seen)) < _CONTINUOUS * len(seen):
-        return "its noise takes few values, which repeat by chance"
+        return "the noise takes few different values, which repeat by chance"
     return ""
 
 
@@ -264,8 +264,8 @@ def _repeats(sample: NoiseSample) -> CheckResult:
         repeated, total = repeated + copies, total + int(sent.sum())
         where = where or (name if copies else "")
     if not total:
-        return OWN_IN_RUNS.skipped("no release has noise in enough numbers")
-    witness = f"of {total} releases of {sample.runs} runs those that are bit for bit equal to one of another run"
+        return OWN_IN_RUNS.skipped("too few numbers of each release have noise")
+    witness = f"among {total} releases of {sample.runs} runs, those that equal a release of another run bit for bit"
     witness += f", {where}" if where else ""
     return OWN_IN_RUNS.at_most(float(repeated), 0.0, unit="releases", witness=witness)
 
@@ -311,7 +311,9 @@ def _free_moves(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> Che
     count = len(vectors)
     if not moves or count < 2 * _SPARE + 2:
         reason = (
-            "no unit moves a release in runs with equal random draws" if not moves else f"only {count} noise vectors"
+            "no unit changes a release in runs with equal random draws"
+            if not moves
+            else f"{count} noise vectors are too few"
         )
         return COVERS_MOVES.skipped(reason)
     # A release of zeros adds nothing to what its round's other runs show, though its contrasts with them differ.
@@ -320,7 +322,7 @@ def _free_moves(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> Che
     # Weights that are rarely sent show no noise in a few vectors; the whole message is compared where they are.
     shown = np.flatnonzero(counts >= 2 * _SPARE)
     if len(shown) == 0:
-        return COVERS_MOVES.skipped("each weight is sent too rarely")
+        return COVERS_MOVES.skipped("each weight is sent in too few runs")
     blocks = [shown[block] for block in _blocks(counts[shown])]
     sizes = np.abs(sample.values).max(axis=(0, 3))
     floor = (_ROUNDING * float((sizes / units)[there].max())) ** 2
@@ -337,7 +339,9 @@ def _free_moves(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> Che
         if lengths[best] > worst:
             worst, found = float(lengths[best]), moves[best]
     scope = "all weights" if len(blocks) == 1 else f"{max(map(len, blocks))} weights at a time"
-    witness = f"{found.witness}; in the direction with the least noise over {scope}, from {count} noise vectors"
+    witness = (
+        f"{found.witness}; compared with the noise in its worst direction, over {scope}, from {count} noise vectors"
+    )
     result = COVERS_MOVES.at_most(worst, allowed, unit="standard deviations of the noise", witness=witness)
     return result if result.passed or found.pair is None else replace(result, proposal=found.pair.proposal)
 
@@ -416,11 +420,15 @@ def bare_checks(
                 words = f"{sample.row_names[row]}, round {one.turn}, weight {one.place}"
                 moved.append((int(one.runs.sum()), words))
     if not moved:
-        words = f"{len(found)} numbers repeat a value that no unit changes, as after a clamp"
+        words = (
+            f"{len(found)} numbers repeat a value that no unit changes, for example a limit to which they are clamped"
+        )
         yield BARE.at_most(0.0, claim.delta, unit="share of runs", witness=words)
         return
     count, words = max(moved)
-    witness = f"{words}: {count} of {sample.runs} runs have one value, which moves with the unit ({len(moved)} such)"
+    witness = (
+        f"{words}: {count} of {sample.runs} runs repeat one value, and the unit changes it ({len(moved)} such numbers)"
+    )
     yield BARE.at_most(count / sample.runs, claim.delta, unit="share of runs", witness=witness)
 
 

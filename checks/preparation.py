@@ -103,7 +103,7 @@ def _why_not(setup: PreparationSetup) -> str:
     if reason := beyond_all(claim, Setting.claimed(claim)):
         return f"not looked at: {reason}"
     numbers = setup.pipeline.records.train_images.numel()
-    return f"not looked at: {numbers:,} numbers of records are too many" if numbers > _LARGEST else ""
+    return f"not looked at: the records hold {numbers:,} numbers, which are too many" if numbers > _LARGEST else ""
 
 
 def _guarded(check: Check, made: Callable[[], CheckResult]) -> CheckResult:
@@ -138,12 +138,12 @@ class _Search:
         if self.tried == 0:
             return PREPARATION.skipped(f"not looked at: {self.refused[0]}")
         if not self._made(setup.pipeline.records, 0, 0).random:
-            return self._passed("what is published is equal on all of them")
+            return self._passed("the same values are published on all of them")
         return self._with_noise()
 
     def _passed(self, words: str, **also: Any) -> CheckResult:
         if self.refused:
-            words += f"; {len(self.refused)} further ones could not be prepared: {self.refused[0]}"
+            words += f"; {len(self.refused)} others could not be prepared: {self.refused[0]}"
             # What was not run may have shown anything.
             return PREPARATION.skipped(f"not looked at: {words}", **also)
         return PREPARATION.at_most(
@@ -151,7 +151,7 @@ class _Search:
             self.setup.claim.epsilon,
             unit="epsilon",
             witness=f"{self.tried} neighbouring data sets, {words}",
-            compared=("what the preparation of data publishes, on neighbouring records",),
+            compared=("what the preparation of neighbouring data sets publishes",),
             **also,
         )
 
@@ -221,14 +221,14 @@ class _Search:
                 gone = self._made(removed, 0, 0).leaves.get(name)
                 before = self._made(records, 0, 0).leaves.get(name)
                 sides = [other, removed] if equal_values(gone, before) else [removed, records]
-                changed = words.replace("replaced by", "as", 1)
+                changed = words.replace("replaced by", "changed to", 1)
                 words = changed if equal_values(gone, before) else words.split(" replaced")[0]
-                words += ", present and removed"
+                words += ", compared with the data set without it"
             except ValueError:
                 apart = 2
         expected = self._made(sides[1], 0, 0).leaves.get(name)
         size = "" if records is self.setup.pipeline.records else f" among {len(records.train_labels)} records"
-        words = f"{name} differs in every draw between two neighbouring data sets{size}: {words}"
+        words = f"{name} differs between two neighbouring data sets in every draw{size}: {words}"
         counter = DrawCounter(setup=self.setup, apart=apart, words=words)
 
         def hits(arm: int, draws: int) -> int:
@@ -264,7 +264,7 @@ class _Search:
         apart = [self._apart(pair, spread, draws) for pair in pairs]
         # A choice by noise may be the same in all equal draws, and depend on the records all the same.
         if not pairs or (max(apart) == 0 and _constant(base) == set(base[0].leaves)):
-            return self._passed("with equal random draws, what is published is equal on all of them")
+            return self._passed("with equal random draws, the same values are published on all of them")
         pair = pairs[int(np.argmax(apart))]
         counter = DrawCounter(setup=setup, apart=pair.apart, words=f"all that is published, {pair.words}")
         sides = (pair.without, pair.within)
@@ -293,7 +293,7 @@ class _Search:
         result = counter.result(PREPARATION, both, draw, again, self._seconds)
         if result.passed is not True:
             return result
-        words = f"their noise covers what is published; {result.witness}"
+        words = f"the published values have enough noise; {result.witness}"
         return self._passed(words, detects=result.detects, evidence=result.evidence)
 
     def _pairs(self) -> Iterator[RecordPair]:

@@ -72,22 +72,24 @@ def pure_checks(setup: ReplaySetup, own: Plan) -> tuple[CheckResult, ...]:
 def _result(setup: ReplaySetup, own: Plan) -> CheckResult:
     claim, protection = setup.claim, setup.protection
     if claim.part != JOINT:
-        raise NotCheckable(f"the claim is about {claim.part} alone")
+        raise NotCheckable(f"the claim covers only {claim.part}")
     if claim.observer.rank in (SHUFFLED.rank, FINAL_MODEL.rank) or (
         claim.observer.rank < AGGREGATE.rank and changes_broadcast(protection)
     ):
         raise NotCheckable("the adversary receives neither a report nor a sum of one round")
     if claim.observer.rank < SHUFFLED.rank and setup.plan.clients < own.clients:
-        raise NotCheckable("a sum of fewer clients may hold less noise than the sum of all")
+        raise NotCheckable("a sum of fewer clients may have less noise than the sum of all clients")
     if steps_of(claim, own, protection) > 1:
-        raise NotCheckable("a release is the sum of several noised steps")
+        raise NotCheckable("this check needs releases with one noised step, and a release here sums several")
     rate = own.cohort_rate * rate_of(claim, own, protection)
     worst = max((_loss(setup, direction, rate) for direction in _directions(setup)), key=lambda loss: loss.least)
     if worst.least == 0:
-        raise NotCheckable("no unit moves the release")
-    words = f"one {claim.unit} moves all releases by {worst.moved:.4g} in the L1 norm, {worst.direction.words}"
-    words += f", rate {plain(rate)}" if rate < 1 else ""
-    witness = f"{words}; the log density of its noise falls by {worst.slope:.4g} per unit"
+        raise NotCheckable("no unit changes the release")
+    words = (
+        f"one {claim.unit} changes the releases by {worst.moved:.4g} in the L1 norm in total, {worst.direction.words}"
+    )
+    words += f", sampling rate {plain(rate)}" if rate < 1 else ""
+    witness = f"{words}; the log density of the noise changes by {worst.slope:.4g} per unit of distance"
     slack = _SLACK * claim.epsilon
     found = PURE.at_most(worst.least, claim.epsilon, unit="epsilon", witness=witness, slack=slack)
     detects = max(claim.epsilon, worst.seen * (claim.epsilon + slack) / worst.least)
@@ -126,7 +128,7 @@ def _loss(setup: ReplaySetup, direction: Direction, rate: float) -> _Loss:
     client = setup.holder if subject is None else subject
     releases = releases_of(RunsOnData(setup=setup, draws=_DRAWS), direction, client)
     if releases.fewer:
-        raise NotCheckable("a client that is absent adds no noise")
+        raise NotCheckable("an absent client adds no noise, so its absence cannot be compared")
     share = 2.0 if setup.claim.adjacency is Adjacency.REPLACE_ONE else 1.0
     moves = share * (releases.after - releases.before)
     shift = moves.mean(0)
@@ -135,7 +137,7 @@ def _loss(setup: ReplaySetup, direction: Direction, rate: float) -> _Loss:
     sent = (apart != 0).any(-1).all(0) | (shift != 0).any(-1)
     apart, shift, moves = apart[:, sent], shift[sent], moves[:, sent]
     if not shift.numel():
-        raise NotCheckable("the release shows neither a move nor noise")
+        raise NotCheckable("the release shows neither a change by a unit nor noise")
     _check_additive(moves, shift)
     # Of one draw each, which show a common length more than differences of two draws do.
     _check_alike((noise - noise.mean(0))[:, sent])
@@ -151,7 +153,7 @@ def _noise(setup: ReplaySetup, direction: Direction, client: int) -> Tensor:
     plan, canary = setup.plan, canary_along(setup, direction, client)
     pairs = math.ceil(_VECTORS / setup.rounds)
     if 2 * pairs * setup.rounds * (plan.clients + 1) * plan.layout.dim > _MOST:
-        raise NotCheckable(f"{_VECTORS} vectors of noise have more than {_MOST} numbers")
+        raise NotCheckable(f"{_VECTORS} vectors of noise would have more than {_MOST} numbers")
     runs = setup.run_many(2 * pairs, Inputs(canary=None if canary.added else canary), noise=_DRAWS)
     return torch.stack([rows_of(run, client) for run in runs])
 
@@ -159,7 +161,7 @@ def _noise(setup: ReplaySetup, direction: Direction, client: int) -> Tensor:
 def _check_additive(moves: Tensor, shift: Tensor) -> None:
     """Raise NotCheckable unless one unit moves the release by one vector, whatever the noise."""
     if float((moves - shift).abs().amax()) > _CONSTANT * float(shift.abs().amax()):
-        raise NotCheckable("the release is not a vector plus noise of its own")
+        raise NotCheckable("the release is not a vector plus independent noise")
 
 
 def _check_alike(noise: Tensor) -> None:
@@ -167,10 +169,10 @@ def _check_alike(noise: Tensor) -> None:
     sizes = noise.abs().flatten(0, 1)
     vectors, dim = sizes.shape
     if sizes.numel() < _NUMBERS:
-        raise NotCheckable(f"{vectors} vectors of {dim} numbers are too few to show their noise")
+        raise NotCheckable(f"{vectors} vectors of {dim} numbers are too few to measure their noise")
     variance = float(sizes.var())
     if variance == 0:
-        raise NotCheckable("the release shows no noise, or noise of one size")
+        raise NotCheckable("the release shows no noise, or noise of constant size")
     ratios = {
         "weights": (vectors * float(sizes.mean(0).var()) / variance, dim),
         "vectors": (dim * float(sizes.mean(1).var()) / variance, vectors),
@@ -179,7 +181,7 @@ def _check_alike(noise: Tensor) -> None:
         if abs(ratio - 1) > _ERRORS * math.sqrt(2 / count) + 0.1:
             raise NotCheckable(f"the noise of different {what} is dependent or of unequal size")
     if bool((sizes == 0).double().mean() > 0.5):
-        raise NotCheckable("the release shows its noise in some numbers only")
+        raise NotCheckable("only some numbers of the release show noise")
 
 
 def _of_tails(

@@ -384,7 +384,7 @@ class RepeatedNoise:
         if total >= _LEAST:
             words = f"{total} vectors of independent runs"
             if pairs:
-                words += f", as if the noise had about {total**2 / (2 * len(counts) * pairs):.1g} values"
+                words += f", as many as if the noise took about {total**2 / (2 * len(counts) * pairs):.1g} values"
             passed = repeated < _FEWEST_VECTORS
             # One or two that come again are constants of few runs.
             repeated = 0 if passed else repeated
@@ -394,7 +394,7 @@ class RepeatedNoise:
                 measured=float(repeated),
                 allowed=0.0,
                 unit="vectors",
-                witness=f"vectors that are bit for bit equal to one of another run; {words}",
+                witness=f"vectors that equal one of another run bit for bit; {words}",
             )
         yield from self._numbers()
 
@@ -436,7 +436,8 @@ class RepeatedNoise:
             min(seen, 2.0**53),
             limit,
             unit="values",
-            witness=f"values that {int(total)} numbers on one input seem to take, by how many of them are equal",
+            witness=f"number of different values of {int(total)} numbers on one input, estimated from how many are "
+            "equal",
         )
 
 

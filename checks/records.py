@@ -21,15 +21,15 @@ _FAR = 1000.0
 """How many ranges of all other records an extreme number of a table lies beyond them."""
 CONTENTS = (
     ("with the highest value in every feature", "highest", "own"),
-    ("with the highest value in every feature, of another label", "highest", "other"),
-    ("with each feature at one end of its range, of another label", "drawn", "other"),
-    ("of another label", "own", "other"),
+    ("with the highest value in every feature, and another label", "highest", "other"),
+    ("with each feature at one end of its range and another label", "drawn", "other"),
+    ("with another label", "own", "other"),
     ("with the lowest value in every feature", "lowest", "own"),
     ("with each feature at one end of its range", "drawn", "own"),
     ("with the highest value in the feature that varies least", "single", "own"),
     ("that equals another record", "another", "another"),
-    ("that equals another record, with another label", "another", "other"),
-    ("that equals a public row, with another label", "public", "other"),
+    ("that equals another record except for its label", "another", "other"),
+    ("that equals a public record except for its label", "public", "other"),
 )
 """What a changed record holds: in words, where its features come from, and where its label."""
 _ROWS = (
@@ -88,7 +88,7 @@ def unit_rows(claim: Claim, records: Dataset, held: Tensor) -> Tensor:
         return held
     if claim.unit is Unit.USER and records.train_owners is not None:
         return torch.nonzero(records.train_owners == records.train_owners[held[0]]).flatten()
-    raise ValueError(f"which records belong to one {claim.unit} is not known")
+    raise ValueError(f"it is not known which records belong to one {claim.unit}")
 
 
 def unit_words(claim: Claim, rows: Tensor) -> str:
@@ -140,12 +140,12 @@ def exact_pairs(
         words = f"{unit}, once with the highest and once with the lowest value in every feature"
         yield RecordPair(present=changed[0][1], absent=lowest, words=words, **facts)
         # Several statistics that are published may each show another part of a record.
-        yield RecordPair(present=changed[1][1], absent=lowest, words=f"{words}, of two labels", **facts)
+        yield RecordPair(present=changed[1][1], absent=lowest, words=f"{words}, with different labels", **facts)
         return
     facts |= {"removed": True, "apart": 1}
     yield RecordPair(present=None, words=f"{unit} removed", **facts)
     for words, content in changed:
-        removed = f"{words.replace('replaced by', 'as', 1)}, and removed"
+        removed = f"{words.replace('replaced by', 'changed to', 1)}, compared with the data set without it"
         yield RecordPair(present=content, words=removed, **facts)
 
 

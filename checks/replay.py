@@ -105,16 +105,18 @@ def _message(setup: ReplaySetup) -> MessageComparison:
     covered = setup.protection.law(claim.observer, plan, setup.holder) is not None
     message = MessageComparison(setup=setup, covered=covered)
     if not changes_broadcast(setup.protection):
-        message.missing["broadcast model"] = "the defense does not change it, so that it follows from the aggregates"
+        message.missing["broadcast model"] = "the defense does not change it, so it follows from the aggregates"
     if claim.unit not in HELD_BY_CLIENTS and setup.unaccepted:
-        message.missing["one client more than the plan has"] = f"the defense does not run with it ({setup.unaccepted})"
+        message.missing["an additional client"] = (
+            f"the defense does not run with an additional client ({setup.unaccepted})"
+        )
     if setup.adds_to_sum and setup.brings_noise:
-        message.missing["whether a client takes part"] = "a client that is absent adds no noise either"
+        message.missing["whether a client takes part"] = "a client that is absent also adds no noise"
     if setup.rounds < claim.rounds:
-        message.missing[f"rounds after round {setup.rounds - 1}"] = "the model is too large to run all of them"
+        message.missing[f"rounds after round {setup.rounds - 1}"] = "the model is too large to run all rounds"
     if len(setup.checked_clients) < plan.clients:
         message.missing[f"{plan.clients - len(setup.checked_clients)} of {plan.clients} clients"] = (
-            "no row was planted at these clients"
+            "no canary was inserted at these clients"
         )
     return message
 
@@ -124,7 +126,9 @@ def _noise(
 ) -> list[CheckResult]:
     sees_models = setup.claim.observer.rank < AGGREGATE.rank
     if sees_models and changes_broadcast(setup.protection):
-        reason = "its noise may be added to the broadcast model, which is compared with the whole message"
+        reason = (
+            "noise may be added to the model that is broadcast, which another check compares with the whole message"
+        )
         return [PRESENT.skipped(reason)]
     senders = draws[0].senders
     if senders is None:
@@ -154,7 +158,7 @@ def _noise(
     try:
         sample = draw(setup.still, runs=runs_needed(dim, rows, rounds), rounds=rounds)
     except Exception as error:  # A user's own defense may raise anything, and other checks still apply.
-        reason = f"the defense cannot make several runs at once: {type(error).__name__}: {error}"
+        reason = f"the defense cannot make several runs in one batch: {type(error).__name__}: {error}"
         return [*(one for one in found if one.name != SCALE), SCALE.skipped(reason)]
     return [*_over_many_runs(found, sample, repeated), *_sampled(setup, draw, sample, law, moved)]
 
@@ -184,7 +188,7 @@ def _sampled(
     one, other = setup.draws[:2]
     noisy = any(bool((a != b).any()) for a, b in zip(one.releases, other.releases, strict=True))
     if noisy and bool((sample.values == sample.values[:1]).all()):
-        reason = "parallel runs share their noise, which is drawn once for all of them"
+        reason = "the runs of one batch share their noise, which is drawn once for all of them"
         yield SCALE.skipped(reason)
         return
     if law is not None:
@@ -261,7 +265,7 @@ def _add_moves(setup: ReplaySetup, pair: RunPair, found: list[CheckResult], uneq
     if law is None:
         return setup.no_law
     if not law.additive:
-        return "its noise depends on the rows, so that it does not cancel between runs with equal random draws"
+        return "the noise depends on the data, so that it does not cancel between runs with equal random draws"
     allowed = pair.rows * abs(law.scale) * law.clip_norm * law.steps
     # A brief run is the beginning of a full one.
     for number, (before, after) in enumerate(zip(pair.before.releases, pair.after.releases, strict=False)):
@@ -275,7 +279,9 @@ def _add_moves(setup: ReplaySetup, pair: RunPair, found: list[CheckResult], uneq
         # Noise that differs in the two runs looks like a move; within the limit there was none.
         stream = move.passed is False and unequal_stream(pair.before.consumed, pair.after.consumed, number)
         if stream:
-            unequal[move.witness] = f"with the unit a different number of draws is made from the random stream {stream}"
+            unequal[move.witness] = (
+                f"with the unit, the defense makes another number of draws from the random stream {stream}"
+            )
         else:
             found.append(replace(move, proposal=pair.proposal) if move.passed is False else move)
     return ""
@@ -310,7 +316,7 @@ def moves_of_all(setup: ReplaySetup) -> Iterator[CheckResult]:
     before, after = (setup.run(Inputs(task=held), rounds=1) for held in (steep, other))
     if before.senders != after.senders or unequal_stream(before.consumed, after.consumed, 0):
         return
-    words = f"another label for all samples, with gradients of {_STEEPEST:g} times the length,"
+    words = f"another label for all samples, with gradients {_STEEPEST:g} times as long,"
     for row, sender in enumerate(before.senders or [None]):
         limit, rows = sum(allowed) if sender is None else allowed[sender], slice(row, row + 1)
         where = f"{words} {'all clients' if sender is None else f'client {sender}'}, round 0"
@@ -324,14 +330,14 @@ def _sensitivity(
     show, with the reason.
     """
     if unequal and not found:
-        reason = reason or f"noise does not cancel between runs with equal random draws: {next(iter(unequal.values()))}"
+        reason = reason or f"noise differs between runs with equal random draws: {next(iter(unequal.values()))}"
     if reason:
         return SENSITIVITY.skipped(reason)
     if not found:
         if setup.claim.unit is Unit.USER and setup.several_reports:
-            reason = "no law describes the reports of several clients, which hold the samples of one user, together"
+            reason = "no published distribution covers the reports of several clients that hold samples of one user"
             return SENSITIVITY.skipped(reason)
-        reason = f"no row of one {setup.claim.unit} under {setup.claim.adjacency.phrase} can be planted"
+        reason = f"no canary for one {setup.claim.unit} under {setup.claim.adjacency.phrase} adjacency is possible"
         return SENSITIVITY.skipped(reason)
     # Rounded: the last digit must not decide which of several equal moves is named.
     most = max(found, key=lambda result: round((result.measured or 0.0) / (result.allowed or 1.0), 4))
@@ -369,7 +375,7 @@ def with_own_model(
     try:
         found = {one.name: one for one in check_claim(task, plan, protection, brief, seed=seed)}
     except Exception as error:  # A user's own model or hook may raise anything, and the other results stand.
-        reason = f"{words}: the checks do not run there ({type(error).__name__}: {error})"
+        reason = f"{words}: the checks could not be run on it ({type(error).__name__}: {error})"
         return (replace(checks[0], not_compared=(*checks[0].not_compared, reason)), *checks[1:])
     return tuple(_together(one, found.get(one.name), words) for one in checks)
 

@@ -36,7 +36,7 @@ def _worst(results: Sequence[CheckResult], what: str, required: str) -> CheckRes
     found = max(passed, key=_ratio)
     if not skipped:
         return found
-    words = f"not judged for {len(skipped)} of {len(results)} {what}: {skipped[0].witness}"
+    words = f"no result for {len(skipped)} of {len(results)} {what}: {skipped[0].witness}"
     return replace(found, witness=f"{found.witness}; {words}")
 
 

@@ -175,7 +175,9 @@ class Sampled:
         """The rows, for trials, of the replica in which the unit moves releases furthest relative to its own length."""
         moved = self.moved.flatten(1).norm(dim=1) / self.around.units.flatten(1).norm(dim=1).clamp_min(1e-12)
         run = int(torch.where(self.around.long, moved, 0.0).argmax())
-        return self.proposed(run, f"rows of client {int(self.around.holders[run])} that every clip shortens")
+        return self.proposed(
+            run, f"vectors of client {int(self.around.holders[run])} that are longer than the clip norm"
+        )
 
     @property
     def noise(self) -> Tensor:
@@ -315,7 +317,7 @@ def _of_equal_draws(sampled: Sampled, result: CheckResult) -> CheckResult:
     # Without a law a shift is told from noise by many runs, whatever they draw.
     if result.passed is not False or sampled.laws is None or not sampled.unequal:
         return result
-    words = f"with the unit a different number of draws is made from the random stream {sampled.unequal}"
+    words = f"with the unit, the defense makes another number of draws from the random stream {sampled.unequal}"
     return CheckResult(name=result.name, passed=None, witness=words)
 
 
@@ -345,7 +347,7 @@ def _by_law(sampled: Sampled, laws: list[GaussianLaw]) -> CheckResult:
         slack = slack + changed * sampled.step
     share = np.where(first, moved / (allowed + slack), 0.0)
     run, turn = np.unravel_index(int(share.argmax()), share.shape)
-    where = f"a row of {_words(sampled, run, turn)}"
+    where = f"the vector of {_words(sampled, run, turn)}"
     shift = AS_SAMPLED.at_most(
         float(moved[run, turn]),
         float(allowed[run, 0]),
@@ -364,7 +366,7 @@ def _by_law(sampled: Sampled, laws: list[GaussianLaw]) -> CheckResult:
         silenced = sampled.silenced.numpy() & first
         if silenced.any():
             run, turn = np.argwhere(silenced)[0]
-            witness = f"{where.split(',')[0]}, round {turn}: without it the release is exactly zero"
+            witness = f"{where.split(',')[0]}, round {turn}: without this vector the release is exactly zero"
             return AS_SAMPLED.failed(witness, 1.0, 0.0, unit="releases")
     if not sampled.step and (found := _bare(sampled, first) or _coarse(sampled)):
         return found
@@ -387,7 +389,8 @@ def _bare(sampled: Sampled, first: BoolArray) -> CheckResult | None:
         return None
     run, turn, place = (moved & (sampled.noise == 0)).nonzero()[0].tolist()
     witness = (
-        f"of {count} numbers that a row changes, those without noise: number {place} of {_words(sampled, run, turn)}"
+        f"among {count} numbers that one vector changes, those without noise, such as number {place} of "
+        f"{_words(sampled, run, turn)}"
     )
     return AS_SAMPLED.failed(
         witness, float(bare), allowed, unit="numbers without noise", proposal=sampled.proposed(run, witness)
@@ -400,16 +403,16 @@ def _coarse(sampled: Sampled) -> CheckResult | None:
     step = _step_of(noise)
     single = [bool((numbers == numbers.float().double()).all()) for numbers in (noise, releases)]
     if step:
-        words = f"noise lies on a grid of steps of {step:.3g}"
+        words = f"noise lies on a grid of step {step:.3g}"
     elif single == [True, False]:
         words = "noise has single precision"
     else:
         return None
     return AS_SAMPLED.failed(
-        f"the {words}, and releases of rows do not: they keep the last digits of the rows",
+        f"the {words} and the releases do not, so that these keep the last digits of the data",
         1.0,
         0.0,
-        unit="releases with last digits that the noise does not have",
+        unit="releases with digits finer than those of the noise",
     )
 
 
@@ -433,14 +436,14 @@ def _over_noise(
     if ratio[run, turn] <= 1 + 2 * _SLACK:
         return None
     witness = (
-        f"shift over noise, in shares of the law's: noise of {math.sqrt(squares[run, turn] / dim):.3g} standard "
-        f"deviations, a row of {_words(sampled, run, turn)}"
+        f"the noise has {math.sqrt(squares[run, turn] / dim):.3g} times the stated standard deviation, with the "
+        f"vector of {_words(sampled, run, turn)}"
     )
     return AS_SAMPLED.failed(
         witness,
         float(ratio[run, turn]),
         1.0,
-        unit="times the ratio of move to noise that the law states",
+        unit="times the stated ratio of change to noise",
         proposal=sampled.proposed(run, witness),
     )
 
@@ -474,7 +477,7 @@ def held_by_claim(sampled: Sampled) -> CheckResult:
     return replace(
         found,
         name=AS_SAMPLED,
-        witness=f"as sampled, {worst.direction.words}, without a law: {found.witness}",
+        witness=f"in sampled runs, {worst.direction.words}, without a published distribution: {found.witness}",
         proposal=sampled.longest,
     )
 
@@ -509,8 +512,8 @@ def _worst(shifts: Sequence[_Shifts], plan: Plan) -> Ratio:
     holders = np.concatenate([one.holders for one in shifts])
     ratios = list[Ratio]()
     for parts, words in (
-        ([one.rows for one in shifts], "along rows"),
-        ([one.others for one in shifts], "along the sum of all others"),
+        ([one.rows for one in shifts], "along vectors"),
+        ([one.others for one in shifts], "along the sum of all other vectors"),
     ):
         moved, noise = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
         counted = np.concatenate([part[2] for part in parts])
@@ -518,7 +521,7 @@ def _worst(shifts: Sequence[_Shifts], plan: Plan) -> Ratio:
         for one in _ratios(holders, *firsts, shifts[0].direction, words):
             ratios.append(replace(one, rounds=min(one.rounds * period, plan.rounds)))
     if not ratios:
-        raise NotCheckable("too few rows were drawn in these runs")
+        raise NotCheckable("too few vectors were sampled in these runs")
     return max(ratios, key=lambda one: one.each)
 
 
@@ -559,7 +562,9 @@ def _participation(sampled: Sampled) -> Iterator[CheckResult]:
     if not any(rate < 1 for rate in rates.values()):
         return
     if not sampled.clean:
-        yield PARTICIPATION.skipped("with equal draws a row changes other numbers too, so that noise does not cancel")
+        yield PARTICIPATION.skipped(
+            "under equal random draws one vector also changes other numbers, so that noise does not cancel"
+        )
         return
     counted = _counts(sampled, rates)
     thinned = any(rate < _rate_of_plan(sampled, client) for client, rate in rates.items())
@@ -585,7 +590,8 @@ def _participation(sampled: Sampled) -> Iterator[CheckResult]:
         allowed=worst.rate,
         unit="share of rounds",
         relation="<=" if worst.hits >= worst.rate * worst.count else ">=",
-        witness=f"{words}: {worst.hits} of {worst.count}, chance {worst.chance:.2g} at the rate of the claim",
+        witness=f"{words}: in {worst.hits} of {worst.count}, which has probability {worst.chance:.2g} at the "
+        "claimed rate",
     )
     if result.passed:
         together = _together(sampled)
@@ -701,11 +707,11 @@ def _histories(used: BoolArray, counted: BoolArray, rate: float, cohort: object)
         return
     for lag in range(1, rounds):
         before, after, may = used[:, :-lag], used[:, lag:], counted[:, lag:]
-        for state, words in ((True, "used"), (False, "not used")):
-            yield f"rounds {lag} after it was {words}", uses(after[may & (before == state)], after.size)
+        for state, words in ((True, "sampled"), (False, "not sampled")):
+            yield f"{lag} rounds after it was {words}", uses(after[may & (before == state)], after.size)
     for turn in range(1, rounds):
         never = ~used[:, :turn].any(1)
-        yield f"round {turn}, after no use", uses(used[never & counted[:, turn], turn])
+        yield f"round {turn}, if not sampled in earlier rounds", uses(used[never & counted[:, turn], turn])
 
 
 def _together(sampled: Sampled) -> CheckResult | None:
@@ -736,8 +742,8 @@ def _together(sampled: Sampled) -> CheckResult | None:
     found = hypergeom(runs, first, second)
     reached = float(found.isf(limit) if both > expected else found.ppf(limit))
     return PARTICIPATION.failed(
-        f"{pairs[worst][2]} are drawn together: how far the share of {runs} runs is from that of independent coins, "
-        f"chance {min(1.0, 2 * float(tails[worst])):.2g}",
+        f"{pairs[worst][2]} are not sampled independently: the share of {runs} runs with both differs from that of "
+        f"independent sampling, probability {min(1.0, 2 * float(tails[worst])):.2g}",
         abs(both - expected) / runs,
         abs(reached - expected) / runs,
         unit="share of runs",
@@ -815,7 +821,7 @@ def _by_data(sampled: Sampled) -> Iterator[CheckResult]:
     changed[holder] &= _rate(sampled, holder) < 1
     if bool(changed.any()):
         client = int(changed.nonzero()[0])
-        witness = f"which samples client {holder} holds changes in which rounds client {client} takes part"
+        witness = f"the data of client {holder} change the rounds in which client {client} takes part"
         yield PARTICIPATION.failed(witness, 1.0, 0.0, unit="cohorts")
 
 
@@ -841,10 +847,13 @@ def _once(sampled: Sampled) -> Iterator[CheckResult]:
     each = whitened / torch.tensor(shares, dtype=torch.float64).view(-1, 1)
     worst = int(each.argmax())
     run, row = divmod(worst, around.rounds)
-    witness = f"the row of client {int(around.holders[run])} in round {row}, in all {around.rounds} rounds' releases"
+    witness = (
+        f"the vector of client {int(around.holders[run])} in round {row}, seen in the releases of all "
+        f"{around.rounds} rounds"
+    )
     if bool(lost.any()):
         run = int(lost.flatten().nonzero()[0]) // around.rounds
-        witness = f"a row of client {int(around.holders[run])} moves releases in a direction without noise"
+        witness = f"a vector of client {int(around.holders[run])} changes releases in a direction without noise"
         yield ONCE.failed(witness, 1.0, 0.0, unit="shifts without noise", proposal=sampled.proposed(run, witness))
         return
     measured = float(each.flatten()[worst])
@@ -856,13 +865,13 @@ def _once(sampled: Sampled) -> Iterator[CheckResult]:
         law = GaussianLaw(clip_norm=total or float(whitened.max()), scale=1.0, noise_std=1.0, rate=1.0)
         full = replace(sampled.setup.plan, cohort=Full())
         found = law_check(law, sampled.setup.claim, full, rounds=1)[0]
-        words = f"{witness}, with noise that depends on other rounds: {found.witness}"
+        words = f"{witness}, where noise depends on other rounds: {found.witness}"
         yield replace(found, name=ONCE, witness=words, proposal=sampled.proposed(run, witness))
         return
     yield ONCE.at_most(
         measured,
         1.0,
-        unit="times the ratio of move to noise that the law states",
+        unit="times the stated ratio of change to noise",
         witness=witness,
         slack=_MARGIN - 1,
         proposal=sampled.proposed(run, witness),
@@ -891,5 +900,5 @@ def _unused(sampled: Sampled) -> Iterator[CheckResult]:
     before = sampled.releases[1]
     moved = torch.linalg.vector_norm(other - before, dim=-1)
     share = float((moved / torch.linalg.vector_norm(before, dim=-1).clamp_min(1e-12)).max())
-    witness = f"rows of {plain(_GARBAGE)} clip norms that no lot contains, as a share of the release"
+    witness = f"samples of {plain(_GARBAGE)} clip norms that no lot contains; change as a share of the release"
     yield UNUSED.at_most(share, 0.0, unit="share of the release", witness=witness, slack=1e-4)

@@ -100,7 +100,7 @@ def chosen_check(setup: HookSetup, holders: list[int], *, most: int = _CHOSEN_RU
     try:
         if pilot.laws is not None:
             found = next(sampled_checks(pilot))
-            return replace(found, witness=f"{found.witness}, among chosen rows and samples")
+            return replace(found, witness=f"{found.witness}, with other vectors and samples chosen by a search")
         check_stated(setup.claim)
         rate = rate_of(setup.claim, plan, setup.protection)
         steps = steps_of(setup.claim, plan, setup.protection)
@@ -136,7 +136,7 @@ def _of_samples(setup: HookSetup, holder: int) -> CheckResult | None:
     if pilot.laws is None:
         return None
     found = next(sampled_checks(pilot))
-    return replace(found, witness=f"{found.witness}, among chosen samples")
+    return replace(found, witness=f"{found.witness}, with other samples chosen by a search")
 
 
 def _confirmed(setup: HookSetup, shift: _Shift, most: int) -> CheckResult | None:
@@ -167,9 +167,9 @@ def _shifts(pilot: Sampled) -> Iterator[_Shift]:
     everything = tuple(range(len(CONSTELLATIONS)))
     kinds = list[tuple[Tensor, tuple[int, ...], tuple[int, ...], str]]()
     for number, words in enumerate(CONSTELLATIONS):
-        kinds.append((numbers == number, (number,), holders, f"others hold {words}"))
+        kinds.append((numbers == number, (number,), holders, f"among others, {words}"))
     for client in holders:
-        words = f"client {client} holds the unit, and the first clients samples of one label"
+        words = f"client {client} holds the unit, and the first clients hold samples of one label"
         kinds.append((around.holders == client, everything, (client,), words))
     for unit in (around.directions[:, 0], unit_vectors(around.others.sum(1).double())):
         noise = float((scattered * unit).sum(-1).square().mean().sqrt())
@@ -225,7 +225,7 @@ def driven_check(sampled: Sampled) -> CheckResult | None:
     for words, length in _ENDS:
         found = held_by_claim(Sampled(setup=full, around=_driven_around(full, around, rounds, runs, length)))
         if found.passed is False:
-            return replace(found, witness=f"{found.witness}; all other rows are {words} in all rounds")
+            return replace(found, witness=f"{found.witness}; all other vectors are {words} in all rounds")
     return None
 
 
@@ -281,7 +281,7 @@ def longest_check(sampled: Sampled) -> CheckResult | None:
     again = Sampled(setup=setup, around=replace(around, units=rows.unsqueeze(1)))
     vars(again)["seen"] = sampled.seen
     found = next(sampled_checks(again))
-    return replace(found, witness=f"{found.witness}, found by gradient ascent on its move")
+    return replace(found, witness=f"{found.witness}, found by gradient ascent on the change of the release")
 
 
 def _present(setup: HookSetup, holders: list[int]) -> tuple[HookSetup, int]:
@@ -359,11 +359,11 @@ _LEFT = 0.05
 _FOLLOWED_ERRORS = 6.0
 """Standard errors from which the mean of noise is not zero."""
 _FOLLOWED_WORDS = (
-    "by rows along the last aggregate",
-    "by rows against the last aggregate",
-    "by rows along all earlier aggregates together",
-    "by rows on the tenth of the weights that have moved most",
-    "by rows on the tenth of the weights that have moved least",
+    "vectors along the last aggregate",
+    "vectors opposite to the last aggregate",
+    "vectors along the sum of all earlier aggregates",
+    "vectors in the tenth of the weights that have changed most",
+    "vectors in the tenth of the weights that have changed least",
 )
 
 
@@ -400,8 +400,8 @@ def followed_check(sampled: Sampled) -> CheckResult | None:
     worst = max(known, key=lambda one: one.each)
     result = hold(worst, claim, plan, rate, steps)
     words = (
-        f"{worst.direction.words}, each of {worst.rounds} rounds is moved by at least {worst.each:.4g} standard "
-        f"deviations of its noise"
+        f"{worst.direction.words}, which change the release of each of {worst.rounds} rounds by at least "
+        f"{worst.each:.4g} standard deviations of its noise"
     )
     return sampled.seen.named(replace(result, name=FOLLOWED, witness=words, detects=None))
 
@@ -500,7 +500,7 @@ def together_check(sampled: Sampled) -> CheckResult | None:
             found, seen = _state_held(sampled, measured, _state_ratio(measured, _STATE_ERRORS), measured.shift.shape[1])
     except NotCheckable:
         return None
-    words = f"one {claim.unit} moves {_together(pilot)} by {seen:.4g} standard deviations in a round"
+    words = f"one {claim.unit} changes {_together(pilot)} by {seen:.4g} standard deviations per round"
     return replace(found, name=TOGETHER, witness=f"{words}: {found.witness}", detects=None)
 
 

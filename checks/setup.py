@@ -15,8 +15,8 @@ from ..fl.task import Task
 SUM = -1
 """The number under which the law of a sum of all clients is kept."""
 _WORDS = (
-    "the defense publishes no noise law, so that this value is compared with the noise that runs show and with the "
-    "claim's epsilon"
+    "the defense publishes no noise distribution, so this value is compared with the noise measured in runs and "
+    "with the claimed epsilon"
 )
 
 

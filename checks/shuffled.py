@@ -60,7 +60,7 @@ def shuffle_checks(setup: HookSetup, runs: int) -> Iterator[CheckResult]:
     """Check that reports arrive in random order, in ``runs`` runs of two rounds."""
     clients = setup.plan.clients
     if clients < 2:
-        yield ORDER.skipped("one client alone cannot be shuffled")
+        yield ORDER.skipped("a single report cannot be shuffled")
         return
     everyone = torch.ones(runs, clients, dtype=torch.bool)
     sent = sent_and_received(setup, everyone, range(2), 0)
@@ -71,7 +71,7 @@ def shuffle_checks(setup: HookSetup, runs: int) -> Iterator[CheckResult]:
     if found:
         tests += [*_orders(places, clients), *_names(setup, sent, places, split=split)]
     elif not any(test[0] < SUITE.level("hooks", len(tests)) for test in tests):
-        reason = "after the channel reports cannot be found again: it changes them, or too many are alike"
+        reason = "reports cannot be recognised after the channel, because it changes them or too many are equal"
         yield ORDER.skipped(reason)
         return
     worst = min(tests, key=lambda test: test[0])
@@ -84,7 +84,7 @@ def shuffle_checks(setup: HookSetup, runs: int) -> Iterator[CheckResult]:
         measured=share if failed else min(share, expected),
         allowed=expected,
         unit="share of runs",
-        witness=f"{words}: {hits} of {count}, chance {chance:.2g} in a uniform order",
+        witness=f"{words}: {hits} of {count}, which has probability {chance:.2g} in a uniform order",
     )
 
 
@@ -134,22 +134,24 @@ def _orders(places: IntArray, clients: int) -> Iterator[_Test]:
     few = min(clients, _CLIENTS)
     for client in range(few):
         own = places[:, 0, 0, client]
-        yield from _cells(own, 1 / clients, f"client {client} at place {{}}")
+        yield from _cells(own, 1 / clients, f"client {client} at position {{}}")
         known = (own >= 0) & (places[:, 1, 0, client] >= 0)
         yield _test(
-            own[known] == places[known, 1, 0, client], 1 / clients, f"client {client} at one place in both rounds"
+            own[known] == places[known, 1, 0, client],
+            1 / clients,
+            f"client {client} at the same position in both rounds",
         )
         for group in range(1, places.shape[2]):
             known = (own >= 0) & (places[:, 0, group, client] >= 0)
             alike = own[known] == places[known, 0, group, client]
-            yield _test(alike, 1 / clients, f"two coordinates of client {client} at one place")
+            yield _test(alike, 1 / clients, f"two coordinates of client {client} at the same position")
     total = int(places.max()) + 1
     for client in range(few if clients > 2 else 0):
         after = (client + 1) % clients
         own, other = places[:, 0, 0, client], places[:, 0, 0, after]
         known = (own >= 0) & (other >= 0)
         apart = (other[known] - own[known]) % max(total, clients)
-        yield from _cells(apart, 1 / (clients - 1), f"client {after} {{}} places after client {client}")
+        yield from _cells(apart, 1 / (clients - 1), f"client {after} {{}} positions after client {client}")
 
 
 def _cells(places: IntArray, chance: float, words: str) -> Iterator[_Test]:
@@ -193,7 +195,7 @@ def _names(
             # Runs without the client's place count: a row with a number of its own is found more often than others.
             single = same.sum(1) == 1
             hits = same.argmax(1)[single] == own[learnt:][single]
-            yield _test(hits, 1 / clients, f"the row whose {name} is that of client {client} is its report")
+            yield _test(hits, 1 / clients, f"the report whose {name} equals that of client {client} is its own")
             if setup.claim.rounds > 1:
                 yield _linked(keys, later, places[:, :, group, client], clients, f"{name} of client {client}")
 
@@ -204,9 +206,7 @@ def _linked(keys: FloatArray, later: FloatArray, places: IntArray, clients: int,
     keys, later, places = keys[known], later[known], places[known]
     same = later == keys[np.arange(len(keys)), places[:, 0]][:, np.newaxis]
     single = same.sum(1) == 1
-    return _test(
-        same.argmax(1)[single] == places[single, 1], 1 / clients, f"the {words} comes again in its next report"
-    )
+    return _test(same.argmax(1)[single] == places[single, 1], 1 / clients, f"the {words} reappears in its next report")
 
 
 def _keys(received: Message, *, split: bool) -> Iterator[tuple[str, FloatArray, int]]:
@@ -276,7 +276,9 @@ def _absences(setup: HookSetup, runs: int) -> Iterator[_Test]:
             a, b = gone[here, client], empty[here, client]
             both = int((a & b).sum())
             chance = float(hypergeom.sf(both - 1, number, int(a.sum()), int(b.sum())))
-            words = f"of runs with {count} absent clients, those with client {client} absent and place {client} empty"
+            words = (
+                f"runs with client {client} absent and position {client} empty, among runs with {count} absent clients"
+            )
             yield chance, both, number, float(a.mean() * b.mean()), words
 
 
@@ -309,24 +311,24 @@ def _amplified(setup: HookSetup) -> CheckResult:
     if reason := setup.why_not():
         raise _NotComparable(reason)
     if not isinstance(plan.cohort, Full) or plan.clients > _COUNTED_CLIENTS:
-        raise _NotComparable(f"the bound is computed only if all clients take part and are at most {_COUNTED_CLIENTS}")
+        raise _NotComparable(f"the bound is computed only for at most {_COUNTED_CLIENTS} clients that all take part")
     law = _law(setup)
     _check_arrivals(setup, law.mixing)
     why = law_of_all_rounds(setup.protection, plan)
     rounds = 1 if why else min(claim.rounds, plan.rounds)
     pairs = [pair for chances in _chances(law, plan.layout.dim) for pair in _pairs(*chances, clients=plan.clients)]
     epsilon = max(_epsilon(one, rounds, claim.epsilon, claim.delta) for one in pairs)
-    words = f"{rounds} round{'s' * (rounds != 1)}, {plan.clients} clients, of which all others hold one row"
-    words += f"; for one round alone, because {why}" if why else ""
+    words = f"{rounds} round{'s' * (rounds != 1)}, {plan.clients} clients, all others with the same input"
+    words += f"; computed for one round only, because {why}" if why else ""
     return AMPLIFIED.at_most(epsilon, claim.epsilon, unit="epsilon", witness=words, slack=_SLACK * claim.epsilon)
 
 
 def _law(setup: HookSetup) -> ReportLaw:
     laws = [setup.protection.law(setup.claim.observer, setup.plan, client) for client in range(setup.plan.clients)]
     if not isinstance(laws[0], ReportLaw) or laws[0].mixing is Mixing.NONE:
-        raise _NotComparable("no law of a shuffled report is published")
+        raise _NotComparable("the defense publishes no distribution of a shuffled report")
     if any(law != laws[0] for law in laws):
-        raise _NotComparable("clients have laws of their own")
+        raise _NotComparable("the bound needs one distribution for all clients, and they have different ones")
     return laws[0]
 
 
@@ -355,7 +357,9 @@ def _chances(law: ReportLaw, dim: int) -> Iterator[tuple[float, float, int]]:
     if single:
         kinds = torch.unique(torch.stack(rows, dim=1), dim=0)
         if len(kinds) > 1:
-            raise _NotComparable("the coordinates of a report have different ranges")
+            raise _NotComparable(
+                "the bound needs one range for all coordinates of a report, and they have different ones"
+            )
         # Each coordinate is shuffled by itself, and counted by itself.
         numbers, places = [_columns(law, one, rows) for one in drawn], dim
     learnt = [one[: len(one) // 4] for one in numbers]
@@ -430,14 +434,14 @@ def report_checks(
     if clients is not None:
         found.append(_place(kept, clients))
     elif changes:
-        found.append(POSSIBLE.skipped(f"the law may be that for one round alone, because {changes}"))
+        found.append(POSSIBLE.skipped(f"the published distribution may hold for one round only, because {changes}"))
     else:
         found.append(_possible(kept))
     return tuple(found)
 
 
 def _not_exact() -> CheckResult:
-    reason = "the score is no exact likelihood ratio, because clients have different laws or are sampled"
+    reason = "the score is not the exact likelihood ratio, because clients are sampled or have different distributions"
     return FITS.skipped(reason)
 
 
@@ -445,7 +449,7 @@ def _fits(member: FloatArray, nonmember: FloatArray, claim: Claim) -> CheckResul
     """Check the identity for g = 1 / (1 + e^s)^2 and its mirror image, averaged over the rounds of each trial."""
     # A law that gives every report one score satisfies the identity and can show nothing.
     if member.size and np.ptp(member) == np.ptp(nonmember) == member.flat[0] - nonmember.flat[0] == 0:
-        return FITS.failed("the law scores every report alike")
+        return FITS.failed("the published distribution gives every report the same likelihood ratio")
     # The mirror image tests the absent row.
     worst: CheckResult | None = None
     for name, present, absent in (("present", member, nonmember), ("absent", -nonmember, -member)):
@@ -453,11 +457,11 @@ def _fits(member: FloatArray, nonmember: FloatArray, claim: Claim) -> CheckResul
         left, right = (-one).sigmoid().square().mean(1).numpy(), (other.sigmoid() * (-other).sigmoid()).mean(1).numpy()
         error = math.sqrt(left.var() / len(left) + right.var() / len(right)) + 1e-9
         measured = abs(float(left.mean() - right.mean())) / error
-        witness = f"{len(left)} runs per arm, identity of likelihood ratios, {name} row"
+        witness = f"{len(left)} runs per arm, identity of likelihood ratios for the {name} input"
         found = FITS.at_most(measured, _ERRORS, unit="standard errors", witness=witness)
         worst = found if worst is None or measured > (worst.measured or 0.0) else worst
     if worst is None or min(len(member), len(nonmember)) < _FEWEST:
-        return FITS.skipped(f"fewer than {_FEWEST} trials")
+        return FITS.skipped(f"fewer than {_FEWEST} runs")
     return replace(worst, detects=_detectable(member, nonmember, claim)) if worst.passed else worst
 
 
@@ -513,7 +517,7 @@ def _larger(claim: Claim, factor: float, within: FloatArray, weights: Sequence[F
 def _possible(kept: Mapping[str, Any]) -> CheckResult:
     """Check that no trial has a report that its own row cannot produce."""
     odd = np.concatenate([kept["member_odd"], kept["nonmember_odd"]])
-    witness = f"{len(odd)} trials, reports of density zero"
+    witness = f"runs with a report of density zero, among {len(odd)} runs"
     return POSSIBLE.at_most(float(odd.mean()), 0.0, unit="share of trials", witness=witness)
 
 
@@ -524,5 +528,5 @@ def _place(kept: Mapping[str, Any], clients: int) -> CheckResult:
     # A shuffler leaves the report in its own place with probability 1 / clients.
     allowed = 1 / clients + _ERRORS * error
     measured = abs(float(within.mean() - out.mean()))
-    witness = f"{len(within)} runs per arm, the row in the sender's own place"
+    witness = f"{len(within)} runs per arm, report at the sender's own position"
     return PLACE.at_most(measured, allowed, unit="likeness", witness=witness)

@@ -73,7 +73,7 @@ _Number = Annotated[float | None, _must_be("a number", lambda value: _are([value
 _Indices = Annotated[tuple[int, ...] | None, _must_be("a tuple of whole numbers", lambda value: _are(value, Integral))]
 _History = Annotated[
     AccountantHistory | None,
-    _must_be("one (noise multiplier, sampling rate, steps) for each stretch of steps", _is_history),
+    _must_be("a tuple (noise multiplier, sampling rate, steps) for each group of equal steps", _is_history),
 ]
 
 
@@ -247,7 +247,9 @@ class TrainingRecord:
         found = np.zeros(len(self.releases))
         for number, release in enumerate(self.releases):
             if release.rest is None:
-                raise ValueError(f"step {release.step} holds no sum without the planted unit: its rows were not seen")
+                raise ValueError(
+                    f"in step {release.step} the sum without the canary is unknown, because its gradients were not seen"
+                )
             direction = planned if release.direction is None else release.direction
             found[number] = float(direction @ (release.released.double() - release.rest.double())) / release.clip_norm
         return found

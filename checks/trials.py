@@ -81,7 +81,10 @@ def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
             for end, other, words in _extremes(setup, law):
                 yield _pair(setup, quiet, end, other, words)
     if claim.adjacency is Adjacency.REPLACE_ONE:
-        words = f"one unit's vector of {_LONG:g} clip norms along all weights, and one of {_SHORT:g}, others send zeros"
+        words = (
+            f"one unit's vector of {_LONG:g} clip norms along all weights, and one of {_SHORT:g}, while others "
+            "send zeros"
+        )
         yield _pair(setup, quiet, setup.length * _LONG * anywhere, setup.length * _SHORT * anywhere, words)
     if claim.rounds > 1:
         yield _changing(setup, quiet, setup.length * _LONG * anywhere)
@@ -92,7 +95,7 @@ def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
         (_LONG, "along all weights", loud, "long"),
     ):
         row = setup.length * factor * along[where]
-        words = f"one unit's vector of {factor:g} clip norms {where}, others with {others} rows"
+        words = f"one unit's vector of {factor:g} clip norms {where}, while other vectors are {others}"
         yield _pair(setup, federation, row, _without(setup, row), words)
     if claim.unit not in HELD_BY_CLIENTS and claim.adjacency is not Adjacency.ADD_REMOVE:
         for place in setup.checked_clients[:_PLACES]:
@@ -107,7 +110,7 @@ def _quietest(setup: ReplaySetup, quiet: FrozenFederation) -> Iterator[Neighbour
     """A row along the weights of least noise; none where runs show no noise."""
     if (direction := quietest(setup)) is not None:
         row = (setup.length * _LONG * direction.values).float()
-        words = f"one unit's vector of {_LONG:g} clip norms {direction.words}, others send zeros"
+        words = f"one unit's vector of {_LONG:g} clip norms {direction.words}, while others send zeros"
         yield _pair(setup, quiet, row, _without(setup, row), words)
 
 
@@ -119,7 +122,7 @@ def _against(setup: ReplaySetup, length: float) -> Iterator[Neighbours]:
     loud = _surrounded(alike, _LONG * length)
     # Longer than all others together, so that it turns their mean around.
     row = -setup.length * _LONGEST * towards
-    words = f"one unit's vector of {_LONGEST:g} clip norms against all others, which are long and equal"
+    words = f"one unit's vector of {_LONGEST:g} clip norms opposite to all other vectors, which are long and equal"
     yield _pair(setup, loud, row, _without(setup, row), words)
 
 
@@ -132,7 +135,7 @@ def _users(setup: ReplaySetup, quiet: FrozenFederation, row: Tensor) -> Iterator
             federation=quiet,
             inputs=_arms(user),
             direction=total / torch.linalg.vector_norm(total),
-            words=f"a user of {words}, each of {_LONG:g} clip norms along all weights, others send zeros",
+            words=f"a user of {words}, each of {_LONG:g} clip norms along all weights, while others send zeros",
             holder=_holder(setup, None),
             alone=True,
         )
@@ -149,7 +152,7 @@ def _changing(setup: ReplaySetup, quiet: FrozenFederation, row: Tensor) -> Neigh
     """
     signs = torch.tensor([1.0, -1.0]).unsqueeze(1)
     absent = row if setup.claim.adjacency is Adjacency.REPLACE_ONE else _without(setup, row)
-    words = f"one unit's vector of {_LONG:g} clip norms along all weights that changes its sign in every round"
+    words = f"one unit's vector of {_LONG:g} clip norms along all weights, whose sign changes in every round"
     return _pair(setup, quiet, signs * row, absent, words)
 
 
@@ -157,7 +160,7 @@ def _surrounded(setup: ReplaySetup, steepness: float) -> FrozenFederation:
     """The federation with cohorts and lots as the plan draws them, and gradients of others of the given length."""
     network, still = setup.task.network, setup.still
     if not isinstance(network, FixedGradients):
-        raise TypeError(f"trials need a federation of fixed gradients, got one of {type(network).__name__}")
+        raise TypeError(f"trials need a model with fixed gradients, got {type(network).__name__}")
     task = replace(still.task, network=replace(network, steepness=steepness).sharing(network))
     return replace(still, task=task, rounds=setup.claim.rounds)
 
@@ -209,10 +212,11 @@ def _extremes(setup: ReplaySetup, law: object) -> Iterator[tuple[Tensor, Tensor,
         return
     yield high, low, "numbers at one end of the range, and at the other end"
     if setup.claim.rounds > 1:
-        yield torch.stack([high, low]), high, "numbers at each end of the range by turns of rounds, and at one end"
-    yield high, turns, "numbers at one end of the range, and at both ends in turn"
+        yield torch.stack([high, low]), high, "numbers at alternating ends of the range from round to round, and at "
+        "one end"
+    yield high, turns, "numbers at one end of the range, and numbers at alternating ends"
     half = torch.arange(dim) < dim // 2
-    words = "numbers at one end of the range in the first half of the row, and in the second half"
+    words = "numbers at one end of the range in the first half of the vector, and in the second half"
     yield torch.where(half, high, zero), torch.where(half, zero, high), words
     far = [middle + FAR * (one - middle) for one in (high, low)]
     yield far[0], far[1], "numbers far beyond one end of the range, and far beyond the other end"
@@ -341,7 +345,7 @@ def view_checks(
         most: runs with and without the unit, at most, each.
     """
     if most < FEWEST_RUNS:
-        return (VIEW.skipped(f"the audit allows {most} runs, and {FEWEST_RUNS} are needed"),)
+        return (VIEW.skipped(f"the audit allows {most} runs per arm, and {FEWEST_RUNS} are needed"),)
     reason = _why_not(*small)
     if reason:
         return (VIEW.skipped(reason),)
@@ -382,7 +386,7 @@ def _looked_at(federation: tuple[Task, Plan, Protection, Claim], most: int, seed
     pilots = [trials.pilot(arms.of(pair), learn, choose) for pair in neighbours_of(setup)]
     found = _Looked(trials=trials, repeats=arms.repeats)
     if trials.constant:
-        words = f"all {trials.made} runs received the same numbers, which no unit changes"
+        words = f"in all {trials.made} runs the adversary received the same numbers, which no unit changes"
         return replace(found, reason=words)
     best = trials.best(pilots) if counted else max(pilots, key=lambda pilot: (pilot.suspect, pilot.rank))
     if not counted and not best.suspect:
@@ -391,7 +395,7 @@ def _looked_at(federation: tuple[Task, Plan, Protection, Claim], most: int, seed
     if not counted and not best.suspect:
         return found
     measured = trials.count(best)
-    words = "runs that are made in one batch depend on each other, or on earlier runs"
+    words = "runs of one batch depend on each other or on earlier runs"
     return replace(found, measured=measured, reason="" if measured else words)
 
 
@@ -399,12 +403,12 @@ def _why_not(task: Task, plan: Plan, protection: Protection, claim: Claim) -> st
     if reason := why_not_covered(claim):
         return reason
     if claim.rounds > plan.rounds:
-        return f"the claim covers {claim.rounds} rounds, of which the federation runs {plan.rounds}"
+        return f"the claim covers {claim.rounds} rounds, but the federation runs {plan.rounds}"
     added = claim.unit not in HELD_BY_CLIENTS and claim.adjacency is Adjacency.ADD_REMOVE
     if added and (claim.observer.rank >= SHUFFLED.rank or claim.observer.sees_participation):
-        return "whether a client takes part shows by the number of reports"
+        return "the number of reports reveals whether a client takes part"
     if (protection.per_sample or claim.unit is Unit.SAMPLE) and task.network.mixes:
-        return f"{task.network.mixture}: the gradients of one sample depend on others"
+        return f"{task.network.mixture}: the gradient of one sample depends on other samples"
     return ""
 
 
@@ -413,7 +417,7 @@ def _result(claim: Claim, found: _Looked) -> CheckResult:
     measured = found.measured
     if measured is None:
         return VIEW.skipped(found.reason)
-    words = f"a lower bound of {measured.n1} runs with and without the unit, {measured.witness}"
+    words = f"a lower bound from {measured.n1} runs with and {measured.n1} without the unit, {measured.witness}"
     result = bound_result(VIEW, claim, measured, words)
     return replace(
         result,

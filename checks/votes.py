@@ -36,12 +36,12 @@ def vote_checks(
     """Return the result of the check of all answers under a claim; ``votes``: as for ``mechanism_of``."""
     inputs = mechanism_of(claim, protection, plan, votes)
     if inputs is None:
-        return ANSWERED.skipped("no neighbouring inputs are known for this claim")
+        return ANSWERED.skipped("no neighbouring votes are known for this claim")
     mechanism, pairs = inputs
     rng = Streams(seed).generator("answers to all queries")
     law = protection.label_law(plan) if claim.observer == ANSWERS and sums_votes(protection) else None
     failed = _bare(mechanism, pairs, claim, rng) or (law and _by_law(mechanism, law, pairs, plan, rng))
-    words = f"{plan.queries} queries, votes of {len(pairs)} kinds"
+    words = f"{plan.queries} queries, {len(pairs)} different vectors of votes"
     return failed or ANSWERED.at_most(0.0, 0.0, unit="answers", witness=words)
 
 
@@ -61,9 +61,9 @@ def _bare(mechanism: Mechanism, pairs: Sequence[Pair], claim: Claim, rng: np.ran
         left = bare & _constant(*again) & (again[0][0] == first[0][0]) & (again[1][0] == first[1][0])
         if left.sum() == bare.sum():
             words = (
-                f"{int(left.sum())} answers, the first one of query {int(left.argmax())}: one teacher changes them, "
+                f"{int(left.sum())} answers, the first one to query {int(left.argmax())}: one teacher changes them, "
             )
-            words += f"and noise does not in {2 * len(again[0])} runs"
+            words += f"and noise does not change them in {2 * len(again[0])} runs"
             return ANSWERED.failed(words, float(left.sum()), 0.0, unit="answers")
     return None
 
@@ -103,7 +103,7 @@ def _by_law(
         counts, unseen = counts + other, unseen + runs * np.log1p(-np.minimum(rare, 1 - 1e-12))
         if np.ptp(rare) < 1e-9:
             total, number = int(other.sum()), runs * plan.queries
-            words = f"on votes {counts_of_kind[0].astype(int).tolist()[:8]} of {number} labels"
+            words = f"for the votes {counts_of_kind[0].astype(int).tolist()[:8]}, of {number} released labels"
             tests.append(
                 _Counted(
                     log_chance=float(binom.logcdf(total, number, rare[0])),
@@ -113,11 +113,13 @@ def _by_law(
                 )
             )
     tests += [
-        _Counted(log_chance=float(chance), count=0, expected=-float(chance), words=f"on all votes for query {query}")
+        _Counted(log_chance=float(chance), count=0, expected=-float(chance), words=f"for all votes on query {query}")
         for query, chance in enumerate(np.where(counts == 0, unseen, 0.0))
     ]
     worst = min(tests, key=lambda one: one.log_chance)
     if worst.log_chance >= log(SUITE.level("answers", 2 * len(tests))):
         return None
-    words = f"{worst.words}, {worst.count} were not the likeliest label, and {worst.expected:.3g} by the law"
+    words = (
+        f"{worst.words}, {worst.count} were not the likeliest label, and the stated noise implies {worst.expected:.3g}"
+    )
     return ANSWERED.failed(words, float(worst.count), worst.expected, unit=IN_WITNESS)

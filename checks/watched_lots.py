@@ -72,28 +72,32 @@ def lot_checks(recording: TrainingRecord) -> list[CheckResult]:
     """Check that lots agree with the accountant's history; a record that is twice in one sum counts twice."""
     names = (LOTS, RATE, SIZES, OVERLAP, BLOCKS)
     seen = [one for one in recording.releases if one.ids is not None]
-    reason = recording.remarks.get("lots", "the records of the lots were not seen")
+    reason = recording.remarks.get("lots", "it was not seen which records the lots hold")
     if not seen or recording.population is None:
         return [name.skipped(reason) for name in names]
     if 2 * len(seen) < len(recording.releases):
-        unknown = f"the records of {len(seen)} of {len(recording.releases)} lots were seen"
+        unknown = f"the records are known for only {len(seen)} of {len(recording.releases)} lots"
         return [name.skipped(unknown) for name in names]
     once = _once(recording)
     rates = {rate for _, rate in recording.accounted_steps}
     if len(rates) != 1:
-        why = "nothing was accounted" if not rates else f"{len(rates)} different sampling rates were accounted"
+        why = (
+            "nothing was accounted"
+            if not rates
+            else f"the accountant's history holds {len(rates)} different sampling rates"
+        )
         return [once, *(name.skipped(why) for name in names[1:])]
     lots = Lots(tuple(one.ids or () for one in seen), recording.population, rates.pop())
     if lots.rate >= _FULL:
         return [once, *(_unneeded(name) for name in names[1:])]
     if once.passed is False:
         # A rate of several draws for one step shows in every other test, as the same fault.
-        return [once, *(name.skipped("records come twice") for name in names[1:])]
+        return [once, *(name.skipped("some records come twice in one lot") for name in names[1:])]
     return [once, _rate(lots), _sizes(lots), _overlap(lots), _blocks(lots)]
 
 
 def _unneeded(name: Check) -> CheckResult:
-    return name.skipped("every step was accounted with all records (sampling rate 1)")
+    return name.skipped("the accountant assumes that every step uses all records (sampling rate 1)")
 
 
 def _once(recording: TrainingRecord) -> CheckResult:
@@ -106,7 +110,9 @@ def _once(recording: TrainingRecord) -> CheckResult:
         short = release.longest is not None and release.longest * counts.max(initial=0) <= 1 + _ROUNDING
         if len(names) and counts.max() > 1 and not short:
             worst = int(counts.argmax())
-            witness = f"rows of record {names[worst]} enter the sum of step {release.step}, each clipped alone"
+            witness = (
+                f"gradients of record {names[worst]} enter the sum of step {release.step}, each clipped separately"
+            )
             return LOTS.failed(witness, int(counts[worst]), 1, unit="rows")
     compared = sum(one.rows is not None and one.ids is not None for one in recording.releases)
     return LOTS.passes(f"{compared} lots")
@@ -116,7 +122,10 @@ def _rate(lots: Lots) -> CheckResult:
     """Check that records are not drawn more often than accounted."""
     trials, drawn = lots.population * len(lots.ids), int(lots.sizes.sum())
     allowed = float(binom.isf(WATCHED.level("watched run"), trials, lots.rate)) / trials
-    witness = f"share of {lots.population} records in {len(lots.ids)} lots, accounted at {lots.rate:.4g}"
+    witness = (
+        f"mean share of {lots.population} records in {len(lots.ids)} lots; the accounted sampling rate is "
+        f"{lots.rate:.4g}"
+    )
     return RATE.at_most(drawn / trials, allowed, unit="probability", witness=witness)
 
 
@@ -132,14 +141,19 @@ def _sizes(lots: Lots) -> CheckResult:
     # P(all sizes within this width) is at most the sum over the places of the window.
     chance = math.exp(min(0.0, float(_log_sum(len(sizes) * np.log(np.maximum(inside, 1e-300))))))
     if chance < WATCHED.level("watched run", 2):
-        words = f"sizes of {len(sizes)} lots differ by at most {width}; Poisson lots at {rate:.4g} of {drawn} vary more"
+        words = (
+            f"the sizes of {len(sizes)} lots differ by at most {width}; Poisson sampling of {drawn} records at "
+            f"rate {rate:.4g} varies more"
+        )
         deviation = math.sqrt(drawn * rate * (1 - rate))
         return SIZES.at_least(float(sizes.std()), deviation, unit="records", witness=words)
     above = binom.sf(sizes - 1, n, rate)
     tails = 2 * (above if seldom else np.minimum(binom.cdf(sizes, n, rate), above))
     worst = int(np.argmin(tails))
     passed = bool(tails[worst] >= WATCHED.level("watched run", 2 * len(sizes)))
-    words = f"records in the lot of step {worst}, of {n} at rate {rate:.4g}, the most unusual of {len(sizes)} lots"
+    words = (
+        f"of {n} records in the lot of step {worst}, the most unusual of {len(sizes)} lots at sampling rate {rate:.4g}"
+    )
     return CheckResult(name=SIZES, passed=passed, witness=f"{sizes[worst]:g} {words}")
 
 
@@ -152,7 +166,7 @@ def _overlap(lots: Lots) -> CheckResult:
     """Check the number of equal records in two lots, over all pairs of lots, by its exact distribution."""
     times, steps = lots.times(), len(lots.ids)
     if steps < 2:
-        return OVERLAP.skipped("the records of one lot were seen")
+        return OVERLAP.skipped("the records of only one lot were seen")
     pairs = int((times * (times - 1) / 2).sum())
     if (found := _neighbours(lots)) is not None:
         return found
@@ -161,7 +175,7 @@ def _overlap(lots: Lots) -> CheckResult:
         # Rates that change from step to step may leave no pairs at all.
         low = 1.0
     expected = lots.population * steps * (steps - 1) / 2 * lots.rate**2
-    words = f"pairs of equal records in two of {steps} lots, {expected:.4g} expected of Poisson lots"
+    words = f"times one record is in two of {steps} lots; Poisson sampling gives {expected:.4g} on average"
     if min(low, high) >= WATCHED.level("watched run", 6):
         return OVERLAP.passes(f"{pairs} {words}")
     return _other_overlap(pairs, expected, fewer=low < high, witness=words)
@@ -169,7 +183,7 @@ def _overlap(lots: Lots) -> CheckResult:
 
 def _other_overlap(found: int, expected: float, *, fewer: bool, witness: str) -> CheckResult:
     bound = OVERLAP.at_least if fewer else OVERLAP.at_most
-    return bound(found, expected, unit="pairs", witness=witness)
+    return bound(found, expected, unit="records", witness=witness)
 
 
 def _neighbours(lots: Lots) -> CheckResult | None:
@@ -185,7 +199,7 @@ def _neighbours(lots: Lots) -> CheckResult | None:
         low, high = binom.cdf(common, trials, chance), binom.sf(common - 1, trials, chance)
         low = 1.0 if lots.least_rate < lots.rate else low
         if trials and min(low, high) < WATCHED.level("watched run", 6):
-            witness = f"equal records in {len(places)} pairs of lots that follow each other"
+            witness = f"records that are in both lots of {len(places)} pairs of consecutive lots"
             return _other_overlap(common, trials * chance, fewer=low < high, witness=witness)
     return None
 
@@ -220,7 +234,7 @@ def _blocks(lots: Lots) -> CheckResult:
         together += int((held[::2] & held[1::2]).sum())
     trials = half * len(lots.ids)
     allowed = float(binom.isf(WATCHED.level("watched run", 2), trials, lots.rate**2)) if trials else 0.0
-    words = f"pairs of records 2k and 2k + 1 in one lot, of {trials}"
+    words = f"pairs of records 2k and 2k + 1 in the same lot, among {trials} pairs"
     return BLOCKS.at_most(together, allowed, unit="pairs", witness=words)
 
 
@@ -240,7 +254,9 @@ def _partners(lots: Lots) -> CheckResult | None:
     allowed = float(binom.isf(WATCHED.level("watched run", 2 * pairs), steps, lots.rate**2))
     if most <= allowed:
         return None
-    return BLOCKS.failed(f"records {one} and {other} in one lot, of {steps} lots", most, allowed, unit="lots")
+    return BLOCKS.failed(
+        f"lots that hold both records {one} and {other}, among {steps} lots", most, allowed, unit="lots"
+    )
 
 
 def ledger_checks(recording: TrainingRecord) -> list[CheckResult]:
@@ -253,9 +269,9 @@ def ledger_checks(recording: TrainingRecord) -> list[CheckResult]:
 
 def _steps(recording: TrainingRecord) -> CheckResult:
     accounted = len(recording.accounted_steps)
-    witness = "noised sums of the run that the accountant's history covers"
+    witness = "noised sums of the run that are in the accountant's history"
     if recording.earlier:
-        witness += f", without the {recording.earlier} steps that it held before"
+        witness += f", not counting {recording.earlier} steps from before the run"
     return STEPS.at_least(accounted, len(recording.releases), unit="steps", witness=witness)
 
 
@@ -269,9 +285,11 @@ def _multiplier(recording: TrainingRecord) -> CheckResult:
     if not pairs:
         return MULTIPLIER.skipped("no step was accounted")
     if len(accounted) > len(recording.releases) and _fits(accounted, recording):
-        return MULTIPLIER.passes(f"{len(accounted)} steps hold the noise of each release")
+        return MULTIPLIER.passes(f"the {len(accounted)} accounted steps include the noise of each release")
     release, noise = max(pairs, key=lambda pair: pair[1] - pair[0].noise_multiplier)
-    witness = f"accounted in step {release.step}, for which the system states {release.noise_multiplier:.6g}"
+    witness = (
+        f"noise multiplier accounted for step {release.step}, in which the system states {release.noise_multiplier:.6g}"
+    )
     slack = _SLACK * release.noise_multiplier
     return MULTIPLIER.at_most(noise, release.noise_multiplier, unit="clip norms", witness=witness, slack=slack)
 
@@ -289,8 +307,8 @@ def _epsilon(recording: TrainingRecord) -> CheckResult:
     event, delta = event_of(recording.ledger), recording.delta
     again = epsilon_of(event, delta=delta, adjacency=Adjacency.ADD_REMOVE)
     if not math.isfinite(again):
-        return ACCOUNTED.skipped("the accountant's history gives no finite epsilon")
-    witness = f"printed at delta {delta:g}; computed again from the accountant's history, epsilon is {again:.4g}"
+        return ACCOUNTED.skipped("the accountant's history implies no finite epsilon")
+    witness = f"epsilon printed at delta {delta:g}; computed again from the accountant's history, it is {again:.4g}"
     required = again * (1 - _EPSILON_ROUNDING)
     return ACCOUNTED.at_least(recording.accounted, required, unit="epsilon", witness=witness)
 
@@ -299,5 +317,5 @@ def _updates(recording: TrainingRecord) -> CheckResult:
     if recording.steps is None:
         return UPDATES.skipped("updates of the model were not counted")
     without = recording.steps - len(recording.releases)
-    witness = f"counted among {recording.steps} updates of the model"
+    witness = f"updates without a release, among {recording.steps} updates of the model"
     return UPDATES.at_most(max(0, without), 0, unit="updates", witness=witness)

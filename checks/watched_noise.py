@@ -144,11 +144,11 @@ def noise_checks(recording: TrainingRecord) -> list[CheckResult]:
         return [PRESENT.failed(words)]
     noise = noise_of(recording)
     if noise is None:
-        reason = recording.remarks.get("noise", "no release was seen together with the sum before its noise")
+        reason = recording.remarks.get("noise", "no release was seen together with its sum before the noise")
         return [name.skipped(reason) for name in names]
     if not np.isfinite(noise.values).all():
         return [PRESENT.failed("a release is not finite")]
-    words = f"noise on a grid of {noise.grid:.2g} standard deviations: too coarse to be compared"
+    words = f"the noise lies on a grid of {noise.grid:.2g} standard deviations, which is too coarse to be compared"
     if noise.grid > _COARSER:
         return [name.skipped(words) for name in names]
     found = [_present(noise), _scale(noise)]
@@ -167,7 +167,7 @@ def _sum(release: Release) -> FloatArray | None:
 
 
 def _unlooked(name: Check) -> CheckResult:
-    return name.skipped("not looked at, because the noise is missing or too small")
+    return name.skipped("not looked at, because noise is missing or too small, as another check shows")
 
 
 def _present(noise: RunNoise) -> CheckResult:
@@ -178,15 +178,15 @@ def _present(noise: RunNoise) -> CheckResult:
     tests = len(counts) + zero.shape[1]
     for name, count, size in counts:
         if binom.sf(count - 1, size, chance) < _level(tests):
-            witness = f"numbers of {name} that the noised step returned unchanged, of {size}"
+            witness = f"numbers of {name} without noise, among {size}"
             return PRESENT.failed(witness, count, _most(size, chance, tests), unit="numbers")
     each = zero.sum(0)
     worst, steps = int(each.argmax()), len(zero)
     if binom.sf(int(each[worst]) - 1, steps, chance) < _level(tests):
-        witness = f"steps that returned coordinate {_where(noise, worst)} unchanged, of {steps}"
+        witness = f"steps without noise in coordinate {_where(noise, worst)}, among {steps} steps"
         allowed = _most(steps, chance, tests)
         return PRESENT.failed(witness, int(each[worst]), allowed, unit="steps")
-    witness = f"numbers that the noised step returned unchanged, of {zero.size} in {len(counts)} tensors"
+    witness = f"numbers without noise, among {zero.size} in {len(counts)} tensors"
     return PRESENT.passes(witness, int(zero.sum()), _most(zero.size, chance, 1))
 
 
@@ -230,7 +230,9 @@ def _fresh(noise: RunNoise) -> CheckResult:
     for found in (_between_steps(noise), _along_steps(noise), _between_tensors(noise), _at_lags(noise)):
         if found is not None:
             return found
-    witness = f"{len(noise.numbers)} steps and {len(noise.tensors)} tensors compared with each other, at all lags"
+    witness = (
+        f"{len(noise.numbers)} steps and {len(noise.tensors)} tensors were compared with each other, at all distances"
+    )
     return FRESH_NOISE.passes(witness)
 
 
@@ -247,7 +249,7 @@ def _between_steps(noise: RunNoise) -> CheckResult | None:
         worst = int(np.argmin(chances))
         if chances[worst] < _level(3 * tests):
             pair = f"steps {noise.numbers[rows[worst]]} and {noise.numbers[columns[worst]]}"
-            return _repeated(f"cosine of the noise of {name} in {pair}", cosines[worst])
+            return _repeated(f"cosine between the noise of {name} in {pair}", cosines[worst])
     return None
 
 
@@ -268,7 +270,7 @@ def _along_steps(noise: RunNoise) -> CheckResult | None:
     worst = int(np.argmin(chances))
     if chances[worst] >= _level(3 * len(chances)):
         return None
-    return _repeated(f"mean cosine of the noise of steps that are {worst + 1} apart", sums[worst] / counts[worst])
+    return _repeated(f"mean cosine between the noise of steps that are {worst + 1} apart", sums[worst] / counts[worst])
 
 
 def _between_tensors(noise: RunNoise) -> CheckResult | None:
@@ -287,7 +289,8 @@ def _between_tensors(noise: RunNoise) -> CheckResult | None:
         if chances[worst] < _level(3 * len(pairs) * len(noise.values)):
             step = noise.numbers[worst]
             return _repeated(
-                f"cosine of the noise of {one} and the first numbers of {other} in step {step}", cosines[worst]
+                f"cosine between the noise of {one} and the first numbers of the noise of {other} in step {step}",
+                cosines[worst],
             )
     return None
 
@@ -310,7 +313,7 @@ def _at_lags(noise: RunNoise) -> CheckResult | None:
     worst = int(np.argmin(chances))
     if chances[worst] >= _level(3 * len(products)):
         return None
-    return _repeated(f"correlation of numbers that are {worst + 1} apart", products[worst] / counts[worst])
+    return _repeated(f"correlation of noise numbers that are drawn {worst + 1} apart", products[worst] / counts[worst])
 
 
 def _cosines(rows: FloatArray) -> FloatArray:
@@ -334,7 +337,7 @@ def _shape(noise: RunNoise) -> CheckResult:
     """Check the whole distribution, the largest number, other laws, and that numbers take more than a few values."""
     scaled = not np.array_equal(noise.standard, noise.values)
     if noise.grid and scaled:
-        return SHAPE.skipped("noise on a grid that is larger than stated")
+        return SHAPE.skipped("the noise is larger than stated and lies on a grid")
     flat = np.sort(noise.standard.ravel()[:_NUMBERS])
     count, half = len(flat), noise.grid / 2
     low = norm.cdf(flat - half)
@@ -344,13 +347,13 @@ def _shape(noise: RunNoise) -> CheckResult:
     # The discrete law differs from the rounded one by step^2 max|x phi(x)| / 24, to second order.
     allowed = float(kstwo.isf(_level(5), count)) + noise.grid**2 / 96
     if distance > allowed:
-        witness = f"largest distance of {count} numbers' distribution from the normal one"
+        witness = f"largest distance between the distribution of {count} numbers and the normal distribution"
         return SHAPE.at_most(distance, allowed, unit="probability", witness=witness)
     largest = float(np.abs(flat).max()) + half
     # Probability that the largest of so many normal numbers is so small.
     if count * math.log1p(-2 * norm.sf(largest)) < math.log(_level(5)):
         least = float(norm.isf(-math.expm1(math.log(_level(5)) / count) / 2))
-        witness = f"largest of {count} numbers, in standard deviations: the tails are missing"
+        witness = f"largest of {count} numbers, in standard deviations: the noise has no tails"
         return SHAPE.at_least(largest, least, unit="standard deviations", witness=witness)
     # Steps of noise that is larger than stated may each have a scale of their own.
     groups = list(noise.standard) if scaled else [norm.ppf(places.clip(1e-300, 1 - 1e-16)) if half else flat]
@@ -361,7 +364,7 @@ def _shape(noise: RunNoise) -> CheckResult:
         return found
     if count < _TELLING + _OWN_SCALE * (len(groups) - 1):
         return SHAPE.skipped(f"{count} numbers are too few to tell Gaussian noise from Laplace noise")
-    witness = f"distance of {count} numbers from the normal distribution"
+    witness = f"distance between the distribution of {count} numbers and the normal distribution"
     return SHAPE.at_most(distance, allowed, unit="probability", witness=witness)
 
 
@@ -390,7 +393,7 @@ def _few_values(noise: RunNoise) -> CheckResult | None:
     expected = count**2 * near / (2 * math.sqrt(math.pi))
     if noise.grid or count < 64 or expected > count / 8 or equal <= count / 2:
         return None
-    witness = f"numbers of {count} that equal another one: the noise takes few values"
+    witness = f"numbers that equal another one, among {count}: the noise takes few different values"
     return SHAPE.failed(witness, equal, count / 2, unit="numbers")
 
 
@@ -405,10 +408,10 @@ def _independent(noise: RunNoise) -> CheckResult:
         return INDEPENDENT.skipped("all sums before the noise are zero")
     units = noise.sums[there] / lengths[there, None]
     along, plain = ((values[there] * units).sum(1) for values in (noise.standard, noise.values))
-    steps, words = len(along), "noise in the direction of the sum before it"
+    steps, words = len(along), "noise in the direction of the sum to which it is added"
     off = (
-        (float(np.abs(along).max()), steps, f"{words}, largest of the steps, in standard deviations"),
-        (abs(float(along.sum())) / math.sqrt(steps), 1, f"{words}, over all steps, in standard deviations"),
+        (float(np.abs(along).max()), steps, f"{words}, in the step with the most, in standard deviations"),
+        (abs(float(along.sum())) / math.sqrt(steps), 1, f"{words}, summed over all steps, in standard deviations"),
     )
     for measured, tests, witness in off:
         allowed = float(norm.isf(_level(3 * tests) / 2)) + noise.grid

@@ -114,7 +114,9 @@ def watched(recording: TrainingRecord) -> Watched:
     rates = [rate for _, rate in recording.accounted_steps]
     unexplained = [one.words for one in found if one.name == MOVED and one.passed is None and recording.moved]
     if let_through and not finite.releases:
-        unexplained.append("all sums of the run are NaN or infinite, so that neither clip nor noise could be compared")
+        unexplained.append(
+            "all sums of the run are NaN or infinite, so that neither clipping nor noise could be checked"
+        )
     return Watched(results=tuple(found), sampled=min(rates, default=1.0) < 1, unexplained=next(iter(unexplained), ""))
 
 

@@ -104,12 +104,12 @@ class StateWatch:
         stepped = {name for name, one in self.model.named_parameters() if id(one) in self.stepped}
         parameters = {name for name, _ in self.model.named_parameters()}
         for name in sorted(moved & parameters - stepped) if self.updates else ():
-            self._note(name, "changed, and no optimizer that adds noise holds it", by_data=False)
+            self._note(name, "changed, although no optimizer that adds noise updates it", by_data=False)
         depend = moved_by_inputs(self.model, self.inputs) if moved - parameters else frozenset()
         for name in sorted(moved - parameters):
             if name in depend:
-                how = "changed, and takes different values with different inputs"
-                loose = "" if name in saved else ", and is not saved with the model"
+                how = "changed, and its value depends on the inputs"
+                loose = "" if name in saved else ", but is not saved with the model"
                 self._note(name, how + loose, by_data=name in saved)
         return tuple(self.found.values())
 
@@ -206,7 +206,10 @@ def divided_by_sizes(releases: Sequence[Release], factors: Sequence[float | None
     products = np.array([factor * rows for factor, rows in known])
     if len(sizes) < _SIZES or np.ptp(products) > _SAME * np.abs(products).max():
         return []
-    how = f"is divided by the number of records in its lot, in {len(known)} updates of {len(sizes)} different sizes"
+    how = (
+        f"is divided by the number of records in its lot, as {len(known)} updates with {len(sizes)} different lot "
+        "sizes show"
+    )
     return [Movement(name="the noised sum", how=how, by_data=certain)]
 
 
@@ -216,12 +219,12 @@ def movement_checks(recording: TrainingRecord) -> list[CheckResult]:
         reason = recording.remarks.get("state", "the model's state was not watched")
         return [MOVED.skipped(reason)]
     if not recording.moved:
-        words = recording.remarks.get("moved", "no parameter and no buffer moved without noise")
+        words = recording.remarks.get("moved", "no parameter and no buffer changed without noise")
         return [MOVED.passes(words)]
     certain = [one for one in recording.moved if one.by_data]
     words = "; ".join(f"{one.name} {one.how}" for one in (certain or recording.moved)[:3])
     if certain:
         return [MOVED.failed(words)]
     # An average of noised models, for one, is no fault.
-    words += ": either by a function of noised numbers or by the data, and one run does not show which"
+    words += ": one run does not show whether noised numbers or the data caused this"
     return [MOVED.skipped(words)]

@@ -113,10 +113,13 @@ def undetermined_rule(lots: Sequence[FloatArray]) -> str | None:
     # Rows that are left out have weights of rounding alone.
     apart = np.abs(np.diff(weights)) > _UNLIKE * larger + _ALIKE * np.abs(weights).max()
     if (pairs := int(alike.sum())) < _PAIRS:
-        return f"by another rule than the stated clip, which {pairs} pairs of equal rows in two lots cannot show"
+        return (
+            f"gradients have other weights than the stated clipping gives, and {pairs} pairs of equal norms are "
+            "too few to find the rule"
+        )
     # A rule that jumps at some length separates a few pairs.
     if 2 * int((alike & apart).sum()) > pairs:
-        return "rows of equal norms get different weights in different lots, unlike by the stated clip"
+        return "gradients of equal norm get different weights in different lots, which the stated clipping does not do"
     return None
 
 
@@ -124,36 +127,42 @@ def sum_checks(recording: TrainingRecord) -> list[CheckResult]:
     """Check that each noised sum consists of rows of at most one clip norm each, in every step."""
     seen = [one for one in recording.releases if one.expected is not None and one.received is not None]
     if not seen:
-        reason = recording.remarks.get("rows", "the rows of the sums were not seen")
+        reason = recording.remarks.get("rows", "the gradients in the sums were not seen")
         return [CLIPPED.skipped(reason)]
     if (coarse := 4 * max(one.rounding for one in seen)) > _COARSE:
-        witness = f"the sum is rounded, by up to {coarse:.3g} clip norms: too coarse to be compared"
+        witness = f"the sum is rounded by up to {coarse:.3g} clip norms, which is too coarse to be compared"
         return [CLIPPED.skipped(witness)]
     unknown = 0
     for one in seen:
         slack = max(_SLACK, 4 * one.rounding)
         if one.longest is not None and one.longest > 1 + slack:
-            witness = f"clip norms that one row added to the sum of step {one.step}"
+            witness = f"clip norms that one gradient added to the sum of step {one.step}"
             return [CLIPPED.at_most(one.longest, 1.0, unit="clip norms", witness=witness, slack=slack)]
         assert one.received is not None
         assert one.expected is not None
         most = (one.rows or 0) * one.clip_norm
         length = float(torch.linalg.vector_norm(one.received.double()))
         if one.rows is not None and length > (1 + slack) * most + slack * one.clip_norm:
-            witness = f"clip norms of the sum of step {one.step}, of {one.rows} rows"
+            witness = f"norm of the sum of step {one.step} in clip norms, from {one.rows} gradients"
             return [CLIPPED.at_most(length / one.clip_norm, one.rows, unit="clip norms", witness=witness)]
         if one.longest is None and not _close(one.received.double(), one.expected.double(), one.clip_norm, slack):
             unknown += 1
     if unknown:
-        witness = f"in {unknown} of {len(seen)} steps the sum does not follow the stated clip: write a play_back.Step"
+        witness = (
+            f"in {unknown} of {len(seen)} steps the sum does not follow from the stated clipping: write a "
+            "play_back.Step"
+        )
         return [CLIPPED.skipped(witness)]
     if (unknown_rule := recording.remarks.get("weights")) is not None:
-        witness = f"no row added more than one clip norm, but {unknown_rule}: write a play_back.Step"
+        witness = f"no gradient added more than one clip norm, but {unknown_rule}: write a play_back.Step"
         return [CLIPPED.skipped(witness)]
     if unmeasured := sum(one.longest is None for one in seen):
-        witness = f"in {unmeasured} of {len(seen)} steps the norm of the longest row is not known (Release.longest)"
+        witness = (
+            f"in {unmeasured} of {len(seen)} steps the largest norm of a clipped gradient is not known "
+            "(Release.longest)"
+        )
         return [CLIPPED.skipped(witness)]
     longest = max(one.longest or 0.0 for one in seen)
-    witness = f"largest length of a row in {len(seen)} sums that were computed again"
+    witness = f"largest norm of a clipped gradient, in {len(seen)} sums that were recomputed"
     slack = max(_SLACK, *(4 * one.rounding for one in seen))
     return [CLIPPED.at_most(longest, 1.0, unit="clip norms", witness=witness, slack=slack)]

@@ -17,13 +17,13 @@ from .hockey_stick import MechanismOutputs
 from .pairwise_event import EventCounts
 
 INPUTS: dict[type[Any], str] = {
-    MembershipScores: "one score of each run",
-    MechanismOutputs: "one row of outputs of each run",
-    Projections: "one row of each run: its projection on the canary in every round",
-    EventCounts: "one score of each run, and the event that it exceeds a threshold",
-    Guesses: "one score of each canary, and whether it was included",
-    CanaryScores: "one score of each canary, and whether it was included",
-    CandidateScores: "the cosine of each canary with the update sum; all canaries were included",
+    MembershipScores: "one score per run",
+    MechanismOutputs: "the output vector of each run",
+    Projections: "one vector per run: the projection of each round's release on the canary",
+    EventCounts: "one score per run, and a threshold that it exceeds or not",
+    Guesses: "one score per canary, and whether it was included",
+    CanaryScores: "one score per canary, and whether it was included",
+    CandidateScores: "the cosine of each canary with the sum of updates, where all canaries were included",
 }
 """The data that a user supplies for each type of evidence."""
 NOT_ASKED = ("witness",)

@@ -210,7 +210,8 @@ class GuessCounts:
         ):
             if n < 1 or min(both) < 0 or sum(both) > n:
                 raise ValueError(
-                    f"guesses on the {side} input must be >= 0 and no more than its n >= 1 runs, got {both} of {n}"
+                    f"the number of guesses on the {side} input must be >= 0 and at most its number of runs n >= 1, "
+                    f"got {both} of {n}"
                 )
 
     @property
@@ -294,7 +295,9 @@ def guess_odds(
     elif isinstance(threshold, FixedThreshold):
         rule = GuessRule(high=float(threshold.threshold), low=-math.inf)
     else:
-        raise ValueError(f"guess_odds counts guesses of one rule, fixed or of a split, got {threshold}")
+        raise ValueError(
+            f"guess_odds needs one rule for guesses, fixed in advance or learned on split-off runs, got {threshold}"
+        )
     guesses = rule.guesses(out), len(out), rule.guesses(within), len(within)
     # A zero may have a sign, which the digest would see.
     counts = by_coins(*guesses, scores.setting, seed=(seed, *digest((within + 0.0).tobytes() + (out + 0.0).tobytes())))
@@ -307,7 +310,7 @@ def guess_odds(
         threshold_policy=str(threshold),
         # What a threshold detects that was chosen for other scores is not known.
         epsilon=None if isinstance(threshold, FixedThreshold) else epsilon,
-        witness=f"{witness}; {counts.right} of {counts.right + counts.wrong} guesses right".removeprefix("; "),
+        witness=f"{witness}; {counts.right} of {counts.right + counts.wrong} guesses were right".removeprefix("; "),
     )
     return replace(measured, alpha=alpha)
 
@@ -325,7 +328,7 @@ def by_coins(
     """
     runs = coin_runs(n0, n1)
     if not runs:
-        raise ValueError(f"guess_odds needs 11 counted runs of each arm or more, got {n0} and {n1}")
+        raise ValueError(f"guess_odds needs at least 11 counted runs in each arm, got {n0} and {n1}")
     rng, taken = np.random.default_rng(list(seed)), 0
     while not (0 < taken <= n1 and 0 < runs - taken <= n0):
         taken = int(rng.binomial(runs, 0.5))

@@ -132,7 +132,7 @@ def hockey_stick(
         epsilon=epsilon,
         witness=witness,
     )
-    policy = f"classifier and threshold from a split of 0.5, seed {seed}"
+    policy = f"classifier and threshold were learned on half of the outputs, seed {seed}"
     return dataclasses.replace(measured, estimator="hockey_stick", threshold_policy=policy)
 
 

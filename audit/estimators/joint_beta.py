@@ -20,7 +20,7 @@ from ..measurement import Kind, Measurement
 from ..threshold import ThresholdPolicy
 from .joint_point import check_independent_trials, measured_counts
 
-POSTERIOR = "Jeffreys priors, independent for both error rates; credible, not a confidence bound"
+POSTERIOR = "independent Jeffreys priors on both error rates; this is a credible interval, not a confidence bound"
 # Panels between two kinks, narrow near both: with no error counted the integrand behaves like a square root there.
 _EDGES = np.square(np.sin(np.pi / 2 * np.square(np.sin(np.pi / 2 * np.linspace(0, 1, 15)))))
 _PLACES, _WEIGHTS = np.polynomial.legendre.leggauss(16)

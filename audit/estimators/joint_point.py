@@ -131,7 +131,7 @@ def best_bound(measurements: Sequence[Measurement]) -> Measurement:
     if not measurements:
         raise ValueError("best_bound needs at least one measurement, got none")
     if len({(measurement.setting, measurement.delta) for measurement in measurements}) != 1:
-        raise ValueError("best_bound needs measurements that all have the same setting and delta, got different ones")
+        raise ValueError("best_bound needs measurements of one setting and one delta, got several")
     for measurement in measurements:
         if measurement.kind is not Kind.BOUND:
             raise ValueError(

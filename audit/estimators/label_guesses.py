@@ -52,11 +52,13 @@ class LabelGuesses:
     def __post_init__(self) -> None:
         if min(self.made, default=-1) < 0 or not 0 <= self.right <= sum(self.made) <= self.people:
             raise ValueError(
-                f"guesses must be counts >= 0 with right <= made <= people, got {self.right} of {self.made}, "
-                f"{self.people} people"
+                f"numbers of guesses must satisfy 0 <= right <= made <= people, got {self.right} right of "
+                f"{self.made} made, {self.people} people"
             )
         if self.setting.design is not Design.ONE_RUN:
-            raise ValueError(f"guesses of labels must be of one run, got the design {self.setting.design.value}")
+            raise ValueError(
+                f"guesses of labels must come from one run, got evidence of the design {self.setting.design.value}"
+            )
 
 
 def p_value(guesses: LabelGuesses, prior: Sequence[float], *, epsilon: float) -> float:
@@ -107,7 +109,9 @@ def label_guesses_measured(
 def _checked(prior: Sequence[float], guesses: LabelGuesses) -> FloatArray:
     bounds = np.asarray(prior, dtype=np.float64)
     if bounds.shape != (len(guesses.made),):
-        raise ValueError(f"prior must have one probability per label, {len(guesses.made)} labels, got {bounds.shape}")
+        raise ValueError(
+            f"prior must have one probability for each of the {len(guesses.made)} labels, got shape {bounds.shape}"
+        )
     check_prior(prior)
     return bounds
 
@@ -117,7 +121,10 @@ def check_prior(prior: Sequence[float]) -> None:
     of at least 1.
     """
     if not all(0 < one <= 1 for one in prior) or math.fsum(prior) < 1 - 1e-6:
-        raise ValueError(f"prior must be the largest probability of each label, in (0, 1], sum >= 1, got {list(prior)}")
+        raise ValueError(
+            "prior must hold an upper bound on the probability of each label, in (0, 1] and with sum "
+            f">= 1, got {list(prior)}"
+        )
 
 
 def _chances(made: Sequence[int], bounds: FloatArray, epsilon: float) -> FloatArray:

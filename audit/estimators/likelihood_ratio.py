@@ -123,8 +123,8 @@ def effect_z(member: FloatArray, nonmember: FloatArray, mu: float) -> float | No
 
 def _check_law(sigma: ArrayLike, rate: ArrayLike, steps: int) -> None:
     if not (np.isfinite(sigma).all() and (np.asarray(sigma) > 0).all()):
-        raise ValueError(f"sigma (noise over sensitivity) must be > 0 and finite, got {sigma!r}")
+        raise ValueError(f"sigma (noise divided by sensitivity) must be > 0 and finite, got {sigma!r}")
     if not ((np.asarray(rate) >= 0) & (np.asarray(rate) <= 1)).all():
-        raise ValueError(f"rate (Poisson sampling) must lie in [0, 1], got {rate!r}")
+        raise ValueError(f"rate (of Poisson sampling) must lie in [0, 1], got {rate!r}")
     if steps < 1:
         raise ValueError(f"steps (noisy steps per round) must be >= 1, got {steps}")

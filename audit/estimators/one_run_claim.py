@@ -48,7 +48,7 @@ def planned_guesses(
         raise ValueError(f"a one-run audit needs at least 2 canaries to plan its guesses, got {canaries}")
     if not 0 < noise <= 1:
         raise ValueError(
-            f"noise (share of the claimed noise that the broken version adds) must lie in (0, 1], got {noise}"
+            f"noise (the share of the claimed noise that the broken version adds) must lie in (0, 1], got {noise}"
         )
     truth = mu_from_epsilon(epsilon, max(delta, _LEAST_DELTA)) / noise
 

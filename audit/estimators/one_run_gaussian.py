@@ -104,15 +104,18 @@ def _halves(canaries: int) -> tuple[int, int]:
 def _why_not(within: FloatArray, out: FloatArray) -> str:
     """Why these scores bound nothing; empty where they do."""
     if len(within) + len(out) < _FEWEST or min(len(within), len(out)) < 2:
-        return f"no bound from {len(within)} included canaries and {len(out)} others: at least {_FEWEST} in all"
+        return (
+            f"no bound: {len(within)} canaries were included and {len(out)} left out, and at least {_FEWEST} are "
+            "needed in all"
+        )
     with np.errstate(over="ignore", invalid="ignore"):
         inner, outer = within - within.mean(), out - out.mean()
         spread = pooled_deviation(within, out)
     if not (math.isfinite(spread) and spread > 1e-9 * float(np.abs(np.concatenate([within, out])).max())):
-        return "no bound from scores that do not vary, or are too large"
+        return "no bound, because the scores do not vary or are too large"
     # Also mirrored: bounded scores are skewed to the middle on both sides, which cancels in their union.
     both = (np.concatenate([inner, outer]), np.concatenate([-inner, outer]))
     probability = min(1.0, 2 * min(float(normaltest(one).pvalue) for one in both))
     if probability < _CONTRADICTS:
-        return f"no bound, because the scores are not Gaussian (probability {probability:.2g})"
+        return f"no bound, because the scores are not Gaussian (p-value {probability:.2g})"
     return ""

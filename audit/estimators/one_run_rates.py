@@ -99,11 +99,14 @@ def one_run_rates(
     if isinstance(threshold, SplitThreshold):
         scores, threshold = _of_a_tenth(scores, threshold.seed)
     if not isinstance(threshold, FixedThreshold):
-        raise ValueError(f"one_run_rates counts at one threshold, fixed or of a split, got {threshold}")
+        raise ValueError(
+            f"one_run_rates needs one threshold, fixed in advance or learned on split-off canaries, got {threshold}"
+        )
     within, out = scores.sides()
     if not len(within) or not len(out):
         raise ValueError(
-            f"one_run_rates needs canaries on both sides, got {len(within)} included and {len(out)} others"
+            f"one_run_rates needs included canaries and left-out canaries, got {len(within)} included and "
+            f"{len(out)} left out"
         )
     (errors,) = threshold.counts(within, out, delta=delta, alpha=alpha)
     n0, n1, alarms, hits = errors.n0, errors.n1, errors.false_positives, errors.n1 - errors.false_negatives
@@ -114,7 +117,7 @@ def one_run_rates(
         n0=0,
         n1=0,
         delta=delta,
-        threshold_policy="fixed before the counted scores were seen",
+        threshold_policy="threshold fixed before the counted scores were seen",
         threshold=errors.threshold,
         epsilon_low=epsilon_from_mu(mu_from_counts(alarms, n0, hits, n1, alpha=alpha), delta),
         estimate=None,

@@ -14,7 +14,9 @@ from ..bisection import crossing
 from ..evidence import CandidateScores, Design
 from ..measurement import Kind, Measurement
 
-FITTED = "cosines of one Gaussian law, fitted without an error; an estimate, above the truth in most runs"
+FITTED = (
+    "the cosines are Gaussian, and the error of the fit is ignored; the estimate exceeds the true epsilon in most runs"
+)
 _LARGEST = 8192.0
 """A larger epsilon is not stated."""
 

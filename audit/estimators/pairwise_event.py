@@ -18,7 +18,7 @@ from ..evidence import Setting, whole
 from ..measurement import Measurement
 from .joint_point import JointPointRule
 
-FIXED_EVENT = "independent reports, event fixed from the mechanism's density before they were counted"
+FIXED_EVENT = "independent reports; the event was fixed from the mechanism's density before reports were counted"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,10 @@ class EventCounts:
     def __post_init__(self) -> None:
         for name, hits, n in (("hits_in", self.hits_in, self.n1), ("hits_out", self.hits_out, self.n0)):
             if n < 1 or not 0 <= hits <= n:
-                raise ValueError(f"event count {name} must lie in 0..n for n >= 1 reports, got {hits} of {n}")
+                raise ValueError(
+                    f"{name}, the number of reports in the event, must lie in 0..n for n >= 1 reports, "
+                    f"got {hits} of {n}"
+                )
         for name in ("hits_in", "n1", "hits_out", "n0"):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
 

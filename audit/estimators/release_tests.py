@@ -51,14 +51,14 @@ class GaussianRelease:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.sigma) and self.sigma > 0 and 0 < self.rate <= 1):
             raise ValueError(
-                "sigma (noise over sensitivity) must be > 0 and rate (sampling) in (0, 1], "
+                "sigma (noise divided by sensitivity) must be > 0 and the sampling rate in (0, 1], "
                 f"got {self.sigma} and {self.rate}"
             )
         if self.steps < 1 or self.rounds < 1:
             raise ValueError(f"steps and rounds must be >= 1, got {self.steps} and {self.rounds}")
         if any(each and len(each) != self.rounds for each in (self.sigmas, self.rates)):
             raise ValueError(
-                f"sigmas and rates must have one number for each of {self.rounds} rounds, "
+                f"sigmas and rates must have one number for each of the {self.rounds} rounds, "
                 f"got {len(self.sigmas)} and {len(self.rates)}"
             )
         if not (all(math.isfinite(one) and one > 0 for one in self.sigmas) and all(0 < one <= 1 for one in self.rates)):
@@ -89,7 +89,8 @@ class BrokenRelease:
     def __post_init__(self) -> None:
         if not (self.noise > 0 and self.row > 0):
             raise ValueError(
-                "noise (share of the claimed noise) and row (the canary's norm over the sensitivity) must be > 0, "
+                "noise (a share of the claimed noise) and row (the canary's norm divided by the sensitivity) must "
+                "be > 0, "
                 f"got {self.noise} and {self.row}"
             )
 
@@ -97,7 +98,7 @@ class BrokenRelease:
     def score_words(self) -> str:
         """The score that is most powerful against this broken version, in words."""
         return (
-            f"likelihood ratio of a mechanism with {self.noise:g} times the claimed noise, for a canary of "
+            f"likelihood ratio for a mechanism with {self.noise:g} times the claimed noise and a canary of "
             f"{self.row:g} times the sensitivity"
         )
 
@@ -333,8 +334,8 @@ def audit_release_tests(
     """
     if member.setting != nonmember.setting or member.values.shape[1] != release.rounds:
         raise ValueError(
-            f"member and nonmember must have the same setting and the release's {release.rounds} rounds, "
-            f"got {member.setting} and {nonmember.setting}, with {member.values.shape[1]} rounds"
+            f"member and nonmember must both have the release's setting and {release.rounds} rounds, got "
+            f"{member.setting} and {nonmember.setting}, with {member.values.shape[1]} rounds"
         )
 
     def measure(test: ReleaseTest, share: float) -> Measurement:

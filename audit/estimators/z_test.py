@@ -71,7 +71,8 @@ def z_test(
         effect = float(scores.member.mean() - scores.nonmember.mean()) / spread
     if not math.isfinite(effect):
         raise ValueError(
-            f"the difference of the mean scores, in standard deviations of {spread}, must be finite, got {effect}"
+            f"the difference of the mean scores, divided by the standard deviation {spread}, must be finite, got "
+            f"{effect}"
         )
     mu = mu_from_effect(effect, n0, n1, alpha=alpha, known=known)
     claimed = None if epsilon is None else mu_from_epsilon(epsilon, delta)

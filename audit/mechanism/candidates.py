@@ -79,7 +79,7 @@ def candidates(
         if table is None:
             raise ValueError(
                 "outputs are strings with too many different values to learn a score from pilot trials: pass a "
-                "function that scores them"
+                "score function"
             )
         return
     try:

@@ -145,7 +145,7 @@ def steps() -> Columns:
         with np.errstate(invalid="ignore", over="ignore"):
             return np.diff(outputs, axis=1, prepend=0.0)
 
-    return Columns("the steps from coordinate to coordinate", of)
+    return Columns("the differences between consecutive coordinates", of)
 
 
 def difference(first: int, second: int) -> Columns:

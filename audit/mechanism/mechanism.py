@@ -137,7 +137,10 @@ def _check_functions(mechanism: object, score: object, low_bits: bool) -> None:
     if not callable(mechanism):
         raise TypeError(f"mechanism must be a function mechanism(x, rng), got {mechanism!r}")
     if inspect.iscoroutinefunction(mechanism) or inspect.isgeneratorfunction(mechanism):
-        raise TypeError(f"mechanism must be a function that returns its output, got {mechanism!r}, async or with yield")
+        raise TypeError(
+            "mechanism must be a plain function that returns its output, not async and without yield, "
+            f"got {mechanism!r}"
+        )
     if score is not None and not callable(score):
         raise TypeError(f"score must be a function score(outputs), got {score!r}")
     if score is not None and low_bits:
@@ -159,7 +162,7 @@ def _measured(best: Found, plan: CountingPlan, claim: Claim, seed: int) -> Measu
 def _bound(best: Found, counted: Counted[EventGuesses], claim: Claim, seed: int) -> Measurement:
     event, out, within, setting = best.event, counted.out, counted.within, Setting.claimed(claim)
     shown: dict[str, Any] = {
-        "threshold_policy": f"event fixed on a pilot, seed {seed}",
+        "threshold_policy": f"event fixed on pilot trials, seed {seed}",
         "epsilon": claim.epsilon,
         "witness": _witness(best),
     }
@@ -203,7 +206,7 @@ def _measured_by(
 
 def _witness(found: Found) -> str:
     x0, x1 = (side.input for side in found.streams)
-    several = "" if found.pairs == 1 else f", the most promising of {found.pairs} pairs"
+    several = "" if found.pairs == 1 else f", chosen from {found.pairs} pairs on pilot trials"
     return f"inputs {x0} and {x1}{several}; event {found.event}"
 
 
@@ -334,7 +337,9 @@ def audit_outputs(
 def _outputs(name: str, values: ArrayLike) -> NDArray[Any]:
     array = np.asarray(detached(values))
     if array.dtype.kind not in "biufUS" or array.ndim == 0 or array.size == 0:
-        raise ValueError(f"{name} must hold outputs (n, ...) of numbers or strings, got {array.dtype} of {array.shape}")
+        raise ValueError(
+            f"{name} must be an array (n, ...) of n outputs, numbers or strings, got {array.dtype} of {array.shape}"
+        )
     if len(array) < FEWEST:
         raise ValueError(f"{name} must hold at least {FEWEST} outputs, got {len(array)}")
     return array

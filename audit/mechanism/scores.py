@@ -213,7 +213,10 @@ class Marginals:
     alike: bool = False
 
     def __str__(self) -> str:
-        return f"likelihood ratio in {self.bins} bins of {self.columns}{', all alike' if self.alike else ''}"
+        return (
+            f"likelihood ratio in {self.bins} bins of "
+            f"{self.columns}{', with one table for all of them' if self.alike else ''}"
+        )
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
         rows = self.columns.of(numbers(outputs))
@@ -248,7 +251,7 @@ class Chain:
     bins: int
 
     def __str__(self) -> str:
-        return f"likelihood ratio in {self.bins} bins of {self.columns}, each given the one before"
+        return f"likelihood ratio in {self.bins} bins of {self.columns}, each conditional on the one before"
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
         total = np.zeros(len(outputs))
@@ -330,7 +333,7 @@ def learn_repeats(member: FloatArray, nonmember: FloatArray, places: int, *, tog
         return scores
 
     rounded = f", rounded to {grid.max():.3g}" if grid.any() else ""
-    return RowScore(f"{'outputs' if together else 'entries'} that repeat the pilot's{rounded}", of)
+    return RowScore(f"{'outputs' if together else 'entries'} that also occur in pilot trials{rounded}", of)
 
 
 def _keys(rows: FloatArray, grid: FloatArray, together: bool) -> NDArray[np.uint64]:
@@ -373,7 +376,7 @@ def learn_low_bits(member: FloatArray, nonmember: FloatArray) -> RowScore:
         )
         return total
 
-    return RowScore("likelihood ratio of size and lowest bit", of)
+    return RowScore("likelihood ratio of the size and the lowest bit of outputs", of)
 
 
 def bit_cells(values: FloatArray) -> IntArray:

@@ -172,8 +172,8 @@ def check_alone(score: Score, outputs: NDArray[Any]) -> None:
     few = len(outputs) // 2
     if not np.allclose(score.score(outputs[:few]), score.score(outputs)[:few], rtol=1e-5, atol=1e-8):
         raise ValueError(
-            f"score must depend on each output alone, but {few} outputs got other scores when they were passed without "
-            "the remaining outputs"
+            f"score must depend on each output alone, but {few} outputs got other scores when they were passed "
+            "without the others"
         )
 
 

@@ -252,7 +252,7 @@ def _check_state(first: NDArray[Any], again: NDArray[Any], stream: Stream) -> No
     if first.shape != again.shape or not np.array_equal(first, again, equal_nan=not stream.text):
         raise ValueError(
             f"the same calls with the same generator returned other outputs on input {stream.arm} ({stream.input}): "
-            "the mechanism keeps state between calls or draws noise elsewhere than from the rng that it is given, so "
+            "the mechanism keeps state between calls, or does not draw all its noise from the rng that it gets, so "
             "its trials are not independent and no bound would hold"
         )
 
@@ -276,13 +276,13 @@ def _check_noise(first: NDArray[Any], second: NDArray[Any]) -> None:
     same = _equal(second, second[0])
     if not unlike.any() and same and not _equal(first[0], second[0]):
         raise ValueError(
-            f"all {len(first)} rows that one call returned are equal, while another call returned different ones: "
-            "a batched mechanism must draw noise in the shape of x, one draw per row"
+            f"all {len(first)} rows that one call returned are equal, while another call returned different ones: a "
+            "batched mechanism must draw independent noise for each row of x"
         )
     if np.count_nonzero(unlike) >= _UNLIKE and _equal(first, second):
         raise ValueError(
-            f"two calls returned the same {len(first)} outputs, which differ by row: a batched mechanism must draw "
-            "all noise from the rng that it is given"
+            f"two calls returned the same {len(first)} outputs, although the rows of one call differ: a batched "
+            "mechanism must draw all its noise from the rng that it gets"
         )
 
 
@@ -309,7 +309,8 @@ def _check_calls(stream: Stream) -> None:
     worst = dependence(lambda series: _small_calls(stream, series), _LEVEL)
     if worst is not None:
         raise ValueError(
-            f"rows of one call depend on each other (p-value {worst:.1g} over {_CALLS} calls of {_ROWS} rows on input "
+            f"the outputs of one call depend on each other (p-value {worst:.1g} over {_CALLS} calls of {_ROWS} rows "
+            "on input "
             f"{stream.arm}, {stream.input}): a batched mechanism must draw all of its noise in the shape of x"
         )
 

@@ -90,7 +90,7 @@ def at_looks(
     any of them, for any reason, costs nothing more. Raises ValueError where no look is planned.
     """
     if not looks:
-        raise ValueError("at least one look must be planned, got none")
+        raise ValueError("looks must hold at least one number of trials at which results are tested, got none")
     for look in looks:
         found = measured(look, alpha / len(looks))
         if stop(found):

@@ -101,16 +101,16 @@ def chosen(estimator: Choice | Sequence[Choice] | None, design: Design, default:
             raise ValueError(f"estimator must be a name, a table, a function or a list of them, got {estimator!r}")
         wanted = estimator
     if not wanted:
-        raise ValueError("estimator must name at least one estimator, got none")
+        raise ValueError("estimator must hold the name of at least one estimator, got none")
     found = [_estimator(one) for one in wanted]
     if len({one.name for one in found}) < len(found):
-        raise ValueError(f"estimator must name different estimators, got {', '.join(one.name for one in found)}")
+        raise ValueError(f"estimator must hold different names, got {', '.join(one.name for one in found)}")
     for one in found:
         if one.design is not design:
             fitting = [name for name, other in estimators().items() if other.design is design]
             raise ValueError(
-                f"{one.name} covers the design {one.design.value}, and this evidence is of the design {design.value}; "
-                f"estimators that cover it: {', '.join(fitting)}"
+                f"{one.name} covers evidence of the design {one.design.value}, and this evidence has the design "
+                f"{design.value}; estimators that cover it: {', '.join(fitting)}"
             )
     return found
 
@@ -133,7 +133,7 @@ def check_used(found: Sequence[Estimator], options: EstimatorOptions) -> None:
     stated = {name for name in _STATED - {"threshold", "seed"} if getattr(options, name) is not None}
     if unused := sorted(stated - options_of(found)):
         names = ", ".join(one.name for one in found) or "the default estimator"
-        raise ValueError(f"{names} uses no {unused[0]}: leave it out")
+        raise ValueError(f"{names} does not use the option {unused[0]}: leave it out")
 
 
 def options_of_runs(options: EstimatorOptions | None, found: Sequence[Estimator], *, seed: int = 0) -> EstimatorOptions:
@@ -149,7 +149,7 @@ def options_of_runs(options: EstimatorOptions | None, found: Sequence[Estimator]
             f"EstimatorOptions(sigma=1.0), got {options!r}"
         )
     if options.threshold is not None:
-        raise ValueError(f"options must state no threshold, which this audit fixes itself, got {options.threshold}")
+        raise ValueError(f"options must hold no threshold, because this audit chooses it, got {options.threshold}")
     check_used(found, options)
     return options
 
@@ -185,11 +185,13 @@ def measured_by(
     def checked(estimator: Estimator, share: float) -> Measurement:
         one = measure(estimator, share)
         if one.kind is not Kind.BOUND:
-            raise ValueError(f"{one.estimator} gives no bound ({one.kind.value}) and must be the only estimator")
+            raise ValueError(
+                f"{one.estimator} does not give a bound (it gives: {one.kind.value}), so it must be the only estimator"
+            )
         if one.assumption in NEEDS_GAUSSIAN_CURVE and not isinstance(claim.curve, GaussianCurve):
             raise ValueError(
-                f"{one.estimator} assumes the {one.assumption}, which the claim does not state: leave it out, or state "
-                "mu (--mu)"
+                f"{one.estimator} assumes the {one.assumption}, which the claim does not state: leave this "
+                "estimator out, or state mu (--mu)"
             )
         return one
 
@@ -286,7 +288,7 @@ def measure_canaries(
     """
     if estimator.evidence is CandidateScores:
         if not included.any():
-            raise ValueError(f"{estimator.name} needs the cosines of canaries that were included, got none")
+            raise ValueError(f"{estimator.name} needs the cosines of included canaries, got none")
         shown = CandidateScores(scores.values[included], scores.setting)
         arguments = _arguments(estimator, scores.setting, claim, alpha, options, len(included), witness)
         return estimator.measure(shown, **arguments)
@@ -304,7 +306,7 @@ def measure_canaries(
         )
     rng = np.random.default_rng(options.seed)
     found = guess(scores, included, highest=made - made // 2, lowest=made // 2, rng=rng)
-    words = f"{witness}; {found.right} of {found.made} guesses right"
+    words = f"{witness}; {found.right} of {found.made} guesses were right"
     # By the function: an estimator of the user's own may have the same name.
     if estimator.measure in (one_run, one_run_fdp):
         return measured_guesses(found, estimator.name, claim, alpha=alpha, witness=words)
@@ -327,7 +329,7 @@ def _with_options(estimator: Estimator, options: Mapping[str, Any]) -> Estimator
     for key in options:
         if key not in own:
             has = nearest(key, sorted(own)) if own else "none"
-            fixed = " (the audit determines it)" if key in _DETERMINED else ""
+            fixed = " that you can set, because the audit determines it" if key in _DETERMINED else ""
             raise ValueError(f"estimator {estimator.name} has no option {key!r}{fixed}; it has: {has}")
 
     @wraps(estimator.measure)
@@ -344,7 +346,7 @@ def _described(function: Callable[..., Any]) -> Estimator:
     found = describe(getattr(function, "__name__", str(function)), function) if callable(function) else None
     if found is None:
         raise ValueError(
-            "an estimator must be a function of evidence with a setting that is annotated to return a Measurement, "
+            "an estimator must be a function of one evidence type of fedassay, annotated to return a Measurement, "
             f"got {function!r}"
         )
     return found
@@ -360,7 +362,7 @@ def _arguments(
     if "threshold" in wanted:
         known["threshold"] = options.policy(claim)
     elif options.threshold is not None and estimator.evidence is not EventCounts:
-        raise ValueError(f"{estimator.name} uses no threshold: leave out --threshold")
+        raise ValueError(f"{estimator.name} does not use a threshold: leave out --threshold")
     if estimator.evidence is Projections:
         known |= _release(setting, claim, options, n)
     missing = sorted(name for name in estimator.required if known.get(name) is None)
@@ -411,7 +413,8 @@ def _projections(values: ArrayLike, setting: Setting) -> Projections:
     rows = _rows(values)
     if rows.shape[1] != setting.rounds:
         raise ValueError(
-            f"each row must hold one projection per round of the claim (--rounds), {setting.rounds}, "
+            "each row must hold one projection for each round of the claim (--rounds), of which there are "
+            f"{setting.rounds}, "
             f"got {rows.shape[1]}"
         )
     return Projections(rows, np.ones(rows.shape, dtype=np.bool_), setting)

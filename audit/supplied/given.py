@@ -36,7 +36,7 @@ def scores_or_rows(name: str, values: Any) -> FloatArray:
     Raises ValueError for anything else than real numbers, such as booleans and texts, and for masked ones.
     """
     if np.ma.is_masked(values):
-        raise ValueError(f"{name} must hold no masked values: leave them out")
+        raise ValueError(f"{name} must hold no masked values of NumPy: leave these out")
     try:
         given = detached(values)
         # NumPy would drop the imaginary parts, and would turn dates, booleans and texts such as 1_000 into numbers.
@@ -101,13 +101,13 @@ def detached(values: Any) -> Any:
 _CHANCE = math.log(1e-6)
 """Log probability below which independent trials are taken not to have given such equal scores."""
 _OTHERS = {
-    Design.INDEPENDENT: "give scores of other runs, without the canary, as those of non-members",
-    Design.ONE_RUN: "give the scores of the canaries that were left out as those of non-members",
+    Design.INDEPENDENT: "as scores of non-members give those of other runs, without the canary",
+    Design.ONE_RUN: "as scores of non-members give those of the canaries that were left out",
 }
 _ONCE = {
-    Design.INDEPENDENT: "give one row of each run, or name the run of each row (--clusters COLUMN, in Python "
+    Design.INDEPENDENT: "give one row per run, or name the run of each row (--clusters COLUMN, in Python "
     'design="clustered")',
-    Design.ONE_RUN: "give one row of each canary",
+    Design.ONE_RUN: "give one row per canary",
 }
 
 
@@ -129,14 +129,15 @@ def check_copies(member: NDArray[Any], nonmember: NDArray[Any], *, design: Desig
     same = np.array_equal(values, others, equal_nan=values.dtype.kind == "f") and np.array_equal(within, out)
     if same and _equal_by_chance(*sides, within, ordered=member.ndim == 1) < _CHANCE:
         raise ValueError(
-            f"members and non-members have the same {len(member):,} scores, so these compare nothing: {_OTHERS[design]}"
+            f"members and non-members have the same {len(member):,} scores, so there is nothing to compare: "
+            f"{_OTHERS[design]}"
         )
     common = len(np.intersect1d(values, others, assume_unique=True)) if max(within.max(), out.max()) == 1 else 0
     # Of c tied pairs, exchangeable trials split each with probability 2^c / C(2c, c), about 2^-c sqrt(pi c).
     if common * math.log(0.5) + math.log(math.pi * max(common, 1)) / 2 < _CHANCE:
         raise ValueError(
             f"{common:,} scores of members are exactly those of non-members, while no score occurs twice among either: "
-            "they are copies, or of pairs of runs that share their noise; each run needs noise of its own"
+            "either these are copies, or pairs of runs share their noise; each run needs independent noise"
         )
     for name, kept in (("members", within), ("non-members", out)):
         times = int(np.gcd.reduce(kept))
@@ -144,7 +145,7 @@ def check_copies(member: NDArray[Any], nonmember: NDArray[Any], *, design: Desig
         if times > 1 and -len(kept) * math.log(times) < _CHANCE:
             raise ValueError(
                 f"every score of {name} occurs {times} times, or a multiple of it ({len(kept):,} different scores in "
-                f"{int(kept.sum()):,} rows): repeated rows are no independent trials; {_ONCE[design]}"
+                f"{int(kept.sum()):,} rows): repeated rows are not independent trials; {_ONCE[design]}"
             )
 
 
@@ -161,7 +162,10 @@ def remark(member: FloatArray, nonmember: FloatArray) -> str:
     """
     if not all((side == side[0]).all() for side in (member, nonmember)) or np.array_equal(member[0], nonmember[0]):
         return ""
-    return "; members have one score and non-members another: make sure that scores were computed without the truth"
+    return (
+        "; all members have one score and all non-members another: make sure that the scores were computed "
+        "without knowledge of membership"
+    )
 
 
 def _equal_by_chance(member: NDArray[Any], nonmember: NDArray[Any], counts: IntArray, *, ordered: bool) -> float:
@@ -233,7 +237,7 @@ def check_direction(
     if higher_is_member is None and not tested:
         raise ValueError(
             "state whether high or low scores mean member (--higher-is-member or --lower-is-member, in Python "
-            "higher_is_member=True or False): all of these scores are counted, so that none are left to test it"
+            "higher_is_member=True or False): all of these scores are counted, so that none are left to find this out"
         )
     sides = (member, nonmember)
     if min(map(len, sides)) > 1:
@@ -254,8 +258,8 @@ def check_direction(
 
 
 ONE_PER_CLUSTER = (
-    "one score of each cluster, drawn at random; clusters share no noise, and the membership of each record was an "
-    "independent coin"
+    "one score per cluster, drawn at random; this assumes that clusters share no noise and that an independent coin "
+    "decided the membership of each record"
 )
 
 
@@ -279,9 +283,9 @@ def one_score_per_cluster(
         )
     if several.any() and not ((taken > 0) & (taken < sizes))[several].any():
         raise ValueError(
-            "every cluster with several scores holds members only or non-members only, so its runs with and without "
-            "differ in more than one record: reduce the scores of one record in one run to one number and state "
-            "independent runs, or decide the membership of each record by a coin of its own"
+            "every cluster with several scores holds only members or only non-members, so that runs differ in more "
+            "than one record: reduce the scores of a run to one number and state independent runs, or decide the "
+            "membership of each record by an independent coin"
         )
     drawn = _one_of_each(groups, np.random.default_rng(seed))
     kept, inside = scores[drawn], member[drawn]
@@ -295,13 +299,13 @@ def cluster_numbers(clusters: ArrayLike, scores: int) -> NDArray[np.int64]:
     """
     names = column(np.asarray(clusters))
     if names.shape != (scores,):
-        raise ValueError(f"clusters must name one cluster per score, shape {(scores,)}, got shape {names.shape}")
+        raise ValueError(f"clusters must hold one name per score, shape {(scores,)}, got shape {names.shape}")
     # By inequality with itself, because names may be of any type.
     if any(name is None or name != name for name in names.tolist()):
-        raise ValueError("clusters must name the run of every score, got a missing name (None or NaN)")
+        raise ValueError("clusters must hold the name of a run for every score, got a missing name (None or NaN)")
     if names.dtype.kind == "O" and len(kinds := {type(one) for one in names.tolist()}) > 1:
         kind = ", ".join(sorted(one.__name__ for one in kinds))
-        raise ValueError(f"clusters must be numbers alone or texts alone, got {kind}")
+        raise ValueError(f"clusters must be all numbers or all texts, got {kind}")
     return np.unique(names, return_inverse=True)[1]
 
 

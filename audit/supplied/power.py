@@ -77,8 +77,8 @@ _ROUNDING = 1e-12
 _ALL_EQUAL = "weak test: all scores are equal, so that the attack distinguishes nothing"
 _ONE_SIDED = "weak test: all scores lie on one side of the threshold, so that the attack distinguishes nothing"
 _TOO_ALIKE = (
-    "weak test: so many scores are equal, or so close to each other, that no assignment of them to members and "
-    "non-members would refute the claim"
+    "weak test: so many scores are equal, or so close to each other, that even the most telling assignment of "
+    "scores to members and non-members would not refute the claim"
 )
 
 
@@ -180,19 +180,19 @@ def reach(
     if design is Design.ONE_RUN:
         canaries = members + nonmembers
         if canaries < 2:
-            return f"{canaries} canary can certify no epsilon"
+            return f"no lower bound on epsilon can be certified with {canaries} canary"
         planned = guesses_on(claim, canaries, alpha=alpha)
         made, share = planned["one_run"], alpha / len(planned)
         best = epsilon_from_guesses(made, made, canaries, delta=claim.delta, alpha=share)
         return f"{canaries} canaries of one run, {made} guesses: max certifiable {plain(round(best, 2))}"
     if design is Design.CLUSTERED:
-        return f"{members} + {nonmembers} scores, of which one of each cluster counts"
+        return f"{members} + {nonmembers} scores, of which one per cluster counts"
     best = certifiable(claim, members, nonmembers, alpha=alpha, fixed=fixed)
     guesses, counted = _guesses(claim, members, nonmembers, fixed), _counted(nonmembers, members, fixed)
-    part = "" if fixed else f", of which {100 * CHOOSING:g} % choose a threshold"
+    part = "" if fixed else f", of which {100 * CHOOSING:g} % only choose the threshold"
     least, needed = fewest_to_refute(claim, alpha=alpha, guesses=guesses), ""
     if least is not None and least > min(counted):
-        needed = f"; {least if fixed else scores_of(least):,} per arm are needed to refute the claim"
+        needed = f"; to refute the claim, {least if fixed else scores_of(least):,} per arm are needed"
     return f"{nonmembers} + {members} scores{part}: max certifiable {plain(round(best, 2))}{needed}"
 
 
@@ -238,8 +238,8 @@ def too_few_scores(claim: Claim, members: int, nonmembers: int, *, alpha: float)
     least = fewest_to_refute(claim, alpha=alpha, guesses=_guesses(claim, members, nonmembers, fixed=False))
     needed = "" if least is None else f": at least {scores_of(least):,} of each are needed to refute the claim"
     return (
-        f"nothing was measured, because a part of {members:,} + {nonmembers:,} scores of members and non-members "
-        f"would choose the threshold and the others be counted{needed}"
+        f"nothing was measured, because {members:,} + {nonmembers:,} scores of members and non-members are too few "
+        f"to choose a threshold on one part and count on the other{needed}"
     )
 
 
@@ -266,7 +266,8 @@ def too_few_trials(claim: Claim, counted: int, *, alpha: float, factor: int = 1,
     if _errorless(claim, counted, counted, alpha=alpha, runs=_coin_runs(claim, counted, coins)) > claim.epsilon:
         return ""
     return (
-        f"no trial was run, because {counted} + {counted} counted trials without an error would not refute the claim: "
+        f"no trial was run, because {counted} + {counted} counted trials would not refute the claim even without "
+        "any error: "
         f"at least --trials {factor * least:,} are needed"
     )
 

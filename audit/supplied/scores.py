@@ -47,9 +47,9 @@ from .given import (
 from .power import Assignment, judged_by_assignments, too_few_scores
 
 _FIXED = (
-    "the members of one model are a fixed split, and no independent coins decided who is a member, so that no lower "
-    "bound on epsilon holds: it takes scores of independent runs (--independent-runs) or of canaries that fair coins "
-    "included (--one-run)"
+    "the members of one model are a fixed split, which no independent coins decided, so that no lower bound on "
+    "epsilon holds: a bound needs scores of independent runs (--independent-runs) or of canaries included by fair "
+    "coins (--one-run)"
 )
 
 
@@ -109,7 +109,7 @@ def audit_scores(
     stated = _design(design)
     options = EstimatorOptions(threshold=threshold, deviation=deviation, sigma=sigma, rate=rate, steps=steps, seed=seed)
     if (clusters is not None) != (stated is Design.CLUSTERED):
-        raise ValueError("clusters must be given for the design clustered, and for no other")
+        raise ValueError("clusters must be given if the design is clustered, and only then")
     sides = scores_or_rows("member", member), scores_or_rows("nonmember", nonmember)
     if stated is Design.ONE_RUN:
         check_used(chosen(estimator, Design.ONE_RUN, one_run_estimators(claim)), options)
@@ -189,7 +189,10 @@ def _of_one_run(sides: tuple[FloatArray, FloatArray], threshold: float | None) -
     """The scores of all canaries of one run, and which of them it included."""
     within, out = checked_scores("member", sides[0]), checked_scores("nonmember", sides[1])
     if threshold is not None:
-        raise ValueError("an audit of one run guesses the highest and lowest scores: leave out threshold")
+        raise ValueError(
+            "an audit of one run makes guesses on the highest and lowest scores and uses no threshold: "
+            "leave threshold out"
+        )
     return np.concatenate([within, out]), np.arange(len(within) + len(out)) < len(within)
 
 
@@ -213,7 +216,7 @@ def _reduced(
     )
     for side, scores in zip(("members", "non-members"), reduced, strict=True):
         if not len(scores):
-            raise ValueError(f"the drawn scores, one of each cluster, hold no {side}: there are too few clusters")
+            raise ValueError(f"the drawn scores, one per cluster, contain none of {side}: there are too few clusters")
     return reduced
 
 
@@ -283,7 +286,7 @@ def audit_one_run(
     check_used(found, options)
     guessing = any(one.evidence is Guesses for one in found)
     if guesses is not None and not guessing:
-        raise ValueError(f"{found[0].name} makes no guesses: leave guesses out")
+        raise ValueError(f"{found[0].name} makes no guesses: leave out the option guesses")
     if guessing or any(one.evidence is CanaryScores for one in found):
         witness += _checked(candidates.values, coins, higher_is_member, seed)
         if runs is not None:
@@ -325,7 +328,9 @@ def _joined(
 ) -> tuple[list[float], list[bool]]:
     """Scores and coins of the same canaries, in the order of ``included``."""
     if not (isinstance(scores, Mapping) and isinstance(included, Mapping)):
-        raise ValueError("scores and included must both be mappings from identifiers, or both arrays in one order")
+        raise ValueError(
+            "scores and included must both be mappings from canary identifiers, or both arrays in the same order"
+        )
     for what, one, other in (("score", included, scores), ("coin", scores, included)):
         if missing := [name for name in one if name not in other]:
             raise ValueError(f"every canary must have a {what}, got none for {len(missing)}, such as {missing[0]!r}")
@@ -352,9 +357,10 @@ def check_split(included: BoolArray) -> None:
     changes = int((included[1:] != included[:-1]).sum())
     halves = changes == 1 and 2 * int(included.sum()) == len(included)
     if 4 * 2.0 ** -len(included) < _UNFAIR and (halves or changes == len(included) - 1):
-        which = "one half of the canaries after the other" if halves else "every other canary"
+        which = "the first or the second half of the canaries" if halves else "every other canary"
         raise ValueError(
-            f"{which} was included, a fixed split, and no fair coin for each canary; if you sorted the rows, give them "
+            f"{which} was included, which is a fixed split and not a fair coin for each canary; if you sorted the "
+            "rows, give them "
             "in the order of the coins, or as two columns of scores"
         )
 
@@ -379,7 +385,7 @@ def _checked_runs(coins: BoolArray, runs: ArrayLike) -> str:
     equal = np.ptp(sizes) == np.ptp(taken) == 0
     if equal and binom.pmf(sizes[0] // 2, sizes[0], 0.5) ** (len(sizes) - 1) < _UNFAIR:
         raise ValueError(
-            f"each of {len(sizes)} runs included exactly {taken[0]:.0f} of {sizes[0]} canaries, a fixed number, and no "
-            "independent fair coins"
+            f"each of {len(sizes)} runs included exactly {taken[0]:.0f} of {sizes[0]} canaries, which is a fixed "
+            "number and not what independent fair coins give"
         )
-    return f"; they are of {len(sizes)} runs, together one mechanism"
+    return f"; they come from {len(sizes)} runs, which count as one mechanism"

@@ -119,7 +119,7 @@ class Accounted:
         another number.
         """
         notes = [f"note   {note}" for note in self.notes]
-        head = [f"other ways to count the first line's {plain(self.epsilon)}:"] if self.ways else []
+        head = [f"other ways to compute the epsilon of the first line, {plain(self.epsilon)}:"] if self.ways else []
         return [*(one.line() for one in self.counts), *notes, *head, *(way.line() for way in self.ways)]
 
 
@@ -148,7 +148,7 @@ class _Law:
 
     def __str__(self) -> str:
         times = counted(self.rounds, "round") + (f" of {counted(self.steps, 'step')}" if self.steps > 1 else "")
-        drawn = f", drawn at rate {plain(self.rate)}{' (fixed size)' if self.fixed else ''}" if self.rate < 1 else ""
+        drawn = f", sampled at rate {plain(self.rate)}{' (fixed size)' if self.fixed else ''}" if self.rate < 1 else ""
         return f"{times}, noise {plain(self.noise)} clip norms{drawn}"
 
 
@@ -183,20 +183,29 @@ class Federation:
             if value > getattr(self, whole):
                 raise ValueError(f"{name} must be <= {whole} ({getattr(self, whole)}), got {value}")
             if self.drawing is not Drawing.POISSON and value != int(value):
-                raise ValueError(f"{name} must be a whole number for {self.drawing} draws, got {value}")
+                raise ValueError(f"{name} must be a whole number for {self.drawing} sampling, got {value}")
             _check(f"{name} / {whole}", value / getattr(self, whole), _RATES)
         if not self.rounds * self.cohort / self.clients <= self.participations <= self.rounds:
             rule = f"<= rounds ({self.rounds}) and >= rounds * cohort / clients"
             raise ValueError(f"participations must be {rule}, got {self.participations}")
         if self.trust is Trust.DISTRIBUTED and not self._known_cohort:
-            raise ValueError(f"drawing must be fixed_size where a sum of cohort noises is stated, got {self.drawing}")
+            raise ValueError(
+                "drawing must be fixed_size if the noise is the sum of all clients' noise in a "
+                f"cohort, got {self.drawing}"
+            )
         seen = self.lot is None and self.trust is not Trust.CENTRAL
         if self.adjacency is Adjacency.ADD_REMOVE and (seen or self.drawing is not Drawing.POISSON):
-            why = "the server sees which clients report" if seen else f"{self.drawing} draws depend on their number"
+            why = (
+                "the server sees which clients report"
+                if seen
+                else f"{self.drawing} sampling depends on the number of clients"
+            )
             raise ValueError(f"adjacency must be replace_one or zero_out, because {why}, got add_remove")
         if self.lot is not None and self.trust is not Trust.LOCAL and self.local_steps > 1 < self.clients:
             why = f"clients clip records and trust is {self.trust}"
-            raise ValueError(f"local_steps must be 1 where {why}, got {self.local_steps}: noise is in one sum alone")
+            raise ValueError(
+                f"local_steps must be 1 if {why}, because noise is added to a single sum, got {self.local_steps}"
+            )
 
     @property
     def _known_cohort(self) -> bool:
@@ -257,15 +266,18 @@ class Federation:
             sure = law.rate < 1 and binom.sf(likely, self.records, law.rate) <= rare / steps
             most = law.taken if law.fixed else likely if sure else self.records
             epsilon = epsilon_from_mu(most * math.sqrt(steps) / law.noise, self.delta - rare) - math.log1p(-rare)
-            words = f"{law}; up to {most:.0f} of its {self.records} records in one step"
+            words = f"{law}; at most {most:.0f} of the client's {self.records} records in one step"
             yield Guarantee(epsilon, self.delta, Unit.CLIENT, Adjacency.ZERO_OUT, observer, words)
 
     def notes(self) -> Iterator[str]:
         """Yield notes about what the epsilons assume, and against which adversaries there is no guarantee."""
         if self.trust is Trust.CENTRAL:
-            yield "no epsilon against who adds the noise: it has everything without"
+            yield "no epsilon against the party that adds the noise, because it sees everything without noise"
         elif self._known_cohort and (self.lot is None or self.trust is Trust.DISTRIBUTED):
-            yield f"noise above {plain(self.noise)}: if all of a cohort add theirs and none colludes (k do: k fewer)"
+            yield (
+                f"noise above {plain(self.noise)} assumes that all clients of a cohort add noise and none "
+                "colludes (with k that collude: k fewer)"
+            )
 
     def ways(self) -> Iterator[_Unnamed]:
         """Yield other ways of accounting for the first unit: name, epsilon, and the mistake."""
@@ -273,7 +285,8 @@ class Federation:
         if not law.fixed and _countable([law]):
             yield from _by_other_accountants([law])
         if law.fixed:
-            yield "Poisson", replace(law, fixed=False).epsilon(), "draws of fixed size are not independent coins"
+            yield "Poisson", replace(law, fixed=False).epsilon(), "wrong; sampling with a fixed size is not Poisson "
+            "sampling"
         for applies, name, words, times, changes in self._changes(law):
             if applies and (times != 1 or replace(law, **changes) != law):
                 yield name, times * replace(law, **changes).epsilon(), words
@@ -282,21 +295,39 @@ class Federation:
         """Whether a way applies, its name, what it gets wrong, and what it changes of the law."""
         records, coins, rounds = self.lot is not None, self.drawing is Drawing.POISSON, law.rounds
         once, delta, replaced = {"rounds": 1}, self.delta / rounds, law.adjacency is Adjacency.REPLACE_ONE
-        yield True, "one round", "a new accountant in every round forgets the rounds before", 1, once
-        yield True, "rounds added", "valid; rounds compose to less than their sum", rounds, once | {"delta": delta}
-        yield records, "rounds for steps", "each local step is a release of its own", 1, {"steps": 1}
+        yield True, "one round", "wrong; with a new accountant in every round, earlier rounds do not count", 1, once
+        yield (
+            True,
+            "rounds added",
+            "valid, but larger than composition of the rounds gives",
+            rounds,
+            once | {"delta": delta},
+        )
+        yield records, "rounds for steps", "wrong; each local step is a separate release", 1, {"steps": 1}
         half, steps = {"adjacency": Adjacency.ZERO_OUT}, {"steps": self.local_steps}
-        yield not records, "steps counted", "valid; noise comes once per round, not in local steps", 1, steps
-        yield replaced and not law.fixed, "one clip norm", "replacing one moves a sum by two clip norms", 1, half
-        yield True, "all in all", "valid; ignores that few are drawn", 1, {"rate": 1.0, "fixed": False}
+        yield not records, "steps counted", "valid, but noise is added once per round, not in local steps", 1, steps
+        yield (
+            replaced and not law.fixed,
+            "one clip norm",
+            ("wrong; replacing one record changes a sum by two clip norms"),
+            1,
+            half,
+        )
+        yield True, "all in all", "valid, but ignores sampling", 1, {"rate": 1.0, "fixed": False}
         part = {"rate": law.rate / self.clients}
         known = {"rate": law.rate * self.cohort / self.clients, "rounds": self.rounds}
-        yield records and coins, "rate of all data", "a lot is drawn from one client's records, not from all", 1, part
+        yield (
+            records and coins,
+            "rate of all data",
+            ("wrong; a lot is sampled from one client's records, not from all"),
+            1,
+            part,
+        )
         shared, joint = self.trust is not Trust.CENTRAL, {"noise": self.noise * math.sqrt(self.cohort)}
-        yield shared and coins, "rate of clients", "the server knows whom it drew", 1, known
-        yield shared, "noise of all", "the server sees a report with its own noise alone", 1, joint
-        yield shared, "own noise", "valid, also where the server sees single reports", 1, {"noise": self.noise}
-        yield records, "clients added", "valid; a record is at one client alone", self.clients, {}
+        yield shared and coins, "rate of clients", "wrong; the server knows which clients it sampled", 1, known
+        yield shared, "noise of all", "wrong; the server sees a report with only its own noise", 1, joint
+        yield shared, "own noise", "valid, even if the server sees single reports", 1, {"noise": self.noise}
+        yield records, "clients added", "valid, but each record is held by only one client", self.clients, {}
 
 
 def _by_other_accountants(laws: Sequence[_Law]) -> Iterator[_Unnamed]:
@@ -307,11 +338,11 @@ def _by_other_accountants(laws: Sequence[_Law]) -> Iterator[_Unnamed]:
         yield "Renyi", renyi, "valid; Renyi accountants"
         orders = np.concatenate([1 + np.arange(1, 100) / 10, ORDERS])
         older = renyi_divergences(event, orders=orders.tolist(), adjacency=adjacency) - math.log(delta) / (orders - 1)
-        yield "Renyi 2017", float(older.min()), "valid; Renyi accountants before 2021, by Mironov's proposition 3"
+        yield "Renyi 2017", float(older.min()), "valid; Renyi accountants before 2021 (Mironov 2017, Proposition 3)"
     if adjacency is not Adjacency.REPLACE_ONE:
         squares = (law.rate**2 * law.rounds * law.steps * math.expm1(min(law.sigma**-2, 700.0)) for law in laws)
         limit = epsilon_from_mu(math.sqrt(sum(squares)), delta)
-        yield "central limit", limit, "no bound; the Gaussian limit of infinitely many steps"
+        yield "central limit", limit, "not a bound; the Gaussian limit for infinitely many steps"
 
 
 def _together(laws: Sequence[_Law], *, fixed: bool = False) -> float:
@@ -419,10 +450,12 @@ def epsilon(
         others = (noise_multiplier, cohort, records, lot, participations)
         stated = (rounds, clients, local_steps, trust, drawing) != (1, 1, 1, Trust.CENTRAL, Drawing.POISSON)
         if stated or any(one is not None for one in others):
-            raise ValueError("history states noise, rates and steps: give only delta, unit and adjacency with it")
+            raise ValueError(
+                "a history already states noise, rates and steps: give only delta, unit and adjacency with it"
+            )
         return _of_history(list(history), delta, Unit(unit or "sample"), Adjacency(adjacency or "add_remove"))
     if lot is not None and records is None:
-        raise ValueError("lot needs records, the number of records of one client")
+        raise ValueError("the argument lot also needs records, the number of records of one client")
     who, draws = Trust(trust), Drawing(drawing)
     hides = draws is Drawing.POISSON and (who is Trust.CENTRAL or records is not None)
     near = Adjacency(adjacency or ("add_remove" if hides else "replace_one"))
@@ -432,7 +465,7 @@ def epsilon(
     counts = list(it.counts())
     kept = tuple(one for one in counts if unit is None or one.unit is Unit(unit))
     if not kept:
-        raise ValueError(f"unit must be sample, or client where there are several, got {unit}")
+        raise ValueError(f"unit must be sample, or client if there are several clients, got {unit}")
     # The ways count the unit that is clipped.
     ways = _compared(kept[0].epsilon, it.ways(), it.loose) if kept[0] is counts[0] else ()
     return Accounted(kept, ways, tuple(it.notes()))

@@ -129,7 +129,7 @@ def least_epsilon(profile: Callable[[float], float], delta: float, surely: float
     check_delta(delta)
     if surely >= delta:
         raise ValueError(
-            f"delta must be above {surely:.3g}, the probability of a privacy failure at every epsilon, got {delta}"
+            f"delta must be above {surely:.3g}, the probability that privacy fails at any epsilon, got {delta}"
         )
     low, high = 0.0, 1.0
     if profile(low) <= delta:

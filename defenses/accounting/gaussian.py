@@ -167,7 +167,7 @@ def calibrate_sampled_gaussian(
     while excess(low) <= 0:
         if low == LEAST_NOISE:
             raise ValueError(
-                f"epsilon is too large: its noise must be at least {LEAST_NOISE} clip norms at rate {rate:g} over "
+                f"epsilon is too large: noise must be at least {LEAST_NOISE} clip norms at rate {rate:g} over "
                 f"{steps} steps, got epsilon {epsilon}"
             )
         high, low = low, max(0.8 * low, LEAST_NOISE)
@@ -200,7 +200,7 @@ def check_least_noise(noise: float, *, epsilon: float) -> None:
     """
     if noise < LEAST_NOISE:
         raise ValueError(
-            f"epsilon is too large: its noise must be at least {LEAST_NOISE} sensitivities, got epsilon {epsilon}, "
+            f"epsilon is too large: noise must be at least {LEAST_NOISE} sensitivities, got epsilon {epsilon}, "
             f"which needs only {noise:.3g} sensitivities"
         )
 
@@ -255,7 +255,7 @@ class LayeredGaussian:
 
     def __post_init__(self) -> None:
         if not self.layers:
-            raise ValueError("layers must hold at least one layer of the model, got an empty list")
+            raise ValueError("layers must hold the name of at least one layer of the model, got an empty list")
         check_whole("releases", self.releases)
 
     def layer_mu(self, index: int) -> float:

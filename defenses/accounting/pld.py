@@ -354,7 +354,7 @@ class _Losses:
         within = np.flatnonzero(self.delta(self.losses) <= delta)
         if not within.size:
             raise ValueError(
-                f"delta must be above {self.above[-1]:.3g}, the probability of a privacy failure at every epsilon, "
+                f"delta must be above {self.above[-1]:.3g}, the probability that privacy fails at any epsilon, "
                 f"got {delta}"
             )
         first = int(within[0])

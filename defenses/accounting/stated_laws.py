@@ -106,7 +106,7 @@ def claim_from_accountant(
     else:
         event = _ledger_of(accountant)
     if Adjacency(adjacency) is Adjacency.REPLACE_ONE:
-        raise ValueError("replace_one needs a history of one noise multiplier and sampling rate")
+        raise ValueError("replace_one needs a history with a single noise multiplier and a single sampling rate")
     implied = epsilon_of(event, delta=delta, adjacency=Adjacency.ADD_REMOVE, interval=1e-3)
     claimed = _claimed(epsilon, implied, delta, "the accountant's history")
     return replace(
@@ -115,7 +115,7 @@ def claim_from_accountant(
         mechanism="composition of an accountant's history",
         parameters={"steps": sum(int(steps) for _, _, steps in history)} if history else {},
         accountant=ACCOUNTANT,
-        sampling="Poisson, rates of the accountant's history" if history else "as in the accountant's ledger",
+        sampling="Poisson, rates of the accountant's history" if history else "as in the accountant's history",
     )
 
 

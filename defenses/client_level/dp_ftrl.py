@@ -40,7 +40,9 @@ class DPFTRLProtection(DPFedAvgProtection):
 
     def drawn(self, total: Tensor, context: Context, rng: np.random.Generator) -> Tensor:
         if context.draws is None:
-            raise ValueError("context.draws must give the generators of earlier draws, as it does in a federation")
+            raise ValueError(
+                "context.draws must return the random generators of earlier rounds, as it does in a federation"
+            )
         noise = torch.zeros_like(total)
         for draw, weight in self.noise.terms(context.round):
             noise.add_(normal(context.draws(draw), tuple(total.shape)), alpha=weight)
@@ -114,8 +116,8 @@ class DPFTRL(ClippedDefense):
 
     def _claim(self, plan: Plan, multiplier: float, rate: float, schema: Participation, curve: Curve) -> Claim:
         words = {"blt": f" of {self.bands} buffers"}.get(self.kind, f" of {self.bands} bands" if self.bands else "")
-        places = "at the same place in each" if schema.same else "in any order"
-        taking = f"each client takes part in one round of every {schema.period}, {places}"
+        places = "always in the same position" if schema.same else "in any order"
+        taking = f"each client takes part in one of every {schema.period} rounds, {places}"
         return Claim(
             epsilon=self.epsilon,
             delta=self.delta,
@@ -134,8 +136,12 @@ class DPFTRL(ClippedDefense):
             },
             accountant=ACCOUNTANT if rate < 1 else "exact trade-off function of a Gaussian release",
             sampling=(taking if schema.period > 1 else "none assumed")
-            + (f", and comes with probability {rate:g}, independently, unseen" if rate < 1 else ""),
-            trust="the server sees every update and is trusted",
+            + (
+                f", each time with independent probability {rate:g}, and the adversary does not see who takes part"
+                if rate < 1
+                else ""
+            ),
+            trust="the server, which sees every update",
             source=_SOURCES[self.kind] + ("; Choquette-Choo et al. 2023, theorem 4" if rate < 1 else ""),
             curve=curve,
         )

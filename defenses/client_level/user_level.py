@@ -48,7 +48,7 @@ class UserLevelProtection(Protection):
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:
         if context.owners is None:
-            raise ValueError("user_level needs the owners of the samples, and the task does not name them")
+            raise ValueError("user_level needs the owner of each sample, and the task does not state owners")
         return self.total(gradients, present, context.owners)
 
     def total(self, gradients: Tensor, present: Tensor, owners: Tensor) -> Tensor:
@@ -144,8 +144,8 @@ class UserLevel(ClippedDefense):
         shares = min(self.clients_per_user or plan.clients, plan.clients)
         if plan.clients_per_user > shares:
             raise ValueError(
-                f"clients_per_user must be at least {plan.clients_per_user}, the number of clients at which one user "
-                f"has samples here, got {shares}"
+                f"clients_per_user must be at least {plan.clients_per_user}, because one user has samples at that "
+                f"many clients, got {shares}"
             )
         return shares
 

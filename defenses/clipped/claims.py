@@ -93,9 +93,9 @@ _DRAWN = {
     Unit.CLIENT: "each client enters a cohort",
 }
 _TRUST = {
-    Unit.SAMPLE: "each client for itself; nobody else",
-    Unit.USER: "the server sees every update and is trusted; clients clip, and know the owners of their samples",
-    Unit.CLIENT: "the server sees every update and is trusted",
+    Unit.SAMPLE: "each client trusts only itself",
+    Unit.USER: "the server, which sees every update, and clients, which clip and know the owners of their samples",
+    Unit.CLIENT: "the server, which sees every update",
 }
 
 
@@ -122,7 +122,7 @@ def sampled_gaussian_claim(
         more: parameters in addition to noise, clip norm, rate and steps.
         curve: the tight trade-off curve, where one is stated.
     """
-    drawn = "all subsets of the same size alike" if mechanism.fixed else "independently"
+    drawn = "uniformly among all subsets of that size" if mechanism.fixed else "independently"
     return Claim(
         epsilon=defense.epsilon,
         delta=defense.delta,
@@ -140,7 +140,7 @@ def sampled_gaussian_claim(
             **(more or {}),
         },
         accountant=accountant,
-        sampling=f"{_DRAWN[unit]} with probability {mechanism.rate:g}, {drawn}, unseen",
+        sampling=f"{_DRAWN[unit]} with probability {mechanism.rate:g}, {drawn}; the adversary does not see which",
         trust=_TRUST[unit],
         source=source,
         curve=curve,

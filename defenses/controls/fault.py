@@ -49,7 +49,7 @@ class Control(DefensePart, ABC):
         kind = self.broken or type(correct.protection)
         if unknown := numbers.keys() - {field.name for field in dataclasses.fields(kind)}:
             raise ValueError(
-                f"{type(self).__name__} has its bug in another variant of the correct defense: {kind.__name__} has no "
+                f"{type(self).__name__} overrides what its correct defense does not have: {kind.__name__} has no "
                 f"{', '.join(sorted(unknown))}, which {type(correct.protection).__name__} has"
             )
         return dataclasses.replace(correct, protection=kind(**numbers))

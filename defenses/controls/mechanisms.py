@@ -40,7 +40,7 @@ class BudgetEveryRound(Mechanism):
     span = 2.0
     named = f"Laplace in each of {rounds} rounds"
     source = "Dwork et al. 2006; basic composition over the rounds"
-    witness = "the values 1 and -1 in every round; the likelihood ratio of the renewed budget"
+    witness = "inputs 1 and -1 in every round; the score is the likelihood ratio if each round spends the full epsilon"
 
     def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         scale = (1 if broken else self.rounds) * self.span / self.epsilon
@@ -61,7 +61,7 @@ class BudgetPerCoordinate(Mechanism):
     epsilon, coordinates = 2.0, 8
     named = f"randomised response on each of {coordinates} bits"
     source = "Warner 1965; basic composition over the coordinates"
-    witness = "the vector of ones and the vector of zeros; the number of ones"
+    witness = "inputs all ones and all zeros; the score is the number of ones"
 
     def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         epsilon = self.epsilon / (1 if broken else self.coordinates)
@@ -81,7 +81,7 @@ class DomainOffByOne(Mechanism):
     epsilon, domain = 1.0, 4
     named = f"generalised randomised response over {domain} values"
     source = "Kairouz, Bonawitz, Ramage 2016, equation 3"
-    witness = "values 1 and 0; the event {1 is reported}"
+    witness = "inputs 1 and 0; the event {1 is reported}"
 
     def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         others = self.domain - (2 if broken else 1)
@@ -103,7 +103,7 @@ class UnspentBudget(Mechanism):
 
     right = Piecewise(epsilon=1.0, radius=1.0)
     spent = replace(right, epsilon=1.2)
-    witness = "values 1 and -1; the event {report in the interval of 1}"
+    witness = "inputs 1 and -1; the event {the report lies in the interval of 1}"
 
     def claim(self) -> Claim:
         return self.right.claim()
@@ -129,7 +129,7 @@ class FloatLaplace(Mechanism):
     coarse, near = 2.0**24, 2.0**-5
     named = "Laplace on [0, 1]"
     source = "Dwork et al. 2006; discrete Laplace: Ghosh, Roughgarden, Sundararajan 2012"
-    witness = f"the values 1 and 0; the event {{output within {near:g} of 0 and a multiple of 2^-24}}"
+    witness = f"inputs 1 and 0; the event {{the output is within {near:g} of 0 and a multiple of 2^-24}}"
 
     def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         if broken:
@@ -185,7 +185,7 @@ class ClippedNoise(_NoisedSum):
 
     cut = 2.0
     named = "Gaussian"
-    witness = "one client of clip norm or none, the others 0; the sum"
+    witness = "one client with an update of the clip norm or without it, all others 0; the score is the sum"
 
     def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         noise = rng.standard_normal(n)
@@ -265,7 +265,10 @@ class FixedLots(_SampledSteps):
 
     samples, lot = 40, 4
     rate = lot / samples
-    witness = "39 samples of gradient -1, and one of +1 or not; ratio of a row twice the clip norm"
+    witness = (
+        "39 samples of gradient -1, with or without one of +1; the score is the likelihood ratio for a change "
+        "of twice the clip norm"
+    )
 
     def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         shape = (n, self.rounds)
@@ -291,7 +294,9 @@ class ShuffledEpochs(_SampledSteps):
     lot, sigma = 5, 0.5
     rate = 1 / 20
     adjacency = Adjacency.ZERO_OUT
-    witness = "99 samples of gradient -1, and one of +1 or 0; ratio of the shuffled epoch's two laws"
+    witness = (
+        "99 samples of gradient -1, and one of +1 or 0; the score is the likelihood ratio of the two shuffled epochs"
+    )
 
     @cached_property
     def mechanism(self) -> SampledGaussian:
@@ -332,7 +337,10 @@ class VisibleLots(_SampledSteps):
 
     rate = 0.1
     unseen = ", unseen"
-    witness = "a sample of clip norm or none; whether it was ever seen in a lot, then the likelihood ratio"
+    witness = (
+        "with or without a sample of the clip norm; the score is whether it was seen in a lot, then the "
+        "likelihood ratio"
+    )
 
     def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
         seen = arm * rng.binomial(1, self.rate, size=(n, self.rounds))
@@ -361,10 +369,10 @@ class OpenBudgets(_ShuffledBits):
     """
 
     rare, common = 2.0, 1.0
-    named = f"randomised response of {_ShuffledBits.clients} clients with budgets of their own, shuffled"
+    named = f"randomised response of {_ShuffledBits.clients} clients with personal budgets, shuffled"
     witness = (
         f"one client of budget {rare:g} holds 1 or 0, {_ShuffledBits.clients - 1} of budget {common:g} hold 0; the "
-        "report that arrives with the rare budget"
+        "score is the report with the rare budget"
     )
 
     @property
@@ -399,7 +407,7 @@ class UnshuffledReports(_ShuffledBits):
 
     local = 2.0
     named = f"randomised response of {_ShuffledBits.clients} clients, shuffled"
-    witness = f"one client holds 1 or 0, {_ShuffledBits.clients - 1} hold 0; the report that arrives in its place"
+    witness = f"one client holds 1 or 0, {_ShuffledBits.clients - 1} hold 0; the score is the report at its position"
 
     @property
     def epsilon(self) -> float:

@@ -261,7 +261,7 @@ class FedRE(ScoredLayers):
         )
         if release is None:
             # Noise that depends on private data has no provable epsilon at all.
-            unknown = provable(math.inf, else_none="the noise depends on the data")
+            unknown = provable(math.inf, else_none="the scale of the noise depends on the data")
             return (replace(joint, parameters={**joint.parameters, **unknown}),)
         split = published_split(torch.tensor(protection.scores)).tolist()
         alone = [

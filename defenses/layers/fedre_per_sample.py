@@ -79,7 +79,7 @@ class FedREPerSample(ScoredLayers):
             unit=Unit.SAMPLE,
             adjacency=Adjacency.ADD_REMOVE,
             dp_model="central",
-            trust="each client for itself; nobody else",
+            trust="each client trusts only itself",
             parameters={**joint.parameters, "releases": plan.steps},
         )
         protection = FedREPerSampleProtection(

@@ -125,7 +125,8 @@ class AdapDPFL(ClippedDefense):
             )
         except ValueError:
             raise ValueError(
-                f"epsilon must be large enough for one round of {steps} steps, got epsilon {self.epsilon:g} with "
+                f"epsilon must be large enough for one round of {steps} steps, got epsilon "
+                f"{self.epsilon:g} with "
                 f"noise_multiplier {self.noise_multiplier:g} and sampling rate {rate:g}"
             ) from None
         protection = NoiseDecayProtection(

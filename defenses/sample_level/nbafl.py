@@ -19,7 +19,10 @@ from ..accounting.gaussian import gaussian_curve, gaussian_noise
 from ..clipped.claims import ClippedDefense
 from ..defense import Epsilon, Prepared, Variant, provable
 
-_TRUST = {UPLOADS: "nobody", GLOBAL_MODELS: "the server adds its noise; other clients may know theirs and collude"}
+_TRUST = {
+    UPLOADS: "nobody",
+    GLOBAL_MODELS: "the server, which adds its noise; other clients may know their own noise and collude",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,7 +62,7 @@ class Binomial(SecureSumDefense):
         super().__post_init__()
         if self.delta < _LEAST_DELTA:
             raise ValueError(
-                f"delta must be >= {_LEAST_DELTA:g}, because a hundredth of it must cover the tail of the noise, "
+                f"delta must be >= {_LEAST_DELTA:g}, because a hundredth of delta must cover the tail of the noise, "
                 f"got {self.delta:g}"
             )
 
@@ -72,7 +72,7 @@ class Binomial(SecureSumDefense):
             return prepared
         return restated(
             prepared,
-            accountant="closed form a round, basic composition",
+            accountant="closed form per round, basic composition",
             source="Agarwal et al. 2018, Theorem 1 at p = 1/2, as published",
         )
 
@@ -88,5 +88,5 @@ class Binomial(SecureSumDefense):
             binomial_noise_epsilon(
                 sized.norm_bound, sigma=sized.sigma, delta=self.delta, rounds=plan.rounds, dimension=plan.layout.dim
             ),
-            else_none="too few coins for the Renyi bound",
+            else_none="too few coin tosses for the Renyi bound",
         )

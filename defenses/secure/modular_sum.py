@@ -201,7 +201,10 @@ def size_grid(
 
 
 def _too_many(bits: int, rows: int) -> str:
-    return f"{rows} clients and noise do not fit {bits} bits; take more bits, fewer clients or a larger budget"
+    return (
+        f"the sum of {rows} clients with noise does not fit into {bits} bits; use more bits, fewer clients or a "
+        "larger epsilon"
+    )
 
 
 def _reach(sigma: float, nats: float) -> float:

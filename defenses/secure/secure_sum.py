@@ -207,7 +207,7 @@ class SecureBlocks:
     def received(self) -> Message:
         """Return what ``channel`` returns for the whole cohort."""
         if self.total is None:
-            raise ValueError("received must be called after add, because a cohort without a block has no sum")
+            raise ValueError("received must be called after add, because before there is no sum")
         return self.protection.summed(self.total, self.survived)
 
 
@@ -326,8 +326,9 @@ class SecureSumDefense(ClippedDefense, ABC):
                 **self.more(plan, sized),
             },
             accountant=self.accountant,
-            sampling="none assumed; who takes part does not depend on the data",
-            trust="the server follows the protocol; survivors tell it neither their keys nor their noise",
+            sampling="no sampling is assumed; who takes part does not depend on the data",
+            trust="the server, which follows the protocol; clients that do not drop out tell it neither their keys "
+            "nor their noise",
             source=self.source,
             curve=self.curve(plan, sized),
         )
@@ -357,7 +358,11 @@ def least_survivors(plan: Plan, dropout: float) -> int:
     """
     if (whole := _whole_cohort(plan)) < 2:
         sampled = isinstance(plan.cohort, Poisson)
-        needed = f"; at this rate it takes {math.ceil(2 / plan.cohort_rate - 1e-9)} clients" if sampled else ""
+        needed = (
+            (f"; at this sampling rate the federation needs {math.ceil(2 / plan.cohort_rate - 1e-9)} clients")
+            if sampled
+            else ""
+        )
         raise ValueError(
             "a secure sum must have at least 2 clients per round, "
             f"got an expected cohort of {plan.expected_cohort:g}{needed}"

@@ -156,7 +156,7 @@ class CLDPSGD(Defense):
         claim = Terms(
             plan=plan,
             observer=SHUFFLED,
-            mechanism="randomised response of the sign of one coordinate, rows shuffled",
+            mechanism="randomised response on the sign of one coordinate, reports shuffled",
             radius=self.radius,
             trust="the shuffler",
             source="Girgis et al. 2021; Balle et al. 2019, Lemma 5.3; Zhu, Dong, Wang 2022, Theorem 10",
@@ -168,7 +168,10 @@ class CLDPSGD(Defense):
             parameters={"local_epsilon": local, "releases": plan.rounds, "rate": rate},
             curve=many_curve(pair, releases=plan.rounds, reach=epsilon),
         )
-        drawn = f"one record a round, drawn uniformly from {min(plan.sizes)} or more, unseen; else {claim.sampling}"
+        drawn = (
+            f"one record per round, sampled uniformly from {min(plan.sizes)} or more, which the adversary does "
+            f"not see; clients: {claim.sampling}"
+        )
         return replace(claim, sampling=drawn) if unit is Unit.SAMPLE else claim
 
 

@@ -93,9 +93,9 @@ class FLAME(OneBudget):
         radius: clip bound of each coordinate of an update.
     """
 
-    mechanism = "clip-Laplace on drawn coordinates, dummies elsewhere"
-    source = "Balle et al. 2019, Lemma 5.3, of the randomiser with its dummies"
-    trust = "the shuffler, which adds the dummies"
+    mechanism = "clip-Laplace noise on sampled coordinates, dummy values elsewhere"
+    source = "Balle et al. 2019, Lemma 5.3, of the randomiser with its dummy values"
+    trust = "the shuffler, which adds the dummy values"
 
     rate: Positive = 0.1
 

@@ -151,7 +151,7 @@ class SAPES(DealtBudgets):
     def _corrected(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
         terms = replace(
             local_terms(plan, self.radius),
-            mechanism=f"clip-Laplace on each coordinate, {self._selected} kept, dummies",
+            mechanism=f"clip-Laplace on each coordinate, {self._selected} kept, dummy values added",
             spending=self._spending(plan),
         )
         largest = max(deal(self.budgets, plan.clients)) / self.scale
@@ -214,7 +214,8 @@ class SAPES(DealtBudgets):
         return Terms(
             plan=plan,
             observer=SHUFFLED,
-            mechanism=f"clip-Laplace on each coordinate, {self._selected} kept, dummies, each coordinate shuffled",
+            mechanism=f"clip-Laplace on each coordinate, {self._selected} kept, dummy values added, each coordinate "
+            "shuffled",
             radius=self.radius,
             trust="the shuffler",
             source="Liu et al. 2023, Table 3, Theorem 4 and Proposition 1, as published",

@@ -48,7 +48,7 @@ class UniSUnequal(PersonalBudgets):
 
     noise = CoordinateNoise.LAPLACE
     mechanism = "Laplace noise on each coordinate at the client's own budget"
-    source = "Balle et al. 2019, Lemma 5.3, of the client's own mechanism, by reports with more noise"
+    source = "Balle et al. 2019, Lemma 5.3, of the client's own mechanism, for reports with more noise"
     published_source = "Liu et al. 2023, equation 2 and Lemma 2, as published"
 
     def prepare(self, plan: Plan) -> Prepared:

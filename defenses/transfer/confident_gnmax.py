@@ -111,7 +111,7 @@ class ConfidentGNMax(BudgetedTransfer):
             labels=most,
         )
         claims = self.label_claims(
-            mechanism="Gaussian noise on vote counts, largest count released where it passes a noisy check",
+            mechanism="Gaussian noise on vote counts, largest count released if it passes a noisy threshold",
             parameters={
                 "noise_std": protection.label_noise,
                 "check_noise_std": protection.check_noise,

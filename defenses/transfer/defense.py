@@ -117,10 +117,10 @@ class LaplaceMax(NoisyMax):
         return np.asarray(np.where(noise < 0, noise - math.log(2), np.log1p(-np.exp(-np.abs(noise)) / 2)))
 
 
-TRUSTED = "the aggregator sees every teacher's answers and is trusted"
+TRUSTED = "the aggregator, which sees every teacher's answers"
 _UNITS = {
-    Unit.CLIENT: (Adjacency.REPLACE_ONE, "one client's data are replaced, and all other teachers keep theirs"),
-    Unit.SAMPLE: (Adjacency.ADD_REMOVE, "each sample lies with one teacher, and no other sample moves with it"),
+    Unit.CLIENT: (Adjacency.REPLACE_ONE, "the data of one client are replaced, and all other teachers keep their data"),
+    Unit.SAMPLE: (Adjacency.ADD_REMOVE, "each sample belongs to one teacher, and adding it moves no other sample"),
 }
 
 

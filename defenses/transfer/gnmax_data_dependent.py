@@ -96,7 +96,7 @@ class GNMaxDataDependent(BudgetedTransfer):
             return self._of_noise(beta, log_noise).rdp(self._order) - self.number_share * self.epsilon
 
         if excess(20.0) >= 0:
-            raise ValueError(f"epsilon is too small for a published number, got {self.epsilon}")
+            raise ValueError(f"epsilon is too small for publishing a data-dependent number, got {self.epsilon}")
         return self._of_noise(beta, float(brentq(excess, -10.0, 20.0)))
 
     def _of_noise(self, beta: float, log_noise: float) -> SmoothRelease:
@@ -139,7 +139,7 @@ class GNMaxDataDependent(BudgetedTransfer):
         while excess(high) > 0:
             high *= 2
             if high > 1e6 * least:
-                raise ValueError(f"number_share {self.number_share} leaves no budget for labels")
+                raise ValueError(f"number_share {self.number_share} leaves no epsilon for the labels")
         return float(np.nextafter(brentq(excess, least, high, rtol=1e-6) * (1 + 2e-6), math.inf))
 
     def _total(self, sigma: float, queries: int) -> Callable[[float], float]:

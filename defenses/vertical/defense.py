@@ -184,8 +184,8 @@ class ClaimingVerticalDefense(VerticalDefense, ABC):
         shared: dict[str, Any] = {"unit": Unit.LABEL, "trust": "the party with the labels"}
         if law.noised in (Noised.COLUMNS, Noised.EMBEDDINGS):
             part, observers = "joint" if plan.network.passive == 1 else ONE_PARTY, (ACTIVE_PARTY,)
-            shared = {"unit": Unit.SAMPLE, "trust": "each passive party for itself", "part": part}
-        shared |= {"adjacency": Adjacency.REPLACE_ONE, "sampling": "none assumed: batches are public"}
+            shared = {"unit": Unit.SAMPLE, "trust": "each passive party trusts only itself", "part": part}
+        shared |= {"adjacency": Adjacency.REPLACE_ONE, "sampling": "no sampling is assumed, because batches are public"}
         shared |= {"epsilon": self.epsilon, "delta": self.delta, "rounds": plan.epochs, "dp_model": "local", **words}
         claims = tuple(Claim(observer=observer, **shared) for observer in observers)
         epochs: Participations = (lambda epochs: 1) if once else int

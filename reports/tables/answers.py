@@ -82,7 +82,7 @@ _NAMED = 1
 """Failed checks that the first screen names."""
 _GUESSED = round(PEOPLE * FALSE_ALARMS)
 _TOO_FEW = re.compile(
-    r"(?P<absent>[\d,]+) \+ (?P<present>[\d,]+) trials without an error would not refute it"
+    r"even without any error, (?P<absent>[\d,]+) \+ (?P<present>[\d,]+) trials would not refute the claim"
     r"(; about (?P<least>[\d,]+) counted runs per arm would be enough)?"
 )
 """The reason of an audit with too few runs, as ``audit.finding`` words it."""

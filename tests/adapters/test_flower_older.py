@@ -159,7 +159,7 @@ def test_secure_aggregation_is_watched_by_its_sum():
     assert failed(App(secure_server(fixed), client([secaggplus_mod]))) == ["sum of clipped rows"]
     rounded = App(secure_server(client_side, max_weight=1000.0), client([secaggplus_mod, fixedclipping_mod]))
     assert "too coarse to be compared" in " ".join(rounded.watch().lines())
-    assert "cannot be played through secure aggregation" in " ".join(secure.play_back().results().lines())
+    assert "cannot be played back through secure aggregation" in " ".join(secure.play_back().results().lines())
 
 
 def test_runs_with_and_without_the_unit_differ_by_its_clipped_update_alone():
@@ -180,19 +180,19 @@ def test_a_law_of_ones_own_stands_in_for_a_wrapper():
     app = App(server(average), client(length=1e-3), law=law)
     assert [one.name.partition(",")[0] for one in watch(app).failed] == ["effective noise multiplier"] * 5
     assert App(server(average), client(length=1e-3), law=law, missing=2).run().steps == 4
-    with pytest.raises(ValueError, match="give the law of one aggregate as law="):
+    with pytest.raises(ValueError, match="give the noise distribution of one aggregate as law="):
         _ = App(server(average), client()).claim
     without = App(lambda: ServerApp(server_fn=lambda context: ServerAppComponents()), client())
-    with pytest.raises(ValueError, match="give the law of one aggregate as law="):
+    with pytest.raises(ValueError, match="give the noise distribution of one aggregate as law="):
         _ = without.claim
 
 
 def test_wrong_use_is_told_in_words():
     for one, other in ((server, newer_apps.client), (newer_apps.server, client)):
-        with pytest.raises(TypeError, match="both apps must have one interface of Flower"):
+        with pytest.raises(TypeError, match="both apps must use the same interface of Flower"):
             App(one(), other()).run()
     asked = server(lambda: fixed(inner=average(initial_parameters=None)))
-    with pytest.raises(TypeError, match="both apps must have one interface of Flower"):
+    with pytest.raises(TypeError, match="both apps must use the same interface of Flower"):
         App(asked, newer_apps.client()).run()
     with pytest.raises(ValueError, match="at least the 20 that the strategy waits for, got 10"):
         App(server(lambda: fixed(inner=average(min_available_clients=20))), client()).run()

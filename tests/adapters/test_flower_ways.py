@@ -313,5 +313,5 @@ def test_runs_refute_no_right_one(way):
 
 def test_what_cannot_be_planted_is_refused_in_words():
     app = app_of("inside of training")
-    with pytest.raises(ValueError, match="no unit can be planted"):
+    with pytest.raises(ValueError, match="no canary can be inserted"):
         plan_replicas(app)

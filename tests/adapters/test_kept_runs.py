@@ -226,7 +226,7 @@ def test_a_damaged_list_of_facts_or_verdicts_is_refused_with_its_name(say, loops
     (loops / "here" / name).write_bytes(content)
     result = say("audit", "loops.py:honest", *ONE, "--trials", 30, "--keep", "here")
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    said = f"{name} was changed or damaged: name another folder"
+    said = f"{name} was changed or damaged, so it is unknown to which audit the runs belong: name another folder"
     assert said in result.stderr or (name, content[:1]) == ("training.json", b"{")
 
 
@@ -237,7 +237,7 @@ def test_runs_whose_verdicts_are_lost_are_refused(say, loops):
     (loops / "here/verdicts.json").unlink()
     again = say(*command)
     assert (again.exit_code, kept(loops / "here")) == (2, before)
-    assert "verdicts.json is missing, but runs are kept there" in again.stderr
+    assert "verdicts.json is missing, but the folder holds runs" in again.stderr
 
 
 def test_runs_in_a_folder_that_cannot_be_written_are_judged_again(say, loops, monkeypatch):
@@ -303,7 +303,11 @@ def test_global_generators_are_seeded_and_restored(say, loops):
         ("a_dictionary", 2, "must return numbers or strings, got dict"),
         ("complex_numbers", 2, "must return numbers or strings, got complex of complex128"),
         ("nothing_but_nan", 2, "loops.py:nothing_but_nan returned only NaN in the first 16 runs: an audit needs"),
-        ("labels", 2, "loops.py:labels returned a different text in the first 26 runs: an audit needs numbers, or"),
+        (
+            "labels",
+            2,
+            "loops.py:labels returned a different text in the first 26 runs: an audit needs outputs that are ",
+        ),
         ("sentence", 1, "raised RuntimeError: use the other one instead. (loops.py, line"),
         ("leaves", 1, "loops.py:leaves ended its process by os._exit(7) in run"),
         ("waits", 2, "loops.py:waits is an async function"),

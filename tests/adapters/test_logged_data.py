@@ -29,7 +29,7 @@ def test_planted_units_have_the_last_indices_and_the_number_of_records_stays():
     logged = LoggedData(DATA, planted=1)
     assert (len(logged), list(logged.units), logged[4][0]) == (5, [4], 0)
     assert LoggedData(DATA)[4][0] == 4
-    with pytest.raises(ValueError, match="planted units must be fewer than the 5 records, got 5"):
+    with pytest.raises(ValueError, match="the number of canaries must be below the number of records, 5, got 5"):
         LoggedData(DATA, planted=5)
 
 

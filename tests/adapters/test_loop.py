@@ -76,17 +76,14 @@ def test_running_statistics_of_a_batch_norm_are_found_without_an_optimizer():
     with watch:
         model(torch.randn(8, 3, generator=torch.Generator().manual_seed(0)))
     found = {one.name: one for one in watch.results().failed}
-    assert (
-        "0.running_mean changed, and takes different values with different inputs"
-        in found["state without noise"].witness
-    )
+    assert "0.running_mean changed, and its value depends on the inputs" in found["state without noise"].witness
 
 
 def test_a_loop_without_an_account_says_so():
     model, watch = made(rate=None, steps=None)
     loop(watch, model)
     unseen = {one.name: one.witness for one in watch.results().unseen}
-    assert unseen["steps accounted"] == "the loop records no steps in an accountant"
+    assert unseen["steps accounted"] == "the loop gives no steps to an accountant"
     assert not watch.results().failed
 
 
@@ -117,7 +114,7 @@ def test_an_exception_in_the_third_step_keeps_what_was_recorded():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (lambda watch: watch.lot([0, 1], torch.zeros(3, 14)), "ids and rows must be equally many, got 2 and 3"),
+        (lambda watch: watch.lot([0, 1], torch.zeros(3, 14)), "ids and rows must have equal lengths, got 2 and 3"),
         (lambda watch: watch.lot([99], None), "ids must be indices of the 80 records"),
         (lambda watch: watch.lot([0], torch.zeros(1, 13)), r"rows must have shape \(n, 14\), got \(1, 13\)"),
         (lambda watch: watch.release(None, torch.zeros(13)), r"a sum must have shape \(14,\), got \(13,\)"),
@@ -208,7 +205,7 @@ def test_an_optimizer_without_the_model_and_a_second_one_are_refused():
         watch.attach(torch.optim.SGD([nn.Parameter(torch.zeros(3))], lr=0.1))
     model, watch = made()
     watch.attach(torch.optim.SGD(model.parameters(), lr=0.1))
-    with pytest.raises(ValueError, match="attach was called before"):
+    with pytest.raises(ValueError, match="attach was called twice"):
         watch.attach(torch.optim.SGD(model.parameters(), lr=0.1))
 
 

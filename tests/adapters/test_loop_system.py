@@ -208,13 +208,13 @@ def only_of_all_records(data):
         ({"hand_over": copies, "rate_of": by_loss}, "by a copy of the tensor"),
         ({"hand_over": lambda watch, total, noised: watch.release(None, noised), "rate_of": by_loss}, "not looked at"),
         ({"own": only_of_all_records, "adjacency": "add_remove"}, "a run without one record ended with IndexError"),
-        ({"order": lambda x: x.flip(0)}, "name records by their indices in the data"),
+        ({"order": lambda x: x.flip(0)}, "pass to watch.lot the indices in the given data"),
         (
             {"first": clipped, "rows_of": lambda rows: rows},
-            "call watch.lot before the loop computes the norms of its rows",
+            "call watch.lot before the loop computes the norms of its gradients",
         ),
         ({"stop": lambda loss, step: step > 3 and loss < 8, "epsilon": 50.0}, "the number of steps is"),
-        ({"count": 1}, "the training has one record, which leaves no neighbour"),
+        ({"count": 1}, "the training has one record, so it has no neighbouring data set"),
     ],
 )
 def test_a_loop_that_shows_too_little_is_left_open_in_words(changes, words):
@@ -242,7 +242,9 @@ def test_lots_of_a_generator_of_ones_own_leave_a_loop_open():
             model.weight.data -= noised / SIZE
 
     found = judge_watched(watch(Loop(train, records(), **STATED)))
-    assert (found.exit_code, "made different lots or draws" in found.verdict_line) == (11, True), found.verdict_line
+    assert (found.exit_code, "made different lots or random draws" in found.verdict_line) == (11, True), (
+        found.verdict_line
+    )
 
 
 def test_a_planted_unit_passes_through_the_clip_and_lots_of_the_loop():
@@ -280,9 +282,9 @@ def test_half_of_the_noise_is_refuted_by_the_runs_alone():
 def test_a_loop_that_shows_copies_of_its_rows_or_none_is_underpowered():
     copied = loop(shown=torch.clone)
     found = audit_replicas(copied, plan=plan_replicas(copied, noise_share=0.2))
-    assert (found.verdict.value, "reached no release" in found.reason) == ("UNDERPOWERED", True)
+    assert (found.verdict.value, "changed no release" in found.reason) == ("UNDERPOWERED", True)
     silent = audit_replicas(Loop(without_rows, records(), **STATED))
-    assert (silent.verdict.value, "called without ids or rows" in silent.reason) == ("UNDERPOWERED", True)
+    assert (silent.verdict.value, "got no ids or rows" in silent.reason) == ("UNDERPOWERED", True)
 
 
 def without_rows(data, watch):
@@ -315,7 +317,7 @@ def without_rows(data, watch):
             AttributeError,
             "begin train with",
         ),
-        (lambda: Loop(lambda *_: None, records(), **STATED).run(), ValueError, "once, and called it 0 times"),
+        (lambda: Loop(lambda *_: None, records(), **STATED).run(), ValueError, "once, but called it 0 times"),
     ],
 )
 def test_wrong_use_is_refused(wrong, error, words):
@@ -356,7 +358,7 @@ def test_numbers_that_train_returns_are_named_where_they_follow_the_data(shape):
 
         found = Loop(train, records(), **STATED).watch()
         assert not found.failed
-        return "what train returns follows the data" in found.aside
+        return "what train returns depends on the data" in found.aside
 
     assert named(lambda data: data.tensors[1].square().mean().item())
     assert not named(lambda data: 0.25)

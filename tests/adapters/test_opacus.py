@@ -230,7 +230,7 @@ def test_an_exception_in_the_third_step_keeps_what_was_seen():
     run = training(train=fails)
     with pytest.raises(RuntimeError, match="out of memory") as raised:
         run.run()
-    assert raised.value.__notes__ == ["raised by train after 3 releases, kept as Training.interrupted"]
+    assert raised.value.__notes__ == ["raised by train after 3 releases, which are kept as Training.interrupted"]
     assert len(run.interrupted.releases) == 3
 
 
@@ -329,7 +329,7 @@ def test_steps_that_are_broken_are_found_without_training(name, multiplier):
 
 
 def test_ghost_clipping_cannot_be_played_back():
-    with pytest.raises(ValueError, match="no rows can be played back"):
+    with pytest.raises(ValueError, match="none can be played back"):
         training(*CORRECT["ghost clipping"]).play_back()
 
 
@@ -410,7 +410,10 @@ def test_unusual_trainings_that_are_correct_are_not_accused(method):
 def test_a_parameter_that_data_move_outside_of_the_noised_sums_is_found():
     found = training(train=train_with_a_leak).watch()
     assert [one.name for one in found.failed] == ["state without noise"]
-    assert "2.bias ends with different values on different records, after equal noised sums" in found.failed[0].witness
+    assert (
+        "2.bias ends with different values on different records, although all noised sums were equal"
+        in found.failed[0].witness
+    )
 
 
 def stepping(change):
@@ -469,7 +472,7 @@ def train_twice_on_each_lot(model, optimizer, loader, _):
         (stepping(lr_by_loss), "state without noise", "ends with different values"),
         (train_divided_by_size, "state without noise", "divided by the number of records in its lot"),
         (train_and_add_the_mean_label, "state without noise", "2.bias ends with different values"),
-        (train_twice_on_each_lot, "records in common", "pairs of lots that follow each other"),
+        (train_twice_on_each_lot, "records in common", "pairs of consecutive lots"),
     ],
 )
 def test_what_data_decide_without_noise_is_found(method, check, words):
@@ -579,7 +582,9 @@ def test_draws_whose_number_follows_the_data_do_not_accuse_what_is_drawn_after_t
     # Without such draws the second run shows that jitter is no function of the data.
     (plain,) = [one for one in training(train=train_with_jitter).watch().results if one.name == "state without noise"]
     assert plain.passed
-    assert plain.witness == "what changed without noise ended equal on other records, in lots of equal sizes"
+    assert (
+        plain.witness == "what changed without noise had the same final values on other records, in lots of equal sizes"
+    )
 
 
 def test_what_moves_and_is_not_read_from_the_data_is_not_called_passed():
@@ -646,5 +651,5 @@ def test_a_loss_that_train_returns_is_named():
         train(model, optimizer, loader, engine)
         return float(sum(LOSS(model(x), y).item() for x, y in loader))
 
-    assert "what train returns follows the data (returned)" in training(train=losing).watch().aside
+    assert "what train returns depends on the data without noise (returned)" in training(train=losing).watch().aside
     assert "what train returns" not in training().watch().aside

@@ -61,9 +61,9 @@ def build_standardised(data):
 @pytest.mark.parametrize(
     ("build", "train", "words"),
     [
-        (build, train_on_copies, "replacing one record moves a sum by"),
-        (build, train_on_centred_batches, "replacing one record moves a sum by"),
-        (build_standardised, train, "in the rows of all other records"),
+        (build, train_on_copies, "replacing one record changes a clipped sum by"),
+        (build, train_on_centred_batches, "replacing one record changes a clipped sum by"),
+        (build_standardised, train, "the gradients of other records change"),
     ],
 )
 def test_a_record_that_enters_more_than_its_own_row_is_found(build, train, words):
@@ -215,7 +215,7 @@ def test_under_add_remove_a_divisor_that_follows_the_records_fails_and_a_constan
         return made
 
     assert [one.words for one in training(build_constant, adjacency="add_remove").watch().failed] == []
-    assert "n public (zero-out)" in result(training().watch(), "number of records").witness
+    assert "the number of records is public (zero-out)" in result(training().watch(), "number of records").witness
 
 
 def train_and_keep_the_best(model, optimizer, loader, _):
@@ -388,7 +388,7 @@ def test_lots_of_which_few_were_seen_and_sums_that_are_no_numbers_are_no_ok():
             optimizer.step()
 
     found = Training(build, thirty_steps_on_one_lot, records(), delta=1e-5).watch(again=False)
-    assert "the records of 1 of 30 lots were seen" in found.blind
+    assert "the records are known for only 1 of 30 lots" in found.blind
     x, y = records().tensors
     nan = Training(build, train, TensorDataset(x * math.nan, y), delta=1e-5).watch(again=False)
     assert "all sums of the run are NaN or infinite" in nan.blind

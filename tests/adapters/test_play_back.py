@@ -112,7 +112,7 @@ def test_rows_that_are_no_numbers_are_reported_and_are_no_accusation():
     assert result(correct, FINITE).passed
     passing = result(lambda rows, seed: (rows * (CLIP / rows.norm(dim=1, keepdim=True)).clamp(max=1)).sum(0), FINITE)
     assert passing.passed is None
-    assert "a row with an entry NaN makes the release no number" in passing.witness
+    assert "a gradient with a NaN entry makes the release NaN or infinite" in passing.witness
 
     def refusing(rows, seed):
         if not rows.isfinite().all():
@@ -138,7 +138,7 @@ def test_a_step_that_takes_no_rows_is_also_played_on_an_empty_lot():
 
     found = played(refusing).results()
     assert not found.failed
-    assert found.results[0].witness.endswith("an empty lot is refused")
+    assert found.results[0].witness.endswith("the step does not accept an empty lot")
 
 
 def test_an_exception_names_the_rows():

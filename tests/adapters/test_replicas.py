@@ -79,7 +79,7 @@ def test_runs_that_would_hardly_refute_the_planned_fault_are_no_ok_unless_a_weak
     assert (found.verdict.value, found.weak) == ("UNDERPOWERED", True)
     assert accept_weak(found).verdict.value == "NOT_REFUTED"
     sampled = plan_replicas(a_system(1.0, 0.1, 20), runs=150)
-    assert "to refute the claim if 0.6 of its noise is added" in sampled.weak
+    assert "if only 0.6 of the claimed noise is added" in sampled.weak
     assert plan_replicas(a_system(1.0, 0.1, 20)).weak == ""
 
 
@@ -113,7 +113,7 @@ def test_the_power_of_a_plan_is_true_where_units_are_sampled(sigma, rate, steps)
 
 def test_a_plan_says_before_the_runs_that_they_would_be_a_weak_test():
     plan = plan_replicas(a_system(1.1, 0.01, 100))
-    assert "if they refute nothing, the verdict is UNDERPOWERED (exit code 11): weak test: the minimum" in plan.line()
+    assert "if they do not refute it, the verdict is UNDERPOWERED (exit code 11): weak test: the minimum" in plan.line()
     assert plan_replicas(a_system(1.0, 0.1, 10)).weak == ""
 
 
@@ -149,7 +149,7 @@ def test_a_missing_clip_ends_the_audit_after_a_few_runs(plan):
 def test_a_unit_that_never_arrives_leaves_the_claim_unjudged(plan):
     found = audit_replicas(GaussianRunner(clip=0.0), plan=plan)
     assert found.verdict.value == "UNDERPOWERED"
-    assert "reached no release of 8 runs" in found.reason
+    assert "changed no release in 8 pairs of runs" in found.reason
 
 
 def test_an_interrupted_audit_goes_on_where_it_ended(plan, tmp_path):
@@ -168,7 +168,7 @@ def test_an_interrupted_audit_goes_on_where_it_ended(plan, tmp_path):
         file.write("[true, 7, [0.")  # A process that was killed while it wrote.
     for first in (21, None):
         calls.clear()
-        with pytest.warns(RuntimeWarning, match=r"runs\.jsonl: these lines are cut off, changed .*: 22$"):
+        with pytest.warns(RuntimeWarning, match=r"runs\.jsonl: these lines are cut off or changed .*: 22$"):
             again = audit_replicas(
                 GaussianRunner(), plan=plan, checkpoint=path, progress=lambda done, total: calls.append(done)
             )
@@ -198,7 +198,7 @@ def test_no_change_of_a_byte_gives_a_run_other_values(tmp_path, monkeypatch):
     content = path.read_bytes()
     for at in range(content.index(b"\n") + 1, len(content)):
         path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-        with pytest.warns(RuntimeWarning, match="lines are cut off, changed"):
+        with pytest.warns(RuntimeWarning, match="lines are cut off or changed"):
             found = KeptProjections(path=path, facts={"seed": 0}).runs
         assert len(found) >= 1
         assert all(np.array_equal(one, values + number) for (_, number), one in found.items())
@@ -223,7 +223,7 @@ def test_lines_of_another_system_under_this_ones_facts_are_no_runs_of_it(tmp_pat
         KeptProjections(path=tmp_path / f"{seed}.jsonl", facts={"seed": seed}).keep(True, 0, np.full(2, float(seed)))
     head, lines = ((tmp_path / f"{seed}.jsonl").read_bytes().split(b"\n", 1)[seed] for seed in (0, 1))
     (tmp_path / "mixed.jsonl").write_bytes(head + b"\n" + lines)
-    with pytest.warns(RuntimeWarning, match="lines are cut off, changed"):
+    with pytest.warns(RuntimeWarning, match="lines are cut off or changed"):
         assert not KeptProjections(path=tmp_path / "mixed.jsonl", facts={"seed": 0}).runs
 
 
@@ -287,7 +287,7 @@ def test_a_schedule_of_noise_and_rates_is_judged():
 
 
 def test_a_schedule_whose_ledger_has_other_steps_is_refused():
-    with pytest.raises(ValueError, match=r"sampling rate of every step, and the ledger has 4 for 5 releases"):
+    with pytest.raises(ValueError, match=r"sampling rate of every step, but the ledger has 4 rates for 5 releases"):
         plan_replicas(ScheduledRunner(accounted=4))
 
 
@@ -299,7 +299,7 @@ def test_a_system_without_noise_is_refused():
             recording = super().run(member, seed, **options)
             return replace(recording, releases=tuple(replace(one, noise_multiplier=0.0) for one in recording.releases))
 
-    with pytest.raises(ValueError, match="replicas need a stated noise in every step"):
+    with pytest.raises(ValueError, match="replicas need stated noise in every step"):
         plan_replicas(Bare())
 
 
@@ -309,14 +309,14 @@ def test_a_claim_about_fewer_steps_than_a_run_makes_is_refused():
         def claim(self):
             return claim_from_noise(1.0, delta=1e-5, sampling_rate=0.3, steps=STEPS - 1)
 
-    with pytest.raises(ValueError, match=f"about {STEPS - 1} steps, and a run has {STEPS} releases"):
+    with pytest.raises(ValueError, match=f"about {STEPS - 1} steps, but a run has {STEPS} releases"):
         plan_replicas(Fewer())
 
 
 def test_a_unit_that_is_rarely_drawn_is_not_taken_for_one_that_never_arrives(plan):
     rare = replace(plan.release, rate=1e-4)
     assert replicas._unseen(GaussianRunner(clip=0.0), rare, Plant(), 0) == ""
-    assert "reached no release of 64 runs" in replicas._unseen(
+    assert "changed no release in 64 pairs of runs" in replicas._unseen(
         GaussianRunner(clip=0.0), replace(plan.release, rate=0.0215), Plant(), 0
     )
 
@@ -336,7 +336,7 @@ class Played(GaussianRunner):
 
     def play_back(self, seed):
         if not self.takes_rows:
-            raise ValueError("no rows can be played back")
+            raise ValueError("none can be played back")
         step = Step(call=lambda rows, seed: rows.sum(0), layout=LAYOUT, clip_norm=1.0, noise_multiplier=1.0)
         return PlayBack(step, seed)
 
@@ -508,9 +508,9 @@ def test_wrong_use_is_refused():
         ManyUnits(units=3, weight=0.0)
     runner = OneRun()
     runner.law = None
-    with pytest.raises(ValueError, match="many units are scored by one noise multiplier"):
+    with pytest.raises(ValueError, match="a test with many canaries needs one noise multiplier"):
         audit_many_units(runner, ManyUnits(units=3))
     run = OneRun().run_many_units(ManyUnits(units=3))
     unknown = replace(run, releases=(replace(run.releases[0], rest=None),))
-    with pytest.raises(ValueError, match="step 0 holds no sum without the planted units"):
+    with pytest.raises(ValueError, match="in step 0 the sum without the canaries is unknown"):
         ManyUnits(units=3).scores(unknown, OneRun().law)

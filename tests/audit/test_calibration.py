@@ -147,10 +147,13 @@ def test_an_edge_of_a_grid_and_a_swallowed_design_fail():
 
     rows = rows_of(mutant)
     assert rows["null"].outcome == "FAILS"
-    assert rows["zero counts"].outcome == "FAILS: epsilon 2, but 2 from ten times as many trials"
-    assert rows["constant scores"].outcome == "FAILS: epsilon 0.397 proven by nothing"
-    assert rows["trials of another design"].outcome == "FAILS: independent trials were not refused"
-    assert rows["alpha out of (0, 1)"].outcome == "FAILS: a measurement, where none can be made"
+    assert rows["zero counts"].outcome == "FAILS: epsilon >= 2, but >= 2 from ten times as many trials"
+    assert rows["constant scores"].outcome == "FAILS: uninformative scores gave the lower bound 0.397 on epsilon"
+    assert (
+        rows["trials of another design"].outcome
+        == "FAILS: the estimator accepted independent trials, which its theorem does not cover"
+    )
+    assert rows["alpha out of (0, 1)"].outcome == "FAILS: the estimator returned a measurement where none is possible"
 
 
 def test_a_number_that_is_none_and_an_unclear_error_fail():

@@ -48,9 +48,9 @@ def test_a_check_without_an_explanation_cannot_fail(name):
 
 def test_numbers_have_units():
     share = OWN_IN_REPLICAS.at_most(0.4995, 0.0021, unit="share of repeated releases", witness="all rounds").words
-    assert "49.95 % of the releases without the canary repeat another run's, at most 0.21 % allowed" in share
+    assert "49.95 % of the releases without the canary equal one of another run, at most 0.21 % allowed" in share
     assert (
-        "the published noise implies epsilon 5.2, at most 4 allowed"
+        "the published noise distribution implies epsilon 5.2, at most 4 allowed"
         in LAW_EPSILON.failed("", 5.2, 4.0, unit="epsilon").words
     )
     assert "1 vector, none allowed" in VECTORS.failed("", 1.0, 0.0, unit="vectors").words

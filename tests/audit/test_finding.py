@@ -59,7 +59,7 @@ def test_counts_under_a_tangent_of_the_stated_curve_refute_it_and_another_line_i
     below = {"below_curve": True, "tangent": tangent, "fpr_high": None, "fnr_high": None}
     finding = judge(claim, measurement_of(**below, epsilon_low=2.2))
     assert (finding.verdict, finding.route) == (Verdict.REFUTED, "curve")
-    assert "which states eps .758 at delta .14737" in finding.reason.replace("0.", ".")
+    assert "the curve implies eps .758 at delta .14737" in finding.reason.replace("0.", ".")
     with pytest.raises(ValueError, match="does not lie under the trade-off curve"):
         judge(claim_of(curve=GaussianCurve(2 * MU)), measurement_of(**below))
 
@@ -78,7 +78,7 @@ def test_with_a_curve_only_trials_that_could_not_fall_under_it_are_underpowered(
         seen = clopper_pearson(scores, delta=1e-5, alpha=0.05, threshold=FixedThreshold(n / 2), curve=claim.curve)
         found = judge(claim, seen)
         assert found.verdict is Verdict.UNDERPOWERED
-        assert ("without an error would not refute it" in found.reason) is not refutable
+        assert ("would not refute the claim" in found.reason) is not refutable
 
 
 def test_underpowered_states_how_many_trials_it_would_take_and_that_many_do(claim_of, scores_of):
@@ -92,7 +92,7 @@ def test_underpowered_states_how_many_trials_it_would_take_and_that_many_do(clai
     )
     reason = judge(claim, few).reason
     needed = enough_trials(8.0, curve=None, epsilon=4.0, delta=1e-5, alpha=0.05)
-    assert reason.endswith(f"would not refute it; about {needed:,} counted runs per arm would be enough")
+    assert reason.endswith(f"would not refute the claim; about {needed:,} counted runs per arm would be enough")
     # A Gaussian mechanism of epsilon 8 is refuted by 90 % of audits of this size at their best threshold.
     points = gaussian_points(mu_from_epsilon(8.0, 1e-5))
     plan = trials_needed(points, curve=None, epsilon=4.0, delta=1e-5, alpha=0.05)
@@ -119,7 +119,7 @@ def test_fewer_rounds_are_in_scope_and_another_delta_is_not(claim_of, measuremen
     other = judge(claim_of(), measurement_of(epsilon_low=5.0, delta=1e-6))
     assert (other.verdict, other.reason) == (
         Verdict.OUT_OF_SCOPE,
-        "epsilon was read at delta 1e-6, the claim is at 1e-5",
+        "epsilon was measured at delta 1e-6, but the claim states delta 1e-5",
     )
 
 
@@ -130,7 +130,7 @@ def test_a_gaussian_bound_does_not_judge_a_claim_that_states_no_gaussian_curve(c
     assert seen.estimate == pytest.approx(26, abs=0.05)
     finding = judge(claim_of(mechanism="randomised response"), seen)
     assert finding.verdict is Verdict.OUT_OF_SCOPE
-    assert finding.reason == f"the bound assumes the {GAUSSIAN_MECHANISM}, the claim states none"
+    assert finding.reason == f"the bound assumes the {GAUSSIAN_MECHANISM}, but the claim states no such curve"
     granted = judge(claim_of(curve=GaussianCurve(MU)), seen)
     assert (granted.verdict, granted.route) == (Verdict.REFUTED, "eps_low")
     assert f"assuming {GAUSSIAN_MECHANISM}" in granted.reason
@@ -149,8 +149,12 @@ def test_an_estimate_and_a_credible_interval_never_refute(claim_of, measurement_
     estimate = measurement_of(**nothing, kind=Kind.ESTIMATE, alpha=1.0, estimate=40.0)
     credible = measurement_of(**nothing, kind=Kind.CREDIBLE, credible=(6.0, 9.0))
     for seen, reason, shown in (
-        (estimate, "a point estimate bounds nothing, so it cannot refute", "point estimate of eps 40, no bound"),
-        (credible, "a credible interval bounds nothing", "95 % credible interval of eps 6 to 9, no bound"),
+        (
+            estimate,
+            "a point estimate is not a bound, so it cannot refute a claim",
+            "point estimate of eps 40, which is not a bound",
+        ),
+        (credible, "a credible interval is not a bound", "95 % credible interval of eps 6 to 9, which is not a bound"),
     ):
         for claim in (claim_of(), claim_of(curve=GaussianCurve(MU))):
             finding = judge(claim, seen)
@@ -246,7 +250,9 @@ def test_checks_of_known_power_are_evidence_where_the_runs_were_too_few(claim_of
     finding = judge(claim_of(), measured, weakness=weakness, checked=CHECKED)
     assert finding.verdict is Verdict.NOT_REFUTED
     assert finding.measurement.detectable == 4.5
-    assert finding.reason.startswith("the implementation checks fail with probability 0.9 from eps 4.5 if its noise is")
+    assert finding.reason.startswith(
+        "the implementation checks fail with probability 0.9 if the true eps is at least 4.5 and its noise is"
+    )
 
 
 def test_checks_replace_no_canary_that_never_arrived_no_bound_and_no_refutation(claim_of, measurement_of):
@@ -340,12 +346,12 @@ def test_a_weak_test_says_how_many_runs_would_do_or_that_none_are_known(claim_of
     )
     many = measurement_of(n0=50_000, n1=50_000, epsilon_low=0.5, detectable=40.0)
     assert judge(claim_of(), many).reason.endswith(
-        "the best attack needs 41,283 counted runs per arm, this one more than its 50,000"
+        "the best attack needs 41,283 counted runs per arm, and this attack needs more than the 50,000 that were made"
     )
     vast = measurement_of(epsilon_low=0.5, ceiling=60.0, detectable=55.0)
-    assert "no number of runs up to 10,000,000 per arm would be enough" in judge(claim_of(epsilon=20.0), vast).reason
+    assert "even 10,000,000 runs per arm would not be enough" in judge(claim_of(epsilon=20.0), vast).reason
     nothing = judge(claim_of(), measurement_of(epsilon_low=0.5, detectable=None), weakness=WEAK_TEST)
-    assert nothing.reason == "weak test: no violation of the claim would be refuted with 90 % power"
+    assert nothing.reason == "weak test: no violation of the claim would be found with 90 % power"
 
 
 def test_further_evidence_refutes_what_the_first_measurement_does_not(claim_of, measurement_of):
@@ -372,11 +378,11 @@ OWN = Setting.claimed(CLAIM)
         ({"rounds": 3}, ""),
         (
             {"observer": UPLOADS},
-            "the evidence is of the server that observes individual updates, the claim covers other clients",
+            "the evidence is what the server that observes individual updates can see, but the claim covers other",
         ),
-        ({"unit": Unit.CLIENT}, "the evidence is of one client, the claim of one sample"),
-        ({"adjacency": Adjacency.REPLACE_ONE}, "of replace-one neighbours, the claim of add/remove"),
-        ({"rounds": 11}, "the evidence is of 11 rounds, the claim covers 10"),
+        ({"unit": Unit.CLIENT}, "the evidence is about one client, but the claim is about one sample"),
+        ({"adjacency": Adjacency.REPLACE_ONE}, "from replace-one neighbours, but the claim is about add/remove"),
+        ({"rounds": 11}, "the evidence is from 11 rounds, but the claim covers 10"),
     ],
 )
 def test_less_than_was_claimed_is_covered_and_anything_else_is_reported(changes, says):
@@ -391,5 +397,5 @@ def test_less_than_was_claimed_is_covered_and_anything_else_is_reported(changes,
 def test_a_claim_of_a_part_is_silent_about_the_whole(field, value):
     limited = replace(CLAIM, **{field: value})
     assert beyond_scope(limited, OWN) == ""
-    assert beyond_all(limited, OWN).endswith(f"{value} alone")
+    assert beyond_all(limited, OWN).endswith(f"only {value}")
     assert beyond_all(CLAIM, OWN) == ""

@@ -57,9 +57,9 @@ def test_the_runs_of_candidates_follow_them_to_their_side():
 
 
 def test_independent_trials_cannot_share_a_run():
-    with pytest.raises(ValueError, match="must come from its own run"):
+    with pytest.raises(ValueError, match="must come from another run"):
         MembershipScores([1.0], [0.0], setting(Design.INDEPENDENT), np.array([3]), np.array([3]))
-    with pytest.raises(ValueError, match="both or not at all"):
+    with pytest.raises(ValueError, match="together"):
         MembershipScores([1.0], [0.0], setting(Design.CLUSTERED), np.array([3]))
 
 

@@ -59,7 +59,7 @@ def test_a_neighbour_of_a_named_file_takes_no_place_either(find, tmp_path, monke
     for name in ("this_is_beside", "wave"):
         (tmp_path / f"{name}.py").write_text("own = 1")
     (tmp_path / "filelock.py").write_text("own = 1")
-    with pytest.raises(ValueError, match=r"filelock\.py would take the place of the library filelock: rename it"):
+    with pytest.raises(ValueError, match=r"filelock\.py would hide the library filelock: rename it"):
         find("beside_others.py:small")
     (tmp_path / "filelock.py").unlink()
     assert find("beside_others.py:small")(1, 2) == (1, 2, 8)
@@ -86,7 +86,7 @@ def test_an_entry_point_is_found_by_its_name_and_an_unknown_one_is_not(own_modul
     point = EntryPoint(name="theirs", value=f"{own_module(SOURCE)}:small", group="fedassay.models")
     monkeypatch.setattr(outside, "entry_points", lambda group: [point] if group == "fedassay.models" else [])
     assert find_outside("model", "theirs")(1, 2) == (1, 2, 8)
-    with pytest.raises(ValueError, match="unknown data set 'theirs'; known: digits; name one of your own as package"):
+    with pytest.raises(ValueError, match="unknown data set 'theirs'; known: digits; name your own as package"):
         find_outside("dataset", "theirs", ["digits"])
 
 
@@ -98,7 +98,7 @@ def test_an_entry_point_is_found_by_its_name_and_an_unknown_one_is_not(own_modul
         ("def f(:", "small", "SyntaxError"),
         (SOURCE, "smal", "{module} has no 'smal'; it has: small"),
         (SOURCE, "", "{module} has no ''; it has: small"),
-        ("import json", "json", "is a module: name what it defines as json:Name"),
+        ("import json", "json", "is a module: name an object in it, such as json:Name"),
     ],
 )
 def test_what_cannot_be_found_is_reported_with_the_part_and_the_cause(own_module, source, name, reason):
@@ -113,7 +113,7 @@ def test_a_file_that_is_not_there_and_one_whose_name_is_taken_are_reported(tmp_p
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "twins_of_parts.py").write_text(SOURCE)
     find_outside("model", "one/twins_of_parts.py:small")
-    with pytest.raises(ValueError, match=r"^model 'no/file\.py:f': there is no file no/file\.py; it is searched in"):
+    with pytest.raises(ValueError, match=r"'no/file\.py:f': there is no file no/file\.py; the folder of the suite"):
         find_outside("model", "no/file.py:f")
     with pytest.raises(ValueError, match=r"loaded another module of the name twins_of_parts, .*: rename the file two/"):
         find_outside("model", "two/twins_of_parts.py:small")

@@ -161,11 +161,11 @@ def signed(**changes):
         ({"unit": Unit.CLIENT}, ""),
         ({"unit": Unit.REPORT, "adjacency": Adjacency.REPLACE_ONE}, ""),
         ({"observer": AGGREGATE}, "the claim covers the server that observes only the aggregate"),
-        ({"unit": Unit.COORDINATE}, "one coordinate, which holds no whole sample"),
-        ({"unit": Unit.LABEL}, "one label, which holds no whole sample"),
-        ({"part": "layer output.bias"}, "of layer output.bias alone"),
-        ({"subjects": "users of budget 1"}, "for users of budget 1 alone"),
-        ({"rounds": 2}, "any of 3 rounds, the claim covers 2"),
+        ({"unit": Unit.COORDINATE}, "one coordinate, which is less than a whole sample"),
+        ({"unit": Unit.LABEL}, "one label, which is less than a whole sample"),
+        ({"part": "layer output.bias"}, "only layer output.bias"),
+        ({"subjects": "users of budget 1"}, "only users of budget 1"),
+        ({"rounds": 2}, "use 3 rounds, but the claim covers 2"),
     ],
 )
 def test_a_claim_bounds_reconstructions_by_whom_and_of_what_it_covers(changes, reason):

@@ -193,7 +193,10 @@ def test_a_curve_is_refutable_from_few_trials_and_one_that_allows_everything_fro
     ("call", "words"),
     [
         (lambda: gaussian_points(0.0), "mu must be > 0"),
-        (lambda: power_against_gaussian(1.0, **design(10, 0.05, 0.5)), "its curve or its epsilon, got neither"),
+        (
+            lambda: power_against_gaussian(1.0, **design(10, 0.05, 0.5)),
+            "its trade-off curve or its epsilon, got neither",
+        ),
         (lambda: minimum_detectable_epsilon(**design(10, 0.05, 0.0, GaussianCurve(1.0))), "fpr must lie in"),
         (lambda: minimum_detectable_epsilon(**design(10, 0.05, np.nan, GaussianCurve(1.0))), "fpr must lie in"),
         (lambda: minimum_detectable_epsilon(**design(10, 0.0, 0.5, GaussianCurve(1.0))), "alpha must lie in"),

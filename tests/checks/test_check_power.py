@@ -93,7 +93,7 @@ def fits(claim, arrays, trials):
 def test_possible_reports_are_those_of_a_law_of_every_round(correct):
     ones = {f"{name}_odd": np.ones(8) for name in ("member", "nonmember")}
     arrays = [coins(np.random.default_rng(0), 8, 0.8) | ones]
-    for changes, passed in (("", False), ("its hooks use the number of the round", None)):
+    for changes, passed in (("", False), ("its hooks depend on the number of the round", None)):
         found = report_checks(arrays, correct[1], exact=False, clients=None, changes=changes)[1]
         assert found.passed is passed
 

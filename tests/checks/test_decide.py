@@ -112,7 +112,7 @@ def test_too_few_runs_decide_nothing_and_losses_in_tails_are_not_explained():
     pure = PURE.failed("a sum of tails", 80.0, 4.0, unit="epsilon", proposal=results(Noised(after="signs"))[0].proposal)
     (after,) = decided([pure], CLAIM, most=2**13)
     assert after.passed is False
-    assert "only in events that are too rare" in after.witness
+    assert "only very rare events reveal it" in after.witness
 
 
 def test_two_steps_of_a_claim_with_a_large_delta_state_nothing():

@@ -85,7 +85,7 @@ def test_noise_that_stays_where_the_clip_goes_on_is_found(kind, rounds, ends, ta
     runs, found = found_of(task, kind, rounds=rounds)
     assert found.passed is False
     assert found.name == AS_SAMPLED
-    assert re.search(f"all other rows are ({ends}) in all rounds", found.words)
+    assert re.search(f"all other vectors are ({ends}) in all rounds", found.words)
     assert AS_SAMPLED in [one.name for one in runs.checks() if one.passed is False]
 
 

@@ -124,12 +124,12 @@ class PassesInfinity(Clips):
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        (ByComparedLength, "no number, and others of 1e12"),
-        (PassesInfinity, "infinite, and others of 1e12"),
+        (ByComparedLength, "no number, and other entries of 1e12"),
+        (PassesInfinity, "infinite, and other entries of 1e12"),
         (InHalf, "not finite"),
-        (ByRoundedLength, "with a norm that overflows"),
+        (ByRoundedLength, "whose norm overflows"),
         (OfUnitLength, "not finite"),
-        (DropsNoNumbers, "from a row of zeros"),
+        (DropsNoNumbers, "compared with a vector of zeros"),
     ],
 )
 def test_a_clip_that_some_row_passes_is_found_and_a_correct_one_is_not(kind, words, extreme, task):

@@ -358,11 +358,11 @@ class Wrapped(Protection):
     ("kind", "why"),
     [
         (LDPGaussianProtection, ""),
-        (GrowingNoise, "its hooks use the number of the round"),
-        (Locked, "its hooks use the number of the round"),
-        (Alternating, "its hooks use the number of the round"),
-        (LaterClients, "its hooks use the number of the round"),
-        (ReadingSamples, "its hooks could not be run under other round numbers (TypeError)"),
+        (GrowingNoise, "its hooks depend on the number of the round"),
+        (Locked, "its hooks depend on the number of the round"),
+        (Alternating, "its hooks depend on the number of the round"),
+        (LaterClients, "its hooks depend on the number of the round"),
+        (ReadingSamples, "its hooks could not be run with other round numbers (TypeError)"),
         (OwnNumbers, "its hooks draw further random numbers"),
     ],
 )
@@ -376,7 +376,7 @@ def test_a_state_of_a_protection_within_a_protection_within_another_may_change_i
     plan = plan_for(rounds=8)
     filtered = Filtered(**vars(LDPGaussian().prepare(plan).protection))
     why = law_of_all_rounds(Wrapped(inner=Wrapped(inner=filtered)), plan)
-    assert why == "the hook participates may change the law from round to round"
+    assert why == "the hook participates may change the distribution of the noise from round to round"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -417,7 +417,7 @@ def test_a_law_that_may_change_from_round_to_round_counts_once(kind):
     assert not checked(prepared, plan, rounds=8)[LAW_EPSILON].passed
     found = checked(changing, plan, rounds=8)[LAW_EPSILON]
     assert found.passed
-    assert "for one round alone, because" in found.witness
+    assert "computed for one round only, because" in found.witness
     # Half of what even one round needs is still found.
     halved = kind(**(vars(prepared.protection) | {"noise_std": 0.3 * prepared.protection.noise_std}))
     assert not checked(replace(prepared, protection=halved), plan, rounds=8)[LAW_EPSILON].passed
@@ -468,7 +468,7 @@ def test_the_client_with_the_loudest_law_counts():
 
 REASONS = {
     "shuffler": ({"observer": SHUFFLED}, "before the shuffler"),
-    "final model": ({"observer": FINAL_MODEL}, "shows no single round"),
+    "final model": ({"observer": FINAL_MODEL}, "reveals no single round"),
     "another unit": ({"unit": Unit.LABEL}, "one label"),
     "a part": ({"part": "one coordinate"}, "about one coordinate"),
     "other subjects": ({"subjects": "some"}, "does not name a client"),
@@ -496,7 +496,7 @@ def test_no_law_and_a_law_that_raises_are_said():
     plan = plan_for()
     prepared = LDPGaussian().prepare(plan)
     (none,) = checked(prepared, plan, observer=GLOBAL_MODELS).values()
-    assert (none.passed, none.witness) == (None, "no law is published for this observer")
+    assert (none.passed, none.witness) == (None, "the defense publishes no noise distribution for this adversary")
 
     class Raising(LDPGaussianProtection):
         def law(self, observer, plan, client):

@@ -106,7 +106,7 @@ def test_a_clip_by_another_norm_is_found(kind, bounded, law, task):
     assert found is not None
     assert found.passed is False
     assert found.name == AS_SAMPLED
-    assert found.witness.endswith("found by gradient ascent on its move")
+    assert found.witness.endswith("found by gradient ascent on the change of the release")
 
 
 @pytest.mark.simulations

@@ -141,13 +141,13 @@ class _Case:
 
 
 CASES = {
-    "no Gaussian noise": _Case(part=LDPDuchi(), changes={}, reason="states no Gaussian noise"),
+    "no Gaussian noise": _Case(part=LDPDuchi(), changes={}, reason="does not state Gaussian noise"),
     "shuffler": _Case(part=LDPGaussian(), changes={"observer": SHUFFLED}, reason="neither a report nor a sum"),
     "a layer": _Case(part=LDPGaussian(), changes={"part": "layer output.bias"}, reason="output.bias alone"),
     "no pair": _Case(
         part=LDPGaussian(),
         changes={"unit": "client", "adjacency": Adjacency.ADD_REMOVE},
-        reason="one client more adds a report",
+        reason="an additional client adds a report",
     ),
 }
 

@@ -495,9 +495,7 @@ def test_a_leak_at_the_sixth_client_alone_is_found():
 def test_the_results_name_the_channels_and_what_was_left_out(checked):
     found = checked(LDPGaussian())[MESSAGE]
     assert {"report values of client #", "report: senders", "report: form", "aggregate"} <= {*found.compared}
-    assert found.not_compared == (
-        "broadcast model: the defense does not change it, so that it follows from the aggregates",
-    )
+    assert found.not_compared == ("broadcast model: the defense does not change it, so it follows from the aggregates",)
     assert found.measured == found.allowed == 0
     assert "not compared: broadcast model" in found.words
 
@@ -559,5 +557,5 @@ class OnAGrid(WithoutLaw, Sends):
 def test_a_bit_below_the_step_of_the_noise_is_found_and_a_coin_in_its_place_is_not(checked):
     found = checked(LDPGaussian(), OnAGrid, fields={"raw": True})
     assert failed(found) == {MESSAGE}
-    assert "the step of all its noise" in found[MESSAGE].witness
+    assert "all its noise is a multiple of this step" in found[MESSAGE].witness
     assert failed(checked(LDPGaussian(), OnAGrid, fields={"raw": False})) == set()

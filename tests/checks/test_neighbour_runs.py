@@ -39,7 +39,7 @@ def test_a_replaced_record_moves_a_sum_by_two_clip_norms_and_no_more():
 def test_a_sum_without_the_record_must_not_move():
     found = compared(*pair(move=1.0, elsewhere=0.02))
     assert (found.passed, found.allowed) == (False, 0.0)
-    assert "does not hold it" in found.witness
+    assert "does not contain it" in found.witness
 
 
 def test_what_cannot_be_compared_is_not_passed():
@@ -62,7 +62,7 @@ def test_rows_of_other_records_must_not_move():
     releases = tuple(replace(one, rest=one.received) for one in others[0].record.releases)
     found = compared(first, [replace(others[0], record=replace(others[0].record, releases=releases))])
     assert (found.passed, found.allowed) == (False, 0.0)
-    assert "in the rows of all other records" in found.witness
+    assert "the gradients of other records change" in found.witness
 
 
 def sized(factor, **changes):
@@ -76,14 +76,14 @@ def test_a_divisor_that_follows_the_number_of_records_fails_under_add_remove_alo
     assert "the factor of the noised sum is 0.0526316 in place of 0.05" in found.witness
     public = size_check(first, smaller, Adjacency.ZERO_OUT)
     assert public.passed
-    assert public.witness.startswith("n public (zero-out): with 100 in place of 101 records")
+    assert public.witness.startswith("the number of records is public (zero-out): with 100 instead of 101 records")
     assert size_check(first, sized(1 / 20), Adjacency.ADD_REMOVE).passed
 
 
 def test_steps_and_rates_that_follow_the_number_of_records_are_named():
     shorter = replace(recording(steps=10), ledger=((1.1, 0.21, 10),))
     words = size_check(recording(), shorter, Adjacency.ADD_REMOVE).witness
-    assert "a run has 10 steps, and not 12" in words
+    assert "a run has 10 steps instead of 12" in words
     assert "the sampling rate is 0.21 in place of 0.2" in words
 
 

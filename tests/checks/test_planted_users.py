@@ -156,9 +156,9 @@ def checked(federation):
     ("kind", "shape"),
     [
         (OneSampleUnclipped, "one sample at"),
-        (ActualNumber, "against all other samples"),
-        (NeighboursOnly, "lie apart"),
-        (FewSamplesAlone, "unequal numbers"),
+        (ActualNumber, "opposite to all other samples"),
+        (NeighboursOnly, "not adjacent to each other"),
+        (FewSamplesAlone, "different numbers"),
         (WholeBoundPerClient, "equal samples at"),
         (ByCount, "16 samples at"),
         (SecondForgotten, "one sample at"),

@@ -155,7 +155,7 @@ def test_a_private_statistic_without_noise_refutes_the_claim_and_is_named(made, 
     found, claim = of(made, adjacency=adjacency)
     assert refuted(found, claim) == ["preparation"]
     assert (
-        found["preparation"].witness.count(f"{published} differs in every draw between two neighbouring data sets") == 1
+        found["preparation"].witness.count(f"{published} differs between two neighbouring data sets in every draw") == 1
     )
     assert "record " in found["preparation"].witness
 

@@ -124,11 +124,11 @@ class Empty(Laplace):
 @pytest.mark.parametrize(
     ("protection", "words"),
     [
-        (Empty(scale=4.0), "neither a move nor noise"),
+        (Empty(scale=4.0), "neither a change by a unit nor noise"),
         (UnequalScales(scale=4.0), "weights is dependent or of unequal size"),
         (CommonFactor(scale=4.0), "vectors is dependent or of unequal size"),
         (OneLength(scale=4.0, norm=2.0), "vectors is dependent or of unequal size"),
-        (Signs(scale=4.0), "is not a vector plus noise of its own"),
+        (Signs(scale=4.0), "is not a vector plus independent noise"),
     ],
 )
 def test_noise_without_independent_numbers_of_one_distribution_is_not_judged(protection, words):

@@ -186,7 +186,7 @@ class TaggedForOneRound(TaggedForGood):
 def test_pseudonyms_that_stay_for_two_rounds_are_found_and_new_ones_are_not(setup):
     found = next(shuffle_checks(setup(TaggedForGood), 200))
     assert not found.passed
-    assert "comes again" in found.witness
+    assert "reappears" in found.witness
     assert next(shuffle_checks(setup(TaggedForOneRound), 200)).passed
 
 

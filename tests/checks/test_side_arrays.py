@@ -124,7 +124,7 @@ def test_noise_whose_size_follows_the_inputs_is_found():
     results = check_claim(found.task, found.plan, protection, found.correct.claims[0])
     result = {one.name: one for one in results}[OTHER_DATA]
     assert result.passed is False
-    assert "all inputs the shortest one" in result.witness
+    assert "where all inputs equal the shortest one" in result.witness
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])

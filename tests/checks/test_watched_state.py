@@ -68,4 +68,4 @@ def test_a_parameter_of_no_noised_optimizer_is_found():
     with torch.no_grad():
         model.bias += 1
     watch.after_update()
-    assert [one.how for one in watch.end()] == ["changed, and no optimizer that adds noise holds it"]
+    assert [one.how for one in watch.end()] == ["changed, although no optimizer that adds noise updates it"]

@@ -40,7 +40,7 @@ def test_rows_that_pass_unclipped_fail():
     found = result(lambda rows: rows.sum(0))
     assert found.passed is False
     assert found.measured > 1
-    assert "clip norms that one row added" in found.witness
+    assert "clip norms that one gradient added" in found.witness
 
 
 @pytest.mark.parametrize("count", [4, 10, 12, 13, 14, 20])
@@ -73,7 +73,7 @@ def test_sums_whose_rows_have_no_known_length_are_not_checked():
     bare = tuple(replace(one, expected=one.received, longest=None, rows=None) for one in run.releases)
     (found,) = sum_checks(replace(run, releases=bare))
     assert found.passed is None
-    assert "the norm of the longest row is not known" in found.witness
+    assert "the largest norm of a clipped gradient is not known" in found.witness
 
 
 def test_an_empty_lot_sums_to_zero():

@@ -12,7 +12,7 @@ def test_a_pass_names_what_was_not_judged_in_any_order():
     for results in ([PASSED, SKIPPED, SKIPPED], [SKIPPED, PASSED, SKIPPED]):
         (found,) = worst_results(results, "pairs")
         assert found.passed
-        assert found.witness == "some runs; not judged for 2 of 3 pairs: no noise"
+        assert found.witness == "some runs; no result for 2 of 3 pairs: no noise"
     assert worst_results([PASSED, PASSED], "pairs") == (PASSED,)
 
 

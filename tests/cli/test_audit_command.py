@@ -103,7 +103,7 @@ def test_a_mechanism_at_its_claim_is_ok(say, target):
         f"claim  {target}  eps 1, delta 0, one report (replace-one), adversary: the server that observes"
     )
     assert claim.endswith(": NOT REFUTED")
-    assert "trials, alpha 0.05, event fixed on a pilot, seed 0; " in seen
+    assert "trials, alpha 0.05, event fixed on pilot trials, seed 0; " in seen
     assert "inputs -1 and 0; event {" in seen
     assert gate == "gate   OK: 1 claim NOT REFUTED (exit code 0)"
     assert result.exit_code == 0

@@ -109,7 +109,7 @@ def halve_the_noise(folder):
 
 def assert_all_that_one_needs_is_printed(text):
     assert "FAIL: claims REFUTED: mine; implementation checks failed: mine" in text
-    assert "the published noise implies epsilon 19.12, at most 8 allowed; in `law`" in text
+    assert "the published noise distribution implies epsilon 19.12, at most 8 allowed; in `law`" in text
     assert "again  pytest test_my_defense.py::test_the_claim_holds_and_nothing_got_worse" in text
 
 

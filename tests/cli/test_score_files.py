@@ -107,7 +107,7 @@ def test_other_names_of_columns_are_options(say, tmp_path):
     assert say("audit", "s.npz", *CLAIM, *RUNS, *words).exit_code == 10
     canaries = ("--score", "loss", "--one-run", "--included", "train", "--lower-is-member")
     split = say("audit", "s.npz", *CLAIM, *canaries)
-    assert (split.exit_code, "a fixed split, and no fair coin" in split.stderr) == (2, True)
+    assert (split.exit_code, "which is a fixed split and not a fair coin" in split.stderr) == (2, True)
     coins = rng.random(2000) < 0.5
     np.savez(tmp_path / "s.npz", loss=rng.normal(size=2000) - 3 * coins, train=coins)
     assert say("audit", "s.npz", *CLAIM, *canaries).exit_code == 10
@@ -130,7 +130,7 @@ def test_clusters_name_the_runs_of_the_scores(say, tmp_path):
     (tmp_path / "c.csv").write_text("\n".join(["score,is_member,run", *rows]))
     result = say("audit", "c.csv", *CLAIM, "--clusters", "run")
     assert result.exit_code == 10
-    assert "one score of each cluster, drawn at random" in result.stdout
+    assert "one score per cluster, drawn at random" in result.stdout
     result = say("audit", "c.csv", *CLAIM, "--clusters", "ran")
     assert (result.exit_code, "has no column ran (--clusters); it has: score, is_member, run" in result.stderr) == (
         2,
@@ -304,7 +304,10 @@ def test_a_plain_array_without_names_is_not_guessed(say, tmp_path):
         ("--independent-runs --included x", "--included can be given only with --one-run"),
         ("--one-run --higher-is-member --threshold 1", "--threshold can be given only with independent runs"),
         ("--independent-runs --threshold 1", "state whether high or low scores mean member (--higher-is-member"),
-        ("--independent-runs --estimator one_run", "one_run covers the design one_run, and this evidence is of the "),
+        (
+            "--independent-runs --estimator one_run",
+            "one_run covers evidence of the design one_run, and this evidence has the ",
+        ),
         ("--independent-runs --steps 9", "--steps describes the noise of DP-SGD: give --noise-multiplier as well"),
         ("--independent-runs --mu 1 --rho 1", "the law of a claim can be stated only once, got --mu and --rho"),
         ("--clusters run", "--clusters needs one row per score"),
@@ -380,7 +383,7 @@ def test_the_plan_counts_the_scores_that_are_counted(say, tmp_path):
     np.savez(tmp_path / "s.npz", member=np.arange(50.0) + 30.5, nonmember=np.arange(50.0))
     split = say("audit", "s.npz", *CLAIM, *RUNS, "--epsilon", 3).stdout
     fixed = say("audit", "s.npz", *CLAIM, *RUNS, "--epsilon", 3, "--threshold", 9, "--higher-is-member").stdout
-    assert "50 + 50 scores, of which 20 % choose a threshold: max certifiable 2.88" in split
+    assert "50 + 50 scores, of which 20 % only choose the threshold: max certifiable 2.88" in split
     assert "50 + 50 scores: max certifiable 2.57" in fixed
     least = int(fixed.partition("; ")[2].partition(" per arm")[0])
     needed = int(split.partition("; ")[2].partition(" per arm")[0])
@@ -398,7 +401,7 @@ def test_two_columns_of_clusters_or_designs_and_mixed_names_of_clusters_are_refu
     mixed = [{"score": n * 37 % 50, "is_member": n % 2, "run": n // 2 or "a"} for n in range(400)]
     (tmp_path / "mixed.json").write_text(json.dumps(mixed))
     result = say("audit", "mixed.json", *CLAIM, "--clusters", "run", "--higher-is-member")
-    assert (result.exit_code, "clusters must be numbers alone or texts alone, got int, str" in result.stderr) == (
+    assert (result.exit_code, "clusters must be all numbers or all texts, got int, str" in result.stderr) == (
         2,
         True,
     )
@@ -431,4 +434,4 @@ def test_an_estimator_of_the_user_s_own_is_named_by_its_file(say, tmp_path):
     result = say("audit", "s.npz", *CLAIM, *RUNS, "--higher-is-member", "--estimator", "own.py:at_zero")
     assert (result.exit_code, "seen   at_zero, 200 + 200 trials" in result.stdout) == (10, True)
     result = say("audit", "s.npz", *CLAIM, *RUNS, "--higher-is-member", "--estimator", "own.py:untyped")
-    assert (result.exit_code, "must be a function of evidence with a setting" in result.stderr) == (2, True)
+    assert (result.exit_code, "must be a function of one evidence type" in result.stderr) == (2, True)

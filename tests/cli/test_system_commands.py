@@ -106,7 +106,7 @@ def test_lots_clip_and_accounting_that_were_not_looked_at_are_never_ok_and_a_ten
     passed = say("watch", target("correct"))
     assert passed.exit_code == 11
     assert "FAILED" not in passed.output
-    for subject in ("lots and cohorts, as they are drawn (", "how far one unit moves what is released (", "accounting"):
+    for subject in ("how lots and cohorts are sampled (", "how far one privacy unit changes a release (", "accounting"):
         assert subject in passed.output.partition("gate   INCONCLUSIVE: not looked at: ")[2]
     failed = say("watch", target("quiet"))
     assert failed.exit_code == 10
@@ -117,7 +117,9 @@ def test_lots_clip_and_accounting_that_were_not_looked_at_are_never_ok_and_a_ten
 
 def test_a_step_that_lets_nan_through_is_named_in_the_line_and_fails_nothing(say, target):
     watched = say("watch", target("passing"))
-    assert "limited: finite for all rows: a row with an entry NaN makes the release no number" in watched.output
+    assert (
+        "limited: finite for all rows: a gradient with a NaN entry makes the release NaN or infinite" in watched.output
+    )
     assert "FAILED" not in watched.output
     audited = say("audit", target("passing"))
     assert audited.exit_code == 0
@@ -230,7 +232,7 @@ def test_runs_without_their_verdicts_or_in_another_process_are_refused(say, targ
     assert (second.exit_code, "another process is writing" in " ".join(second.output.split())) == (2, True)
     (tmp_path / "kept/replicas.verdicts.json").unlink()
     lost = say(*command)
-    assert (lost.exit_code, "is missing, but runs are kept there" in " ".join(lost.output.split())) == (2, True)
+    assert (lost.exit_code, "is missing, but the folder holds runs" in " ".join(lost.output.split())) == (2, True)
 
 
 def test_runs_of_a_system_that_was_changed_are_never_mixed(say, target, tmp_path):
@@ -241,7 +243,8 @@ def test_runs_of_a_system_that_was_changed_are_never_mixed(say, target, tmp_path
     assert refused.exit_code == 2
     words = " ".join(refused.output.split())
     assert (
-        "the system was changed since), which must not be mixed with these: name another place, or remove it" in words
+        "the system has changed since), which must not be mixed with these: name another file, or remove this one"
+        in words
     )
     fresh = say("audit", target("correct"), "--trials", "100")
     assert "200 at most, of which 0 are kept in" in fresh.output
@@ -256,7 +259,7 @@ def test_a_system_whose_runs_cannot_be_repeated_is_known_by_its_file(say, target
     kept = folder_of(say("audit", target("loose"), "--trials", "20").output)
     (tmp_path / "systems.py").write_text(code + "# changed\n", encoding="utf-8")
     refused = say("audit", target("loose"), "--trials", "20", "--keep", tmp_path / kept)
-    assert (refused.exit_code, "the system was changed" in " ".join(refused.output.split())) == (2, True)
+    assert (refused.exit_code, "the system has changed" in " ".join(refused.output.split())) == (2, True)
 
 
 def test_an_exception_in_the_middle_says_where_the_runs_are(say, target, monkeypatch):

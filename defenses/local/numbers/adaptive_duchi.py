@@ -152,7 +152,7 @@ class LDPAdaptiveDuchi(NumberDefense):
             parameters={**claim.parameters, **provable(whole)},
             observer=SHUFFLED,
             dp_model="shuffle",
-            accountant="one number's epsilon, not composed",
-            trust="the shuffler, which takes a report apart and hides who sent which number",
+            accountant="epsilon of one number, without composition",
+            trust="the shuffler, which splits each report into its numbers and hides who sent which",
             source="Sun et al. 2021 (LDP-FL), parameter shuffling, as published",
         )

@@ -49,7 +49,7 @@ class EmbeddingGaussian(ClaimingVerticalDefense):
 
     def prepare(self, plan: VerticalPlan) -> VerticalPrepared:
         if self.bottom_clip is None:
-            check_frozen(plan, "; or set bottom_clip, to train them by DP-SGD")
+            check_frozen(plan, "; or set bottom_clip to train them by DP-SGD")
         sends = embedding_releases(plan, sends_once=self.sends_once)
         # A frozen bottom model is not updated, so nothing is released of its gradients.
         bottom = None if plan.frozen else self.bottom_clip

@@ -72,6 +72,6 @@ def check_frozen(plan: VerticalPlan, advice: str = "") -> None:
     """
     if not plan.frozen:
         raise ValueError(
-            "bottom models must not be trained (frozen = true in the plan), because trained on raw columns they show "
-            f"one person's columns in what is sent about all others, got frozen = false{advice}"
+            "bottom models must not be trained (frozen = true in the plan), because models trained on raw columns "
+            f"reveal one person's columns in messages about all others, got frozen = false{advice}"
         )

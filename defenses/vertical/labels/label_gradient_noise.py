@@ -16,7 +16,10 @@ from ..defense import PureVerticalDefense, VerticalPrepared, clipped, drawn
 
 ONE_LABEL = {Noise.GAUSSIAN: math.sqrt(2), Noise.LAPLACE: 2.0}
 """How far one label moves its person's gradient by the logits: in the L2 norm, and in the L1 norm."""
-_NONE = "the top model and the active party's own model are trained on raw labels, and later gradients depend on them"
+_NONE = (
+    "the top model and the active party's own model are trained on raw labels, and later gradients depend on "
+    "these models"
+)
 
 
 @dataclass(frozen=True, kw_only=True)

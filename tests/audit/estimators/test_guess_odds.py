@@ -215,9 +215,11 @@ def test_a_fixed_threshold_guesses_members_alone_and_no_guess_shows_nothing():
     silent = guess_odds(scores, **levels, threshold=FixedThreshold(9.0), epsilon=1.0)
     assert silent.epsilon_low == 0
     assert silent.detectable is None
-    with pytest.raises(ValueError, match="needs 11 counted runs of each arm or more, got 1 and 1"):
+    with pytest.raises(ValueError, match="needs at least 11 counted runs in each arm, got 1 and 1"):
         guess_odds(MembershipScores([1.0, 1.0], [0.0, 0.0], INDEPENDENT), **levels, threshold=SPLIT)
-    with pytest.raises(ValueError, match="guesses of one rule, fixed or of a split, got bonferroni"):
+    with pytest.raises(
+        ValueError, match="one rule for guesses, fixed in advance or learned on split-off runs, got bonferroni"
+    ):
         guess_odds(scores, **levels, threshold=BonferroniThresholds((0.0, 1.0)))
     shared = MembershipScores([1.0, 1.0], [0.0, 0.0], setting(Design.ONE_RUN))
     with pytest.raises(ValueError, match="guess_odds needs independent trials"):

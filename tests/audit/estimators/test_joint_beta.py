@@ -61,7 +61,7 @@ def test_it_is_labelled_credible_and_never_refutes(scores_of, claim_of):
     assert 6 < low < high
     finding = judge(claim_of(epsilon=1.0), seen)
     assert finding.verdict is Verdict.UNDERPOWERED
-    assert "95 % credible interval of eps 6.22 to 15.21, no bound" in finding.line()
+    assert "95 % credible interval of eps 6.22 to 15.21, which is not a bound" in finding.line()
 
 
 def test_of_several_thresholds_each_has_its_share(scores_of):

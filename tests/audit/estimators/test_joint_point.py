@@ -42,9 +42,9 @@ def test_nothing_and_mixed_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         best_bound([])
     other = replace(measured(1.0, 0.01), setting=replace(SETTING, rounds=2))
-    with pytest.raises(ValueError, match="the same setting and delta"):
+    with pytest.raises(ValueError, match="measurements of one setting and one delta"):
         best_bound([measured(1.0, 0.01), other])
-    with pytest.raises(ValueError, match="the same setting and delta"):
+    with pytest.raises(ValueError, match="measurements of one setting and one delta"):
         best_bound([measured(1.0, 0.01), replace(measured(1.0, 0.01), delta=1e-6)])
 
 

@@ -75,7 +75,7 @@ def test_a_prior_that_labels_exceed_refutes_a_correct_randomiser_and_the_reason_
     measured = label_guesses_measured(guesses((300, 0), 290), (0.5, 0.5), alpha=0.01, known=True, epsilon=1.0)
     finding = judge(CLAIM, measured)
     assert finding.verdict is Verdict.REFUTED
-    assert "none likelier than stated" in finding.reason
+    assert "no label is more probable than the prior states" in finding.reason
 
 
 def test_without_a_known_prior_nothing_is_refuted():

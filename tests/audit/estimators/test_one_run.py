@@ -79,16 +79,16 @@ def test_judge_reads_guesses(claim_of, guesses_of):
     assert refuted.line().endswith("eps >= 1.62, max certifiable 3.47: REFUTED")
     weak = judge(claim_of(), one_run(guesses_of(20, 20, 1000), delta=1e-5, alpha=0.05))
     assert weak.verdict is Verdict.UNDERPOWERED
-    assert weak.reason == "20 guesses on 1000 canaries of one run without an error would not refute it"
+    assert weak.reason == "even without any error, 20 guesses on 1000 canaries of one run would not refute the claim"
     open_ = judge(claim_of(), one_run(guesses_of(300, 500, 1000), delta=1e-5, alpha=0.05))
-    assert (open_.verdict, "without an error" in open_.reason) == (Verdict.UNDERPOWERED, False)
+    assert (open_.verdict, "without any error" in open_.reason) == (Verdict.UNDERPOWERED, False)
 
 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
         ({"delta": -1e-5}, r"delta must lie in \[0, 1\), got -1e-05"),
-        ({"right": 3}, "guesses need 0 <= right <= made <= canaries and canaries >= 1, got 3 right, 2 made"),
+        ({"right": 3}, "guesses must satisfy 0 <= right <= made <= canaries and canaries >= 1, got 3 right, 2 made"),
         ({"right": 0.5}, "right must be a whole number, got 0.5"),
     ],
 )

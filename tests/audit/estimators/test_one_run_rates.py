@@ -80,7 +80,7 @@ def test_what_is_detectable_is_above_the_claim_or_unknown(epsilon, canaries):
 
 def test_it_takes_canaries_on_both_sides():
     scores = CanaryScores(np.arange(40.0), np.ones(40, dtype=bool), SETTING)
-    with pytest.raises(ValueError, match="canaries on both sides"):
+    with pytest.raises(ValueError, match="included canaries and left-out canaries"):
         one_run_rates(scores, delta=1e-5, alpha=0.05, threshold=FixedThreshold(1.0))
     with pytest.raises(ValueError, match="delta must be > 0"):
         one_run_rates(scores, delta=0.0, alpha=0.05, threshold=FixedThreshold(1.0))

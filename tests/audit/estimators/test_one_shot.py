@@ -59,7 +59,7 @@ def test_it_is_labelled_an_estimate_and_never_refutes(cosines_of, claim_of):
     assert seen.estimate > 20
     finding = judge(claim_of(epsilon=1.0), seen)
     assert finding.verdict is Verdict.UNDERPOWERED
-    assert f"point estimate of eps {round(seen.estimate, 2)}, no bound" in finding.line()
+    assert f"point estimate of eps {round(seen.estimate, 2)}, which is not a bound" in finding.line()
     assert "eps >=" not in finding.line()
 
 

@@ -41,9 +41,9 @@ def test_noise_added_to_nan_reveals_it():
 @pytest.mark.parametrize(
     ("estimator", "options", "error", "words"),
     [
-        (None, EstimatorOptions(sigma=1.0), ValueError, "the default estimator uses no sigma: leave it out"),
-        ("hockey_stick", EstimatorOptions(rate=0.1), ValueError, "hockey_stick uses no rate: leave it out"),
-        ("z_test", EstimatorOptions(threshold=0.1), ValueError, "must state no threshold, .* got 0.1"),
+        (None, EstimatorOptions(sigma=1.0), ValueError, "the default estimator does not use the option sigma"),
+        ("hockey_stick", EstimatorOptions(rate=0.1), ValueError, "hockey_stick does not use the option rate"),
+        ("z_test", EstimatorOptions(threshold=0.1), ValueError, "must hold no threshold, .* got 0.1"),
         ("hockey_stick", {"sigma": 1}, TypeError, r"options must be EstimatorOptions .* got {'sigma': 1}"),
     ],
 )
@@ -83,7 +83,7 @@ def test_arguments_out_of_range_are_refused(options, words):
         (lambda x, rng: correct(x, rng)[:-1], r"one row per trial, got shape \(255,\) for 256 trials", True),
         (lambda x, rng: 0.0, r"one row per trial, got shape \(\) for 256 trials", True),
         (lambda x, rng: x + rng.laplace(), "all 256 rows that one call returned are equal, while another call", True),
-        (lambda x, rng: x + np.random.default_rng(7).laplace(size=x.shape), "draw all noise from the rng", True),
+        (lambda x, rng: x + np.random.default_rng(7).laplace(size=x.shape), "draw all its noise from the rng", True),
         (lambda x, rng: None, "outputs must be numbers or strings, got NoneType in the first calls on input 0", False),
         (lambda x, rng: {"a": 1}, "outputs must be numbers or strings, got dict", False),
         (lambda x, rng: 1j, "outputs must be numbers or strings, got complex", False),

@@ -43,7 +43,7 @@ def test_a_test_stops_where_it_is_told_to_and_needs_a_look():
     made = []
     assert at_looks((1, 2, 3), 0.3, lambda look, share: made.append(look) or look, lambda found: found == 2) == 2
     assert made == [1, 2]
-    with pytest.raises(ValueError, match="at least one look"):
+    with pytest.raises(ValueError, match="at least one number of trials"):
         at_looks((), 0.05, lambda look, share: look, lambda found: False)
 
 
@@ -137,7 +137,7 @@ SHARING = {
 @pytest.mark.parametrize("name", SHARING)
 def test_rows_that_share_most_of_their_noise_are_refused(name):
     for seed in range(10):
-        with pytest.raises(ValueError, match=r"rows of one call depend on each other \(p-value .* over 16 calls of 16"):
+        with pytest.raises(ValueError, match=r"outputs of one call depend on each other \(p-value .* over 16 calls"):
             audit(SHARING[name], seed)
 
 

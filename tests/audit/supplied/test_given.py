@@ -119,7 +119,7 @@ def test_one_set_of_scores_for_both_sides_is_refused(order, design):
 def test_rows_that_are_repeated_in_blocks_are_refused(times, words):
     with pytest.raises(ValueError, match=words):
         check_copies(np.tile(normal(50), times), normal(300, 1), design=Design.INDEPENDENT)
-    with pytest.raises(ValueError, match=f"non-members {words}.*give one row of each canary"):
+    with pytest.raises(ValueError, match=f"non-members {words}.*give one row per canary"):
         check_copies(normal(300, 1), np.repeat(normal(50), times), design=Design.ONE_RUN)
 
 
@@ -156,7 +156,7 @@ def test_outputs_may_be_texts_and_large_rows():
 
 
 def test_two_values_that_separate_are_remarked_and_others_are_not():
-    assert "computed without the truth" in remark(np.ones(9), np.zeros(9))
+    assert "computed without knowledge of membership" in remark(np.ones(9), np.zeros(9))
     assert not remark(np.ones(9), np.ones(9)) + remark(np.ones(9), np.r_[0.0, np.ones(8)])
 
 

@@ -190,7 +190,7 @@ def test_a_budget_that_is_none_is_refused(epsilon, delta):
 
 
 def test_a_budget_that_needs_hardly_any_noise_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"epsilon is too large: its noise must be at least 0.3 .* got epsilon 50"):
+    with pytest.raises(ValueError, match=r"epsilon is too large: noise must be at least 0.3 .* got epsilon 50"):
         calibrate_sampled_gaussian(epsilon=50.0, delta=DELTA, rate=0.01, steps=20)
 
 
@@ -213,7 +213,7 @@ def test_a_mechanism_that_is_none_is_refused(law):
 def test_a_budget_that_needs_next_to_no_noise_is_refused_and_more_releases_need_more():
     """Epsilon 30 at delta 1e-5 needs .22; two releases of it .31."""
     with pytest.raises(
-        ValueError, match=r"epsilon is too large: its noise must be at least 0.3 sensitivities, got epsilon 30.0"
+        ValueError, match=r"epsilon is too large: noise must be at least 0.3 sensitivities, got epsilon 30.0"
     ):
         gaussian_noise(epsilon=30.0, delta=DELTA, releases=1)
     assert 0.3 < gaussian_noise(epsilon=30.0, delta=DELTA, releases=2) < 0.32
@@ -309,7 +309,7 @@ def test_two_queries_on_one_lot_are_one_with_less_noise():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: LayeredGaussian(layers=(), adjacency=ADD), "layers must hold at least one layer"),
+        (lambda: LayeredGaussian(layers=(), adjacency=ADD), "layers must hold the name of at least one layer"),
         (lambda: Layer(clip_norm=0.0, noise_std=1.0), "clip_norm must be"),
         (lambda: Layer(clip_norm=1.0, noise_std=0.0), "noise_std must be"),
         (

@@ -150,7 +150,7 @@ def test_a_window_as_wide_as_the_coins_costs_everything():
 
 
 def test_binomial_noise_that_is_too_little_for_delta_is_refused():
-    with pytest.raises(ValueError, match=r"delta must be above .* privacy failure at every epsilon"):
+    with pytest.raises(ValueError, match=r"delta must be above .* privacy fails at any epsilon"):
         binomial_pair(trials=8, shift=1).epsilon(1e-3)
 
 

@@ -174,7 +174,7 @@ def test_epsilon_and_delta_are_inverse(others, own, theirs):
 def test_mass_that_one_side_alone_has_cannot_be_bought_by_epsilon():
     pair = CountPair(np.array([0.1, 0.9, 0.0]), np.array([0.0, 0.9, 0.1]))
     with pytest.raises(
-        ValueError, match=r"delta must be above 0.1, the probability of a privacy failure at every epsilon, got 0.05"
+        ValueError, match=r"delta must be above 0.1, the probability that privacy fails at any epsilon, got 0.05"
     ):
         pair.epsilon(0.05)
     with pytest.raises(ValueError, match=r"delta must be in \(0, 1\), got 0"):

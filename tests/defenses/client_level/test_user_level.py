@@ -109,7 +109,7 @@ def test_the_claim_states_the_bound_on_clients_as_an_assumption_only_where_it_is
     assert (unconditional.observer, unconditional.rounds) == (GLOBAL_MODELS, 4)
     assert unconditional.parameters["clients_per_user"] == 3
     assert "no user" not in unconditional.trust
-    assert unconditional.trust.startswith("the server sees every update and is trusted")
+    assert unconditional.trust.startswith("the server, which sees every update")
     (assumed,) = UserLevel(epsilon=2.0, clip_norm=0.3, clients_per_user=2).prepare(plan).claims
     assert assumed.trust.endswith("no user has samples at more than 2 clients")
     assert UserLevel(clients_per_user=30).prepare(plan).protection.clients_per_user == 3

@@ -129,7 +129,7 @@ def test_noise_within_the_samplers_range_bounds_the_grid_too():
     [
         (
             {"bits": 8, "rows": 1000},
-            "the clip norm is at least one grid step: 1000 clients and noise do not fit 8",
+            "the clip norm is at least one grid step: the sum of 1000 clients with noise does not fit into 8",
         ),
         (
             {"bits": 15, "dim": 10**6, "rows": 60, "survivors": 42},

@@ -251,7 +251,7 @@ def test_shares_of_clients_are_rounded_down_as_their_decimals_read():
     ("fields", "cohort", "words"),
     [
         ({}, FixedSize(1), "a secure sum must have at least 2 clients per round, got an expected cohort of 1"),
-        ({}, Poisson(0.015), "expected cohort of 1.5; at this rate it takes 134 clients"),
+        ({}, Poisson(0.015), "expected cohort of 1.5; at this sampling rate the federation needs 134 clients"),
         ({"bits": 8, "epsilon": 0.01}, FixedSize(10), "clip norm is at least one grid step"),
     ],
 )
@@ -324,7 +324,7 @@ def test_a_dropout_that_is_no_share_is_refused(dropout):
 
 @pytest.mark.parametrize("variant", ["corrected", "as_published"])
 def test_binomial_noise_refuses_a_delta_whose_tails_it_cannot_carry(variant):
-    with pytest.raises(ValueError, match="delta must be >= 1e-12, because a hundredth of it must cover the tail"):
+    with pytest.raises(ValueError, match="delta must be >= 1e-12, because a hundredth of delta must cover the tail"):
         Binomial(delta=1e-320, variant=variant)
 
 
@@ -333,6 +333,6 @@ def test_binomial_noise_refuses_a_delta_whose_tails_it_cannot_carry(variant):
 def test_an_epsilon_that_needs_next_to_no_noise_is_not_stated(part, epsilon, toy_task, toy_plan):
     """One round at epsilon 15 needs .35 norms by the analytic Gaussian."""
     once = toy_plan(toy_task((1,) * 10, inert=1), rounds=1)
-    with pytest.raises(ValueError, match=r"epsilon is too large: its noise must be at least 0.3 sensitivities, got"):
+    with pytest.raises(ValueError, match=r"epsilon is too large: noise must be at least 0.3 sensitivities, got"):
         part(epsilon=epsilon).prepare(once)
     assert part(epsilon=15.0).prepare(once).claims[0].parameters["noise_multiplier"] > 0.3

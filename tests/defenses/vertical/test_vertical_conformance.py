@@ -156,7 +156,9 @@ def test_what_is_stated_as_published_states_what_is_provable(part):
 
 def test_a_control_refuses_a_variant_that_does_not_have_what_it_breaks():
     control = PARTS["control_residual_noise_shared"](variant=AS_PUBLISHED)
-    with pytest.raises(ValueError, match=r"has its bug in another variant .* has no clip_norm, which GradientNoise"):
+    with pytest.raises(
+        ValueError, match=r"overrides what its correct defense does not have: .* has no clip_norm, which GradientNoise"
+    ):
         control.prepare(toy_vertical(LOGISTIC)[1])
 
 

@@ -39,10 +39,13 @@ def test_a_claim_of_this_observer_and_unit_is_hatched_and_named(signed):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"unit": "client"}, "not covered by a claim: the evidence is of one client, the claim of one sample"),
+        (
+            {"unit": "client"},
+            "not covered by a claim: the evidence is about one client, but the claim is about one sample",
+        ),
         (
             {"observer": "uploads+participation"},
-            "not covered by a claim: the evidence is of the server that observes individual updates",
+            "not covered by a claim: the evidence is what the server that observes individual updates",
         ),
     ],
 )

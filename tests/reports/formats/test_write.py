@@ -80,7 +80,7 @@ def test_a_link_out_of_the_folder_of_an_output_is_refused(run_maker, tmp_path, l
     inside = run.path / "figures"
     writes = [lambda: write_site([run], place), lambda: write_report(run.path)]
     for write in (*writes, lambda: write_report(run.path, html=inside / "a.html"), lambda: write_pack(run, inside)):
-        with pytest.raises(ValueError, match=r"leads out of the folder .* by a link, and nothing is written there"):
+        with pytest.raises(ValueError, match=r"is a link that leads out of the folder .*, so nothing is written there"):
             write()
     assert list(outside.iterdir()) == []
 

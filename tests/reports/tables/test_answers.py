@@ -267,7 +267,7 @@ def test_a_refuted_claim_names_the_checks_that_failed(one_claim, run_maker):
         claim_id=toy_claim().claim_id, cell_id="judged", reason="sensitivity: moves 2; in `law`: x (a)",
     )  # fmt: skip
     (one,) = answers(one_claim(toy_claim(), cell_id="judged", verdict="REFUTED", value=9.0))
-    assert one.evidence == "Failed check: how far one unit moves the result: moves 2."
+    assert one.evidence == "Failed check: how far one privacy unit changes the result: moves 2."
     assert one.engineer.startswith("Mend what the failed check found")
 
 
@@ -348,11 +348,12 @@ def test_rebuilt_images_are_counted_and_none_is_no_success(one_claim, run_maker,
     ("reason", "words"),
     [
         (
-            "10 + 12 trials without an error would not refute it; about 1,400 counted runs per arm would be enough",
+            "even without any error, 10 + 12 trials would not refute the claim; "
+            "about 1,400 counted runs per arm would be enough",
             "after 12 runs with the unit and 10 without it, even an attack that never errs would not show a violation; "
             "about 1,400 of each would be enough.",
         ),
-        ("5 + 5 trials without an error would not refute it; evidence: x", "would not show a violation."),
+        ("even without any error, 5 + 5 trials would not refute the claim; evidence: x", "would not show a violation."),
         ("the canary did not arrive; evidence: x", "nothing for or against the claim: the canary did not arrive."),
         ("", "nothing for or against the claim."),
     ],

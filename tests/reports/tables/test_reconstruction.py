@@ -117,7 +117,7 @@ def test_more_than_the_claim_allows_is_reported(signed):
     ("changes", "reason"),
     [
         ({"observer": AGGREGATE}, "the claim covers the server that observes only the aggregate"),
-        ({"unit": Unit.LABEL}, "holds no whole sample"),
+        ({"unit": Unit.LABEL}, "is less than a whole sample"),
         ({"part": "layer output.bias"}, "of layer output.bias alone"),
     ],
 )
@@ -146,4 +146,4 @@ def test_a_claim_on_another_federation_is_no_missing_claim(run_maker, make_claim
 def test_a_claim_over_fewer_rounds_than_were_run_does_not_speak(signed, run_maker):
     run_maker.manifest["suite"]["federations"] = {"main": {"rounds": 21}}
     (row,) = reconstruction_rows(signed())
-    assert "any of 21 rounds, the claim covers 20" in row.beyond
+    assert "use 21 rounds, but the claim covers 20" in row.beyond

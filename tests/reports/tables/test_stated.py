@@ -67,7 +67,10 @@ def test_one_line_for_equal_statements_and_a_table_with_the_reasons(run_maker, m
 
 
 def test_what_claims_are_not_about_is_a_line_with_its_reason(run_maker, make_claim):
-    claim, words = make_claim(), f"rounds from 1 on: units are released in them too, and {NOT_CLAIMED} 1 of 5 rounds"
+    claim, words = (
+        make_claim(),
+        f"rounds from 1 on: they also release something about each unit, but {NOT_CLAIMED} 1 of 5 rounds",
+    )
     run_maker.sign("one", claim)
     run_maker.verdict_row(claim, defense="one", verdict="NOT_REFUTED", looked_at=["noise scale"], not_looked_at=[words])
     assert scope_lines(run_maker.write()) == [f"scope  one: {words}"]

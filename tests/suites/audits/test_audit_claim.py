@@ -53,7 +53,7 @@ def test_a_broken_mechanism_is_refuted(store, audit_of, truth):
     write_block(store, audit.blocks[0], truth)
     row = judged(store, audit)
     assert (row.verdict, row.route) == ("REFUTED", "curve")
-    assert row.reason.startswith("under the stated trade-off curve (FPR <= ")
+    assert row.reason.startswith("error rates below the stated trade-off curve (FPR <= ")
 
 
 @pytest.mark.simulations
@@ -132,7 +132,7 @@ def test_evidence_of_another_setting_is_out_of_scope_however_damning(store, audi
     write_block(store, audit.blocks[0], BrokenRelease(noise=0.1), rounds=3)
     row = judged(store, audit)
     assert row.verdict == "OUT_OF_SCOPE"
-    assert "the evidence is of 3 rounds, the claim covers 2" in row.reason
+    assert "the evidence is from 3 rounds, but the claim covers 2" in row.reason
 
 
 def test_the_law_of_a_claim_out_of_scope_is_still_held_against_it(store, audit_of):
@@ -278,7 +278,7 @@ def test_what_is_received_refutes_a_claim_that_the_canary_alone_does_not(store, 
     assert row.verdict == "REFUTED"
     assert "evidence: everything that the adversary receives" in row.reason
     assert "; implementation check: noise fresh between clients: noise of two clients in one round has" in row.reason
-    assert "draw noise in the shape of all rows" in row.reason
+    assert "draw noise in the shape of all updates" in row.reason
     verdicts = {check.metric: check.verdict for check in store.cell_records(audit.cell.cell_id)[1:]}
     broken = [metric for metric, verdict in verdicts.items() if verdict == "FAILED"]
     assert broken[0] == "check_noise_fresh_between_clients"
@@ -305,6 +305,8 @@ def test_a_check_that_is_not_possible_is_skipped_with_its_reason(assay, suite_fi
     run = assay(suite_file(), defenses=[f"{module}:Signing"])
     checks = {row.metric: row for row in run.records if row.role == "check" and row.defense == "Signing"}
     assert checks["check_sensitivity"].status == "skipped"
-    assert checks["check_sensitivity"].reason == "no Gaussian law is published for this observer"
+    assert (
+        checks["check_sensitivity"].reason == "the defense publishes no Gaussian noise distribution for this adversary"
+    )
     assert checks["check_noise_present"].verdict == "FAILED"
     assert not [row for row in run.records if row.status == "failed"]

@@ -224,7 +224,7 @@ def test_they_are_audited(suite_of, assay, fields, verdict, code):
 BROKEN = {
     "nan": ("log_density of the defense's ReportLaw must return finite numbers or -infinity", 12),
     "shape": ("log_density of the defense's ReportLaw must return one number per report", 12),
-    "constant": ("the law scores every report alike", 11),
+    "constant": ("the published distribution gives every report the same likelihood ratio", 11),
     "shared": ("made one at a time", 0),
     "own_seed": ("draw the noise from the generator that is passed to the hook", 12),
     "narrow": ("worst_pair of the defense's ReportLaw must return two vectors of", 12),

@@ -81,8 +81,11 @@ def test_the_source_and_the_options_of_an_estimator_change_the_ids_of_its_audits
     ("estimator", "message"),
     [
         ('"MODULE:none_such"', "estimator 'MODULE:none_such': MODULE has no 'none_such'"),
-        ('"MODULE:of_anything"', "an estimator must be a function of evidence with a setting"),
-        ('"MODULE:of_one_run"', "of_one_run covers the design one_run, and this evidence is of the design independent"),
+        ('"MODULE:of_anything"', "an estimator must be a function of one evidence type"),
+        (
+            '"MODULE:of_one_run"',
+            "of_one_run covers evidence of the design one_run, and this evidence has the design independent",
+        ),
         ('{ part = "MODULE:known", bond = 1 }', "estimator known has no option 'bond'; it has: bound"),
         ('{ part = "MODULE:known", alpha = 0.5 }', r"has no option 'alpha' \(the audit determines it\)"),
         ('{ part = "z_test", deviation = 0.1 }', r"estimator z_test has no option 'deviation' \(the audit"),

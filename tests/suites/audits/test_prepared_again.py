@@ -185,7 +185,7 @@ def test_a_client_for_which_nothing_was_prepared_gives_way_to_one_of_the_plan(au
     assert [block.opened().place for block in audit.blocks] == [1]
     assert (verdict.status, verdict.verdict) == ("ok", "NOT_REFUTED"), verdict.reason
     (message,) = (check for check in checks if check.metric == "check_whole_message")
-    assert "one client more than the plan has" in message.reason
+    assert "an additional client" in message.reason
     assert [block.opened().place for block in audits(FromClients())[0].blocks] == [None]
 
 

@@ -103,7 +103,7 @@ def test_an_error_of_the_preparation_names_its_line(planned, own_module):
     ("name", "code", "words"),
     [
         ("Public", 0, "NOT REFUTED"),
-        ("Private", 10, "mean differs in every draw between two neighbouring data sets"),
+        ("Private", 10, "mean differs between two neighbouring data sets in every draw"),
         ("Refuses", 11, "preparation: not looked at: "),
     ],
 )

@@ -96,7 +96,7 @@ def test_noise_that_hides_the_canary_is_measured_whether_or_not_the_claim_states
     # The measured noise over the measured move of a unit is evidence, whose power is stated.
     assert row.verdict == "NOT_REFUTED"
     assert audit.claim.epsilon <= row.detectable < 30 * audit.claim.epsilon
-    assert row.reason.startswith("the implementation checks fail with probability 0.9 from eps ")
+    assert row.reason.startswith("the implementation checks fail with probability 0.9 if the true eps is at least ")
 
 
 OWN = """\

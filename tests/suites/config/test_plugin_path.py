@@ -123,5 +123,5 @@ def test_the_same_module_installed_elsewhere_is_the_same(project, tmp_path):
 
 def test_a_module_that_is_nowhere_is_reported_with_where_it_was_looked_for(suite_file):
     path = suite_file("[defenses.ldp_gaussian]", '[defenses.mine]\npart = "nowhere_at_all:Mine"')
-    with pytest.raises(ConfigError, match=r"searched in the suite file.s folder, the current folder and the installed"):
+    with pytest.raises(ConfigError, match=r"the folder of the suite file, the current folder and the installed"):
         fedassay.run(str(path))

@@ -455,7 +455,11 @@ NOT_FOUND = {
     "missing function": ("def other():\n    pass", "part", "has no 'part'; it has: other"),
     "import error": ("import no_such_package_here", "part", "No module named 'no_such_package_here'"),
     "circular import": ("from {module} import later\nlater = 1", "part", "cannot import name 'later'.*circular import"),
-    "a module, not an attribute": ("import json as part", "part", "is a module: name what it defines as json:Name"),
+    "a module, not an attribute": (
+        "import json as part",
+        "part",
+        "is a module: name an object in it, such as json:Name",
+    ),
     "syntax error": ("def part(:", "part", "SyntaxError"),
     "exits": ("raise SystemExit(3)", "part", "SystemExit: 3"),
     "a private error": ("class Mine(Exception): pass\nraise Mine('no licence')", "part", "Mine: no licence"),

@@ -317,7 +317,9 @@ class Mine(LDPGaussian):
 def test_the_plan_text_states_why_a_claim_that_no_canary_covers_is_not_audited(planned, own_module):
     module = own_module(UNAUDITABLE.format(name="Unit", change="unit=Unit.USER"))
     (line,) = (line for line in plan_lines(planned(extra=(f"{module}:Mine",))) if line.startswith("audit  Mine: "))
-    assert "OUT OF SCOPE: this claim is not audited, because no canary covers unit user under replace_one" in line
+    assert (
+        "OUT OF SCOPE: this claim is not audited, because no canary exists for the unit user under replace_one" in line
+    )
 
 
 def test_the_gates_margins_are_no_part_of_a_run(planned):

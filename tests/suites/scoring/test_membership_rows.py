@@ -129,7 +129,7 @@ def test_scores_of_several_runs_are_stated_by_their_number(tmp_path, cell):
     given, member = runs_of_two(200, 3.0)
     rows = {row.metric: row for row in score_membership(cell, all_scores(given, member), Store(tmp_path))}
     assert list(rows) == ["auc", "balanced_accuracy", "tpr_at_fpr_0.1"]
-    assert rows["auc"].ci_method == "DeLong over runs, logit scale"
+    assert rows["auc"].ci_method == "DeLong interval over runs, on the logit scale"
     said = joint_statement(ScoresByRun.of_evidence(given.against(member)), 0.1)
     row = rows["tpr_at_fpr_0.1"]
     assert (row.ci_low, row.ci_high, row.ci_level) == (said.tpr_low, 1.0, 0.95)

@@ -52,7 +52,7 @@ def test_a_party_without_a_result_leaves_no_power():
     found = checks(Silent(6.0, 6.0))[PERSON_MOVE]
     assert found.passed
     assert found.detects is None
-    assert "not judged for 3 of 6 pairs" in found.witness
+    assert "no result for 3 of 6 pairs" in found.witness
 
 
 @pytest.mark.simulations
