@@ -372,7 +372,10 @@ def _without_power(claim: Claim, measured: Measurement, weakness: Weakness) -> s
         return weakness.no_power or ("" if shown else weakness.unknown_power or _UNKNOWN)
     if measured.detectable <= limit:
         return weakness.low_power
-    return f"weak test: the minimum detectable epsilon of the runs, {plain(round(measured.detectable, 2))}, is more than {plain(limit)} (the larger of 2 eps and eps + 1){_enough(claim, measured)}"
+    return (
+        f"weak test: the minimum detectable epsilon of the runs, {plain(round(measured.detectable, 2))}, is more than "
+        f"{plain(limit)} (the larger of 2 eps and eps + 1){_enough(claim, measured)}"
+    )
 
 
 def _enough(claim: Claim, measured: Measurement) -> str:

@@ -328,7 +328,7 @@ def audit_outputs(
     plan = CountingPlan(trials=min(len(side) // 2 for side in sides), delta=claim.delta, alpha=alpha, curve=claim.curve)
     events = (one.event for one in scored_events(pilots[0], pilots[1], plan, inputs))
     event = max(events, key=lambda event: event.cut.promise)
-    words = f"every second output; event {event}"
+    words = f"every second output was counted; event {event}"
     return judged_with_power(
         claim, _measured_by(found, event, counted, claim, alpha=alpha, options=given, witness=words)
     )

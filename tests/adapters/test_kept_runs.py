@@ -199,7 +199,7 @@ def test_a_kept_run_with_a_right_checksum_and_other_content_is_not_used(say, loo
     training = kept_runs.KeptTraining(target="loops.py:honest", inputs=("0", "1"), seed=0)
     path, again = Path("here/input0/run000003.npy"), ("audit", training.target, *ONE, "--trials", 30, "--keep", "here")
     say(*again)
-    for array, words in ((np.array([None]), "is made again, and"), (np.zeros(2), "000003.npy: float64 of shape (2,)")):
+    for array, words in ((np.array([None]), "is repeated, and"), (np.zeros(2), "000003.npy: float64 of shape (2,)")):
         content = io.BytesIO()
         np.save(content, array)
         path.write_bytes(content.getvalue() + kept_runs._seal(training, path, content.getvalue()))

@@ -502,7 +502,7 @@ def test_correct_systems_are_refuted_no_oftener_than_alpha():
 
 
 def test_wrong_use_is_refused():
-    with pytest.raises(ValueError, match="units must be at most the 1500 coordinates, got 2000"):
+    with pytest.raises(ValueError, match="units must be at most the number of coordinates, 1500, got 2000"):
         ManyUnits(units=2000).coordinates(WIDE_LAYOUT)
     with pytest.raises(ValueError, match="weight"):
         ManyUnits(units=3, weight=0.0)

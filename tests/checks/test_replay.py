@@ -242,7 +242,7 @@ def test_noise_of_the_broadcast_model_cannot_be_checked_on_a_fixed_model(plan_of
 
     found = checked(DPFedAvg().prepare(plan_of()), plan_of(), protection=NoisyBroadcast())
     assert found["noise present"].passed is None
-    assert "the broadcast model" in found["noise present"].witness
+    assert "the model that is broadcast" in found["noise present"].witness
 
 
 def test_a_unit_that_cannot_be_planted_is_said_to_be_so(plan_of, checked):

@@ -199,5 +199,5 @@ def test_a_task_without_owners_is_not_trained_under_a_protection_for_users(toy_t
     task = toy_task((4, 6))
     plan = toy_plan(task)
     protection = UserLevel().prepare(plan).protection
-    with pytest.raises(ValueError, match="needs the owners of the samples"):
+    with pytest.raises(ValueError, match="needs the owner of each sample"):
         run_federation(dataclasses.replace(task, owners=None), plan, protection, streams)
