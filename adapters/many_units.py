@@ -1,4 +1,4 @@
-"""Audits a foreign system by one run with many planted units, each of which takes part by a fair coin.
+"""Audits a foreign system by one run with many canaries, each included by a fair coin.
 
 Every unit lies along a coordinate of its own, so that units do not disturb each other, and is scored by the exact
 log-likelihood ratio of its coordinate in the releases less the known rest (Steinke, Nasr, Jagielski 2023).

@@ -1,4 +1,4 @@
-"""A training that can be run on neighbouring data, with the noised sums of its first run in place of its own.
+"""A training that can be run on neighbouring data, where each noised sum is replaced by that of the first run.
 
 On other records all that is a function of noised sums ends as it did: what ends otherwise is moved by the data.
 """

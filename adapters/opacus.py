@@ -91,7 +91,7 @@ class Training(TrainingOnData):
         return self._play(seed, planted=int(plant is not None), units=units, own_vectors=own_vectors).record
 
     def run_many_units(self, many: ManyUnits, seed: int = 0) -> TrainingRecord:
-        """Train once with many planted units, each of which takes part by its own coin; they have the last indices.
+        """Train once with many canaries, each included by an independent coin; they have the last indices.
 
         Raises ValueError as ``run``, and for more units than records or coordinates.
         """

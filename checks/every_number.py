@@ -1,4 +1,5 @@
-"""Check that every number that one unit or its record moves has noise of its own, in all rounds and weights of a claim.
+"""Check that every number that depends on one unit or its record has independent noise, in all rounds and weights of a
+claim.
 
 Four runs of given rows, of two inputs that differ in one unit under two draws of noise each, show in one pass through
 all rounds which numbers of all that the observer receives move with the unit and not with the noise. Only two clients
@@ -281,7 +282,7 @@ def every_number_checks(setup: HookSetup) -> Iterator[CheckResult]:
     pairs = _records(setup) if failed is None and _asks(setup) else iter(())
     for one, other, words in pairs:
         failed = failed or _compared(one, other, min(_BRIEF, stop), words, left_out)
-    words = f"all numbers of {stop} of {rounds} rounds, with {dim} weights"
+    words = f"all numbers of {stop} of {rounds} rounds were compared, for {dim} weights"
     yield failed or EVERY_NUMBER.at_most(0.0, 0.0, unit="numbers", witness=words, not_compared=tuple(left_out))
 
 

@@ -51,7 +51,7 @@ class _ExtremeRows:
 
     @property
     def clients(self) -> int:
-        """Each of the first so many clients holds the row, if it is a user's; 1 for other units."""
+        """Number of clients that hold the vector, if the unit is a user; 1 for other units."""
         return clients_of_user(self.setup.claim, self.setup.plan)
 
     @cached_property

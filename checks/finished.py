@@ -1,4 +1,4 @@
-"""What is published after the training, as a release of its own given the models.
+"""Check what is published after the training, as a separate release given the models.
 
 The models differ from run to run, so that a threshold of private scores never looks as if it had no noise. Given the
 same models it has none: an observer computes from the models that it receives what one data set would have published.
@@ -41,7 +41,7 @@ class FinishedRelease:
     refused: list[str] = field(default_factory=list)
 
     def result(self) -> CheckResult:
-        """Return the result: trials count the first difference that no noise hides."""
+        """Return the result of the check; if a difference has no noise, trials count how often it occurs."""
         own, started = self.setup.pipeline.records, clock()
         for records, units in self.data_sets:
             pipeline, setup = self.setup.pipeline, self.setup

@@ -462,7 +462,7 @@ def _densities(law: ReportLaw, rows: tuple[Tensor, Tensor], outputs: FloatArray,
 def _measure(sums: Sequence[float]) -> float:
     """The total of the densities relative to their measure: 1, or the same number for both rows."""
     if max(sums) - min(sums) > _TOTAL * max(sums):
-        raise NotCheckable("the published densities are not those of single coordinates")
+        raise NotCheckable("the published densities of one coordinate differ in their total between two inputs")
     return 1.0 if abs(max(sums) - 1) <= _TOTAL else max(sums)
 
 
@@ -588,7 +588,7 @@ def _changes(of: _Same[Protection], during: _Same[Plan]) -> str:
     ) as error:  # Hooks may need data, which these rounds have none of, and a foreign one may raise anything.
         return f"its hooks could not be run with other round numbers ({type(error).__name__})"
     if _differ(first, again):
-        return "repeated calls of its hooks draw further random numbers"
+        return "its hooks draw further random numbers when they are called again"
     return "its hooks depend on the number of the round" if any(_differ(first, other) for other in others) else ""
 
 

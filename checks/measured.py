@@ -1,4 +1,5 @@
-"""Measure sensitivity over noise where no law is published, and hold the epsilon that they imply against the claim.
+"""Measure sensitivity and noise where no noise distribution is published, and compare the epsilon that they imply with
+the claim.
 
 One unit shifts the release along a chosen direction, and equal draws show by how much; other draws show the noise along
 the same direction. Both go through everything that the defense does with the release afterwards, so that scaling,

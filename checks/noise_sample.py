@@ -93,8 +93,8 @@ class NoiseSample:
 
     @cached_property
     def paired(self) -> FloatArray:
-        """Noise ``(runs / 2, rows, rounds, d)`` from runs of one place in the two batches: their differences, in which
-        noise cancels that the hooks draw from seeds of their own.
+        """Noise ``(runs / 2, rows, rounds, d)``: differences between runs at the same position of two batches, in which
+        noise with a fixed seed cancels.
         """
         half = self.runs // 2
         return np.asarray((self.values[:half] - self.values[half:]) / math.sqrt(2))

@@ -226,8 +226,8 @@ class Move(NamedTuple):
 
 
 def structure_checks(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> list[CheckResult]:
-    """Return the checks that need no law: every run has noise of its own, and there is noise in every direction in
-    which a unit moves a release.
+    """Return the checks that need no published noise: every run has independent noise, and there is noise in every
+    direction in which a unit changes a release.
 
     A sample that shows no continuous noise is not checked: coins and grids repeat by chance.
     """

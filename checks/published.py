@@ -1,4 +1,4 @@
-"""Published values of many draws as vectors of numbers, of which those are kept that tell two data sets apart."""
+"""Published values of many draws as vectors, reduced to the numbers that distinguish two data sets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

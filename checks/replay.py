@@ -300,8 +300,8 @@ def _move(before: Tensor, after: Tensor, allowed: float, witness: str) -> CheckR
 
 
 def moves_of_all(setup: ReplaySetup) -> Iterator[CheckResult]:
-    """Check how far each release moves if all rows of all clients change at once, to rows so long that a single
-    unclipped one would outweigh all others. So many units may move it so many times as far as one unit may.
+    """Check how far each release changes if all vectors of all clients change at once, to vectors so long that a single
+    unclipped one would outweigh all others. The limit is the sensitivity times the number of units.
     """
     task, plan, network = setup.task, setup.plan, setup.task.network
     if setup.claim.unit not in PLANTED or not isinstance(network, FixedGradients) or network.mixes:

@@ -1,5 +1,4 @@
-"""What several results of one check come to, where a failure comes from, and whether a defense states one claim about
-two plans.
+"""Combine several results of one check, find the hook that a failure comes from, and compare the claims of two plans.
 
 The worst of several results of each check: of several claims, pairs of data sets or federations.
 

@@ -215,8 +215,8 @@ class Sampled:
 
     @cached_property
     def fresh(self) -> Tensor:
-        """How far each round's own row moved the release of that round, ``(R, T)``; the whole move if the rows cannot
-        be separated.
+        """How far the vector of each round changed the release of that round, ``(R, T)``; the total change if the
+        vectors of rounds cannot be separated.
         """
         if not self.clean:
             whole: Tensor = torch.linalg.vector_norm(self.moved, dim=-1)
@@ -654,7 +654,7 @@ class _Uses:
 
     @property
     def chance(self) -> float:
-        """The chance of so many uses or more, at most."""
+        """An upper bound on the probability of at least so many uses."""
         if not self.hits:
             return 1.0
         return min(1.0, max(1, self.chosen) * float(binom.sf(self.hits - 1, self.count, self.rate)))

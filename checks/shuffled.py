@@ -328,7 +328,9 @@ def _law(setup: HookSetup) -> ReportLaw:
     if not isinstance(laws[0], ReportLaw) or laws[0].mixing is Mixing.NONE:
         raise _NotComparable("the defense publishes no distribution of a shuffled report")
     if any(law != laws[0] for law in laws):
-        raise _NotComparable("the bound needs one distribution for all clients, and they have different ones")
+        raise _NotComparable(
+            "the bound needs reports of all clients to have one distribution, and they have different ones"
+        )
     return laws[0]
 
 

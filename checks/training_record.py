@@ -119,7 +119,7 @@ class Release:
             for name in ("received", "expected", "rest", "direction"):
                 one = getattr(self, name)
                 if one is not None and one.shape != shape:
-                    raise ValueError(f"{name} must have shape {shape}, as released has, got {tuple(one.shape)}")
+                    raise ValueError(f"{name} must have the shape of released, {shape}, got {tuple(one.shape)}")
 
     @property
     def noise_std(self) -> float:

@@ -252,7 +252,7 @@ class FederationArms:
     repeats: RepeatedNoise = field(default_factory=RepeatedNoise)
 
     def of(self, pair: Neighbours) -> Arms:
-        """Return the two inputs of one pair, with their sampler."""
+        """Return the runs on the two inputs of one pair of neighbours."""
         plan, rounds = self.setup.plan, dict[str, int]()
         # Gradients of samples are held one by one where a hook sees them.
         rows = plan.largest_lot if self.setup.protection.per_sample else 1

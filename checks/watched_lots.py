@@ -69,7 +69,7 @@ class Lots:
 
 
 def lot_checks(recording: TrainingRecord) -> list[CheckResult]:
-    """Check that lots agree with the accountant's history; a record that is twice in one sum counts twice."""
+    """Check that lots agree with the accountant's history; a record that enters one sum twice counts twice."""
     names = (LOTS, RATE, SIZES, OVERLAP, BLOCKS)
     seen = [one for one in recording.releases if one.ids is not None]
     reason = recording.remarks.get("lots", "it was not seen which records the lots hold")
@@ -166,7 +166,7 @@ def _overlap(lots: Lots) -> CheckResult:
     """Check the number of equal records in two lots, over all pairs of lots, by its exact distribution."""
     times, steps = lots.times(), len(lots.ids)
     if steps < 2:
-        return OVERLAP.skipped("the records of only one lot were seen")
+        return OVERLAP.skipped("the records of only one lot are known, so no two lots can be compared")
     pairs = int((times * (times - 1) / 2).sum())
     if (found := _neighbours(lots)) is not None:
         return found

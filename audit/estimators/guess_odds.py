@@ -1,4 +1,4 @@
-"""Lower bound on epsilon from guesses of the inputs of independent runs, of which most may be withheld.
+"""Lower bound on epsilon from guesses of the inputs of independent runs; the attack may guess only a few of them.
 
 A rule that was fixed before guesses the second input above one threshold of a score, the first one at or below another,
 and nothing between them. Where a fair coin chose the input of each run, a guess is right with probability at most ``r``

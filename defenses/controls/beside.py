@@ -16,7 +16,7 @@ from .case import At, ClientCase, Fault, ReportCase, SampleCase, lengths_of
 
 class _ClippedFlag(ReportCase):
     def flagged(self, updates: Message, sent: Message) -> Tensor:
-        """Return the vectors of whose length one bit is sent."""
+        """Return the vectors about whose norm one bit is sent."""
         return sent.values
 
     def sent(self, updates: Message, at: At) -> Message:
@@ -55,7 +55,7 @@ class RawSignsSide(Fault, _SignsSide):
 
 class _TopIndices(ReportCase):
     def ranked(self, updates: Message, sent: Message) -> Tensor:
-        """Return the vectors of which the places of the largest numbers are sent."""
+        """Return the vectors of which the positions of the largest numbers are sent."""
         return sent.values
 
     def sent(self, updates: Message, at: At) -> Message:

@@ -25,7 +25,7 @@ from .local import clip_l1
 
 
 class PerLayerClip(Fault, SampleCase):
-    """Each layer is clipped to the whole bound."""
+    """A broken protection: it clips each layer to the clip norm of the whole update."""
 
     def total(self, gradients: Tensor, present: Tensor, at: At) -> Tensor:
         layers = layers_of(at.plan.layout)
@@ -327,7 +327,9 @@ class LaplaceSteps(SampleCase):
 
 
 class SampleInReport(ReportCase):
-    """No gradient is clipped; the whole report is clipped and noised, which also protects any one sample."""
+    """A correct protection: it clips no gradient, but clips the whole report and adds noise, which also protects each
+    sample.
+    """
 
     published = False
 

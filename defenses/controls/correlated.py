@@ -45,7 +45,7 @@ class ControlOneParticipation(_Miscounted):
 
 
 class ControlCloserParticipations(_Miscounted):
-    """Participations come twice as often as the sensitivity counts them.
+    """A broken protection: clients take part twice as often as the sensitivity assumes.
 
     Real bug: no public report is known to us.
     """
@@ -55,7 +55,7 @@ class ControlCloserParticipations(_Miscounted):
 
 
 class ControlShortHorizon(_Miscounted):
-    """The sensitivity is that of a training of half as many rounds.
+    """A broken protection: its sensitivity is that of a training with half as many rounds.
 
     Real bug: no public report is known to us.
     """

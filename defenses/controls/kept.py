@@ -1,4 +1,4 @@
-"""Faults of kept state: raw momentum, remainders and old updates are kept and come back in later rounds."""
+"""Faults of state: raw momentum, remainders or old updates are kept and enter the releases of later rounds."""
 
 from collections.abc import Mapping
 

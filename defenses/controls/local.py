@@ -74,7 +74,9 @@ class _Levels(_LocalCase):
 
 
 class LevelsAsBits(Fault, _Levels):
-    """Randomised response on eight levels tells the truth with the probability for two."""
+    """Randomised response on eight levels that reports the true level with the probability that is correct for two
+    levels.
+    """
 
     lies = 1
 
@@ -110,7 +112,7 @@ class _TwoHalves(_LocalCase):
 
 
 class TwoPlaces(Fault, _TwoHalves):
-    """Two coordinates are reported, each at the whole budget."""
+    """A broken randomiser: it reports two coordinates, each with the whole epsilon."""
 
     share = 1.0
 
@@ -169,7 +171,9 @@ class _Unary(_LocalCase):
 
 
 class UnaryOff(Fault, _Unary):
-    """Unary encoding flips every bit with the probability for the whole epsilon, although two bits differ."""
+    """A broken unary encoding: it flips every bit with the probability for the whole epsilon, although two inputs
+    differ in two bits.
+    """
 
     differing = 1
 

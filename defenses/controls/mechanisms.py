@@ -357,7 +357,7 @@ class _ShuffledBits(Mechanism, ABC):
     """Reports of one bit by many clients behind a shuffler."""
 
     delta, clients = 1e-5, 200
-    observer, dp_model, source = SHUFFLED, "shuffle", "exact from the law of the number of ones"
+    observer, dp_model, source = SHUFFLED, "shuffle", "exact, from the distribution of the number of ones"
 
 
 class OpenBudgets(_ShuffledBits):

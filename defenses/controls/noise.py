@@ -84,7 +84,7 @@ class MoreForRareClass(Fault, _NoiseForRareClass):
 
 
 class AntitheticRounds(Fault, ClientCase):
-    """In odd rounds the noise is minus that of the round before."""
+    """A broken protection: in odd rounds the noise is that of the previous round with the opposite sign."""
 
     def noise(self, like: Tensor, at: At) -> Tensor:
         noise = super().noise(like, at)

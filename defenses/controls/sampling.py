@@ -30,7 +30,9 @@ class _ThinnedLots(SampleCase):
 
 
 class EveryOther(Fault, _ThinnedLots):
-    """Rounds use the even and the odd places of the lot in turn, instead of a coin per sample."""
+    """A broken protection: rounds use the samples at even and at odd positions in turn, instead of sampling each one
+    independently.
+    """
 
     def chosen(self, gradients: Tensor, present: Tensor, at: At) -> Tensor:
         places = torch.arange(present.shape[1])

@@ -139,7 +139,7 @@ class OneSidedShares(Fault, _SecureSum):
 
 class _OverflowBit(_SecureSum):
     def encodes(self, updates: Message) -> Tensor:
-        """Return the vectors of which one bit states whether they leave the range of words."""
+        """Return the vectors for which one bit states whether they leave the range of the masked integers."""
         return clip(updates.values, self.clip_norm)
 
     def shown(self, updates: Message, survived: Tensor) -> dict[str, Tensor]:

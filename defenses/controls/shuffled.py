@@ -95,7 +95,9 @@ class BatchesOfTwo(Fault, _OneBatch):
 
 
 class PersonalScale(Fault, _Shuffled):
-    """Each client scales its reports by a calibration factor of its own, by which the analyser knows it."""
+    """A broken protection: each client scales its reports by its own calibration factor, by which the analyser can
+    identify it.
+    """
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         sent = super().report(updates, context, state, rng)

@@ -24,7 +24,9 @@ from .fault import Control
 
 
 class BitsEachVotes(RandomVotes):
-    """A broken protection whose answers have twice the epsilon: that of each bit is the answer's."""
+    """A broken protection whose answers have twice the stated epsilon, because each bit gets the epsilon of the whole
+    answer.
+    """
 
     def teacher_answers(
         self, logits: Tensor, context: TransferContext, state: State, rng: np.random.Generator

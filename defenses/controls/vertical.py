@@ -28,7 +28,8 @@ from .fault import Control
 
 
 class ControlBitsInFull(Control, EmbeddingBits):
-    """These broken bits of embeddings each get the whole epsilon of a release.
+    """A broken defense: it randomises every bit of an embedding with the whole epsilon of a release, instead of a
+    share.
 
     The real bug: the budget is taken for that of a message, and the randomiser is applied number by number.
 
@@ -43,7 +44,7 @@ class ControlBitsInFull(Control, EmbeddingBits):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlBottomUnpaid(Control, EmbeddingGaussian):
-    """This broken noise on embeddings comes with bottom models that are trained on raw columns.
+    """A broken defense: it adds noise to embeddings, but its bottom models are trained on raw columns.
 
     The real bug: only embeddings are thought to be released; but the bottom model learns from each person's columns,
     and later embeddings of all people are computed from it.
@@ -59,7 +60,7 @@ class ControlBottomUnpaid(Control, EmbeddingGaussian):
 
 
 class ControlColumnsInFull(Control, ColumnsRandomisedResponse):
-    """These broken buckets of columns each get the whole epsilon of a person.
+    """A broken defense: it randomises each column with the whole epsilon of a person, instead of a share.
 
     The real bug: the budget is taken for that of a person, and the randomiser is applied column by column.
 
@@ -115,7 +116,7 @@ class UnclippedProtection(NoisedEmbeddingProtection):
 
 
 class ControlEmbeddingUnclipped(Control, EmbeddingGaussian):
-    """This broken noise on embeddings comes without a clip.
+    """A broken defense: it adds noise to embeddings that are not clipped.
 
     The real bug: embeddings are believed to be of the order of the clip norm, and the clip is left out.
 

@@ -207,7 +207,7 @@ def test_under_add_remove_a_divisor_that_follows_the_records_fails_and_a_constan
     # 240 records in lots of 24: int(239 * 0.1) is 23.
     found = training(adjacency="add_remove").watch()
     assert [one.name for one in found.failed] == ["number of records"]
-    assert "the factor of the noised sum is 0.0434783 in place of 0.0416667" in found.failed[0].witness
+    assert "the factor of the noised sum is 0.0434783 instead of 0.0416667" in found.failed[0].witness
 
     def build_constant(data):
         made = build(data)

@@ -422,7 +422,7 @@ def test_runs_of_other_shapes_are_refused_with_the_run(change):
     [
         ({"released": np.zeros(6)}, r"released must be a tensor \(d,\), got ndarray \(6,\)"),
         ({"released": torch.zeros(1, 6)}, r"released must be a tensor \(d,\), got Tensor \(1, 6\)"),
-        ({"rest": torch.zeros(5)}, r"rest must have shape \(6,\), as released has, got \(5,\)"),
+        ({"rest": torch.zeros(5)}, r"rest must have the shape of released, \(6,\), got \(5,\)"),
         ({"clip_norm": "1"}, "clip_norm must be a number > 0, got '1'"),
         ({"noise_multiplier": -1.0}, "noise_multiplier must be a number >= 0, got -1.0"),
         ({"ids": torch.arange(3)}, r"ids must be a tuple of whole numbers or None, got Tensor \(3,\)"),

@@ -130,7 +130,10 @@ def test_a_gaussian_bound_does_not_judge_a_claim_that_states_no_gaussian_curve(c
     assert seen.estimate == pytest.approx(26, abs=0.05)
     finding = judge(claim_of(mechanism="randomised response"), seen)
     assert finding.verdict is Verdict.OUT_OF_SCOPE
-    assert finding.reason == f"the bound assumes the {GAUSSIAN_MECHANISM}, but the claim states no such curve"
+    assert (
+        finding.reason
+        == f"the bound assumes the {GAUSSIAN_MECHANISM}, but the claim states no Gaussian trade-off curve"
+    )
     granted = judge(claim_of(curve=GaussianCurve(MU)), seen)
     assert (granted.verdict, granted.route) == (Verdict.REFUTED, "eps_low")
     assert f"assuming {GAUSSIAN_MECHANISM}" in granted.reason

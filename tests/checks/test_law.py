@@ -363,7 +363,7 @@ class Wrapped(Protection):
         (Alternating, "its hooks depend on the number of the round"),
         (LaterClients, "its hooks depend on the number of the round"),
         (ReadingSamples, "its hooks could not be run with other round numbers (TypeError)"),
-        (OwnNumbers, "its hooks draw further random numbers"),
+        (OwnNumbers, "its hooks draw further random numbers when they are called again"),
     ],
 )
 def test_rounds_are_alike_if_equal_draws_give_equal_messages_whatever_their_number(kind, why):
@@ -470,7 +470,7 @@ REASONS = {
     "shuffler": ({"observer": SHUFFLED}, "before the shuffler"),
     "final model": ({"observer": FINAL_MODEL}, "reveals no single round"),
     "another unit": ({"unit": Unit.LABEL}, "one label"),
-    "a part": ({"part": "one coordinate"}, "about one coordinate"),
+    "a part": ({"part": "one coordinate"}, "the claim covers one coordinate"),
     "other subjects": ({"subjects": "some"}, "does not name a client"),
 }
 
@@ -531,6 +531,6 @@ def test_a_drawn_unit_that_takes_anothers_place_moves_a_sum_twice_as_far():
     twice = law_check(replace(law, clip_norm=2.0), stated, plan_for(cohort=Poisson(0.5)))[0]
     assert found["fixed"].measured == pytest.approx(twice.measured, rel=1e-3)
     assert found["fixed"].measured > 1.5 * found["poisson"].measured
-    assert "takes the place of another" in found["fixed"].witness
+    assert "replaces another" in found["fixed"].witness
     # Where all take part, no place is taken.
     assert "takes the place" not in found["all"].witness + found["poisson"].witness

@@ -141,9 +141,11 @@ class _Case:
 
 
 CASES = {
-    "no Gaussian noise": _Case(part=LDPDuchi(), changes={}, reason="does not state Gaussian noise"),
-    "shuffler": _Case(part=LDPGaussian(), changes={"observer": SHUFFLED}, reason="neither a report nor a sum"),
-    "a layer": _Case(part=LDPGaussian(), changes={"part": "layer output.bias"}, reason="output.bias alone"),
+    "no Gaussian noise": _Case(part=LDPDuchi(), changes={}, reason="needs a claim that states Gaussian noise"),
+    "shuffler": _Case(
+        part=LDPGaussian(), changes={"observer": SHUFFLED}, reason="needs a report or a sum of one round"
+    ),
+    "a layer": _Case(part=LDPGaussian(), changes={"part": "layer output.bias"}, reason="covers only layer output.bias"),
     "no pair": _Case(
         part=LDPGaussian(),
         changes={"unit": "client", "adjacency": Adjacency.ADD_REMOVE},

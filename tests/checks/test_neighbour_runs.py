@@ -73,7 +73,7 @@ def test_a_divisor_that_follows_the_number_of_records_fails_under_add_remove_alo
     first, smaller = sized(1 / 20, population=RECORDS + 1), sized(1 / 19)
     found = size_check(first, smaller, Adjacency.ADD_REMOVE)
     assert found.passed is False
-    assert "the factor of the noised sum is 0.0526316 in place of 0.05" in found.witness
+    assert "the factor of the noised sum is 0.0526316 instead of 0.05" in found.witness
     public = size_check(first, smaller, Adjacency.ZERO_OUT)
     assert public.passed
     assert public.witness.startswith("the number of records is public (zero-out): with 100 instead of 101 records")
@@ -84,7 +84,7 @@ def test_steps_and_rates_that_follow_the_number_of_records_are_named():
     shorter = replace(recording(steps=10), ledger=((1.1, 0.21, 10),))
     words = size_check(recording(), shorter, Adjacency.ADD_REMOVE).witness
     assert "a run has 10 steps instead of 12" in words
-    assert "the sampling rate is 0.21 in place of 0.2" in words
+    assert "the sampling rate is 0.21 instead of 0.2" in words
 
 
 def test_the_epsilon_of_sizes_is_that_of_the_best_event_of_a_naive_search():
