@@ -271,7 +271,7 @@ PARTICIPATION = Check(
     hook=("participates",),
     cause="the sampling rate is not the one that the accountant assumes, or depends on the data",
     mend="sample each unit independently at the planned rate, or account for the actual rate",
-    seen="units take part at {}",
+    seen="units take part in {}",
 )
 ONCE = Check(
     "rows used once",
@@ -697,11 +697,12 @@ PERSON_MOVE = Check(
 )
 ALL_DIRECTIONS = Check(
     "noise in all directions",
-    measures="vertical federations: share of one person's change of the messages that lies in directions with noise",
+    measures="vertical federations: share of the noise that remains in the direction in which it hides one person's "
+    "change least",
     hook=("embeddings", "residuals", "gradients", "bottom_sum"),
     cause="in some directions one person's data change the messages and there is no noise",
     mend="draw independent noise for each number that is sent",
-    seen="the directions with noise hold {}",
+    seen="in the direction with the least noise there is {}",
 )
 DRAWN_LAW = Check(
     "distribution of the noise",

@@ -87,8 +87,8 @@ def _decided(failed: CheckResult, claim: Claim, most: int) -> CheckResult:
     if tested is None:
         return replace(
             failed,
-            witness=f"{failed.witness}; runs cannot confirm it, because at this epsilon a bound for two steps of "
-            "adjacency implies nothing about one",
+            witness=f"{failed.witness}; runs cannot confirm it, because its inputs are two steps of adjacency "
+            "apart, and at this epsilon group privacy bounds nothing for them",
         )
     try:
         arms = arms_of(proposal)

@@ -192,7 +192,7 @@ def reach(
     part = "" if fixed else f", of which {100 * CHOOSING:g} % only choose the threshold"
     least, needed = fewest_to_refute(claim, alpha=alpha, guesses=guesses), ""
     if least is not None and least > min(counted):
-        needed = f"; to refute the claim, {least if fixed else scores_of(least):,} per arm are needed"
+        needed = f"; {least if fixed else scores_of(least):,} per arm are needed to refute the claim"
     return f"{nonmembers} + {members} scores{part}: max certifiable {plain(round(best, 2))}{needed}"
 
 

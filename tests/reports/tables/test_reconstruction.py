@@ -118,7 +118,7 @@ def test_more_than_the_claim_allows_is_reported(signed):
     [
         ({"observer": AGGREGATE}, "the claim covers the server that observes only the aggregate"),
         ({"unit": Unit.LABEL}, "is less than a whole sample"),
-        ({"part": "layer output.bias"}, "of layer output.bias alone"),
+        ({"part": "layer output.bias"}, "covers only layer output.bias"),
     ],
 )
 def test_a_claim_that_does_not_speak_about_the_attack_allows_nothing_and_forbids_nothing(signed, changes, reason):
