@@ -120,4 +120,4 @@ def test_two_steps_of_a_claim_with_a_large_delta_state_nothing():
     two = replace(results(Noised(longest=2.0))[0].proposal, steps=2)
     (after,) = decided([SENSITIVITY.failed("a row", 2.0, 1.0, proposal=two)], claim, most=2**13)
     assert after.passed is False
-    assert "bound nothing" in after.witness
+    assert "bounds nothing" in after.witness
