@@ -378,7 +378,7 @@ def score_person_labels(cell: Cell, evidence: PersonLabels, people: People) -> l
     if scores.shape[1] == 2 and len(np.unique(truth)) == 2:
         margin = scores[:, 1] - scores[:, 0]
         found = area_interval(ScoresByRun.of(margin[truth == 1], margin[truth == 0]))
-        method = found.method and f"{found.method} of one training"
+        method = found.method and f"{found.method}, over the people of one training"
         rows["label_auc"] = (Interval(value=found.value, low=found.low, high=found.high, method=method), "")
     return [one.row(cell, metric, n=len(truth), unit=unit) for metric, (one, unit) in rows.items()]
 

@@ -38,7 +38,7 @@ FEWEST_ROWS, IDENTIFYING = 20, 0.9
 """So many training rows, of which more than this share have a text of their own, are taken to have names of records."""
 
 _FILLED = "Missing values that were filled"
-_UNSEEN = "Values of test rows without an indicator, because no training row has them"
+_UNSEEN = "Values of test rows that have no indicator column, because no training row has them"
 _STANDARDISED = (
     "Features standardised by mean and standard deviation of the training rows, which depend on private rows and which "
     "no claim covers (ranges avoids this)"
