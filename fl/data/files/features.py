@@ -290,7 +290,7 @@ class _Encoder:
         for part in numbers.reshape(len(numbers), -1).T:
             values, _, unit = scaled(part, self.train, place, options.ranges.get(name), options.scale)
             if not unit:
-                self.columns["Columns that are constant in the training rows became 0"].append(name)
+                self.columns["Columns that were set to 0, because they are constant in the training rows"].append(name)
             self.counts[_STANDARDISED] += options.scale == "standardise" and name not in options.ranges
             found.append(values)
         return np.stack(found, axis=1).astype(np.float32)

@@ -456,7 +456,11 @@ class Suite(SuiteTable):
             if name not in known:
                 raise _misplaced(place, f"no federation {name!r}; known: {nearest(name, known)}")
             if place in own_plan and name in self.federations and self.federations[name].calibrated_on is not None:
-                raise _misplaced(place, f"federation {name!r} borrows its calibration: name one that has its own")
+                raise _misplaced(
+                    place,
+                    f"federation {name!r} takes its calibration from another federation: name one with its own "
+                    "calibration",
+                )
         return self
 
     @model_validator(mode="after")
