@@ -36,20 +36,21 @@ Observer = Annotated[
 ]
 Rounds = Annotated[int, _option(help="Number of rounds that the claim covers.")]
 IndependentRuns = Annotated[
-    bool, _option("--independent-runs", help="Scores: each comes from a run of its own, with noise of its own.")
+    bool, _option("--independent-runs", help="Scores: each score comes from a separate run with independent noise.")
 ]
 OneRun = Annotated[
     bool,
     _option(
         "--one-run",
-        help="Scores: all are of canaries of one run, each of which a fair coin of its own included or left out.",
+        help="Scores: all scores are of canaries of one run, in which an independent fair coin included each canary.",
     ),
 ]
 FixedSplit = Annotated[
     bool,
     _option(
         "--fixed-split",
-        help="Scores: all are of samples of one model, whose members no coin chose; no bound on epsilon follows.",
+        help="Scores: all scores are of samples of one model whose members were not drawn by coins; no bound on "
+        "epsilon follows.",
     ),
 ]
 Included = Annotated[
@@ -60,7 +61,8 @@ Clusters = Annotated[
     str | None,
     _option(
         metavar="COLUMN",
-        help="Scores: several come from one run; this column names the run. With --one-run as well, all scores count.",
+        help="Scores: several scores come from each run, which this column names. With --one-run as well, all scores "
+        "count.",
     ),
 ]
 Higher = Annotated[bool, _option("--higher-is-member", help="Scores: a high score means member.")]
@@ -71,7 +73,7 @@ IsMember = Annotated[
     _option(
         "--is-member",
         metavar="COLUMN",
-        help="Scores: name of the column that says which are of members, by default is_member.",
+        help="Scores: name of the column that says which scores are of members, by default is_member.",
     ),
 ]
 Member = Annotated[
@@ -99,7 +101,9 @@ Trials = Annotated[
     int | None,
     _option(help="Function: trials per input, by default 100,000. System: runs per arm, by default planned."),
 ]
-Batched = Annotated[bool, _option("--batched", help="Function: x has one row per trial.")]
+Batched = Annotated[
+    bool, _option("--batched", help="Function: one call makes many trials, and x has one row per trial.")
+]
 LowBits = Annotated[bool, _option("--low-bits", help="Function: audit the lowest bits of its floating-point outputs.")]
 Keep = Annotated[
     Path | None,

@@ -98,7 +98,7 @@ _DESIGNS = {
     Design.ONE_RUN: "one run, in which an independent fair coin included each canary (stated)",
     Design.CLUSTERED: f"clustered scores: {ONE_PER_CLUSTER} (stated, not checked); if those coins were fair, "
     "--one-run as well lets all scores count",
-    Design.FIXED_SPLIT: "samples of one model, whose members no coin chose: no bound on epsilon follows",
+    Design.FIXED_SPLIT: "samples of one model whose members were not drawn by coins: no bound on epsilon follows",
 }
 _SEVERAL_RUNS = "several runs, in each of which an independent fair coin included each canary (stated)"
 _LAYOUTS = "columns score and is_member, or member and nonmember"
@@ -281,7 +281,7 @@ def _scores(target: str, claim: Claim | None, assumed: Mapping[str, str], given:
                 check_copies(*sides, design=Design.ONE_RUN)
             if claim is None:
                 report.attack()  # Now, because names of runs may be missing.
-                return not_audited(None, "none was stated (--epsilon), so that none was judged")
+                return not_audited(None, "no claim was stated (--epsilon), so none was judged")
             return _audit_table(table, claim, chosen, common, given)
         except ValueError as error:
             raise ConfigError(f"{target} (columns {' and '.join(table.columns)}): {error}") from None
@@ -405,7 +405,7 @@ def _trained(
             try:
                 out, within = runs.outputs(trials, jobs=given["jobs"] or 1, show=show)
             except KeyboardInterrupt as error:
-                kept = f"Finished runs are kept in {runs.folder}; the same command goes on"
+                kept = f"Finished runs are kept in {runs.folder}; repeat the command to continue"
                 fail(f"{word(error)}. {kept}", code=exit_code(error))
             except RunFailed as error:
                 fail(str(error), code=1)
@@ -438,8 +438,8 @@ def _recorded(target: str, table: ScoreTable) -> Design:
     raise ConfigError(
         f"state how the scores in {target} depend on each other: --independent-runs (each score is of a run of its "
         "own, with its own noise), --one-run (canaries of one run, each included by a fair coin), --clusters COLUMN "
-        "(several scores of each run) or --fixed-split (samples of one model whose members no coin chose: no claim can "
-        "be judged)"
+        "(several scores of each run) or --fixed-split (samples of one model whose members were not drawn by coins: "
+        "no claim can be judged)"
     )
 
 

@@ -16,7 +16,7 @@ from .errors import reported_errors
 _option = typer.Option
 _STATES = ("privacy_accountant_state_dict", "accountant", "history")
 """Keys that lead to the history in a checkpoint, or in an accountant's state."""
-_ADJACENCY = "add_remove, replace_one or zero_out; by default add_remove, or replace_one where that cannot hold."
+_ADJACENCY = "add_remove, replace_one or zero_out; by default add_remove, or replace_one where add_remove cannot hold."
 _TRUST = "Who adds noise: central (the server), local (each client) or distributed (each client, to a secure sum)."
 _HISTORY = "Instead of the numbers: a saved accountant, or a checkpoint of Opacus (JSON or torch.save)."
 Number = float | None

@@ -166,7 +166,7 @@ class _KeptAudit:
     @property
     def way_on(self) -> str:
         """How to go on after the audit was stopped."""
-        return f"Finished runs are kept in {self.path.parent}; the same command goes on"
+        return f"Finished runs are kept in {self.path.parent}; repeat the command to continue"
 
     def lines(self, jobs: int) -> list[str]:
         """Return lines about the time and the place of the runs."""
@@ -175,8 +175,8 @@ class _KeptAudit:
         name = self.path.parent.name.rpartition("-")[0]
         others = [one.parent for one in self.path.parent.parent.glob(f"{name}-????????/{self.path.name}")]
         older = [str(one) for one in sorted(others) if one != self.path.parent and name.startswith("audit-")]
-        aside = f"; not used, of another version or seed: {', '.join(older)}" if older else ""
-        kept = f"runs   {total} at most, of which {total - left} are kept in {self.path.parent}{aside}"
+        aside = f"; not used, because they are of another version or seed: {', '.join(older)}" if older else ""
+        kept = f"runs   at most {total}, of which {total - left} are kept in {self.path.parent}{aside}"
         return [*([f"time   {duration(left * self.seconds / jobs)} ({each})"] if left else []), kept]
 
 

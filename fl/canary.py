@@ -55,8 +55,8 @@ class Canaries(ABC):
         held = self.unit in HELD_BY_CLIENTS
         if self.place is not None and not (not held and 0 <= self.place < plan.clients):
             raise ValueError(
-                f"the place of a canary that is a client must be in 0..{plan.clients - 1}, got {self.place} for one "
-                f"{self.unit}"
+                f"place (number of the client that a client canary becomes) must be in 0..{plan.clients - 1}, and "
+                f"None for other canaries, got {self.place} for one {self.unit}"
             )
 
     @abstractmethod

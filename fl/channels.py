@@ -116,7 +116,7 @@ def _message(name: str, message: Message, missing: dict[str, str], replica: int)
     present = message.present[replica]
     sent = {side: array for side, array in message.side.items() if side not in message.unsent}
     for side in sorted(message.unsent & message.side.keys()):
-        missing[f"{name} array {side}"] = "declared as not sent by any client"
+        missing[f"{name} array {side}"] = "the defense declares that no client sends it"
     found: Channels = {
         f"{name}: form": f"{len(present)} rows, arrays {sorted(sent)}, masked {message.masked}, "
         f"bits of a word {message.word_bits}, not sent {sorted(message.unsent)}"

@@ -220,7 +220,7 @@ class Regression(Objective):
 
 
 class NextToken(Classification):
-    """The objective of predicting the next token at each place of a text: ``labels (n, length)`` int64, for inputs
+    """The objective of predicting the next token at each position of a text: ``labels (n, length)`` int64, for inputs
     ``(n, 1, 1, length)``.
 
     Tokens are whole numbers in [0, classes): ``classes`` is the size of the vocabulary. Inputs hold them as float32,
@@ -228,7 +228,7 @@ class NextToken(Classification):
     """
 
     name = NEXT_TOKEN
-    words = "the next token at each place of a text"
+    words = "the next token at each position of a text"
 
     def output_shape(self, shape: tuple[int, int, int], classes: int) -> tuple[int, ...]:
         return shape[2], classes

@@ -110,11 +110,11 @@ def _of_pixels(outcomes: Outcomes) -> tuple[Utility, ...]:
     hits = int((found & wanted).sum())
     alarms, misses = int((found & ~wanted).sum()), int((wanted & ~found).sum())
     # A metric without a denominator is not 0: 0 would rank the model below one that made mistakes.
-    nothing = "no pixel of the test images is to be found, and the model marks none"
+    nothing = "no test image has a pixel to find, and the model marks none"
     return (
         _share("iou", hits, hits + alarms + misses, nothing),
         _share("precision", hits, hits + alarms, "the model marks no pixel of any test image"),
-        _share("recall", hits, hits + misses, "no pixel of the test images is to be found"),
+        _share("recall", hits, hits + misses, "no test image has a pixel to find"),
         _share("f_score", 2 * hits, 2 * hits + alarms + misses, nothing),
     )
 
@@ -164,7 +164,7 @@ def _of_numbers(outcomes: Outcomes) -> tuple[Utility, ...]:
             if math.isfinite(value)
             else "the labels of all test samples are equal"
             if math.isfinite(values[_ERRORS[1]])
-            else "a prediction for a test sample is not a finite number, or its square is none",
+            else "a prediction for a test sample, or its square, is not a finite number",
         )
         for metric, value in values.items()
     )

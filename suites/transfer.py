@@ -81,7 +81,7 @@ class TransferTrialJob(TrainingJob):
         spec = self.federation
         asked = "query" if spec.queries == 1 else "queries"
         return (
-            f"{counted(spec.teachers, 'teacher')}, {spec.queries} {asked}, {counted(spec.students, 'student')} a seed"
+            f"{counted(spec.teachers, 'teacher')}, {spec.queries} {asked}, {counted(spec.students, 'student')} per seed"
         )
 
     def trained(self, store: Store, clock: Clock) -> Transferred:
@@ -158,7 +158,7 @@ class TransferAuditJob(OtherAuditJob):
         found = {size: _of_size(self, size) for size in self.sizes}
         refuted = [size for size, one in found.items() if one.verdict is Verdict.REFUTED]
         size = refuted[0] if refuted else min(found, key=lambda one: _detectable(found[one]))
-        words = f"the mechanism of {size} of {self.federation.queries} queries"
+        words = f"audit of the votes on {size} of {self.federation.queries} queries"
         return replace(found[size], reason=f"{words}: {found[size].reason}"), (_answers(self),)
 
 
@@ -258,13 +258,13 @@ def _of_size(job: TransferAuditJob, size: int) -> Finding:
     prepared = job.defense.prepare(plan)
     same = [one for one in prepared.claims if same_claim(one, claim)]
     if not same:
-        return not_audited(claim, f"the defense states another claim about {size} queries")
+        return not_audited(claim, f"for a transfer of {size} queries, the defense states another claim")
     inputs = mechanism_of(same[0], prepared.protection, plan, votes)
     if inputs is None:
         neighbours = f"one {claim.unit.value} ({claim.adjacency.phrase})"
         words = f"no neighbouring inputs are known for {neighbours} and the observer {claim.observer}"
         if not sums_votes(prepared.protection):
-            words += ", for a defense with a teacher_answers or aggregate_votes of its own"
+            words += ", because the defense has its own hook teacher_answers or aggregate_votes"
         return not_audited(claim, words)
     mechanism, pairs = inputs
     return audit_mechanism(

@@ -306,8 +306,7 @@ def usable_law(knowledge: Knowledge, observer: Observer, client: int) -> Law:
     law = knowledge.law(observer, client)
     if law is None:
         raise Undefined(
-            "the defense publishes no law of one client's upload (its distribution), so there is no likelihood to "
-            "maximise"
+            "the defense publishes no distribution of one client's upload, so there is no likelihood to maximise"
         )
     if isinstance(law, GaussianLaw) and law.noise_std == 0:
         raise Undefined("a release without noise has no density, so there is no likelihood to maximise")

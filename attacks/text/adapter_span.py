@@ -100,12 +100,12 @@ def _check_same_texts(knowledge: Knowledge, client: int, size: int) -> None:
     if trained:
         raise Undefined(
             f"model {network.model} trains {min(trained)} too, so inputs of attention may change from round to round, "
-            "and one round does not show as many places as the rank"
+            "and one round reveals fewer positions than the rank"
         )
     if size > 1 or plan.lot.rate(plan.sizes[client]) < 1:
         raise Undefined(
-            "the texts of a lot have at least as many places as the rank, so the spans of several rounds are needed, "
-            "which must be those of one text, the same in every round; attack clients with one text"
+            "the texts of a lot have at least as many positions as the rank, so the attack needs several rounds with "
+            "the same single text; attack clients that hold one text"
         )
 
 
@@ -119,13 +119,13 @@ def _span_of_rounds(network: Network, rounds: Sequence[LabelLots], name: str, cl
     if len(rows) * rank < length:
         raise Undefined(
             f"the gradients of A in {counted(len(rows), 'round')} have {len(rows) * rank} rows, fewer than the "
-            f"{length} places of the text; {math.ceil(length / rank)} rounds are needed in which B is not zero"
+            f"{length} positions of the text; {math.ceil(length / rank)} rounds are needed in which B is not zero"
         )
     width = rows[0].shape[1]
     # A layer norm takes one direction away.
     if length >= width - 1:
         raise Undefined(
-            f"texts of {length} tokens have as many places as attention has inputs ({width}, of which a layer norm "
+            f"texts of {length} tokens have as many positions as attention has inputs ({width}, of which a layer norm "
             "fixes one), so their gradient spans everything"
         )
     return span_of(torch.cat(rows), length)

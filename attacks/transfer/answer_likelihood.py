@@ -35,5 +35,8 @@ class AnswerLikelihood(VoteAttack):
         if knowledge.answer_law is not None:
             return self.evidence(np.maximum(knowledge.answer_law.log_likelihoods(own), LEAST), view)
         if own.shape[-1] != view.plan.classes:
-            raise Undefined("the defense publishes no law of a teacher's answer, which has no number per class")
+            raise Undefined(
+                "the defense publishes no distribution of a teacher's answer, and the answer does not have one "
+                "number per class"
+            )
         return self.evidence(own, view)

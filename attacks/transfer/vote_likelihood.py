@@ -30,11 +30,11 @@ class VoteLikelihood(VoteAttack):
         """Return log-likelihoods ``(queries, classes)``.
 
         Raises:
-            Undefined: if the defense publishes no law of a released label.
+            Undefined: if the defense publishes no distribution of a released label.
             ValueError: if the other teachers' votes are not known.
         """
         if knowledge.label_law is None:
-            raise Undefined("the defense publishes no law of a released label")
+            raise Undefined("the defense publishes no distribution of a released label")
         if knowledge.others is None:
             raise ValueError("the likelihood of a released label needs the votes of all other teachers, got none")
         plan = view.plan

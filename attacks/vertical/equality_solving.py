@@ -45,7 +45,7 @@ class EqualitySolving(PersonColumnAttack):
         """
         self.check_party(view)
         if view.plan.network.hidden:
-            raise Undefined("bottom models with hidden layers state no linear equations; see embedding_inversion")
+            raise Undefined("bottom models with hidden layers give no linear equations; use embedding_inversion")
         if self.model == "initial":
             rows = followed_rows(view, knowledge, self.party, lambda layers, values, *_: _solved(layers, values))
             return self.evidence(rows, view)

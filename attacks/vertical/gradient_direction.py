@@ -28,7 +28,9 @@ class GradientDirection(GradientLabelAttack):
             ValueError: for a view without gradients.
         """
         if not len(knowledge.known):
-            raise Undefined("the direction of a class is that of known people, but no label is known")
+            raise Undefined(
+                "the attack learns the direction of each class from people with known labels, but no label is known"
+            )
         rows = self.by_epoch(view, lambda step, gradients: unit_rows(gradients))
         scores = rows.new_zeros(*rows.shape[:2], len(knowledge.prior))
         for label in torch.unique(knowledge.known_labels).tolist():

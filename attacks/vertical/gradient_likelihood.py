@@ -69,9 +69,14 @@ class GradientLikelihood(PersonLabelAttack):
         """
         law = knowledge.law
         if law is None:
-            raise Undefined("no law of the received gradients is published; without noise see gradient_sign")
+            raise Undefined(
+                "the defense publishes no noise distribution of the received gradients; for gradients without noise "
+                "use gradient_sign"
+            )
         if law.noised in (Noised.EMBEDDINGS, Noised.COLUMNS):
-            raise Undefined(f"the published law is about {law.noised}, which do not depend on one person's label")
+            raise Undefined(
+                f"the published noise distribution is that of {law.noised}, which do not depend on one person's label"
+            )
         if self.knows == "columns" and law.noised is Noised.GRADIENTS:
             raise Undefined("models are updated from gradients that the party does not see, so no prediction is known")
         replayed = replay(view, knowledge) if self.knows == "columns" else None

@@ -174,7 +174,7 @@ class Network:
         """The reason, for error messages, why a sample has no gradient of its own in a network with batch norm."""
         return (
             f"under model {self.model} batch norm mixes the samples of a batch, so no sample has a gradient of its own"
-            "; a group norm does not: "
+            "; use group norms instead: "
             + ", ".join(f"{norm} as layer {name}" for name, norm in batch_norms(self.module).items())
         )
 

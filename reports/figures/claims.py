@@ -136,7 +136,7 @@ def _measured_words(sheet: Sheet, top: float, row: ClaimRow) -> None:
 def _measured_legend() -> dict[str, dict[str, Any]]:
     return {
         "measured: ε is at least this": {**_dot(""), "markersize": 8},
-        "the same, and the claim is refuted": {**_dot("REFUTED"), "markersize": 8},
+        "measured: ε is at least this, and the claim is refuted": {**_dot("REFUTED"), "markersize": 8},
         "the same, underpowered": {**_dot("UNDERPOWERED"), "markersize": 8},
         "claimed": {"linestyle": "", "marker": "|", "color": frame.INK, "markersize": 13, "markeredgewidth": 2.4},
         "max certifiable": {**_CEILING, "markersize": 8},

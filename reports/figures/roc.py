@@ -185,8 +185,8 @@ AUDIT_DESCRIPTION = (
 
 _SCORES_DESCRIPTION = (
     "The share of members that score above a threshold (TPR) against the share of non-members that do (FPR), on "
-    "logarithmic axes down to one score in n. The line by itself refutes no claim, because its best point is selected "
-    "afterwards."
+    "logarithmic axes down to one score in n. The line by itself refutes no claim, because its best point is "
+    "selected afterwards."
 )
 _HATCHED = " Hatched: the region that no attack reaches on average if the claim holds."
 
@@ -198,7 +198,7 @@ def roc(folder: RunFolder) -> Figure | None:
     if not every:
         return None
     drawn = frame.chosen(every, [_weight(row) for row, _ in every])
-    which = "with problems first, then those whose bound is the largest share of the claimed ε"
+    which = "with problems first, then those whose measured ε is the largest share of the claimed ε"
     return panel_figure(
         KEY,
         [_audit_panel(row, scores) for row, scores in drawn],

@@ -141,7 +141,7 @@ _ENGINEER = {
     "fine": "Test again when code, data, model or rounds change.",
     "broken": "Mend what was found, or state a larger ε, and test again.",
     "open": "Audit again with more runs (--trials) or more scores, until the test can decide.",
-    "watched": "Mend what kept the checks below from looking, and watch again.",
+    "watched": "Mend what kept the checks below from running, and watch again.",
     "none": "Audit again with a claim: --epsilon and --delta.",
 }
 """What an engineer should do next, by what the page found."""
@@ -149,7 +149,7 @@ _ENGINEER = {
 
 def _owner(kind: str, tested: Tested | None, *, audited: bool) -> str:
     if tested is None:
-        return "Do not read privacy into these numbers: they show one attack, and no claim was tested."
+        return "Do not take these numbers as a proof of privacy: they show one attack, and no claim was tested."
     if kind == "fine" and not audited:
         return "Have the claim audited as well: this run shows faults of the code, and no bound on ε."
     return WEAK_OWNER if kind == "open" and tested.verdict == "NOT_REFUTED" else OWNER.get(tested.verdict, NOT_TESTED)

@@ -348,12 +348,17 @@ _POINTS: dict[str, tuple[_Point, ...]] = {
         ),
         _Point(
             "algorithms",
-            "is the mechanism the one that was proved",
+            "whether the mechanism that ran is the one in the proof",
             _REPORT,
             lambda run: run.of_claims(_found_by_checks),
         ),
         _Point("utility", "what the noise costs", _REPORT, lambda run: run.utility(numerals.is_quality)),
-        _Point("bias", "whom the noise costs most", _REPORT, lambda run: run.utility(lambda metric: "worst" in metric)),
+        _Point(
+            "bias",
+            "for whom the noise lowers accuracy most",
+            _REPORT,
+            lambda run: run.utility(lambda metric: "worst" in metric),
+        ),
         _Point("bias", "systemic and human bias", "", _organisation),
         _Point(
             "threat model",
@@ -363,13 +368,13 @@ _POINTS: dict[str, tuple[_Point, ...]] = {
         ),
         _Point(
             "implementation: floating point",
-            "hazard: low bits of noised numbers",
+            "hazard: the lowest bits of noised numbers reveal data",
             _REPORT,
             lambda run: run.looked("floating", "zero bits"),
         ),
         _Point(
             "implementation: timing and other side channels",
-            "hazard: what leaves with the release",
+            "hazard: other values that leave with the release",
             _REPORT,
             lambda run: run.looked(r"\btiming", r"\btext", r"\barray", r"\bsize", r"\bmetric"),
         ),
@@ -380,7 +385,7 @@ _POINTS: dict[str, tuple[_Point, ...]] = {
         _Point("6.2.2", "security and privacy practices", "", _organisation),
         _Point("6.2.3", "motives and capacity of an attacker", _STATEMENT, _capacity),
         _Point("7.3.2", "maximum or average risk", _STATEMENT, _both_risks),
-        _Point("7.3.3", "attack on a population or on a sample", _REPORT, _candidates),
+        _Point("7.3.3", "whether an attack is on a population or on a sample", _REPORT, _candidates),
         _Point("7.3.4", "privacy models of the data", _CLAIMS, _parameters),
         _Point("8.2.2", "quantified identifiability", _STATEMENT, lambda run: run.of_audits(_quantified)),
         _Point("8.2.3", "adversarial testing", _REPORT, _adversarial),
@@ -394,7 +399,9 @@ _POINTS: dict[str, tuple[_Point, ...]] = {
         _Point("design", "preparation and minimisation of data", "", _organisation),
         _Point("design", "choices in training meant to protect people (claimed, not proved)", _CLAIMS, _parameters),
         _Point("design", "measures on outputs of the model", "", lambda run: ""),
-        _Point("analysis", "does the code do what was designed", _REPORT, lambda run: run.of_claims(_found_by_checks)),
+        _Point(
+            "analysis", "whether the code does what was designed", _REPORT, lambda run: run.of_claims(_found_by_checks)
+        ),
         _Point("testing", "membership inference", _REPORT, lambda run: run.outcomes(_MEMBERSHIP)),
         _Point(
             "testing",
@@ -404,7 +411,7 @@ _POINTS: dict[str, tuple[_Point, ...]] = {
         ),
         _Point("testing", "exfiltration, regurgitation of training data", "", lambda run: ""),
         _Point("testing", "model inversion, reconstruction", _REPORT, lambda run: run.outcomes(_IMAGES)),
-        _Point("testing (our own point)", "what an attack reaches without the model", _REPORT, _nulls),
+        _Point("testing (our own point)", "what an attacker achieves without the model", _REPORT, _nulls),
         _Point("documentation", "impact assessment, advice of the officer", "", _organisation),
         _Point("documentation", "threat model and assessment of risks", _STATEMENT, _adversaries),
         _Point("documentation", "resistance in theory, with its metrics", _STATEMENT, _maximum),

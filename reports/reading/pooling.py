@@ -78,7 +78,13 @@ def mean_over_seeds(
     if len(sample) == 1:
         return Pooled(value=mean, low=None, high=None, n=1, method="one seed, no interval")
     if np.ptp(sample) == 0.0:
-        return Pooled(value=mean, low=None, high=None, n=len(sample), method="all seeds equal, no interval")
+        return Pooled(
+            value=mean,
+            low=None,
+            high=None,
+            n=len(sample),
+            method="all seeds have the same value, so there is no interval",
+        )
     # ddof=1: with three seeds the other estimate of the variance would be a third too small.
     standard_error = float(sample.std(ddof=1)) / len(sample) ** 0.5
     half = float(stdtrit(len(sample) - 1, 0.5 + level / 2)) * standard_error
@@ -108,7 +114,7 @@ def count_over_seeds(correct: int, units: int, *, seeds: int, kind: str) -> Pool
         low=1 - float(upper_bound(units - correct, units, alpha)),
         high=float(upper_bound(correct, units, alpha)),
         n=seeds,
-        method=f"all seeds equal, 95 % Clopper-Pearson over the {kind} of all seeds",
+        method=f"all seeds have the same value; 95 % Clopper-Pearson interval over the {kind} of all seeds",
         over=f"{units} {kind} of all seeds",
     )
 

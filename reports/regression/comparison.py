@@ -106,7 +106,7 @@ def paired_change(base: Sequence[float], new: Sequence[float], *, sign: int) -> 
         correlation=_correlation(one, two, _EQUAL * scale),
     )
     if len(one) == 1:
-        return replace(alone, reason="one seed: without variation over seeds a change cannot be tested")
+        return replace(alone, reason="there is one seed only: without variation over seeds, a change cannot be tested")
     if float(np.ptp(differences)) <= _EQUAL * scale:
         return _equal(alone, _EQUAL * scale)
     return _t(alone, float(differences.std(ddof=1)) / math.sqrt(len(one)))
@@ -131,7 +131,10 @@ def _equal(change: Change, tolerance: float) -> Change:
     chance = 0.5**change.seeds
     p = chance if change.worse > 0 else 1.0
     if chance > ALPHA:
-        words = f"the same change in all {change.seeds} seeds: without variation a bound takes 5 seeds"
+        words = (
+            f"all {change.seeds} seeds changed by the same amount: without variation over seeds, a bound needs at "
+            "least 5 seeds"
+        )
         return replace(change, p=p, reason=words)
     return replace(change, low=change.worse, high=change.worse, p=p)
 

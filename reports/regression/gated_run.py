@@ -48,7 +48,7 @@ def change_words(cell: PairedCell) -> str:
     return (
         f"{key.federation}/{key.defense}/{_attack(key)} {metric_words(key.metric, cell.direction)}: "
         f"{before} in the baseline, {after} now, worse by {_worse(key.metric, change)} over {seeds}, "
-        f"p {change.p_family:.2g} in its family, margin {cell.margin:g}"
+        f"p {change.p_family:.2g} within its family of tests, margin {cell.margin:g}"
     )
 
 
@@ -230,7 +230,7 @@ def judge_folder(
     fine = fine_line(folder.records)
     if comparison is not None:
         problems += _of_the_comparison(comparison)
-        fine += f"; none of {counted(len(comparison.cells), 'cell')} worse than the baseline by its margin"
+        fine += f"; none of {counted(len(comparison.cells), 'cell')} is worse than the baseline by its margin"
     # The sort is stable: problems of one exit code keep the order in which they were found.
     problems.sort(key=lambda problem: PRECEDENCE.index(problem.exit_code))
     return GatedRun(
@@ -298,7 +298,7 @@ def accept(folder: RunFolder, baseline: str | Path) -> Path:
     # An inconclusive claim may enter a baseline: the comparison concerns the cells, and the claims are judged anew.
     holes = [problem.text for problem in _of_the_run(folder) if problem.exit_code in (FAIL, INCOMPLETE)]
     if not holes and not family(folder.records):
-        holes.append("no attack and no utility was measured")
+        holes.append("the run measured neither an attack nor utility")
     if holes:
         raise ConfigError(f"{folder.path} cannot be a baseline: {'; '.join(holes)}")
     return Baseline.of(folder).write(baseline)
@@ -320,8 +320,8 @@ def _of_the_comparison(found: Comparison) -> list[Problem]:
         [str(cell.key) for cell in found.having(one)] for one in (CellOutcome.FAIL, CellOutcome.INCONCLUSIVE)
     )
     texts = [
-        (INCOMPLETE, not found.cells, f"no cell in common with the baseline {found.base.run.name}"),
-        (INCOMPLETE, found.obstacles, f"not measured as the baseline was: {listed(found.obstacles)}"),
+        (INCOMPLETE, not found.cells, f"the run has no cell in common with the baseline {found.base.run.name}"),
+        (INCOMPLETE, found.obstacles, f"the run was not measured as the baseline was: {listed(found.obstacles)}"),
         (
             INCOMPLETE,
             found.missing,

@@ -321,7 +321,7 @@ class ClaimAnswer:
         items = self.row.not_looked_at
         names = list(dict.fromkeys(map(item_in_plain_words, items)))
         why = items[0].partition(":")[2].strip() if items else ""
-        first = f" Why the first was not: {why}." if why else ""
+        first = f" The first was not looked at for this reason: {why}." if why else ""
         return f"Not looked at ({len(names)}): {', '.join(names)}.{first}" if names else ""
 
     @property

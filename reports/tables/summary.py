@@ -181,7 +181,10 @@ def unread_table(folder: RunFolder) -> Table:
     """
     rows = [*_rows(folder.skipped), *_files(folder.files.unread(folder.records))]
     if folder.gate is not None and SUM not in (folder.manifest.model_extra or {}):
-        why = "an earlier version made this run and wrote none, so changes of its dates and CPU time are not found"
+        why = (
+            "an earlier version of fedassay made this run and wrote no checksum, so changes of its dates and CPU "
+            "time are not found"
+        )
         rows.append(("checksum", MANIFEST, "", why))
     # A damaged file can give a different reason for each of a million lines.
     left = rows[MOST_REASONS:]

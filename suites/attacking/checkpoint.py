@@ -82,7 +82,11 @@ class Checkpoint:
             found.resume_state.check(plan.rounds, torch.empty(1, plan.layout.dim))
             return found
         except (ValueError, KeyError, TypeError, OSError) as error:
-            warnings.warn(f"{path} is not used, training starts over: {error}", RuntimeWarning, stacklevel=2)
+            warnings.warn(
+                f"the checkpoint {path} is not used, and the training starts again from its first round: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
             return None
 
     def discard(self) -> None:

@@ -300,7 +300,10 @@ def _check_disjoint(members: torch.Tensor, nonmembers: torch.Tensor) -> None:
     if shared := [
         (at, known[key]) for at, image in enumerate(nonmembers) if (key := (image + 0.0).numpy().tobytes()) in known
     ]:
-        (at, of), several = shared[0], f", and {len(shared) - 1} more" if len(shared) > 1 else ""
+        (at, of), several = (
+            shared[0],
+            f", and {len(shared) - 1} more of them are members too" if len(shared) > 1 else "",
+        )
         raise ValueError(
             f"members and nonmembers must share no image, but nonmembers[{at}] is members[{of}]{several}: give samples "
             "that the model was not trained on as nonmembers"
@@ -503,7 +506,10 @@ def chosen_attack(attack: str | Attack, options: dict[str, Any]) -> Attack:
     """
     if not isinstance(attack, str):
         if options:
-            raise ConfigError(f"options belong to a named attack; set {sorted(options)[0]!r} on the object instead")
+            raise ConfigError(
+                f"options can be given only with the name of an attack; set {sorted(options)[0]!r} on the attack "
+                "object instead"
+            )
         return cast(Attack, part_from_instance(attack, "attack").instance)
     return cast(Attack, build("attack", attack, options).instance)
 

@@ -444,7 +444,7 @@ class BlockMethod(AuditMethod):
 
         checks = claim_checks(fit, claim, own, block.checked, own_task=block.own[0], seed=block.seed)
         power = power_of_checks(checks, fit(own).protection, claim, own)
-        words = f", all against a stronger adversary: {claim.observer.phrase}"
+        words = f", all for a claim against a stronger adversary: {claim.observer.phrase}"
         return power and replace(power, assumption=power.assumption + words)
 
     def coverage(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> Coverage:
@@ -452,7 +452,7 @@ class BlockMethod(AuditMethod):
         own, checked = block.own[1], block.checked[1]
         sampled = own.cohort_rate < 1 or any(own.lot.rate(size) < 1 for size in own.sizes)
         smaller = [
-            f"{what}: the checks ran {few} of {all_of_them}"
+            f"{what}: the checks ran with {few} of {all_of_them}"
             for what, few, all_of_them in (
                 ("clients", checked.clients, own.clients),
                 ("samples of clients", sum(checked.sizes), sum(own.sizes[: checked.clients])),
@@ -462,8 +462,11 @@ class BlockMethod(AuditMethod):
         ]
         few = block.small[1].clients if self.own_federation else own.clients
         if few < own.clients:
-            smaller.append(f"all clients in independent runs: these had {few} of {own.clients}")
-        size = f"{checked.clients} of {own.clients} clients of {min(checked.sizes)} to {max(checked.sizes)} samples"
+            smaller.append(f"all clients in independent runs: these runs had {few} of the {own.clients} clients")
+        size = (
+            f"{checked.clients} of {own.clients} clients, with {min(checked.sizes)} to {max(checked.sizes)} samples "
+            "each"
+        )
         epsilon = audit.claim.epsilon
         return coverage_of(checks, sampled=sampled, epsilon=epsilon, federation=[size], smaller=smaller)
 
@@ -495,8 +498,8 @@ def unknown_power(checks: Sequence[CheckResult]) -> str:
     """
     compared = (SENSITIVITY, MEASURED, PURE)
     reasons = dict.fromkeys(check.witness for check in checks if check.name in compared and check.passed is None)
-    blind = f", and no check could measure sensitivity and noise instead ({'; '.join(reasons)})" if reasons else ""
-    return f"the power of these runs is not known, because the defense publishes no law of its noise{blind}"
+    blind = f", and no check could measure its sensitivity and noise instead ({'; '.join(reasons)})" if reasons else ""
+    return f"the power of these runs is not known, because the defense publishes no distribution of its noise{blind}"
 
 
 def final_look(audit: PlannedAudit) -> Look:
@@ -626,7 +629,10 @@ def _read_alone(audit: PlannedAudit) -> Reading:
         for block in blocks:
             block.run(store, frozenset())
         found = audit.method.reading(alone, store)
-    witness = f"{found.measurement.witness}; runs made one at a time, because those of a batch share draws"
+    witness = (
+        f"{found.measurement.witness}; the runs were made one at a time, because runs of one batch share random "
+        "draws of the defense"
+    )
     return replace(found, measurement=replace(found.measurement, witness=witness))
 
 
@@ -678,7 +684,7 @@ def stop_reason(audit: PlannedAudit, number: int, store: Store) -> str:
         if refutes(audit.claim, method.reading(seen, store).measurement):
             return f"{_look_words(audit, number)}: the claim is refuted"
         if number + 1 < len(audit.looks) and not method.could_refute(seen, store):
-            return f"{_look_words(audit, number)}: whatever the remaining runs showed, they could not refute the claim"
+            return f"{_look_words(audit, number)}: no result of the remaining runs could have refuted the claim"
     except Exception:  # A user's own law or estimator may raise anything; the audit's own row records it.
         return ""
     return ""
@@ -736,4 +742,7 @@ def _omitted(block: BlockJob, store: Store) -> str:
 
 def _look_words(audit: PlannedAudit, number: int) -> str:
     runs, most = audit.looks[number].replicas, audit.looks[-1].replicas
-    return f"stopped at look {number + 1} of {len(audit.looks)}, after {runs:,} of {most:,} runs per arm"
+    return (
+        f"the audit stopped at interim look {number + 1} of {len(audit.looks)}, after {runs:,} of at most {most:,} "
+        "runs per arm"
+    )

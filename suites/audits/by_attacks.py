@@ -68,7 +68,7 @@ class ByAttacks(AttackMethod):
         return Reading(measurement=measured, scores=found[label])
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
-        reason = "no attack found anything, and it is not known how much noise must be missing before one does"
+        reason = "no attack refuted the claim, and it is not known how much noise must be missing before an attack does"
         return Weakness(unknown_power=reason)
 
     def plan_text(self, audit: PlannedAudit) -> list[str]:
@@ -122,7 +122,7 @@ def measure_attacks(audit: PlannedAudit, found: dict[str, MembershipScores]) -> 
     share, where = audit.alpha / len(attacked.attacks), f"shadow federation {TARGET} of seed {attacked.seed}"
     read = {}
     for label, scores in found.items():
-        witness = f"{label} on {where}, each of {attacked.candidates} samples in by a fair coin"
+        witness = f"attack {label} on {where}, which included each of {attacked.candidates} samples by a fair coin"
         rng = Streams(attacked.seed).generator(f"guess ties {label}")
         read[label] = measure_attack(audit.claim, scores, alpha=share, rng=rng, witness=witness)
     best = best_bound(list(read.values()))
@@ -145,7 +145,7 @@ def measure_attack(
     coins = np.arange(len(values)) < len(scores.member)
     candidates = CandidateScores(values, scores.setting)
     measured = measured_by_guesses(claim, candidates, coins, alpha=alpha, rng=lambda: rng, witness=witness)
-    return replace(measured, witness=f"{witness}: {measured.right} of {measured.made} guesses right")
+    return replace(measured, witness=f"{witness}: {measured.right} of {measured.made} guesses were right")
 
 
 METHOD = ByAttacks()

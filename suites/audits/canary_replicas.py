@@ -103,7 +103,8 @@ class CanaryMethod(ReplicaMethod):
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
         reason = (
-            "the runs show no effect of the canary, and it is not known how much noise must be missing before they do"
+            "the runs show no effect of the canary, and it is not known how much noise must be missing before such "
+            "runs show one"
         )
         return Weakness(unknown_power=reason)
 

@@ -193,7 +193,7 @@ class Case:
         if not (self.protection.per_sample or self.claim.unit is Unit.SAMPLE):
             return ""
         network = self._audited().network
-        return f"{network.mixture}: this claim is not audited there" if network.mixes else ""
+        return f"this claim is not audited on this model: {network.mixture}" if network.mixes else ""
 
     @property
     def law(self) -> Law | None:
@@ -284,7 +284,7 @@ class Case:
         """
         if self.defense is None:
             return Fitted(protection=self.protection, claim=self.claim)
-        size = f"{plan.clients} clients of {_sizes(plan)} samples, {plan.layout.dim} weights"
+        size = f"{plan.clients} clients with {_sizes(plan)} samples each, {plan.layout.dim} weights"
         what = f"the audit's federation ({size})"
         try:
             prepared = calibrated(self.defense, plan)
@@ -293,7 +293,7 @@ class Case:
             return Fitted(protection=self.protection, claim=self.claim, reason=reason, unprepared=True)
         same = [claim for claim in prepared.claims if _about(claim) == _about(self.claim)]
         if not same:
-            reason = f"the defense states no claim of this kind for {what}"
+            reason = f"the defense states no claim of the same unit and adversary for {what}"
             return Fitted(protection=prepared.protection, claim=self.claim, reason=reason, unprepared=True)
         # Of claims about several groups of clients the weakest holds for all of them.
         stated = self.claim if self.claim in same else max(same, key=lambda claim: claim.epsilon)

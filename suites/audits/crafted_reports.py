@@ -309,10 +309,16 @@ class CraftedReports(ReplicaMethod):
 
     def witness(self, audit: PlannedAudit) -> str:
         claim, law = audit.claim, _law(audit.blocks[0])
-        where = {Mixing.NONE: "", Mixing.ROWS: ", rows shuffled", Mixing.COORDINATES: ", each coordinate shuffled"}
+        where = {
+            Mixing.NONE: "",
+            Mixing.ROWS: ", reports shuffled",
+            Mixing.COORDINATES: ", each coordinate shuffled by itself",
+        }
         part = "" if claim.part == JOINT else f" in {claim.part}"
         mixed = where[law.mixing] if claim.observer.rank == SHUFFLED.rank else ""
-        return f"reports on the two rows that differ most{part}{mixed}, scored by their log-likelihood ratio"
+        return (
+            f"reports of a client on the two inputs that differ most{part}{mixed}, scored by their log-likelihood ratio"
+        )
 
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
         block = audit.blocks[0]
@@ -325,7 +331,11 @@ class CraftedReports(ReplicaMethod):
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
         misfits = [check.words for check in checks if check.name == FITS and check.passed is False]
-        return Weakness(unseen=f"the published law does not score these reports ({misfits[0]})" if misfits else "")
+        return Weakness(
+            unseen=f"the published distribution does not fit these reports, so it cannot score them ({misfits[0]})"
+            if misfits
+            else ""
+        )
 
 
 def report_law(request: Case) -> ReportLaw | None:

@@ -117,7 +117,9 @@ class OneRun(BlockMethod):
         shown, dimension = candidates, None
         if one.evidence is CandidateScores:
             shown, dimension = self._cosines(block, sums, candidates.setting)
-            witness += "; cosines with the noise, whose norm is that of the published law"
+            witness += (
+                "; score: cosine of a canary with the release, whose noise has the norm that the defense publishes"
+            )
         measured = measure_canaries(
             one,
             shown,
@@ -151,7 +153,10 @@ class OneRun(BlockMethod):
         """Cosines of the canaries with the sum of all releases, less what is known of them, and its dimension."""
         release, (_, plan) = block.release, block.small
         if release is None:
-            raise ValueError("one_shot compares canaries with the noise, but the defense publishes no law that fits")
+            raise ValueError(
+                "one_shot compares canaries with the noise, but the defense publishes no noise distribution that "
+                "fits the claim"
+            )
         # Of the known remainder only noise is left, whose norm is sharp in many dimensions.
         deviation = release.sigma * math.sqrt(release.steps * release.rounds)
         dimension = plan.layout.dim
@@ -159,14 +164,15 @@ class OneRun(BlockMethod):
 
     def _witness(self, audit: PlannedAudit) -> str:
         spec = audit.blocks[0].audit
-        return f"each of {spec.canaries} in one run {canary_words(spec.canary_norm)}"
+        return f"one run with {spec.canaries} canaries, each {canary_words(spec.canary_norm)}"
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
         if audit.blocks[0].release is None:
             return Weakness(no_power=unknown_power(checks))
-        reason = "one run with so few canaries would not have refuted the claim however much noise were missing"
+        reason = "one run with so few canaries could not have refuted the claim, however much noise was missing"
         return Weakness(
-            no_power=f"{reason}: plant more canaries, use replicas, or check that the published law fits the claim"
+            no_power=f"{reason}: plant more canaries, use replicas, or check that the published noise distribution "
+            "fits the claim"
         )
 
     def plan_text(self, audit: PlannedAudit) -> list[str]:
@@ -174,7 +180,7 @@ class OneRun(BlockMethod):
             claim, canaries, alpha = audit.claim, _canaries(audit), audit.alpha * (1 - _GUESSED)
             seen = detectable_epsilon(canaries, epsilon=claim.epsilon, delta=claim.delta, alpha=alpha)
             reach = "UNDERPOWERED" if seen is None else f"min detectable {seen:.2f}"
-            size = f"{canaries} canaries in one run, their mean shift by the published Gaussian law"
+            size = f"{canaries} canaries in one run, scored by their mean shift under the published Gaussian noise"
             return [f"{size}, {reach} (power .9 at alpha {audit.alpha:.2g})"]
         best = best_of_guesses(audit.claim, _canaries(audit), alpha=audit.alpha)
         size = f"{audit.blocks[0].audit.canaries} canaries in one run, {guesses_text(guesses_planned(audit))}"

@@ -145,7 +145,10 @@ class PlantedCanary(CanaryMethod):
         if missed is not None and not part:
             unseen = f"the canary hardly reached the release ({missed.words}): plant a canary that reaches it"
             if missed.measured is None:
-                unseen = f"so few runs do not show whether the canary reached the release ({missed.words}): make more"
+                unseen = (
+                    f"these runs are too few to show whether the canary reached the release ({missed.words}): make "
+                    "more runs"
+                )
         release = audit.blocks[0].release
         if missed is not None and part:
             # The planned power is that of the law's shift.
@@ -155,8 +158,8 @@ class PlantedCanary(CanaryMethod):
         if measured.detectable is not None:
             return Weakness(unseen=unseen)
         no_power = (
-            f"these runs would not have refuted the claim however much noise were missing: they are too few "
-            f"({_cost_of_half(audit, release)}), or the published law does not fit the claim"
+            f"these runs could not have refuted the claim, however much noise was missing: they are too few "
+            f"({_cost_of_half(audit, release)}), or the published noise distribution does not fit the claim"
         )
         return Weakness(unseen=unseen, no_power=no_power)
 
@@ -167,15 +170,18 @@ class PlantedCanary(CanaryMethod):
         tests = _tests_of(audit, release)
         size = f"{replicas_words(audit)}, max certifiable {_most_certified(audit, tests):.2f}"
         if law is None:
-            return [f"{size}, {self.witness(audit)}: no law is published, so the claim's noise scores the runs"]
+            return [
+                f"{size}, {self.witness(audit)}: the defense publishes no noise distribution, so runs are scored by "
+                "the noise of the claim"
+            ]
         found = detectable_epsilon(audit.claim, law, tests, n=last.replicas, alpha=last.alpha)
-        power = "UNDERPOWERED unless checks fail: runs would not show it if all noise were missing"
+        power = "UNDERPOWERED unless a check fails: these runs could not refute the claim even without any noise"
         power = power if found is None else f"min detectable {found:.2f}"
         needed = replicas_needed(audit.claim, law, share=0.5, alpha=last.alpha)
         costs = ", ".join(f"{route} {'out of reach' if n is None else f'{n:,}'}" for route, n in needed.items())
         return [
             f"{size}, {power} (power .9 at alpha {last.alpha:.2g})",
-            f"replicas per arm that find with power .9 that half of the noise is missing: {costs}",
+            f"replicas per arm needed to find, with power .9, that half of the noise is missing: {costs}",
         ]
 
 
@@ -220,9 +226,9 @@ def _cost_of_half(audit: PlannedAudit, release: GaussianRelease) -> str:
     needed = replicas_needed(audit.claim, release, share=0.5, alpha=final_look(audit).alpha)
     least = min((n for n in needed.values() if n is not None), default=None)
     return (
-        "no number of replicas would show that half of it is missing"
+        "no number of replicas would show that half of the noise is missing"
         if least is None
-        else f"to show that half of it is missing takes {least:,} replicas per arm"
+        else f"{least:,} replicas per arm are needed to show that half of the noise is missing"
     )
 
 

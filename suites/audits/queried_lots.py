@@ -29,7 +29,8 @@ from .case import Case
 from .replicas import Arms, ReplicaMethod
 
 _WITNESS = (
-    "a client's steps and answers with one sample far beyond the clip or none, scored by their log-likelihood ratio"
+    "a client's steps and answers with and without one sample whose gradient far exceeds the clip norm, scored by "
+    "their log-likelihood ratio"
 )
 _FAR = 1e6
 """Gradient of the sample in every coordinate: beyond every clip norm."""

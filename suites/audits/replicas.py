@@ -109,14 +109,14 @@ class ReplicaMethod(BlockMethod):
         last = final_look(audit)
         best = certifiable(audit.claim, last.replicas, last.replicas, alpha=last.alpha)
         size = f"{replicas_words(audit)}, max certifiable {best:.2f}"
-        return [f"{size}, {self.witness(audit)}: threshold by a split"]
+        return [f"{size}, {self.witness(audit)}: one part of the runs chooses the threshold, the other tests it"]
 
 
 def replicas_words(audit: PlannedAudit) -> str:
     """Return the number of runs of an audit, and whether it was chosen for the claim."""
     most = audit.blocks[0].audit.most_replicas
-    chosen = "" if most is None else f" (chosen for this claim, at most {most})"
-    looks = f", fewer if an earlier one of {len(audit.looks)} looks decides" if audit.looks else ""
+    chosen = "" if most is None else f" (chosen for this claim; the suite allows {most})"
+    looks = f", or fewer if one of the earlier of {len(audit.looks)} interim looks decides" if audit.looks else ""
     return f"{pooled_replicas(audit)} replicas per arm{chosen}{looks}"
 
 

@@ -108,7 +108,7 @@ def too_few(attack: ShadowAttack, count: int) -> str:
     if not (words := _refusal(attack, count)):
         return ""
     least = next((more for more in range(count + 2, DEFAULT_SHADOWS + 2, 2) if not _refusal(attack, more)), None)
-    return "" if least is None else f"{count} are too few, {least} suffice ({words})"
+    return "" if least is None else f"{count} shadow models are too few, and {least} suffice ({words})"
 
 
 def _refusal(attack: ShadowAttack, count: int) -> str:

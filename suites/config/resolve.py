@@ -390,7 +390,7 @@ class Prepares:
             return f"claims must be a tuple of Claim, got {_shown(found.claims)}"
         wrong = [claim for claim in found.claims if not isinstance(claim, Claim)]
         if wrong:
-            return f"claims must be a tuple of Claim, got {_shown(wrong[0])} in it"
+            return f"claims must be a tuple of Claim, got an entry {_shown(wrong[0])}"
         each = (_why_no_mapping(name, getattr(found, name), kind) for name, kind in self.mappings.items())
         return next((words for words in each if words), "")
 
@@ -400,7 +400,7 @@ def _why_no_mapping(name: str, found: object, kind: Any) -> str:
     if not isinstance(found, Mapping):
         return f"{wanted}, got {_shown(found)}"
     wrong = [f"{_shown(key)}: {_shown(value)}" for key, value in found.items() if not isinstance(value, kind)]
-    return f"{wanted}, got {wrong[0]} in it" if wrong else ""
+    return f"{wanted}, got the entry {wrong[0]}" if wrong else ""
 
 
 def _shown(value: object) -> str:

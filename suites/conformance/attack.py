@@ -99,7 +99,10 @@ def looks(subject: CheckedPart) -> None:
         not same or attack.null,
         "its evidence is the same for three different runs: set null = True in its class if it ignores the run",
     )
-    require(same or not attack.null, "it is marked null, but its evidence differs between runs")
+    require(
+        same or not attack.null,
+        "its class sets null = True (it ignores the run), but its evidence differs between runs",
+    )
 
 
 def deterministic(subject: CheckedPart) -> None:
@@ -156,17 +159,18 @@ def null_case(subject: CheckedPart) -> str | None:
     attack: Attack = subject.make()
     seen = _observed(attack)
     if not isinstance(seen.planted, PlantedCandidates) or attack.level is Level.WORST_CASE:
-        return "not applicable: it is no attack of a realistic adversary that scores candidate samples"
+        return "not checked: only attacks of a realistic adversary that score candidate samples have this check"
     truth = seen.planted.member.copy()
     other = dataclasses.replace(seen, view=_observed(attack, seed=1).view)
     found = np.asarray(_arrays(_evidence(attack, other))[0], dtype=float)
     share, spread = _auc(found, truth)
     require(
         abs(share - 0.5) <= 4.5 * spread,
-        f"AUC {share:.2f}, where chance gives 0.5 +- {spread:.2f}: it knows the members otherwise than by its view",
+        f"AUC {share:.2f}, where chance gives 0.5 +- {spread:.2f}: it learns the members from something other than "
+        "its view",
     )
     own = _auc(np.asarray(_arrays(_evidence(attack, seen))[0], dtype=float), truth)[0]
-    return f"AUC {share:.2f} on other models, {own:.2f} on those that trained on the members"
+    return f"AUC {share:.2f} on models that trained on other samples, {own:.2f} on models that trained on the members"
 
 
 def less_is_refused(subject: CheckedPart) -> str | None:
@@ -276,7 +280,7 @@ def vertical_runs(subject: CheckedPart) -> str | None:
     attack: VerticalAttack = subject.make()
     evidence = _vertical_evidence(attack)
     if evidence is None:
-        return "not defined on a federation without a defense"
+        return "the attack gives no evidence on a federation without a defense"
     seen = evidence.setting.observer
     require(seen == attack.observer, f"its evidence names {seen}, not {attack.observer}")
     wanted = {"labels": "PersonLabels", "columns": "PersonColumns", "membership": "CandidateScores"}[attack.infers]
@@ -303,7 +307,7 @@ def transfer_runs(subject: CheckedPart) -> str | None:
     attack: VoteAttack = subject.make()
     evidence = _transfer_evidence(attack)
     if evidence is None:
-        return "not defined on a transfer under GNMax"
+        return "the attack gives no evidence on a transfer under the defense GNMax"
     require(isinstance(evidence, VoteScores), f"it must return VoteScores, got {type(evidence).__name__}")
     seen, plan = evidence.setting.observer, toy_transfer()[1]
     require(seen == attack.observer, f"its evidence names {seen}, not {attack.observer}")
@@ -330,7 +334,7 @@ def repeats(subject: CheckedPart) -> None:
         first, again = (evidence(attack) for _ in range(2))
     require(
         (first is None) == (again is None),
-        "of two calls with equal generators one gives evidence and the other gives none",
+        "two calls with equal generators differ: one gives evidence and the other gives none",
     )
     require(
         first is None or again is None or equal(vars(first), vars(again)),

@@ -99,7 +99,7 @@ def estimator_same_again(subject: CheckedPart) -> str | None:
     with no_global_randomness():
         first, again = (_estimator_measured(estimator, leak=1.0) for _ in range(2))
     require(equal(first.epsilon_low, again.epsilon_low), "two calls on equal evidence give different bounds")
-    require(first.epsilon_low >= 0, f"the bound is {first.epsilon_low}")
+    require(first.epsilon_low >= 0, f"the lower bound on epsilon must be >= 0, got {first.epsilon_low}")
     return first.kind.value
 
 
@@ -115,9 +115,12 @@ def estimator_known_answers(subject: CheckedPart) -> str | None:
     # Credible intervals and estimates guarantee nothing, so that nothing is required of their values.
     require(
         found.kind is not Kind.BOUND or leaking.epsilon_low > 0,
-        f"{_TRIALS} trials with an eighth of the noise gave a bound of 0",
+        f"{_TRIALS} trials of a mechanism with an eighth of its noise gave a lower bound of 0",
     )
-    return f"{found.epsilon_low:.3g} where epsilon is {law.epsilon:.3g}, {leaking.epsilon_low:.3g} with less noise"
+    return (
+        f"lower bound {found.epsilon_low:.3g} where the true epsilon is {law.epsilon:.3g}, and "
+        f"{leaking.epsilon_low:.3g} with an eighth of the noise"
+    )
 
 
 def estimator_error_rate(subject: CheckedPart) -> str | None:
@@ -127,7 +130,10 @@ def estimator_error_rate(subject: CheckedPart) -> str | None:
     failed = [f"{row.situation}: {row.outcome}" for row in rows if row.fails]
     require(not failed, "; ".join(failed))
     counted = [row for row in rows if row.limit is not None]
-    return f"{len(counted)} situations of {REPEATS} audits each, alpha {ALPHA:g}, {len(rows) - len(counted)} others"
+    return (
+        f"tried in {len(counted)} situations by {REPEATS} audits each, at alpha {ALPHA:g}, and in "
+        f"{len(rows) - len(counted)} others without a limit"
+    )
 
 
 def _estimator_law(estimator: Estimator) -> KnownMechanism:

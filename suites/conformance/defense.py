@@ -111,7 +111,10 @@ def prepares(subject: CheckedPart) -> str | None:
     kind, first = _kind_of(defense), _prepared(defense)
     for _, plan, prepared in islice(_accepted(defense), kind.looked_at):
         covered = kind.covered(plan)
-        require(all(claim.rounds <= covered for claim in prepared.claims), f"a claim covers more than {covered} rounds")
+        require(
+            all(claim.rounds <= covered for claim in prepared.claims),
+            f"a claim must not cover more than the {covered} rounds of the plan",
+        )
         laws = set(getattr(prepared, "laws", {})) <= {claim.claim_id for claim in prepared.claims}
         require(laws, "a law belongs to no claim: key each law by the claim_id of its claim")
     words = "; ".join(claim.describe() for claim in first[2].claims) or "states no claim"
@@ -133,7 +136,7 @@ def trains(subject: CheckedPart) -> None:
     defense = subject.make()
     task, plan, prepared = _prepared(defense)
     final = _trained(defense, task, plan, prepared)
-    require(len(final) == _REPLICAS, f"the models have shape {tuple(final.shape)}, and replicas are {_REPLICAS}")
+    require(len(final) == _REPLICAS, f"the models of {_REPLICAS} replicas have shape {tuple(final.shape)}")
     require(final.dtype == torch.float32, f"the models are {final.dtype}, not torch.float32")
     require(bool(final.isfinite().all()), "a model holds NaN or infinity")
 
@@ -161,7 +164,7 @@ def replicas_first(subject: CheckedPart) -> str | None:
     final = _trained(defense, task, plan, prepared)
     require(
         not noisy or len(np.unique(final.numpy(), axis=0)) == _REPLICAS,
-        "two replicas have equal models: they share their noise",
+        "two replicas have equal models, so they share their noise",
     )
     return None if noisy else "not checked: it states no claim"
 
@@ -225,7 +228,7 @@ def fields_checked(subject: CheckedPart) -> str | None:
     numbers = [name for name in ("epsilon", "delta", "clip_norm") if isinstance(getattr(defense, name, None), float)]
     for name in numbers:
         require_refused(lambda name=name: _prepared(replace(defense, **{name: -1.0})), name)  # type: ignore[misc]
-    return ", ".join(numbers) or "not checked: it has no field that this check tries"
+    return ", ".join(numbers) or "not checked: the defense has no field whose value this check varies"
 
 
 def vertical_draws_from_streams(subject: CheckedPart) -> str | None:

@@ -51,7 +51,8 @@ def dataset_ranges(subject: CheckedPart) -> str | None:
     # Built again from its own arrays: the data set may have changed them after it was checked.
     dataclasses.replace(data, strokes=False)  # Its masks are there already.
     return (
-        f"{len(data.train_labels)} + {len(data.test_labels)} images {data.shape}, {data.classes} {_LABELS[data.task]}"
+        f"{len(data.train_labels)} + {len(data.test_labels)} images of shape {data.shape}, {data.classes} "
+        f"{_LABELS[data.task]}"
     )
 
 
@@ -61,7 +62,7 @@ def dataset_classes(subject: CheckedPart) -> None:
     if data.task != CLASSIFICATION:
         constant = (data.train_labels == data.train_labels[0]).all(0)
         equal = torch.flatten(torch.nonzero(constant)).tolist()
-        require(not equal, f"labels {equal[:10]} of {data.classes} are equal in all training samples")
+        require(not equal, f"labels {equal[:10]} of {data.classes} have one value in all training samples")
         return
     counts = torch.bincount(data.train_labels, minlength=data.classes)
     lacking = torch.flatten(torch.nonzero(counts == 0)).tolist()
@@ -145,15 +146,15 @@ def model_separate(subject: CheckedPart) -> str | None:
     network, params, images, _ = _model_case(subject)
     if network.mixes:
         return (
-            "batch norm mixes the images of a batch, so that no defense at sample level accepts this model; with "
-            "GroupNorm in its place each sample has a gradient of its own"
+            "batch norm mixes the images of a batch, so that no defense at sample level accepts this model: replace "
+            "it by GroupNorm, under which each sample has its own gradient"
         )
     whole = network.logits(params, images)
     alone = torch.cat([network.logits(params, image.unsqueeze(0)) for image in images])
     gap = float((whole - alone).abs().max())
     require(
         gap <= 1e-4 * max(1.0, float(whole.abs().max())),
-        f"logits change by {gap:.2g} with the other samples of the batch",
+        f"the logits of a sample change by {gap:.2g} when the other samples of its batch change",
     )
     return None
 
@@ -162,15 +163,15 @@ def model_per_sample_gradients(subject: CheckedPart) -> str | None:
     """Its per-sample gradients agree with one backward pass per sample."""
     network, params, images, labels = _model_case(subject)
     if network.mixes:
-        return "not checked: with batch norm no sample has a gradient of its own"
+        return "not checked: with batch norm, the gradient of a sample depends on the other samples of the batch"
     rows = network.sample_gradients(params.unsqueeze(0), images.unsqueeze(0), labels.unsqueeze(0))[0]
     for row, image, label in zip(rows, images, labels, strict=True):
         point = params.clone().requires_grad_(True)
         loss = network.losses(point, image.unsqueeze(0), label.unsqueeze(0)).sum()
         (slope,) = torch.autograd.grad(loss, point)
         gap, size = float((row - slope).abs().max()), max(1.0, float(slope.abs().max()))
-        require(gap <= _CLOSE * size, f"a sample's gradient is {gap:.2g} away from that of a backward pass")
-    return f"{len(rows)} samples, {rows.shape[1]} parameters"
+        require(gap <= _CLOSE * size, f"a sample's gradient differs by {gap:.2g} from the gradient of a backward pass")
+    return f"gradients of {len(rows)} samples, {rows.shape[1]} parameters each"
 
 
 def model_inputs_kept(subject: CheckedPart) -> None:
@@ -248,13 +249,14 @@ def algorithm_begins(subject: CheckedPart) -> str | None:
     algorithm, (model, directions) = subject.make(), _algorithm_vectors()
     kept = _algorithm_kept(algorithm, model, directions)
     if not kept:
-        return "not checked: its clients keep nothing"
+        return "not checked: its clients keep no state between rounds"
     # Clients that train in one block share one tensor, in which those that were never there are zeros.
     zeros = {name: torch.zeros_like(value) for name, value in kept.items()}
     first, other = (_algorithm_round(algorithm, model, directions, kept=before) for before in (None, zeros))
     require(
         equal(first, other),
-        "start must treat a state of zeros like none (a client that has not taken part yet), but the round differs",
+        "start must treat a state of zeros like no state (of a client that has not taken part yet), but the two "
+        "rounds differ",
     )
     return None
 
@@ -268,7 +270,7 @@ def algorithm_replicas_apart(subject: CheckedPart) -> None:
         alone = _algorithm_round(subject.make(), model[row], directions[:, row])
         for name, value in alone.items():
             gap = float((together[name][row] - value).abs().max())
-            require(gap < 1e-5, f"{name} of a replica changes by {gap:.2g} with the other replicas")
+            require(gap < 1e-5, f"{name} of a replica changes by {gap:.2g} when the other replicas change")
 
 
 def algorithm_no_side_effects(subject: CheckedPart) -> None:
@@ -277,7 +279,7 @@ def algorithm_no_side_effects(subject: CheckedPart) -> None:
     kept = model.clone(), directions.clone()
     with no_global_randomness():
         first, again = (_algorithm_round(algorithm, model, directions) for _ in range(2))
-    require(equal(first, again), "a second round with equal arguments gives different numbers: it keeps state")
+    require(equal(first, again), "two rounds with equal arguments give different numbers: it keeps state")
     require(equal((model, directions), kept), "it changed the tensors that it was given")
 
 
@@ -287,7 +289,7 @@ def algorithm_inverse(subject: CheckedPart) -> None:
     after = algorithm.combine(model, directions[0])
     found = algorithm.aggregate_between(model, after)
     gap = float((found - directions[0]).abs().max())
-    require(gap < 1e-3, f"aggregate_between(model, combine(model, aggregate)) is {gap:.2g} away from the aggregate")
+    require(gap < 1e-3, f"aggregate_between(model, combine(model, aggregate)) differs by {gap:.2g} from the aggregate")
 
 
 def algorithm_linear(subject: CheckedPart) -> str | None:
@@ -299,7 +301,7 @@ def algorithm_linear(subject: CheckedPart) -> str | None:
     steps = directions[: algorithm.local_steps]
     update = _algorithm_round(algorithm, model, steps)["update"]
     gap = float((update - scale * steps.sum(0)).abs().max())
-    require(gap < 1e-4, f"an update is {gap:.2g} away from linear_scale = {scale:g} times the sum of the directions")
+    require(gap < 1e-4, f"an update differs by {gap:.2g} from the sum of the directions times linear_scale = {scale:g}")
     return None
 
 
@@ -384,7 +386,7 @@ def partition_deals(subject: CheckedPart) -> str | None:
         require(hand[0] >= 0 and hand[-1] < len(labels), f"an index is outside 0..{len(labels) - 1}")
     everything = np.concatenate(hands)
     require(len(np.unique(everything)) == len(everything), "two clients hold the same sample")
-    return f"{len(everything)} of {len(labels)} samples dealt"
+    return f"{len(everything)} of {len(labels)} samples given to clients"
 
 
 def partition_deterministic(subject: CheckedPart) -> None:
@@ -458,8 +460,11 @@ def sampling_rate(subject: CheckedPart) -> str | None:
     found = float(torch.stack(shares).double().mean())
     # Five standard deviations of independent draws, the largest spread of any rule.
     slack = 5 * (stated * (1 - stated) / (_DRAWS * _ITEMS)) ** 0.5 + 1e-9
-    require(abs(found - stated) <= slack, f"it states {stated:.4g} and drew {found:.4g} of {_DRAWS} replicas")
-    return f"stated {stated:.4g}, drawn {found:.4g}"
+    require(
+        abs(found - stated) <= slack,
+        f"it states the rate {stated:.4g}, but drew the share {found:.4g} over {_DRAWS} replicas",
+    )
+    return f"stated rate {stated:.4g}, drawn share {found:.4g}"
 
 
 SAMPLING_CHECKS: tuple[ConformanceCheck, ...] = (

@@ -99,11 +99,11 @@ def _check_worker(sent: Sent) -> None:
     if not sent.store.in_session():
         raise ClusterError(
             f"the worker {_name()} does not see the run's folder {sent.store.folder}: all workers of a cluster need "
-            "a folder that their machines share, under one path"
+            "a folder that their machines share, at the same path"
         )
     here = _versions()
     if other := [
-        f"{name} {here.get(name)}, not {then}" for name, then in sent.versions.items() if here.get(name) != then
+        f"{name} {here.get(name)} instead of {then}" for name, then in sent.versions.items() if here.get(name) != then
     ]:
         raise ClusterError(f"the worker {_name()} has other versions than the run: {'; '.join(other)}")
 
@@ -390,7 +390,10 @@ def chosen_backend(name: str, *, address: str | None = None, jobs: int | None = 
     if address is not None and (name == "local" or not isinstance(address, str) or not address):
         raise ConfigError(f"address must be that of a running cluster, for the backends dask and ray, got {address!r}")
     if address is not None and jobs is not None:
-        raise ConfigError("jobs is the number of processes on this machine; a cluster with an address has its own")
+        raise ConfigError(
+            "jobs sets the number of processes on this machine; leave it out with the address of a cluster, which "
+            "has its own"
+        )
     if name == "local":
         return LocalBackend(jobs or cores())
     if find_spec(_MODULES[name]) is None:

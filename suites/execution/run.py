@@ -128,7 +128,11 @@ def relaunch(folder: Path, *, retry_failed: bool = False, show: Callable[[str], 
         )
     # Before anything that it names is imported.
     if is_changed(manifest):
-        what = "differs from its checksum" if SUM in manifest else "has no checksum, as in an earlier version"
+        what = (
+            "differs from its checksum"
+            if SUM in manifest
+            else "has no checksum, because an earlier version of fedassay wrote it"
+        )
         raise ConfigError(
             f"{folder / MANIFEST} {what}, and resuming would run the code that it names: restore the file, or start a "
             "new run"
@@ -141,7 +145,10 @@ def relaunch(folder: Path, *, retry_failed: bool = False, show: Callable[[str], 
     spec = check_suite(manifest["suite"], source)
     check_device(spec.device)
     if named := sorted({name for _, name in paths_of(spec)}):
-        show(f"code   {folder} names, and this runs: {', '.join(named)} (searched in {source.folder or '.'} first)")
+        show(
+            f"code   this command runs code that {folder} names: {', '.join(named)} (searched first in "
+            f"{source.folder or '.'})"
+        )
     suite = resolve(spec, source, seed=manifest["seed"])
     _same_data(folder, manifest.get("data"), suite.digests)
     plan = plan_run(suite)
@@ -174,7 +181,9 @@ def _same_versions(folder: Path, then: dict[str, str]) -> None:
     """Raise ConfigError where a package's version has changed: rows of one run must come from one version."""
     now = versions()
     changed = [
-        f"{name} {then.get(name)} then, {now.get(name)} now" for name in PACKAGES if then.get(name) != now.get(name)
+        f"{name} was {then.get(name)} and is now {now.get(name)}"
+        for name in PACKAGES
+        if then.get(name) != now.get(name)
     ]
     if changed:
         raise ConfigError(

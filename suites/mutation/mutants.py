@@ -184,7 +184,7 @@ def _rows(
             metric="refuted",
             value=float(finding.verdict is Verdict.REFUTED),
             n=_trials(finding),
-            unit="whether this seed's trials refute",
+            unit="whether the trials of this seed refute the claim",
         )
         for seed, finding in zip(job.seeds, found.each, strict=True)
     ]
@@ -197,9 +197,11 @@ def _decided(
     measured = found.decided.measurement
     if measured is None:
         raise ValueError(f"the audit of {cell.title} measured nothing: {found.decided.reason}")
-    planned = f"{audit.plan.trials} a seed planned for power {audit.plan.power:.3g}" if broken else "as for the mutant"
+    planned = (
+        f"{audit.plan.trials} per seed, planned for power {audit.plan.power:.3g}" if broken else "as for the mutant"
+    )
     trials = f"trials: {planned}, refuted in {found.refuted} of {len(found.each)} seeds"
-    unseen = "; no planned number of trials shows this bug" if broken and not audit.visible else ""
+    unseen = "; no number of trials that can be planned shows this fault" if broken and not audit.visible else ""
     finding = replace(found.decided, reason=f"{found.decided.reason}{unseen}; {trials}")
     # Last, since a bug that canaries cannot show may still be refuted by a check.
     finding = with_failed_checks(finding, failing)

@@ -71,7 +71,7 @@ class VerticalVersions(PreparedVersions):
             correct=partial(_sampled, correct),
             broken=partial(_sampled, broken),
             scores=scores,
-            witness=f"one person's {pair.words}; score: a linear discriminant",
+            witness=f"neighbouring inputs: one person's {pair.words}; score: a linear discriminant",
         )
 
     def checks(self, *, broken: bool, trials: bool, seed: int = 0) -> tuple[CheckResult, ...]:

@@ -65,7 +65,8 @@ class VoteVersions(PreparedVersions):
             correct=partial(_sampled, correct, inputs),
             broken=partial(_sampled, broken, inputs),
             scores=(found.event.score.score,),
-            witness=f"the most promising of {len(pairs)} pairs of neighbouring inputs; score: {found.event.score}",
+            witness=f"the pair of neighbouring inputs, of {len(pairs)}, that a pilot told apart best; score: "
+            f"{found.event.score}",
         )
 
 

@@ -340,8 +340,8 @@ def estimate(plan: RunPlan, times: Times, pilot: Pilot | None = None) -> str:
     known = expected_seconds(plan, times, pilot)
     if not known:
         return (
-            "not known yet: it is estimated from earlier runs on this machine, and none in runs/ has such cells; "
-            "fedassay plan measures parts of the work"
+            "not known yet, because no earlier run in runs/ has such cells; fedassay plan measures parts of the work "
+            "and estimates the time"
         )
     rest, unknown = expected_rest(plan, times, pilot), len(plan.cells) - len(known)
     total = sum(known.values()) + (rest or 0.0)
@@ -350,8 +350,12 @@ def estimate(plan: RunPlan, times: Times, pilot: Pilot | None = None) -> str:
     sources = [f"estimated from {times.runs} run{'s' * (times.runs > 1)} in runs/"] if times.runs else []
     sources += ["extrapolated from parts of the work that were timed now"] if pilot is not None else []
     shown = f"{words} ({', and '.join(sources)})"
-    shown += f", and {unknown} of {counted(len(plan.cells), 'cell')} of unknown time" if unknown else ""
-    return f"{shown}; without start-up, imports and reports, whose time no run recorded" if rest is None else shown
+    shown += f", and the time of {unknown} of {counted(len(plan.cells), 'cell')} is not known" if unknown else ""
+    return (
+        f"{shown}; start-up, imports and reports are not included, because no run recorded their time"
+        if rest is None
+        else shown
+    )
 
 
 def _here(place: Path) -> Iterator[_Seen]:

@@ -114,7 +114,7 @@ def of_vertical(spec: VerticalSpec, plan: VerticalPlan, observers: set[Observer]
     found = [
         HeldArrays(what="the models of one training", numbers=models, keys=sizes),
         HeldArrays(
-            what="what an adversary receives in all steps, with its own model in each",
+            what="what an adversary receives in all steps, and its own model at each step",
             numbers=seen,
             keys=(*sizes, "epochs"),
         ),
@@ -280,8 +280,8 @@ class VerticalKind(OtherKind):
             wrong["known",] = f"known must be below people = {plan.people}, got {spec.known}"
         if spec.audit and spec.audit.design != "independent" and plan.people < _LEAST_PEOPLE:
             wrong["people",] = (
-                f"people must be >= {_LEAST_PEOPLE} for design = {spec.audit.design!r}, which guesses about one half "
-                f"of them from the other, got {plan.people}"
+                f"people must be >= {_LEAST_PEOPLE} for design = {spec.audit.design!r}, which guesses the labels of "
+                f"one half of the people from those of the other half, got {plan.people}"
             )
         if prior is not None and len(prior) != plan.network.classes:
             classes = plan.network.classes

@@ -88,7 +88,7 @@ def plan_lines(plan: RunPlan) -> list[str]:
     lines += [f"mutant {job.name}: {job.correct.facts['federation']}" for job in plan.mutants]
     lines += [line for audit in plan.audits[:_MOST_AUDITS] for line in _audit_lines(audit, own)]
     if (more := len(plan.audits) - _MOST_AUDITS) > 0:
-        lines.append(f"audit  and {more} more(select their defenses by --only to see them)")
+        lines.append(f"audit  {more} more audits are not shown: select their defenses by --only to see them")
     return [*lines, *(f"attack {power.words(names)}" for power, names in _attack_powers(plan).items())]
 
 
@@ -137,12 +137,12 @@ class AttackPower:
         more = f" and {len(attacks) - _NAMED} more" if len(attacks) > _NAMED else ""
         who = f"{', '.join(attacks[:_NAMED])}{more} on {self.federation}: {self._size}, {counted(self.seeds, 'seed')}"
         metric = "accuracy" if len(self.units) == 1 else "AUC"
-        reached = f"{who}: guessing reaches {metric} {self.chance:.2f} ± {self.half_width:.2f}"
+        reached = f"{who}: an attack that only guesses gives {metric} {self.chance:.2f} ± {self.half_width:.2f}"
         if not self.weak:
             return reached
         seeds = next(n for n in count(3) if not replace(self, seeds=n).weak)
         if self.seeds == 2:
-            return f"{who}: no interval; {seeds} seeds would be enough"
+            return f"{who}: two seeds give no confidence interval; {seeds} seeds would be enough"
         alike = (replace(self, units=(n,) * len(self.units)) for n in count(1))
         least = next(one for one in alike if not one.weak)
         halfway = f"{metric} {(1 + self.chance) / 2:.2f} cannot be distinguished from guessing"
@@ -206,13 +206,13 @@ def _vertical_power(audit: VerticalAuditJob) -> str:
         people = len(task.people)
         if audit.federation.audit.design == "observational":
             known = (
-                "a bound under the stated prior"
+                "a lower bound that holds under the stated prior"
                 if audit.federation.audit.prior
-                else "an estimate, as no prior is stated"
+                else "an estimate only, because no prior is stated"
             )
-            return f"1 run with the own labels of {people:,} people: {known}"
+            return f"1 run with the true labels of {people:,} people, which gives {known}"
         most = most_in_one_run(audit.claim, people, task.network.passive, alpha=audit.alpha)
-        return f"1 run with a coin for each of {counted(people, 'label')}, max certifiable {most:.2f}"
+        return f"1 run in which a coin draws each of {counted(people, 'label')}, max certifiable {most:.2f}"
     # A party's messages are read by two scores, which share alpha; final models are read by one.
     share = audit.alpha if audit.claim.observer == FINAL_MODEL else audit.alpha / 2
     best = certifiable(audit.claim, audit.replicas, audit.replicas, alpha=share)

@@ -61,7 +61,7 @@ def threads() -> str:
     if setting == "1":
         return "OMP_NUM_THREADS=1: one thread per process, as recommended"
     words = "OMP_NUM_THREADS is not set" if setting is None else f"OMP_NUM_THREADS={setting}"
-    return f"{words}: a run's processes use one torch thread each; set it to 1 so that numpy does the same"
+    return f"{words}: each process of a run uses one torch thread; set it to 1 so that numpy does the same"
 
 
 def accelerator() -> str:
@@ -70,7 +70,7 @@ def accelerator() -> str:
 
     if torch.cuda.is_available():
         return f"{torch.cuda.get_device_name(0)}, for --device cuda"
-    return f"none available to PyTorch {torch.__version__}; attacks search on the CPU"
+    return f"PyTorch {torch.__version__} finds none; attacks that search for images run on the CPU"
 
 
 def git() -> dict[str, Any] | None:

@@ -93,7 +93,7 @@ def problems(
         (INCOMPLETE, missing, f"{counted(missing, 'cell')} missing"),
         (INCOMPLETE, unread, f"{counted(unread, 'row')} that cannot be read"),
         (INCOMPLETE, repeated, counted(repeated, "repeated row")),
-        (INCOMPLETE, len(changed), f"changed since the run was finished: {', '.join(changed)}"),
+        (INCOMPLETE, len(changed), f"files changed since the run was finished: {', '.join(changed)}"),
         (INCOMPLETE, len(failed), f"{counted(len(failed), 'cell')} FAILED ({listed(failed)})"),
         *(
             (code, len(named := names(role, code)), f"{words}: {listed(named)}")
@@ -138,7 +138,7 @@ def _counts(audits: Sequence[Record]) -> Iterator[str]:
     # Papers' claims are counted apart: their refutation is a result, and no defense of the user failed.
     if papers := [row for row in audits if row.variant == AS_PUBLISHED]:
         refuted = sum(row.verdict == "REFUTED" for row in papers)
-        yield f"{refuted} of {counted(len(papers), 'claim')} as published REFUTED"
+        yield f"{refuted} of {counted(len(papers), 'claim')} of papers, as published, REFUTED"
 
 
 def _unseen(claims: Sequence[Record]) -> Iterator[str]:

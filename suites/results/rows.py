@@ -27,9 +27,9 @@ _RENAMED = (
 )
 """The words of rows of the schema result-1 that have other words in the present one, by field."""
 _START = re.compile(rb'(?=\{"schema":)')
-TORN = "cut off while it was written"
-REPEATED = "the same as an earlier row"
-CONTRADICTED = "a second row for what an earlier row measured; the earlier one is kept"
+TORN = "the row was cut off while it was written"
+REPEATED = "the row repeats an earlier row"
+CONTRADICTED = "the row measures what an earlier row measured already; the earlier row is kept"
 
 
 @dataclass(frozen=True, kw_only=True)

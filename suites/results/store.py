@@ -55,7 +55,7 @@ class UnwritableRunFolder(OSError):
 def no_run(folder: Path) -> str:
     """Return the error message for a folder that holds no run."""
     if any((folder / name).is_file() for name in _AUDITS):
-        return f"{folder} holds the runs of `fedassay audit`, not of a suite: give the command again, and it goes on"
+        return f"{folder} holds runs of `fedassay audit`, not of a suite: repeat that command to continue them"
     return f"{folder} holds no run: the file {MANIFEST} is missing"
 
 
@@ -175,7 +175,7 @@ class Store:
 
     def _check_session(self) -> None:
         if not self.in_session():
-            raise UnwritableRunFolder(errno.ESTALE, "the session that sent this job has ended", str(self.folder))
+            raise UnwritableRunFolder(errno.ESTALE, "the run that sent this job has ended", str(self.folder))
 
     def manifest(self) -> dict[str, Any]:
         """Return the run's manifest; raise ConfigError if it is not a JSON object."""

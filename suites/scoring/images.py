@@ -75,7 +75,7 @@ def convolutions() -> dict[str, Tensor] | Unavailable:
         if not path.is_file():
             continue
         if checksum(path) != SHA256[name]:
-            return Unavailable(f"the {name} in torch.hub's checkpoint folder has another SHA-256 sum; delete it")
+            return Unavailable(f"the file {name} in torch.hub's checkpoint folder has a wrong SHA-256 sum; delete it")
         try:
             return read(path)
         except (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError) as error:

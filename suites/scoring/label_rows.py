@@ -232,7 +232,7 @@ def lots_of_round(task: Task, plan: Plan, lots: Mapping[int, LotRecorder], round
     return found
 
 
-_OF_GAIN = "share of the largest possible gain over chance"
+_OF_GAIN = "share of the largest possible gain above chance"
 
 
 def _rows_of_counts(scores: LabelScores) -> dict[str, tuple[Interval, str]]:
@@ -304,7 +304,7 @@ def _text_rows(guessed: Sequence[IntArray], truth: Sequence[IntArray]) -> dict[s
     shares, sizes = [one.mean() for one in right], [len(one) for one in right]
     whole = np.concatenate([one.all(1) for one in right])
     return {
-        "token_places": (mean_interval(shares, sizes), "share of places", len(right)),
+        "token_places": (mean_interval(shares, sizes), "share of positions", len(right)),
         "token_exact_rate": (rate_interval(whole), "share of texts", len(whole)),
     }
 
@@ -378,7 +378,7 @@ def score_person_labels(cell: Cell, evidence: PersonLabels, people: People) -> l
     if scores.shape[1] == 2 and len(np.unique(truth)) == 2:
         margin = scores[:, 1] - scores[:, 0]
         found = area_interval(ScoresByRun.of(margin[truth == 1], margin[truth == 0]))
-        method = found.method and f"{found.method} of one training"
+        method = found.method and f"{found.method}, over the people of one training"
         rows["label_auc"] = (Interval(value=found.value, low=found.low, high=found.high, method=method), "")
     return [one.row(cell, metric, n=len(truth), unit=unit) for metric, (one, unit) in rows.items()]
 

@@ -178,7 +178,11 @@ def _by_round(found: CountedScores) -> str:
 
 def _area_row(cell: Cell, sides: ScoresByRun, over_runs: bool, shared: dict[str, object]) -> Record:
     found = area_interval(sides, LEVEL)
-    method = found.method if over_runs else f"{found.method}; over candidates, holds for this run alone"
+    method = (
+        found.method
+        if over_runs
+        else f"{found.method}; over the candidates of this run, so it holds for this run alone"
+    )
     fields = Interval(value=found.value, low=found.low, high=found.high, method=method).fields
     return cell.record(metric="auc", **fields, unit="probability", **shared)
 
@@ -222,7 +226,8 @@ def _estimated(cell: Cell, sides: ScoresByRun, rate: float, shared: dict[str, ob
     return cell.record(
         metric=estimate_metric(rate),
         value=tpr_at(sides.member, sides.nonmember, rate),
-        reason=f"point estimate: {counted_runs(sides)} independent runs, {10 / rate:.0f} would be needed to state it",
+        reason=f"point estimate: there are {counted_runs(sides)} independent runs, and an interval needs "
+        f"{10 / rate:.0f}",
         unit="probability, point estimate",
         **shared,
     )
@@ -235,7 +240,9 @@ candidate and two without it, so two pairs; one more pair is the target's, and o
 """
 # Eight groups give seven degrees of freedom; each group costs all attacks on the remaining models once more.
 _GROUPS = 8
-_NO_RUNS = "point estimate: federations that are references of each other are no independent runs"
+_NO_RUNS = (
+    "point estimate without an interval: federations that serve each other as references are not independent runs"
+)
 _EQUAL = 1e-12
 """Means that differ by less are equal up to rounding."""
 
@@ -401,7 +408,7 @@ def score_source(cell: Cell, evidence: SourceScores, planted: PlantedCandidates,
     artifact = store.save_arrays(cell.cell_id, "scores", arrays)
     mean = float(worth.mean())
     low, high = wilson(mean, len(worth))
-    found = Interval(value=mean, low=low, high=high, method="wilson, samples of one run")
+    found = Interval(value=mean, low=low, high=high, method="95 % Wilson interval over the samples of one run")
     rows = {"source_accuracy": (found, f"share of samples, chance {chance:.3g}")}
     if chance < 1:  # With a single client every guess is right, and the advantage is undefined.
         rows["source_advantage"] = found.over_chance(chance), "share beyond chance"

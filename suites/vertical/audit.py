@@ -79,7 +79,7 @@ class VerticalAuditJob(OtherAuditJob):
         of_small, of_whole = self._case(*_restricted(whole, own, settings)), self._case(whole, own)
         run = of_whole if self.one_run else of_small
         if run is None:
-            return not_audited(claim, "the defense states another claim about the federation that the audit runs"), ()
+            return not_audited(claim, "for the federation that the audit runs, the defense states another claim"), ()
         checks = worst_results([*_checks(of_small), *_whole_checks(of_whole)], "federations", required=RELEASED)
         try:
             measured = _measured(run, settings, alpha=self.alpha)
@@ -103,7 +103,7 @@ def _measured(case: VerticalCase, settings: VerticalAuditSpec, *, alpha: float) 
 def _checks(case: VerticalCase | None) -> tuple[CheckResult, ...]:
     """The results of the implementation checks, on the small federation."""
     if case is None:
-        words = "the defense states another claim about the small federation on which it is checked"
+        words = "for the small federation of the implementation checks, the defense states another claim"
         return (RELEASED.skipped(words),)
     return vertical_checks(case)
 
@@ -117,7 +117,10 @@ def _whole_checks(case: VerticalCase | None) -> tuple[CheckResult, ...]:
     plan, network = case.plan, case.plan.network
     message = plan.batch * max(network.embedding, network.classes, *network.widths)
     if plan.steps > MOST_STEPS or message > MOST_NUMBERS:
-        words = f"its {plan.steps} steps, or messages of up to {message} numbers, are too many to be played back"
+        words = (
+            f"the federation has {plan.steps} steps and messages of up to {message} numbers, which is too much to "
+            "play back"
+        )
         return (WHOLE.skipped(words),)
     pairs = {pair.party: pair for pair in reversed(case.pairs)}
     return play_back_checks(case, list(pairs.values()))
@@ -135,8 +138,8 @@ def _power(claim: Claim, checks: Sequence[CheckResult], law: VerticalLaw | None)
     if not known or (len(found) > 1 and (law is None or law.noised is not Noised.TARGETS)):
         return None
     words = (
-        "the noise in the messages of all parties, people and batches is smaller by one factor, "
-        "or the released labels are right more often"
+        "the noise in the messages of all parties, people and batches is too small by the same factor, or the "
+        "released labels are correct too often"
     )
     return CheckPower(detectable=max(claim.epsilon, min(known)), assumption=words)
 
@@ -147,18 +150,18 @@ def why_not(claim: Claim, design: str, *, frozen: bool) -> str:
     """
     adjacent = why_no_pair(claim, frozen=frozen)
     if adjacent:
-        return f"the claim is of {claim.adjacency.phrase} neighbours: {adjacent}"
+        return f"the claim is about {claim.adjacency.phrase} neighbours, which cannot be built: {adjacent}"
     if design != "independent":
         if claim.unit is not Unit.LABEL or claim.observer != PASSIVE_PARTY:
-            return "one run audits claims about one label against a passive party alone"
+            return "a one-run audit covers only claims about one label against a passive party"
         if design == "observational" and claim.delta > 0:
-            return "guesses of labels that are not planted are bounded at delta 0 alone"
+            return "guesses of labels that no coin drew bound epsilon only at delta 0"
         return ""
     if claim.unit is Unit.LABEL and claim.observer in (PASSIVE_PARTY, FINAL_MODEL):
         return ""
     if claim.unit in (Unit.SAMPLE, Unit.REPORT) and claim.observer == ACTIVE_PARTY:
         return ""
-    return f"no pair of inputs is known for one {claim.unit.value} and the observer {claim.observer}"
+    return f"no neighbouring inputs are known for one {claim.unit.value} and the observer {claim.observer}"
 
 
 def _restricted(

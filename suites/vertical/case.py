@@ -102,7 +102,9 @@ class VerticalCase:
         """
         if self.claim.observer != FINAL_MODEL or result.passed is not False:
             return result
-        words = f"the {what} exceed the claim, and the public does not receive them"
+        words = (
+            f"the {what} exceed the claim, but the claim is about the final model, and the public does not receive them"
+        )
         return CheckResult(name=result.name, passed=None, witness=words)
 
 

@@ -152,9 +152,13 @@ def _guessed_by_party(
 
 def _witness(people: int, known_people: int, party: int, *, known: bool) -> str:
     """What was run, and what is not known."""
-    words = f"one run with the labels of {people} people as they are, {known_people} of them known"
+    words = f"one run with the true labels of {people} people, of which the adversary knows {known_people}"
     words += f", at passive party {party + 1}"
-    return words if known else f"{words}; no prior of labels given columns is stated, and columns alone may show labels"
+    return (
+        words
+        if known
+        else f"{words}; no prior of the labels given the columns is stated, and the columns alone may reveal labels"
+    )
 
 
 def shares(task: VerticalTask) -> tuple[float, ...]:

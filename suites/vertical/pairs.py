@@ -17,7 +17,7 @@ ROWS = 512
 """Random rows among which the two are chosen whose embeddings differ most."""
 LENGTH = 100.0
 """Length of a long row, in lengths of an ordinary row: short rows could not reveal a missing clip."""
-OUTSIDE = "rows outside the data's range: a defense that relies on a bounded range must clip to it"
+OUTSIDE = "these rows lie outside the range of the data; a defense that relies on a bounded range must clip to it"
 """What is assumed of the rows of every pair."""
 STEPS = 100
 """Steps of the ascent to a row whose embedding has one number alone."""
@@ -63,9 +63,9 @@ def why_no_pair(claim: Claim, *, frozen: bool) -> str:
     if claim.adjacency is Adjacency.ADD_REMOVE:
         return "all parties hold rows of the same people, so no data sets with and without one of them are known"
     if claim.unit is Unit.LABEL:
-        return "no label stands for a contribution of zero"
+        return "no label makes the contribution of a person zero"
     # Biases are 0 before the training, and then a row of zeros has an embedding of zeros.
-    return "" if frozen else "by a trained bottom model, the embedding of a row of zeros is not zero"
+    return "" if frozen else "a trained bottom model gives a row of zeros an embedding other than zero"
 
 
 def covered(claim: Claim, pairs: Sequence[PersonPair]) -> tuple[PersonPair, ...]:

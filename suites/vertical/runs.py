@@ -171,7 +171,7 @@ _TWICE = 8
 """Blocks in which a number occurs twice, while none occurs in two blocks; of independent runs at most 17^-8 likely."""
 _DIGITS = 9
 """Digits of the numbers that are compared."""
-_REMEDY = "a hook must draw noise for all replicas, the first dimension of values"
+_REMEDY = "a hook must draw separate noise for each replica (the first dimension of values)"
 
 
 def dependent(numbers: Callable[[int, int], FloatArray]) -> str:
@@ -183,8 +183,8 @@ def dependent(numbers: Callable[[int, int], FloatArray]) -> str:
     first = _series(numbers, 0)
     if (first == first[0]).all() and (first[0] != first[0][0]).any():
         return (
-            "the defense draws no noise, or the same in all blocks of runs: a hook must draw it from the generator "
-            "that it receives"
+            "the defense draws no noise, or the same noise in all blocks of runs: a hook must draw it from the "
+            "generator that it receives"
         )
     if any(_repeats(column) for column in np.moveaxis(first, 2, 0)):
         return f"runs of one block have the same noise: {_REMEDY}"

@@ -57,7 +57,7 @@ def test_a_run_against_itself_passes(say, runs):
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         "pairing correlation 1.00 (mean of 2 cells); 0 of 2 cells are tested and share alpha",
-        "gate   OK: no claim was audited; none of 2 cells worse than the baseline by its margin (exit code 0)",
+        "gate   OK: no claim was audited; none of 2 cells is worse than the baseline by its margin (exit code 0)",
     ]
 
 
@@ -67,7 +67,12 @@ def test_half_the_noise_fails_and_the_message_states_where_and_how_to_see_it_aga
     lines = result.stdout.splitlines()
     (worse,) = [line for line in lines if line.startswith("worse")]
     assert worse.startswith("worse  main/Mine/likelihood_ratio (uploads) AUC (↑ leaks more): 0.")
-    for words in (" in the baseline, ", " now, worse by 0.", "] over 5 seeds, p ", " in its family, margin 0.05"):
+    for words in (
+        " in the baseline, ",
+        " now, worse by 0.",
+        "] over 5 seeds, p ",
+        " within its family of tests, margin 0.05",
+    ):
         assert words in worse
     assert lines[lines.index(worse) + 1] == "again  fedassay run mine.toml"
     assert last(result) == (

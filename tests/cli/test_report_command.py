@@ -90,7 +90,9 @@ def test_rows_that_cannot_be_read_are_reported_and_the_rest_is_reported(say, aga
     assert result.exit_code == 0
     told = result.stdout.splitlines()
     assert told[0].startswith("unread  1 row of results.jsonl (line 3, of cell ")
-    assert told[1] == f"unread  1 row of results.jsonl (line {len(lines) + 1}): cut off while it was written"
+    assert told[1] == (
+        f"unread  1 row of results.jsonl (line {len(lines) + 1}): the row was cut off while it was written"
+    )
     page = (again / "report.html").read_text(encoding="utf-8")
     assert "INCOMPLETE: 2 rows that cannot be read" in page.replace("1 cell missing; ", "")
     assert "ldp_gaussian" in page

@@ -200,12 +200,12 @@ def test_an_interrupted_audit_keeps_its_runs_and_the_same_command_goes_on(say, t
     assert stopped_at.exit_code == 130
     assert re.search(r"^time   about .* \(.* runs of .* s each\)", stopped_at.output, re.MULTILINE)
     folder = folder_of(stopped_at.output)
-    assert f"Finished runs are kept in {folder}; the same command goes on" in " ".join(stopped_at.output.split())
+    assert f"Finished runs are kept in {folder}; repeat the command to continue" in " ".join(stopped_at.output.split())
     assert folder.startswith("runs/audit-correct-")
     again = say("audit", target("correct"))
     assert f"of which 50 are kept in {folder}" in again.output
     resumed = say("resume", folder)
-    assert (resumed.exit_code, "give the command again" in resumed.output) == (2, True)
+    assert (resumed.exit_code, "repeat that command" in resumed.output) == (2, True)
     whole = say("audit", target("correct"), "--keep", tmp_path / "other")
     # The same runs and levels give the same finding.
     assert again.output.partition("claim  ")[2] == whole.output.partition("claim  ")[2]
@@ -218,7 +218,7 @@ def test_more_runs_are_added_to_the_kept_ones_at_a_level_of_their_own(say, targe
     more = say("audit", target("correct"), "--trials", "150")
     assert "alpha 0.0125 in all" in more.output
     # The first audit ended where no further run could refute the claim.
-    kept = int(re.search(r"300 at most, of which (\d+) are kept", more.output)[1])
+    kept = int(re.search(r"at most 300, of which (\d+) are kept", more.output)[1])
     assert 100 < kept <= 200
     # Looking again at what was seen spends nothing.
     assert "alpha 0.025 in all" in say("audit", target("correct"), "--trials", "100").output
@@ -247,8 +247,8 @@ def test_runs_of_a_system_that_was_changed_are_never_mixed(say, target, tmp_path
         in words
     )
     fresh = say("audit", target("correct"), "--trials", "100")
-    assert "200 at most, of which 0 are kept in" in fresh.output
-    assert f"not used, of another version or seed: {kept}" in fresh.output
+    assert "at most 200, of which 0 are kept in" in fresh.output
+    assert f"not used, because they are of another version or seed: {kept}" in fresh.output
     other = say("audit", target("correct"), "--trials", "100", "--seed", "1", "--keep", tmp_path / kept)
     assert "seed 0, now 1" in " ".join(other.output.split())
 

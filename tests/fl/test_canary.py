@@ -434,7 +434,7 @@ def test_what_no_client_could_hold_is_refused(build, message):
         (row_canary(Unit.SAMPLE, client=-1), "got -1"),
         (row_canary(Unit.USER, clients=3), r"user canary's clients .* 1\.\.2, got 3"),
         (row_canary(Unit.USER, clients=0), r"user canary's clients .* 1\.\.2, got 0"),
-        (row_canary(Unit.USER, place=0), "place of a canary that is a client"),
+        (row_canary(Unit.USER, place=0), "place .number of the client that a client canary becomes."),
         (coin_canary(inert=3), r"needs 54 weights, 3 of them inert .* the plan has 51 weights, 0 of them inert"),
         (coin_canary(inert=0, coins=torch.ones(1, dtype=torch.bool), dim=51), "1 of them inert"),
     ],

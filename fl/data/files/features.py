@@ -38,7 +38,7 @@ FEWEST_ROWS, IDENTIFYING = 20, 0.9
 """So many training rows, of which more than this share have a text of their own, are taken to have names of records."""
 
 _FILLED = "Missing values that were filled"
-_UNSEEN = "Values of test rows without an indicator, because no training row has them"
+_UNSEEN = "Values of test rows that have no indicator column, because no training row has them"
 _STANDARDISED = (
     "Features standardised by mean and standard deviation of the training rows, which depend on private rows and which "
     "no claim covers (ranges avoids this)"
@@ -290,7 +290,7 @@ class _Encoder:
         for part in numbers.reshape(len(numbers), -1).T:
             values, _, unit = scaled(part, self.train, place, options.ranges.get(name), options.scale)
             if not unit:
-                self.columns["Columns that are constant in the training rows became 0"].append(name)
+                self.columns["Columns that were set to 0, because they are constant in the training rows"].append(name)
             self.counts[_STANDARDISED] += options.scale == "standardise" and name not in options.ranges
             found.append(values)
         return np.stack(found, axis=1).astype(np.float32)

@@ -232,7 +232,7 @@ def _scaled_labels(values: np.ndarray, train: np.ndarray, labels: Labels) -> tup
         shifts.append(shift)
         units.append(unit)
     words = [", ".join(f"{one:.4g}" for one in each) for each in (shifts, units)]
-    note = f"The numbers to predict were reduced by {words[0]} and divided by {words[1]}."
+    note = f"From the numbers to predict {words[0]} was subtracted, and the result was divided by {words[1]}."
     if None in labels.bounds and labels.scale == "standardise":
         note += (
             " These are mean and standard deviation of the training rows where there is no public range: they depend "

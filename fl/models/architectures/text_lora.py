@@ -29,8 +29,8 @@ def text_lora(shape: tuple[int, int, int], classes: int, *, rank: int = 8, alpha
     places, (tokens, _) = len(frozen["positions"]), frozen["tokens.weight"].shape
     if shape[2] > places or classes != tokens:
         raise ValueError(
-            f"its frozen weights are those of texts of at most {places} places and {tokens} tokens, got "
-            f"{shape[2]} places and {classes} tokens"
+            f"its frozen weights are for texts of at most {places} positions and {tokens} tokens, got {shape[2]} "
+            f"positions and {classes} tokens"
         )
     model = text_transformer((*shape[:2], places), classes)
     if model.get_parameter("positions").device.type != "meta":

@@ -87,7 +87,7 @@ COHORT_SHAPE: Shape = {
     "anyOf": [*_RULES, _PATH, _OUTSIDE, _EPOCH],
 }
 PARTITION_SHAPE: Shape = {
-    "description": "How samples are distributed over clients: a word, or a table with its kind and fields.",
+    "description": "How samples are distributed over clients: a partition's name, or a table of its kind and options.",
     "anyOf": [
         one_of_shape(kind for kind, part in KNOWN_PARTITIONS.items() if not fields(part)),
         *(_table({"kind": {"const": kind}}, part) for kind, part in KNOWN_PARTITIONS.items()),
@@ -97,14 +97,16 @@ PARTITION_SHAPE: Shape = {
 }
 _CONSTANTS: Shape = {"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}, "minItems": 1}]}
 NORMALISE_SHAPE: Shape = {
-    "description": "Mean and standard deviation by which the model scales its input, for all channels or for each.",
+    "description": "Mean and standard deviation by which the model scales its input: one number each, or one "
+    "number per channel.",
     "type": "object",
     "properties": {"mean": _CONSTANTS, "std": _CONSTANTS},
     "required": ["mean", "std"],
     "additionalProperties": False,
 }
 PREPARATION_SHAPE: Shape = {
-    "description": "What happens to the records before the training: a path, or a table of it as part and its options.",
+    "description": "How the records are prepared before the training: a path (package.module:Name), or a "
+    "table with the path as key part, and options.",
     "anyOf": [_PATH, _OUTSIDE],
 }
 ALGORITHM_SHAPE: Shape = {

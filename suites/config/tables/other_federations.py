@@ -18,8 +18,8 @@ def _columns(value: Any) -> Any:
         return value
     if not isinstance(value, list | tuple):
         raise ValueError(
-            "must be the number of parties that hold columns, from 1 (from 2 with active = true) to that of columns, "
-            f"or a list of columns for each party, got {value!r:.80}"
+            "must be the number of parties that hold columns, from 1 (from 2 with active = true) to the number of "
+            f"columns, or a list of columns for each party, got {value!r:.80}"
         )
     if not 1 <= len(value) <= _MOST_PARTIES:
         raise ValueError(f"must list the columns of 1 to {_MOST_PARTIES} parties, got {len(value)}")

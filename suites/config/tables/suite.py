@@ -298,7 +298,7 @@ class AuditSpec(SuiteTable):
         if self.design != "one_run" and self.canaries is not None:
             raise _misplaced("audit.canaries", 'only design = "one_run" plants several canaries in one federation')
         if self.design == "one_run" and self.sequential:
-            raise _misplaced("audit.sequential", 'design "one_run" makes one run, after which nothing is left to stop')
+            raise _misplaced("audit.sequential", 'design "one_run" makes a single run, which cannot be stopped early')
         if self.most_replicas is not None and self.most_replicas < self.replicas:
             raise _misplaced(
                 "audit.most_replicas", f"must be at least audit.replicas = {self.replicas}, got {self.most_replicas}"
@@ -390,7 +390,7 @@ class Suite(SuiteTable):
         tables = self.federation_tables
         for table, name in tables:
             if others := [other for other, same in tables if same == name and other != table]:
-                raise _misplaced(f"{table}.{name}", f"the name {name!r} is that of [{others[0]}.{name}] as well")
+                raise _misplaced(f"{table}.{name}", f"the name {name!r} is already used by [{others[0]}.{name}]")
         return self
 
     @property
@@ -456,7 +456,11 @@ class Suite(SuiteTable):
             if name not in known:
                 raise _misplaced(place, f"no federation {name!r}; known: {nearest(name, known)}")
             if place in own_plan and name in self.federations and self.federations[name].calibrated_on is not None:
-                raise _misplaced(place, f"federation {name!r} borrows its calibration: name one that has its own")
+                raise _misplaced(
+                    place,
+                    f"federation {name!r} takes its calibration from another federation: name one with its own "
+                    "calibration",
+                )
         return self
 
     @model_validator(mode="after")
@@ -495,7 +499,9 @@ class Suite(SuiteTable):
             # Only an explicit number is checked: the default of two must also do for a federation of one client.
             if requested > available and "clients" in self.audit.model_fields_set:
                 raise _misplaced(
-                    "audit.clients", f"federation {self.audit.federation!r} has {available}, got {requested}"
+                    "audit.clients",
+                    f"must be at most {available}, the clients of federation {self.audit.federation!r}, got "
+                    f"{requested}",
                 )
         return self
 

@@ -49,7 +49,8 @@ def drawn_check(case: VerticalCase, pairs: Sequence[Pair]) -> CheckResult:
         measured.epsilon_low,
         case.claim.epsilon,
         unit="epsilon",
-        witness=f"{len(chosen)} messages, {_TRIALS} draws under each data set, given what was released before them",
+        witness=f"{len(chosen)} messages, drawn {_TRIALS} times under each of two neighbouring data sets, given all "
+        "earlier releases",
     )
 
 
@@ -74,7 +75,7 @@ def _measured(case: VerticalCase, chosen: _Chosen) -> Measurement:
             batched=True,
         ).measurement
     except ValueError as why:
-        raise NotJudged(f"what a hook returns cannot be drawn by itself: {why}") from why
+        raise NotJudged(f"the output of a hook cannot be drawn again by itself: {why}") from why
     if found is None:
         raise NotJudged("the draws show no event")
     return found
@@ -91,11 +92,11 @@ def _chosen(case: VerticalCase, pairs: Sequence[Pair]) -> _Chosen:
     unlike = [pair for pair in judged if not _are_alike(*pair)]
     numbers = 2 * (_TRIALS + _PILOT) * sum(_size(one) for one, _ in unlike)
     if numbers > _MOST:
-        raise NotJudged(f"hooks would draw {numbers:.1g} numbers, more than {_MOST:.1g}")
+        raise NotJudged(f"this check would draw {numbers:.1g} numbers from hooks, more than its limit of {_MOST:.1g}")
     apart = [(pair, _apart(case.protection, pair)) for pair in unlike]
     moving = [(pair, moves) for pair, moves in apart if bool(moves.any())]
     if not moving:
-        raise NotJudged("no message differs between the two data sets")
+        raise NotJudged("no message differs between the two neighbouring data sets")
     most = max(1, _NUMBERS // len(moving))
     return [(pair, _largest(moves, most)) for pair, moves in moving]
 

@@ -54,9 +54,8 @@ def channel_check(case: VerticalCase, labels: Sequence[int], *, alpha: float) ->
         sum(bound.epsilon_low for bound in bounds),
         claim.epsilon,
         unit="epsilon",
-        witness=f"{TRIALS} draws of the released labels of {PEOPLE} people under each of two labels of one of them, "
-        f"chosen of {pairs} pairs, "
-        f"in {releases} releases",
+        witness=f"labels released for {PEOPLE} people, drawn {TRIALS} times under each of two labels of one person "
+        f"(chosen from {pairs} pairs), in {releases} releases",
     )
     detects = [bound.detectable for bound in bounds]
     found = replace(found, detects=None if None in detects else sum(one for one in detects if one is not None))

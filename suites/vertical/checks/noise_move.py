@@ -111,19 +111,19 @@ def _of_noise(case: VerticalCase, pairs: list[tuple[Call, Call]]) -> tuple[Check
         return tuple(name.skipped(why) for name in (PERSON_MOVE, ALL_DIRECTIONS, DRAWN_LAW))
 
     if law is None or law.noise is None:
-        return skipped("no additive noise is published")
+        return skipped("the defense publishes no additive noise")
     seen = [pair for pair in pairs if pair[0].hook in (law.noised, "bottom_sum")]
     try:
         found = [noise for one, other in seen for noise in _noise_of(case.protection, one, other, law)]
     except NotJudged as why:
         return skipped(str(why))
     if not found:
-        return skipped("no noised message differs between the two data sets")
+        return skipped("no noised message differs between the two neighbouring data sets")
     left = ALL_DIRECTIONS.at_least(
         min(noise.left for noise in found),
         _NO_NOISE,
         unit="share of the noise",
-        witness=f"{len(found)} messages that one person's data move",
+        witness=f"{len(found)} messages that depend on the data of one person",
     )
     return (
         _move(case.claim, law, found, len(seen)),
@@ -136,17 +136,25 @@ def _distribution(kind: Noise, found: list[_Noise]) -> CheckResult:
     """Hold the least likely message against the level, at its share of it."""
     skip = partial(CheckResult, name=DRAWN_LAW, passed=None)
     if not found:
-        return skip(witness="no message that the law describes differs between the two data sets")
+        return skip(
+            witness="no message to which the published noise is added differs between the two neighbouring data sets"
+        )
     if any(noise.gridded for noise in found):
-        return skip(witness="all numbers lie on one grid, as after rounding, and no distribution is known there")
+        return skip(
+            witness="all numbers lie on one grid, as after rounding, and no noise distribution is known for rounded "
+            "numbers"
+        )
     if kind is Noise.LAPLACE and any(noise.correlated for noise in found):
-        words = "a sum of Laplace noises is not Laplace noise, and the noise of different numbers is correlated"
+        words = (
+            "the noise of different numbers is correlated, as sums of Laplace noise are, and such sums are not "
+            "Laplace noise"
+        )
         return skip(witness=words)
     return DRAWN_LAW.at_least(
         min(1.0, len(found) * min(noise.likely for noise in found)),
         SUITE.level("vertical noise"),
         unit="p-value",
-        witness=f"{len(found)} messages, {found[0].draws} draws of each, against {kind.value} noise",
+        witness=f"{len(found)} messages, each drawn {found[0].draws} times and compared with {kind.value} noise",
     )
 
 
@@ -159,13 +167,22 @@ def _move(claim: Claim, law: VerticalLaw, found: list[_Noise], counted: int) -> 
     skip = partial(CheckResult, name=PERSON_MOVE, passed=None)
     laplace = law.noise is Noise.LAPLACE
     if laplace != (claim.delta == 0):
-        return skip(witness="the norm of a move is exact for Gaussian noise above delta 0, and for Laplace noise at 0")
+        return skip(
+            witness="the shift between the two data sets determines epsilon only for Gaussian noise at delta > 0 and "
+            "for Laplace noise at delta 0"
+        )
     if any(noise.kind is not law.noise for noise in found):
-        return skip(witness=f"not all noise is {law.noise}, and no norm of a move is exact for noise of several kinds")
+        return skip(
+            witness=f"not all noise is {law.noise}, and for noise of several kinds the shift between the two data sets "
+            "does not determine epsilon"
+        )
     if any(not bool(noise.move.isfinite().all()) for noise in found):
-        return PERSON_MOVE.failed("some numbers that the data change have no noise")
+        return PERSON_MOVE.failed("some released numbers depend on the person's data and have no noise")
     if laplace and any(noise.correlated for noise in found):
-        return skip(witness="the noise of different numbers is correlated, and no norm of the move is known for it")
+        return skip(
+            witness="the noise of different numbers is correlated, and for such noise the shift between the two data "
+            "sets does not determine epsilon"
+        )
     total = sum(float((noise.move / noise.shares).abs().sum()) if laplace else noise.apart for noise in found)
     norm = total if laplace else total**0.5
     slack = max(_SLACK, *(noise.error(laplace=laplace) for noise in found))
@@ -174,7 +191,7 @@ def _move(claim: Claim, law: VerticalLaw, found: list[_Noise], counted: int) -> 
         claim.epsilon,
         slack=1e-6 * claim.epsilon,
         unit="epsilon",
-        witness=f"{counted} messages under both data sets, each given what was released before it",
+        witness=f"{counted} messages under two neighbouring data sets, each given all earlier releases",
     )
     # The pair moves less than the worst one may: so much larger must the loss be before this check finds it.
     stated = claim.epsilon if laplace else mu_from_epsilon(claim.epsilon, claim.delta)
@@ -195,19 +212,26 @@ def _noise_of(protection: VerticalProtection, one: Call, other: Call, law: Verti
         return []
     draws = min(_MOST_DRAWS, max(_DRAWS, _DRAWN // moved.numel()))
     if 2 * draws * moved.numel() > _MOST_DRAWN:
-        raise NotJudged(f"{one.hook} returns {moved.numel()} numbers, too many to draw their noise {draws} times")
+        raise NotJudged(
+            f"the hook {one.hook} returns {moved.numel()} numbers, too many to draw their noise {draws} times"
+        )
     if _is_shared(protection, one):
-        raise NotJudged(f"{one.hook} draws one noise for all replicas, and it was not measured")
+        raise NotJudged(
+            f"the hook {one.hook} draws the same noise for all replicas, so its noise could not be measured"
+        )
     sides = [
         kept(protection, call, Streams(0).generator("play back"), replicas=draws, places=chosen).double()
         for call in (one, other)
     ]
     if not all(bool(side.isfinite().all()) for side in sides):
-        raise NotJudged(f"what {one.hook} returns is not finite: the training diverges")
+        raise NotJudged(f"the output of the hook {one.hook} is not finite, because the training diverges")
     moves, digits = sides[1] - sides[0], 1e-5 * float(sides[0].abs().max())
     # Differences of single precision: exact to some digits of the noised numbers.
     if not torch.allclose(moves, moves.mean(0).expand_as(moves), rtol=1e-3, atol=digits):
-        raise NotJudged(f"what {one.hook} returns is no sum of a message and noise: its move differs by draw")
+        raise NotJudged(
+            f"the hook {one.hook} does not return a message plus noise: the shift between the two data sets differs "
+            "from draw to draw"
+        )
     return [_measured(one, sides[0], moves.mean(0), law)]
 
 

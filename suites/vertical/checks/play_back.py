@@ -117,13 +117,17 @@ def _released(
     seen, difference = SEEN.get(claim.observer), _difference(one, other)
     if not difference and seen in names and any(_others_move(first, second, pair.person) for first, second in calls):
         # Equal by construction: the observer receives the played outputs themselves, and their inputs are what counts.
-        words = f"the adversary receives the outputs of {seen}, whose inputs move in rows of other people"
+        words = (
+            f"the adversary receives the outputs of the hook {seen}, whose inputs for other people also depend on "
+            "this person"
+        )
         return RELEASED.skipped(words)
     return RELEASED.at_most(
         difference,
         0.0,
         unit="largest difference",
-        witness=f"{pair.witness(claim)}, the same noise in the outputs of {', '.join(names) or 'no hook'}",
+        witness=f"{pair.witness(claim)}; both runs have the same noise in the outputs of "
+        f"{', '.join(names) or 'no hook'}",
     )
 
 

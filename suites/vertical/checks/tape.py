@@ -114,7 +114,7 @@ def again(protection: VerticalProtection, call: Call, rng: np.random.Generator, 
         found = hook(values, *(_many(fact, replicas) for fact in call.rest), rng)
         return check_returned(call.hook, found, values, of_type=True).detach()
     except Exception as error:
-        raise NotJudged(f"{call.hook} cannot be called alone: {error!r}") from error
+        raise NotJudged(f"the hook {call.hook} cannot be called alone: {error!r}") from error
 
 
 def kept(
@@ -135,7 +135,7 @@ def recorded(protection: VerticalProtection, call: Call) -> Tensor:
     """
     output = again(protection, call, deepcopy(call.rng))
     if not torch.equal(torch.nan_to_num(output), torch.nan_to_num(call.output)):
-        raise NotJudged(f"what {call.hook} returns depends on earlier calls, and so may its noise")
+        raise NotJudged(f"the output of the hook {call.hook} depends on earlier calls, so its noise may too")
     return output
 
 

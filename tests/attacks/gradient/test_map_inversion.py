@@ -206,7 +206,7 @@ def fixed_law(noise_std):
 
 def test_without_a_density_it_is_undefined_with_a_reason():
     task, view, knowledge = federation(Protection(), clients=2)
-    with pytest.raises(Undefined, match="publishes no law of one client's upload"):
+    with pytest.raises(Undefined, match="publishes no distribution of one client's upload"):
         said(MapInversion(iterations=1), (task, view, knowledge))
     with pytest.raises(Undefined, match="without noise has no density"):
         said(MapInversion(iterations=1), (task, view, replace(knowledge, law=fixed_law(0.0))))

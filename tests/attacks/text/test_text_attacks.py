@@ -44,7 +44,7 @@ from toy_texts import LENGTH, TOKENS, observed_texts, toy_texts
 
 
 def right_places(attack, task, protection=None):
-    """The share of places with the right token, over all texts."""
+    """The share of positions with the right token, over all texts."""
     view, knowledge, lots = observed_texts(task, protection)
     found = attack.run(view, knowledge, np.random.default_rng(0))
     truth = true_texts(task, view.plan, lots, 0)
@@ -74,7 +74,7 @@ def test_under_strong_noise_it_is_no_better_than_public_texts():
 
 def test_lots_whose_places_fill_the_span_are_refused():
     view, knowledge, _ = observed_texts(toy_texts((6,), width=16))
-    with pytest.raises(Undefined, match=rf"6 texts of {LENGTH} tokens have as many places as attention has inputs"):
+    with pytest.raises(Undefined, match=rf"6 texts of {LENGTH} tokens have as many positions as attention has inputs"):
         AttentionSpan().run(view, knowledge, np.random.default_rng(0))
 
 
@@ -85,7 +85,7 @@ def test_models_without_attention_are_refused():
 
 
 def right_adapted(attack, task, protection=None, **plan):
-    """The share of places with the right token, over all texts."""
+    """The share of positions with the right token, over all texts."""
     view, knowledge, lots = observed_texts(task, protection, **plan)
     found = attack.run(view, knowledge, np.random.default_rng(0))
     truth = true_texts(task, view.plan, lots, 0)
@@ -107,14 +107,16 @@ def test_a_small_rank_gives_every_text_once_the_rounds_fill_the_span_and_one_rou
     task, enough = toy_texts((1,) * 4, rank=rank), 1 + math.ceil(LENGTH / rank)
     assert right_adapted(AdapterSpan(rounds=enough), task, rounds=enough) == 1
     view, knowledge, _ = observed_texts(task, rounds=enough)
-    with pytest.raises(Undefined, match=rf"fewer than the {LENGTH} places of the text; {enough - 1} rounds are needed"):
+    with pytest.raises(
+        Undefined, match=rf"fewer than the {LENGTH} positions of the text; {enough - 1} rounds are needed"
+    ):
         AdapterSpan(rounds=enough - 1).run(view, knowledge, np.random.default_rng(0))
 
 
 def test_lots_that_several_rounds_would_have_to_separate_are_refused():
     for plan in ({}, {"lot": FixedSize(1)}):
         view, knowledge, _ = observed_texts(toy_texts((2, 2), rank=4), rounds=4, **plan)
-        with pytest.raises(Undefined, match="attack clients with one text"):
+        with pytest.raises(Undefined, match="attack clients that hold one text"):
             AdapterSpan(rounds=4).run(view, knowledge, np.random.default_rng(0))
 
 

@@ -142,7 +142,7 @@ def test_abstentions_are_used_as_what_they_are():
 
 def test_an_attack_without_a_law_or_a_view_says_so():
     assert (VoteLikelihood().level, ReleasedLabel().level) == (Level.WORST_CASE, Level.REALISTIC)
-    with pytest.raises(Undefined, match="publishes no law"):
+    with pytest.raises(Undefined, match="publishes no distribution"):
         attacked(VoteLikelihood(), GaussianLogits(), ANSWERS)
     with pytest.raises(ValueError, match="votes of all other teachers"):
         attacked(VoteLikelihood(), GNMax(), ANSWERS, known=False)

@@ -322,7 +322,7 @@ def law_of(noised_message):
 @pytest.mark.parametrize(
     ("attack", "network", "law", "words"),
     [
-        (GradientLikelihood(), LOGISTIC, None, "no law"),
+        (GradientLikelihood(), LOGISTIC, None, "no noise distribution"),
         (GradientLikelihood(), LOGISTIC, law_of(Noised.EMBEDDINGS), "about embeddings"),
         (GradientLikelihood(), LINEAR, law_of(Noised.RESIDUALS), "top model is not public"),
         (WORST, LOGISTIC, law_of(Noised.GRADIENTS), "does not see"),

@@ -26,7 +26,8 @@ def test_a_refuted_correct_claim_and_a_blind_control_are_among_them(run_maker, m
 
 def test_it_names_where_each_sequential_audit_stopped_as_the_page_does(run_maker, make_claim):
     early, late = (
-        f"stopped at look {look} of 6, after {runs} of 1,000 runs per arm" for look, runs in ((1, 125), (6, 1))
+        f"the audit stopped at interim look {look} of 6, after {runs} of at most 1,000 runs per arm"
+        for look, runs in ((1, 125), (6, 1))
     )
     claim = make_claim()
     for defense, words in (("dp_fedavg", early), ("dp_sgd", early), ("ldp_gaussian", late), ("none", "")):

@@ -154,7 +154,7 @@ def test_what_the_crosswalk_says_of_a_run_is_in_its_records(quick_folder):
     )
     assert edpb["testing", "model inversion, reconstruction"].startswith(images)
     assert f"reconstruction: {images}" in tested
-    nulls = edpb["testing (our own point)", "what an attack reaches without the model"]
+    nulls = edpb["testing (our own point)", "what an attacker achieves without the model"]
     assert set(nulls.partition(": ")[2].split(", ")) == {"mean_image", "coin"}
     # Controls break their claims on purpose: nothing about them is evidence.
     assert "no_clip" not in str([nist, iso, edpb])

@@ -25,7 +25,7 @@ def test_the_interval_of_shares_holds_their_mean_and_stays_in_range(values):
     assert ((pooled.low, pooled.high) == (plain.low, plain.high)) == (0 <= plain.low <= plain.high <= 1)
 
 
-@pytest.mark.parametrize(("values", "why"), [([0.7], "one seed"), ([1.0, 1.0, 1.0], "all seeds equal")])
+@pytest.mark.parametrize(("values", "why"), [([0.7], "one seed"), ([1.0, 1.0, 1.0], "all seeds have the same value")])
 def test_values_that_allow_no_interval_get_none_and_say_why(values, why):
     pooled = mean_over_seeds(values)
     assert (pooled.low, pooled.high) == (None, None)

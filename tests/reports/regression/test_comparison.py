@@ -31,7 +31,7 @@ def test_a_lower_value_is_worse_where_the_sign_states_so():
 def test_one_seed_is_inconclusive_and_states_so():
     found = paired_change([0.5], [0.9], sign=1)
     assert (found.low, found.high, found.p, found.outcome(0.05)) == (None, None, 1.0, CellOutcome.INCONCLUSIVE)
-    assert found.why(0.05) == "one seed: without variation over seeds a change cannot be tested"
+    assert found.why(0.05) == "there is one seed only: without variation over seeds, a change cannot be tested"
     assert paired_change([0.5], [0.5], sign=1).outcome(0.05) is CellOutcome.INCONCLUSIVE
 
 
@@ -54,7 +54,10 @@ def test_the_same_step_in_every_seed_has_the_chance_of_its_signs_not_none(seeds,
     assert found.outcome(0.15) is outcome
     assert (found.high is None) == (seeds == 3)
     if seeds == 3:
-        assert found.why(0.15) == "the same change in all 3 seeds: without variation a bound takes 5 seeds"
+        assert (
+            found.why(0.15)
+            == "all 3 seeds changed by the same amount: without variation over seeds, a bound needs at least 5 seeds"
+        )
 
 
 def test_the_same_gain_in_five_seeds_passes_and_a_tiny_loss_is_no_failure():

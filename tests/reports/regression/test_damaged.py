@@ -153,5 +153,6 @@ def test_a_run_of_an_earlier_version_without_checksum_keeps_its_verdict_and_says
     run = RunFolder.read(runs[0])
     assert judge_folder(run).outcome.exit_code == OK
     assert (
-        "an earlier version made this run and wrote none, so changes of its dates and CPU time" in unread_lines(run)[0]
+        "an earlier version of fedassay made this run and wrote no checksum, so changes of its dates and CPU time"
+        in unread_lines(run)[0]
     )

@@ -93,7 +93,7 @@ def test_a_failure_names_cell_metric_baseline_value_interval_and_the_command(cra
     (worse, again) = judged.outcome.details
     assert worse == (
         "worse  main/mine/loss (uploads) AUC (↑ leaks more): 0.535 in the baseline, 0.640 now, "
-        "worse by 0.1050 [0.1014, 0.1086] over 8 seeds, p 8e-11 in its family, margin 0.05"
+        "worse by 0.1050 [0.1014, 0.1086] over 8 seeds, p 8e-11 within its family of tests, margin 0.05"
     )
     assert again == "again  fedassay run s.toml"
     with pytest.raises(RuntimeError) as error:

@@ -73,7 +73,7 @@ def test_no_violation_is_stated_with_what_the_test_would_have_found(one_claim):
         "the true ε is 7.00 (claimed: 4), this test finds it in 9 of 10 cases; between ε 4 and 7.00 it may miss it"
         in one.power
     )
-    assert one.unseen == "Not looked at (1): text. Why the first was not: none sent."
+    assert one.unseen == "Not looked at (1): text. The first was not looked at for this reason: none sent."
     assert "(guessing: 10)" in one.people
     assert headline(folder) == "No violation found in 1 privacy claim"
 
@@ -189,7 +189,12 @@ def showed(run_maker, folder_of, metric, values, null=()):
             (),
             "tried on main (right in 90.0 % of pairs; guessing: 50.0 %; not compared with guessing: one seed",
         ),
-        ("auc", (0.9, 0.9), (), "guessing: 50.0 %; not compared with guessing: all seeds equal, no interval)"),
+        (
+            "auc",
+            (0.9, 0.9),
+            (),
+            "guessing: 50.0 %; not compared with guessing: all seeds have the same value, so there is no interval)",
+        ),
         ("psnr", (30.0, 31.0, 32.0), (10.0, 11.0, 12.0), "rebuilt images (PSNR 31.0 dB; guessing: 11.0)"),
         ("psnr", (9.0, 11.0, 14.0), (10.0, 11.0, 12.0), "from guessing: tried on main (PSNR 11.3 dB"),
         ("psnr", (30.0, 31.0, 32.0), (), "PSNR 31.0 dB; not compared with guessing: the run has no null attack"),

@@ -204,7 +204,7 @@ def test_the_interval_of_a_single_run_ends_where_the_metric_ends(run_maker, metr
     ("label_over_chance", (-0.4, 1.3), (-0.4, 1.0)), ("column_error", (-0.4, 1.3), (0.0, 1.3)),
 ])  # fmt: skip
 def test_a_gain_may_be_negative_and_an_error_above_one(run_maker, metric, ends, shown):
-    unit = {"label_over_chance": "share of the largest possible gain over chance"}.get(metric, "share of the variance")
+    unit = {"label_over_chance": "share of the largest possible gain above chance"}.get(metric, "share of the variance")
     attacked = {"role": "attack", "attack": "llg", "defense": "mine", "metric": metric, "unit": unit}
     run_maker.row(**attacked, value=0.5, ci_low=ends[0], ci_high=ends[1])
     (row,) = pooled_attacks(run_maker.write())
@@ -215,7 +215,7 @@ def test_a_gain_over_chance_of_no_attack_keeps_zero_in_its_interval(run_maker):
     # On the logit scale, which no negative number has, the interval would lie above 0 although values lie around it.
     attacked = {"role": "attack", "attack": "llg", "defense": "mine", "metric": "label_over_chance"}
     for seed, value in enumerate((0.02, -0.015, 0.01)):
-        run_maker.row(**attacked, seed=seed, value=value, unit="share of the largest possible gain over chance")
+        run_maker.row(**attacked, seed=seed, value=value, unit="share of the largest possible gain above chance")
     (row,) = pooled_attacks(run_maker.write())
     assert row.pooled.low < 0 < row.pooled.high
 

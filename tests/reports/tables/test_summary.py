@@ -40,7 +40,7 @@ def test_the_markdown_puts_them_first(damaged):
     first = text[text.index("## Problems") : text.index("## Attacks")]
     assert "- **cannot be read** 1 row of results.jsonl (line 4, of cell newer): " in first
     assert "schema 'result-2'" in first
-    assert "line 6): cut off while it was written" in first
+    assert "line 6): the row was cut off while it was written" in first
 
 
 def test_lines_are_reported_in_stretches():

@@ -112,7 +112,7 @@ def test_what_cannot_be_read_is_reported_of_and_training_starts_over(job, tmp_pa
         old, new = (cell, "0" * 16) if harm == "foreign" else ("checkpoint-2", "checkpoint-0")
         text = arrays["header"].tobytes().replace(old.encode(), new.encode())
         store.save_arrays(cell, "checkpoint", arrays | {"header": np.frombuffer(text, dtype=np.uint8)})
-    with pytest.warns(RuntimeWarning, match=r"checkpoint\.npz is not used, training starts over"):
+    with pytest.warns(RuntimeWarning, match=r"checkpoint\.npz is not used, and the training starts again"):
         assert one.run(store, frozenset()) == []
     assert timeless(store.cell_records(cell)) == timeless(whole.cell_records(cell))
 

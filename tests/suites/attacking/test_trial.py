@@ -497,9 +497,9 @@ def test_a_claim_of_a_sample_is_out_of_scope_of_an_audit_whose_model_mixes(assay
     assert verdicts["ldp_gaussian"] != "OUT_OF_SCOPE"
     (row,) = [row for row in rows if row.defense == "dp_sgd"]
     assert row.reason == (
-        "under model lenet_bn batch norm mixes the samples of a batch, so no sample has a gradient of its own; "
-        "a group norm does not: torch.nn.GroupNorm(4, 12) as layer norm1, torch.nn.GroupNorm(4, 12) as layer norm2: "
-        "this claim is not audited there"
+        "this claim is not audited on this model: under model lenet_bn batch norm mixes the samples of a batch, so "
+        "no sample has a gradient of its own; use group norms instead: torch.nn.GroupNorm(4, 12) as layer norm1, "
+        "torch.nn.GroupNorm(4, 12) as layer norm2"
     )
 
 

@@ -68,7 +68,10 @@ def test_a_claim_without_its_noise_is_refuted_and_its_correct_version_is_not(ass
     assert (found["silent"].verdict, found["silent"].route) == ("REFUTED", "eps_low")
     assert found["silent"].value > 1.0
     assert (found["silent"].n, found["silent"].observer, found["silent"].detectable) == (100, "final_model", None)
-    assert "on shadow federation 0 of seed 0, each of 100 samples in by a fair coin: " in found["silent"].reason
+    assert (
+        "on shadow federation 0 of seed 0, which included each of 100 samples by a fair coin: "
+        in found["silent"].reason
+    )
     assert found["dp_sgd"].verdict != "REFUTED"
     assert run.verdict.exit_code == 10
     assert run.verdict.verdict_line == "FAIL: claims REFUTED by attacks: silent"
@@ -79,7 +82,7 @@ def test_attacks_that_show_nothing_make_no_run_inconclusive(assay, suite_file):
     run = assay(suite_file(**SUITE))
     (row,) = evidence(run).values()
     assert (row.verdict, row.value) == ("UNDERPOWERED", 0.0)
-    assert row.reason.startswith("no attack found anything")
+    assert row.reason.startswith("no attack refuted the claim")
     # Two attacks, each read by one estimator: the curve that is signed is no Gaussian's.
     assert (row.ci_level, row.ci_method) == (0.95, "one_run, one-sided, bonferroni(k=2)")
     assert (run.verdict.exit_code, run.verdict.verdict_line) == (
@@ -103,7 +106,9 @@ def test_the_attack_with_the_largest_bound_is_the_witness_and_each_has_its_share
     weak, strong = (MembershipScores(rng.normal(shift, 1, 100), rng.normal(0, 1, 100), setting()) for shift in (0, 4))
     measured, label = measure_attacks(audit_of(stated(1.0), attacks=2), {"weak": weak, "strong": strong})
     assert label == "strong"
-    assert measured.witness.startswith("strong on shadow federation 0 of seed 0, each of 200 samples")
+    assert measured.witness.startswith(
+        "attack strong on shadow federation 0 of seed 0, which included each of 200 samples"
+    )
     rng = Streams(0).generator("guess ties strong")
     alone = measure_attack(stated(1.0), strong, alpha=0.025, rng=rng, witness="")
     assert measured.epsilon_low == alone.epsilon_low > 1.0

@@ -216,7 +216,7 @@ def test_they_are_audited(suite_of, assay, fields, verdict, code):
     (row,) = [record for record in result.records if record.role == "audit"]
     assert (row.verdict or None, result.verdict.exit_code) == (verdict, code)
     if verdict:
-        assert "the two rows that differ most" in row.reason
+        assert "the two inputs that differ most" in row.reason
     else:
         assert "got 'half'" in row.reason
 

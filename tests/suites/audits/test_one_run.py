@@ -93,7 +93,9 @@ def test_what_is_counted_is_known_before_the_run(planned):
     (audit,) = planned().audits
     assert set(guesses_planned(audit)) == {"one_run", "one_run_fdp"}
     (line,) = [line for line in plan_lines(planned()) if line.startswith("audit")]
-    assert "300 canaries in one run, their mean shift by the published Gaussian law, min detectable 2." in line
+    assert (
+        "300 canaries in one run, scored by their mean shift under the published Gaussian noise, min detectable 2."
+    ) in line
 
 
 def test_one_run_is_that_of_the_first_seed(planned):

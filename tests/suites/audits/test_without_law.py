@@ -66,12 +66,13 @@ def test_sensitivity_and_noise_that_could_not_be_compared_are_part_of_the_reason
         CheckResult(name="epsilon of the releases", passed=None, witness="no noise is stated"),
     ]
     assert unknown_power(unknown) == (
-        "the power of these runs is not known, because the defense publishes no law of its noise, and no check could "
-        "measure sensitivity and noise instead (no law; no noise is stated)"
+        "the power of these runs is not known, because the defense publishes no distribution of its noise, and no "
+        "check could measure its sensitivity and noise instead (no law; no noise is stated)"
     )
     made = [Check(one.name).passes("") for one in unknown]
     assert (
-        unknown_power(made) == "the power of these runs is not known, because the defense publishes no law of its noise"
+        unknown_power(made)
+        == "the power of these runs is not known, because the defense publishes no distribution of its noise"
     )
 
 

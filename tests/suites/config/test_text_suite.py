@@ -19,7 +19,7 @@ TEXTS = {"dataset": "shakespeare", "model": "text_transformer", "clients": 4, "s
             "inversion",
             "reconstructs images of at least 3x3 pixels, but data set shakespeare of federation main has 1x32",
         ),
-        ("llg", "needs one class per sample, but model text_transformer .* the next token at each place of a text"),
+        ("llg", "needs one class per sample, but model text_transformer .* the next token at each position of a text"),
     ],
 )
 def test_attacks_on_images_and_classes_are_refused_on_texts(part, says, tmp_path):

@@ -152,7 +152,7 @@ BAD = {
         "a class without a sample": ("def part():\n    return data(classes=4)", r"classes \[3\] of 4 have no"),
         "equal numbers to predict": (
             "def part():\n    return data(labels=torch.ones(30, 2), classes=2, task='regression')",
-            r"labels \[0, 1\] of 2 are equal in all training",
+            r"labels \[0, 1\] of 2 have one value in all training",
         ),
         "returns None": ("def part():\n    data()", "must be a fedassay Dataset, .* got NoneType"),
         "raises": ("def part():\n    raise KeyError('column')", "KeyError: 'column'"),
@@ -181,7 +181,7 @@ BAD = {
         "noise in the forward pass": (model("return logits + torch.randn_like(logits)"), "PyTorch"),
         "mixes a batch": (
             model("return logits - logits.mean(0)"),
-            "mixes the samples|with the other samples of the batch",
+            "mixes the samples|when the other samples of its batch change",
         ),
         "running statistics": (
             "def part(shape, classes):\n    return nn.Sequential(nn.BatchNorm2d(shape[0]), net(shape, classes))",
@@ -200,18 +200,18 @@ BAD = {
     },
     "algorithm": {
         "a missing method": ("class part:\n    local_steps = 1", "lacks"),
-        "a wrong linear scale": (dataclass_of("FedAvg", "linear_scale = -7.0"), "away from linear_scale"),
+        "a wrong linear scale": (dataclass_of("FedAvg", "linear_scale = -7.0"), "times linear_scale"),
         "an algorithm with state": (
             dataclass_of(
                 "FedSGD",
                 "seen = []\n    def combine(self, model, aggregate):\n"
                 "        self.seen.append(1)\n        return model + len(self.seen) * aggregate",
             ),
-            "keeps state|away from the aggregate|with the other replicas",
+            "keeps state|from the aggregate|when the other replicas",
         ),
         "replicas mixed": (
             dataclass_of("FedSGD", "def combine(self, model, aggregate):\n        return model + aggregate.mean(0)"),
-            "with the other replicas",
+            "when the other replicas",
         ),
         "one count for all replicas": (
             dataclass_of("Scaffold", "def keep(self, model, local, state):\n        return {'count': torch.ones(1)}"),
@@ -223,7 +223,7 @@ BAD = {
                 "def start(self, model, shared=None, kept=None):\n"
                 "        return super(part, self).start(model, shared, kept or {'control': torch.ones_like(model)})",
             ),
-            "start must treat a state of zeros like none",
+            "start must treat a state of zeros like no state",
         ),
         "any learning rate": (
             dataclass_of("FedSGD", "def __post_init__(self):\n        pass"),
@@ -253,7 +253,7 @@ BAD = {
         "a false rate": (
             "@dataclass(frozen=True)\nclass part(Poisson):\n    probability: float = 0.5\n"
             "    def rate(self, n):\n        return 0.1\n",
-            "it states 0.1 and drew",
+            "it states the rate 0.1, but drew",
         ),
         "a mask of numbers": (
             "class part(Sampling):\n"

@@ -237,7 +237,8 @@ def test_another_version_of_what_computes_is_refused_by_name(finished, monkeypat
     real = environment.versions()
     monkeypatch.setattr(run_module, "versions", lambda: real | {"torch": "9.9"})
     with pytest.raises(
-        ConfigError, match=rf"cannot be resumed, because packages have changed: torch {real['torch']} then, 9\.9 now"
+        ConfigError,
+        match=rf"cannot be resumed, because packages have changed: torch was {real['torch']} and is now 9\.9",
     ):
         fedassay.resume(finished.folder)
 
@@ -288,4 +289,4 @@ def test_ones_own_defense_that_is_gone_is_reported(assay, suite_file, own_defens
     with pytest.raises(ConfigError, match=f"{module} has no 'Mine'"):
         fedassay.resume(run.folder, show=shown.append)
     # Before it was imported.
-    assert [f"names, and this runs: {module}:Mine (searched in " in line for line in shown] == [True]
+    assert [f"names: {module}:Mine (searched first in " in line for line in shown] == [True]

@@ -254,7 +254,7 @@ def test_a_claim_gets_as_many_runs_as_it_needs_where_the_suite_allows_more(plann
     assert 20 < needed < 100_000
     assert enough_replicas(audit.claim, alpha=audit.alpha, limit=100_000) == needed
     line = plan_lines(planned("replicas = 40", "replicas = 20\nmost_replicas = 100000"))[1]
-    assert f"{needed} replicas per arm (chosen for this claim, at most 100000)" in line
+    assert f"{needed} replicas per arm (chosen for this claim; the suite allows 100000)" in line
     # Too little for any use: the number stays.
     (audit,) = planned("replicas = 40", "replicas = 5\nmost_replicas = 6").audits
     assert audit.blocks[0].replicas == 5
@@ -284,7 +284,7 @@ def test_the_plan_warns_of_an_attack_halfway_to_certainty_that_is_not_told_from_
     (few,) = [line for line in weak_attacks(planned(overrides=("seeds=3",))).split("; ") if "loss" in line][:1]
     assert "8 + 8 candidates, 3 seeds" in few
     assert f"attack {few}" in "; ".join(plan_lines(planned(overrides=("seeds=3",))))
-    assert "2 seeds: no interval" in weak_attacks(planned(*enough, overrides=("seeds=2",)))
+    assert "two seeds give no confidence interval" in weak_attacks(planned(*enough, overrides=("seeds=2",)))
 
 
 def test_as_many_seeds_or_candidates_as_the_plan_names_would_do_and_no_fewer():
@@ -347,7 +347,7 @@ def test_of_very_many_audits_the_first_hundred_are_described(planned):
     assert sum(line.startswith("audit  d") or line.startswith("audit  ldp") for line in lines) == 100
     assert [line for line in lines if line.startswith("audit")][
         -1
-    ] == "audit  and 2 more(select their defenses by --only to see them)"
+    ] == "audit  2 more audits are not shown: select their defenses by --only to see them"
 
 
 def test_an_executor_gives_its_federation_other_cells_and_no_executor_the_cells_of_before(planned):

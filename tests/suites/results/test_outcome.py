@@ -71,7 +71,7 @@ def test_the_line_names_the_model_that_was_audited_where_the_federation_trains_a
             [audit("NOT_REFUTED"), audit("REFUTED", variant="as_published"), audit("", variant="as_published")],
             0,
             OK,
-            f"OK: 1 claim NOT REFUTED, 1 of 2 claims as published REFUTED; {NO_CONTROL}",
+            f"OK: 1 claim NOT REFUTED, 1 of 2 claims of papers, as published, REFUTED; {NO_CONTROL}",
         ),
         ([failed(role="audit", variant="as_published")], 0, INCOMPLETE, "INCOMPLETE: 1 cell FAILED (d)"),
         ([audit("REFUTED", defense="mine")], 0, FAIL, "FAIL: claims REFUTED: mine"),

@@ -376,7 +376,7 @@ def test_claims_that_are_gone_are_reported_and_another_layout_of_them_is_none(co
     (copy / "claims.json").unlink()
     said, codes = verdicts(copy)
     assert codes == {12}
-    assert "INCOMPLETE: changed since the run was finished: claims.json" in said
+    assert "INCOMPLETE: files changed since the run was finished: claims.json" in said
 
 
 def test_a_changed_run_is_no_baseline(copy, sealed):

@@ -349,7 +349,7 @@ def test_without_weights_it_is_unavailable_and_lpips_is_not_even_imported(checkp
 def test_another_file_under_the_name_of_the_weights_is_refused(checkpoints, name):
     (checkpoints / name).write_bytes(b"random numbers")
     assert lpips_scorer() == Unavailable(
-        f"the {name} in torch.hub's checkpoint folder has another SHA-256 sum; delete it"
+        f"the file {name} in torch.hub's checkpoint folder has a wrong SHA-256 sum; delete it"
     )
 
 

@@ -431,6 +431,6 @@ def test_an_attack_on_texts_is_refused_on_images_before_the_run(attack, tmp_path
     path = tmp_path / "suite.toml"
     path.write_text(suite_text(tables(defenses={"none": {}}, attacks={attack: {}}), dataset="digits", clients=4))
     spec, source = load_suite(str(path))
-    with pytest.raises(ConfigError, match=rf"{attack} needs the next token at each place of a text, but model"):
+    with pytest.raises(ConfigError, match=rf"{attack} needs the next token at each position of a text, but model"):
         resolve(spec, source, seed=0)
     assert AttentionSpan().tasks == ("next_token",)

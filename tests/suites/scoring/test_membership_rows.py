@@ -105,7 +105,7 @@ def test_of_one_run_rates_at_low_false_alarms_are_point_estimates(tmp_path, cell
     assert {row.direction for row in rows} == {"higher_leaks"}
     for row in rows[2:]:
         assert row.unit == "probability, point estimate"
-        assert row.reason.startswith("point estimate: 0 independent runs")
+        assert row.reason.startswith("point estimate: there are 0 independent runs")
         assert (row.ci_low, row.ci_level) == (None, None)
 
 

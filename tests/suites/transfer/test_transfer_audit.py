@@ -90,7 +90,10 @@ def test_a_claim_against_an_observer_without_known_inputs_is_out_of_scope():
     assert found.verdict is Verdict.OUT_OF_SCOPE
     assert "no neighbouring inputs" in found.reason
     other = replace(job, claim=replace(job.claim, epsilon=9.0)).found()[0]
-    assert (other.verdict, "another claim about 1 queries" in other.reason) == (Verdict.OUT_OF_SCOPE, True)
+    assert (other.verdict, "for a transfer of 1 queries, the defense states another claim" in other.reason) == (
+        Verdict.OUT_OF_SCOPE,
+        True,
+    )
 
 
 @pytest.mark.parametrize(("noise", "verdict"), [(1.0, Verdict.NOT_REFUTED), (0.4, Verdict.REFUTED)])

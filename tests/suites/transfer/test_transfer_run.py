@@ -149,7 +149,7 @@ def test_a_plan_says_what_is_trained_and_what_the_audits_can_show(planned, writt
     plan = planned(text=written(ATTACKS).read_text())
     assert "2 defenses x 3 attacks, 1 seed: 2 federations; 2 audits on 24,000 replicas" in headline(plan)
     lines = plan_lines(plan)
-    assert any("12 teachers, 30 queries, 6 students a seed" in line for line in lines)
+    assert any("12 teachers, 30 queries, 6 students per seed" in line for line in lines)
     assert sum("4,000 runs per arm, max certifiable" in line for line in lines) == 2
 
 
@@ -205,11 +205,14 @@ def test_a_suite_from_python_may_hold_the_data_themselves(assay, written):
         ("[attacks.loss]", r"line 21: attack loss runs on .*with the key shadows it runs on transfers too"),
         ("[attacks.released_label]\nteacher = 12", "line 22: .*teacher must be below teachers = 12, got 12"),
         ("[attacks.released_label]\nshadows = 4", "line 22: the keys shadows and observer are for attacks on"),
-        ("[attacks.lira_offline]\nshadows = 4", r"line 22: attacks.lira_offline.shadows: 4 are too few, 6 suffice"),
+        (
+            "[attacks.lira_offline]\nshadows = 4",
+            r"line 22: attacks.lira_offline.shadows: 4 shadow models are too few, and 6 suffice",
+        ),
         ('[attacks.released_label]\nfederation = "other"', "no federation 'other'"),
         (
             "[vertical.main]\nepochs = 1\nbatch = 2\nlearning_rate = 1.0",
-            r"line 21: .*'main' is that of \[transfer.main\] as well",
+            r"line 21: .*'main' is already used by \[transfer.main\]",
         ),
     ],
 )
@@ -373,7 +376,7 @@ def test_own_hooks_are_judged_by_what_a_training_runs(name, queries):
 def test_a_teacher_that_is_not_there_is_no_input_of_own_hooks():
     found = found_of(Own(name="all teachers alike", change="add_remove"))
     assert found.verdict is Verdict.OUT_OF_SCOPE
-    assert "teacher_answers or aggregate_votes of its own" in found.reason
+    assert "has its own hook teacher_answers or aggregate_votes" in found.reason
 
 
 def test_a_number_of_queries_that_is_listed_twice_is_refused():

@@ -124,7 +124,7 @@ def test_a_correct_randomiser_is_rarely_refuted_and_one_that_flips_half_as_often
 def test_labels_that_columns_show_refute_nothing_without_a_prior():
     found = finding(CORRECT, 0, drawn=False, prior=None)
     assert found.verdict is Verdict.UNDERPOWERED
-    assert "columns alone may show labels" in found.measurement.witness
+    assert "columns alone may reveal labels" in found.measurement.witness
     assert (found.measurement.epsilon_low, found.measurement.ceiling) == (0, 0)
 
 

@@ -79,7 +79,7 @@ def of_one_epoch(protection):
     return runs.measured_in_runs(case, [pair_of_labels(case.task, Streams(0))], replicas=1500, pilot=500, alpha=0.01)
 
 
-SHARED = [(OneForAll(), "for all replicas"), (OneForHalves(), "for all replicas"), (OneForEver(), "generator")]
+SHARED = [(OneForAll(), "for each replica"), (OneForHalves(), "for each replica"), (OneForEver(), "generator")]
 
 
 @pytest.mark.parametrize(("protection", "words"), SHARED)

@@ -64,7 +64,7 @@ def test_a_zero_out_claim_is_held_against_a_row_or_zeros_alone():
     ("case", "words"),
     [
         (of_rows("add_remove"), "rows of the same people"),
-        (of_rows("zero_out", federation=TRAINED), "not zero"),
+        (of_rows("zero_out", federation=TRAINED), "other than zero"),
         (of_labels(Embeddings(), adjacency="zero_out", federation=FROZEN), "no label"),
     ],
 )

@@ -196,10 +196,13 @@ PREPARED = "VerticalPrepared(protection=Flipped(keep), claims=(claim,))"
         ('{"protection": 1}', "got an object of type dict"),
         ("VerticalPrepared(protection=3, claims=())", "protection must be a VerticalProtection, got 3"),
         (PREPARED.replace("(claim,)", "'abc'"), "claims must be a tuple of Claim, got 'abc'"),
-        (PREPARED.replace("(claim,)", "(claim, 1)"), "claims must be a tuple of Claim, got 1 in it"),
-        (PREPARED[:-1] + ", laws={'x': 1})", "laws must be .* VerticalLaw by claim_id, got 'x': 1 in it"),
+        (PREPARED.replace("(claim,)", "(claim, 1)"), "claims must be a tuple of Claim, got an entry 1"),
+        (PREPARED[:-1] + ", laws={'x': 1})", "laws must be .* VerticalLaw by claim_id, got the entry 'x': 1"),
         (PREPARED[:-1] + ", laws=3)", "laws must be .* VerticalLaw by claim_id, got 3"),
-        (PREPARED[:-1] + ", spending={'x': object()})", "spending must be .*, got 'x': an object of type object in it"),
+        (
+            PREPARED[:-1] + ", spending={'x': object()})",
+            "spending must be .*, got the entry 'x': an object of type object",
+        ),
     ],
 )
 def test_what_prepare_returns_is_refused_by_the_field_that_is_wrong(planned, own_module, suite_file, returned, words):

@@ -123,7 +123,7 @@ def test_numbers_can_be_categories_and_what_looks_alike_is_reported(read):
     notes = read("a,c,label", *(f"{['x', 'X', i % 2, 'y'][i % 4]},5,{i % 2}" for i in range(40))).notes
     assert any("differ only by case or blanks: a (2 texts)" in note for note in notes)
     assert any("in which some texts are numbers: a (10 rows)" in note for note in notes)
-    assert any("constant in the training rows became 0: c" in note for note in notes)
+    assert any("set to 0, because they are constant in the training rows: c" in note for note in notes)
 
 
 def test_classes_are_named_by_their_labels_and_look_alikes_are_refused(read):

@@ -71,7 +71,10 @@ OF_MAIN = [
     ("warm_start = { samples = 0, steps = 1, learning_rate = 0.1 }", "main.warm_start.samples must be >= 1, got 0"),
     ("normalise = { mean = 0.3, std = 0 }", "federations.main.normalise: normalise needs values of std > 0"),
     ('calibrated_on = "x"', "federations.main.calibrated_on: no federation 'x'"),
-    ('calibrated_on = "main"', "federations.main.calibrated_on: federation 'main' borrows its calibration"),
+    (
+        'calibrated_on = "main"',
+        "federations.main.calibrated_on: federation 'main' takes its calibration from another federation",
+    ),
 ]
 OF_AUDIT = [
     ('canary = "dirca"', "audit.canary: unknown canary 'dirca'; known: dirac"),
@@ -82,7 +85,7 @@ OF_AUDIT = [
         "audit.canary: design \"one_run\" plants Dirac canaries, got 'random'",
     ),
     ('federation = "other"', "audit.federation: no federation 'other'; known: main"),
-    ("clients = 3", "audit.clients: federation 'main' has 2, got 3"),
+    ("clients = 3", "audit.clients: must be at most 2, the clients of federation 'main', got 3"),
 ]
 
 
@@ -123,7 +126,9 @@ calibrated_on = "main"
 [audit]
 federation = "shown"
 """
-    assert "audit.federation: federation 'shown' borrows its calibration" in refusal("[audit]\n", borrowing)
+    assert "audit.federation: federation 'shown' takes its calibration from another federation" in refusal(
+        "[audit]\n", borrowing
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,7 +141,10 @@ federation = "shown"
             "mutants.power=.5",
             "--set mutants.power: the suite has no [mutants] table to change, and creating",
         ),
-        ("audit.clients=99", "--set audit.clients: audit.clients: federation 'main' has 2, got 99"),
+        (
+            "audit.clients=99",
+            "--set audit.clients: audit.clients: must be at most 2, the clients of federation 'main', got 99",
+        ),
     ],
 )
 def test_a_bad_override_is_blamed_on_the_command_line(refusal, override, says):

@@ -313,7 +313,7 @@ class SameForAll(VerticalProtection):
 def test_noise_that_cannot_be_drawn_in_many_replicas_is_not_judged():
     found = in_draws(SameForAll())
     assert found.passed is None
-    assert "drawn by itself" in found.witness
+    assert "drawn again by itself" in found.witness
 
 
 def test_messages_of_a_training_that_diverges_are_not_judged():
