@@ -8,7 +8,7 @@ from ...audit.finding import ACCEPTED
 from ...audit.observer import Observer
 from ...audit.wording import plain
 from ..reading.claims import ClaimRow
-from ..reading.pooling import Pooled, gathered
+from ..reading.pooling import TWO_SEEDS, Pooled, gathered
 from ..reading.run_folder import OfDefense
 from . import numerals
 from .pooled_rows import AttackGrid, AttackRow, GridLine, OmissionRow, UtilityRow
@@ -195,13 +195,18 @@ def omission_table(rows: Sequence[OmissionRow]) -> Table:
 
 
 def pooled_words(key: str, pooled: Pooled | None, intervals: bool = True, signed: bool = False) -> str:
-    """Format a pooled value as ``0.912 [0.887, 0.937]``; a dash if nothing was measured."""
+    """Format a pooled value as ``0.912 [0.887, 0.937]``, or with the values of two seeds; a dash if nothing was
+    measured.
+    """
     if pooled is None:
         return numerals.NOTHING
-    value = numerals.metric_value(key, pooled.value)
     # A change without a sign would look like a value.
-    sign = "+" if signed and pooled.value > 0 else ""
-    return sign + value + (numerals.interval_words(key, pooled.low, pooled.high) if intervals else "")
+    mean, *both = (
+        ("+" if signed and one > 0 else "") + numerals.metric_value(key, one) for one in (pooled.value, *pooled.both)
+    )
+    if both and intervals:
+        return f"{mean} ({TWO_SEEDS}: {', '.join(both)})"
+    return mean + (numerals.interval_words(key, pooled.low, pooled.high) if intervals else "")
 
 
 def neighbours_of(claim: Claim) -> str:

@@ -277,7 +277,7 @@ def _interval(chance, units, seeds):
     return AttackPower("main", units, chance, seeds)
 
 
-@pytest.mark.parametrize(("chance", "units", "seeds"), [(0.5, (5, 5), 2), (0.5, (40, 10), 3), (0.1, (8,), 3)])
+@pytest.mark.parametrize(("chance", "units", "seeds"), [(0.5, (5, 5), 4), (0.5, (40, 10), 3), (0.1, (8,), 3)])
 def test_the_predicted_width_is_that_of_the_intervals_that_guessing_gets(chance, units, seeds):
     rng = np.random.default_rng(0)
 
