@@ -146,7 +146,7 @@ def test_what_a_claim_does_not_cover_stands_beside_what_attacks_showed_there(one
         )  # fmt: skip
     folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS, unit=Unit.CLIENT))
     (one,) = answers(folder)
-    assert "the server that observes individual updates" in one.uncovered
+    assert "the server that observes individual updates and who takes part" in one.uncovered
     assert "inverting_gradients on main (PSNR 31.0 dB; not compared with guessing" in one.outside
 
 
