@@ -27,6 +27,8 @@ VERDICTS = {verdict: word for verdict, (word, _) in _WORDS.items()}
 """The word of a verdict in every table and in the pack."""
 ANSWERS = {verdict: words for verdict, (_, words) in _WORDS.items()}
 """The words of a verdict on the first screen, for readers without the field's terms."""
+_BEYOND = "*"
+"""The mark of an attack that no claim covers; the note of the table explains it."""
 OF_NO_USE = "of no use"
 """The mark of a model that is no better than an answer which ignores its input."""
 ROUTES = {
@@ -132,7 +134,20 @@ def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = 
         ),
         numeric=frozenset(range(2, len(grid.defenses) + 3)),
         about=2,
-        note=note,
+        note=" ".join(filter(None, (_scope_note(grid.federation, lines), note))),
+    )
+
+
+def _scope_note(federation: str, lines: Sequence[GridLine]) -> str:
+    """What the mark of an attack that no claim covers means, and which claim would cover it; empty without a mark."""
+    marked = [cell for line in lines for cell in line.cells if cell and cell.pooled and cell.beyond]
+    if not marked:
+        return ""
+    seen = " or ".join(dict.fromkeys(observer_words(cell.observer) for cell in marked))
+    return (
+        f"{_BEYOND}: OUT OF SCOPE, the defense states claims, but none covers this attack, so that the value neither "
+        f"supports nor refutes one. In scope would be a claim about federation {federation}, all its rounds and the "
+        f"unit that is attacked, against the attack's adversary or a stronger one (here: {seen})."
     )
 
 
@@ -142,7 +157,7 @@ def _attack_cell(cell: AttackRow | None, intervals: bool) -> str:
 
 def attack_words(cell: AttackRow, intervals: bool = True) -> str:
     """Format the pooled value of an attack, with a mark if no claim of the defense covers it."""
-    return pooled_words(cell.metric, cell.pooled, intervals) + (" (out of scope)" if cell.beyond else "")
+    return pooled_words(cell.metric, cell.pooled, intervals) + (_BEYOND if cell.beyond else "")
 
 
 def utility_table(rows: Sequence[UtilityRow]) -> Table:

@@ -372,7 +372,8 @@ OWN = Setting.claimed(CLAIM)
         ({"rounds": 3}, ""),
         (
             {"observer": UPLOADS},
-            "the evidence is of the server that observes individual updates and who takes part, the claim covers other clients",
+            "the evidence is of the server that observes individual updates and who takes part, the claim covers other "
+            "clients",
         ),
         ({"unit": Unit.CLIENT}, "the evidence is of one client, the claim of one sample"),
         ({"adjacency": Adjacency.REPLACE_ONE}, "of replace-one neighbours, the claim of add/remove"),
