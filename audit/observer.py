@@ -12,7 +12,7 @@ _PHRASES = {
     "global_models": "other clients (every round's model)",
     "aggregate": "the server that observes only the aggregate",
     "shuffled": "the analyser that observes shuffled reports",
-    "uploads": "the server that observes individual updates",
+    "uploads": "the server that observes individual updates and who takes part",
     "answers": "the student that observes every released answer",
     "passive_party": "a party without the labels (it receives gradients)",
     "active_party": "the party with the labels (it receives embeddings)",

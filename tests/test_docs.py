@@ -211,6 +211,9 @@ def test_the_page_of_errata_has_a_row_for_every_item_with_its_class_and_tests_th
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     listed = [(name, item.split(":")[0]) for name, items in all_errata("defense").items() for item in items]
     assert sorted((re.split(r"[ :]", row[0])[0], re.split(r" \(", row[1])[0]) for row in rows) == sorted(listed)
+    texts = [line.split(" | ") for line in text.splitlines() if re.match(r"\| (survey|overview), ", line)]
+    assert len(texts) == 6
+    assert {re.split(r" \(", row[1])[0] for row in texts} == {"False", "Loose but valid", "Slip", "Not stated"}
     for path, name in re.findall(r"`([\w/]+\.py)::(test_\w+)`", text):
         place = ROOT / path if path.startswith("tests/") else ROOT / "tests" / "defenses" / path
         assert f"def {name}(" in place.read_text(encoding="utf-8"), (path, name)

@@ -5,7 +5,8 @@ Compute epsilon, delta and the trade-off curve of Gaussian noise, and the noise 
 Compute the joint privacy of Gaussian releases in which each layer of a model has its own clip norm and noise.
 
 FedRE (Xiao et al. 2025) sets its noise by equation 9, sigma = sqrt(2 T ln(1/delta)) / eps, which does not keep (eps,
-delta) at every eps: at a layer's eps 10 it gives 10.5 where two inputs are C apart, and 25.8 where they are 2C apart.
+delta) at every eps (at a layer's eps 10 it gives 10.5 where two inputs are C apart, and 25.8 where they are 2C apart),
+but is more than enough at the paper's budgets if the noise is on a mean of ten or more samples' gradients.
 Its corollary 1 adds the layers' epsilons, which is valid and loose; Gaussians compose by the root of the sum of
 squares: ten layers at eps 1 and delta 1e-6 each are jointly 5.43 at delta 1e-5 by equation 9 (2C apart; 2.45 at C),
 3.14 where each is calibrated.

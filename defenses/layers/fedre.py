@@ -192,7 +192,7 @@ class FedRE(ScoredLayers):
           or not: the sum moves by up to C. Reading 3: as reading 2, with noise on the mean of n samples (the loss in
           eq. 1 is a mean), which moves by C / n. Here: reading 1; ``fedre_per_sample`` has reading 2.
         - False: eq. 9, sigma = sqrt(2 T ln(1/delta)) / epsilon keeps a layer's (epsilon, delta), as corollary 1 has it,
-          without a limit. At delta 1e-5 it holds up to a layer's epsilon of 7.96 in reading 2, where 10 is worth 10.5,
+          without a limit: at delta 1e-5 it holds up to a layer's epsilon of 7.96 in reading 2, where 10 is worth 10.5,
           and up to .0088 in reading 1, where 10 is worth 25.8 and 1 is worth 1.63; in reading 3 it is more than enough
           for ten or more samples at the paper's budgets. (The paper's 10 and 50 are totals over layers.) Here:
           as_published has eq. 9, the corrected form the analytic Gaussian over all rounds at 2C.

@@ -84,11 +84,12 @@ class NbAFL(ClippedDefense):
         variant: "corrected", or "as_published": the paper's noise and its claims about one sample.
 
     Errata:
-        - False: section III, one of m samples moves a clipped local model by at most 2C/m. It would hold if training
-          averaged m clipped models of single samples, to which the paper equates it. Where all samples are trained
-          together it does not: of four samples one whose gradient outweighs the others turns the clipped update round,
-          by 2C and not by C/2. The paper was not at hand; its equations are read from a summary that copies them
-          (forestneo.top, April 2023). Here: the clip bounds the whole report, so one sample moves it by up to 2C.
+        - False as restated in a summary: section III, one of m samples moves a clipped local model by at most 2C/m. It
+          would hold if training averaged m clipped models of single samples, to which the paper equates it. Where all
+          samples are trained together it does not: of four samples one whose gradient outweighs the others turns the
+          clipped update round, by 2C and not by C/2. The paper was not at hand; its equations are read from a summary
+          that copies them (forestneo.top, April 2023). Here: the clip bounds the whole report, so one sample moves it
+          by up to 2C.
         - Not stated: section III, for which epsilon noise c L sensitivity / epsilon keeps (epsilon, delta) over L
           exposures. Reading 1: for epsilon below 1, where the formula with c = sqrt(2 ln(1.25/delta)) is proved for one
           release (Dwork and Roth 2014, Theorem A.1). It then holds for L releases too, with room. Reading 2: also for

@@ -39,13 +39,13 @@ class Binomial(SecureSumDefense):
         variant: "corrected", or "as_published": the paper's noise and claim, each round at an equal part of the budget.
 
     Errata:
-        - False: Theorem 1 (formula 7), the epsilon of a release, without a limit on epsilon. On a fine grid it is the
-          classic Gaussian formula, which holds up to epsilon 8.4 at delta 1e-5. Calibrated to 10 at ten thousand grid
-          steps to the norm, noise of 95,092,644 coins on one coordinate really has epsilon 10.3. The paper was not at
-          hand: the Internet-Draft draft-case-ppm-binomial-dp restates the theorem with a condition on the number of
-          coins, which this example meets, and with none on epsilon. On a fine grid the theorem holds at 2 to 4, the
-          epsilons of the paper's experiments (Table 3 of the survey of Fu et al. 2024). Here: Renyi divergences;
-          as_published has the theorem.
+        - False as restated in an Internet-Draft: Theorem 1 (formula 7), the epsilon of a release, without a limit on
+          epsilon. On a fine grid it is the classic Gaussian formula, which holds up to epsilon 8.4 at delta 1e-5.
+          Calibrated to 10 at ten thousand grid steps to the norm, noise of 95,092,644 coins on one coordinate really
+          has epsilon 10.3. The paper was not at hand: the Internet-Draft draft-case-ppm-binomial-dp restates the
+          theorem with a condition on the number of coins, which this example meets, and with none on epsilon. On a fine
+          grid the theorem holds at 2 to 4, the epsilons of the paper's experiments (Table 3 of the survey of Fu et al.
+          2024). Here: Renyi divergences; as_published has the theorem.
         - Loose but valid: the theorem is about one release, and rounds are left to composition theorems. Noise that
           stays in a window is sub-Gaussian and composes as a Gaussian's: 20 rounds of 650 coordinates, 800 grid steps
           to the norm, at epsilon 4 and delta 1e-5 take 5.18 norms, where equal parts of the theorem's take 27.2 (closed

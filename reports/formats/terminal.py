@@ -36,7 +36,7 @@ def tables(folder: RunFolder) -> list[str]:
         # Without intervals a line fits into a terminal, and with few metrics the table does.
         shown = [line for line in grid.lines if line.first.metric in (*ATTACK_HEADLINES, "lpips")]
         table = attack_table(grid, shown, intervals=False)
-        lines += [table.title, *table.lines(), ""]
+        lines += [table.title, *table.lines(), *filter(None, [table.note]), ""]
     utility = utility_table(pooled_utility(folder))
     lines += [utility.title, *utility.lines(), ""] if utility.rows else []
     for table in (spread_table(pooled_utility(folder), intervals=False), traffic_table(pooled_utility(folder))):

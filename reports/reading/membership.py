@@ -79,9 +79,16 @@ class Membership:
         """
         if self.shadowed is not None:
             return self.shadowed.interval(level)
+        if self.two_seeds:
+            return None
         # A single run gives no variance over runs, so its interval is over candidates.
         found = area_interval(self.alone or self.sides, level)
         return None if found.low is None or found.high is None else (found.low, found.high)
+
+    @property
+    def two_seeds(self) -> bool:
+        """Whether the scores are those of two independent runs, too few for an interval that informs."""
+        return self.shadowed is None and self.sides.runs == 2
 
     @property
     def question(self) -> Question:

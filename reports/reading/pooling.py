@@ -27,7 +27,8 @@ class Pooled:
     """A pooled value and its confidence interval; if the values allow none, ``low`` and ``high`` are None and
     ``method`` states the reason.
 
-    ``over``: what the interval covers other draws of, such as ``3 seeds``; empty without one.
+    ``over``: what the interval covers other draws of, such as ``3 seeds``; empty without one. ``both``: the values of
+    two seeds, which are shown in place of an interval.
     """
 
     value: float
@@ -36,6 +37,10 @@ class Pooled:
     n: int
     method: str
     over: str = ""
+    both: tuple[float, ...] = ()
+
+
+TWO_SEEDS = "2 seeds, no interval"
 
 
 def gathered(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
@@ -65,7 +70,8 @@ def mean_over_seeds(
 ) -> Pooled:
     """Compute the mean of ``values``, array ``(n,)`` with one entry per seed (n >= 1), with a two-sided t interval.
 
-    Equal values give no interval: a width of zero would claim certainty. ``share``: whether the values are shares in
+    Equal values give no interval: a width of zero would claim certainty. Nor do two: it would reach 12.7 standard
+    errors to each side, which informs no reader. ``share``: whether the values are shares in
     [0, 1], such as an accuracy; where the interval would leave that range, it is computed on the logit scale (delta
     method), on which it cannot. ``limits``: the least and the largest value that the metric can have, at which the
     interval ends.
@@ -85,6 +91,8 @@ def mean_over_seeds(
             n=len(sample),
             method="all seeds have the same value, so there is no interval",
         )
+    if len(sample) == 2:
+        return Pooled(value=mean, low=None, high=None, n=2, method=TWO_SEEDS, both=tuple(sample.tolist()))
     # ddof=1: with three seeds the other estimate of the variance would be a third too small.
     standard_error = float(sample.std(ddof=1)) / len(sample) ** 0.5
     half = float(stdtrit(len(sample) - 1, 0.5 + level / 2)) * standard_error

@@ -17,7 +17,7 @@ from ...audit.wording import at_least, counted, plain
 from ...suites.results.outcome import INCOMPLETE
 from ..reading.claims import ClaimRow, claim_rows, claims_under_test, covered_elsewhere, left_unprotected, same_subject
 from ..reading.membership import Membership, memberships
-from ..reading.pooling import LEVEL
+from ..reading.pooling import LEVEL, TWO_SEEDS
 from ..reading.run_folder import HORIZONTAL, RunFolder
 from . import numerals
 from .covered import (
@@ -511,6 +511,8 @@ def _reached(best: Membership, claim: Claim, of: int) -> str:
     if ends is not None:
         several = f", which holds for the best of {of} attacks" if of > 1 else ""
         right += f" (95 % interval over {best.over}{several}: {percent(ends[0])} to {percent(ends[1])})"
+    elif best.two_seeds:
+        right += f" ({TWO_SEEDS})"
     agrees = (
         ", which is less, but the interval reaches below it: no proof of a violation"
         if ends and ends[0] <= allowed < best.area

@@ -4,9 +4,8 @@ import math
 from collections.abc import Sequence
 from itertools import chain
 
-from ...audit.binomial import upper_bound
 from ..reading.claims import covers
-from ..reading.pooling import LEVEL, gathered
+from ..reading.pooling import gathered
 from ..reading.run_folder import RunFolder, once_per_run
 from . import numerals
 from .pooled_rows import AttackRow, pooled_attacks, primary_results
@@ -165,32 +164,22 @@ def _guess_words(folder: RunFolder, one: AttackRow) -> str:
     if rebuilt_images(folder, one) is not None:
         prior = priors(folder).get(one.federation)
         return "" if prior is None else f"at most {percent(numerals.rounded(prior, 3, math.ceil))} of images"
-    counts = [row.count for row in _nulls(folder, one) if row.count]
-    if one.count is not None and counts:
-        return str(max(counts, key=lambda count: count.right / count.units))
     guess = guess_of(folder, one)
+    if guess is not None and one.count is not None:
+        return percent(guess)
     return "" if guess is None else numerals.metric_value(one.metric, guess)
 
 
 def guess_of(folder: RunFolder, one: AttackRow) -> float | None:
-    """What an attack achieves without using any observation: a constant for some metrics, otherwise the result of the
-    federation's best null attack. For counts it is the upper confidence bound of the null attack's share, because few
-    units may contain no lucky guess.
+    """What an attack achieves without using any observation: a constant for some metrics, the chance that the rows
+    state, or the result of the federation's best null attack.
     """
-    if one.metric in _CHANCE:
-        return _CHANCE[one.metric]
-    alpha = (1 - LEVEL) / 2
-    shown = [
-        float(upper_bound(row.count.right, row.count.units, alpha)) if row.count else row.pooled.value
-        for row in _nulls(folder, one)
-        if row.pooled
-    ]
-    return (min if one.direction == _LOWER else max)(shown, default=None)
-
-
-def _nulls(folder: RunFolder, one: AttackRow) -> list[AttackRow]:
+    if one.metric in _CHANCE or one.chance is not None:
+        return _CHANCE.get(one.metric, one.chance)
     place = one.federation, one.metric
-    return [row for row in pooled_attacks(folder) if row.null and (row.federation, row.metric) == place]
+    nulls = (row for row in pooled_attacks(folder) if row.null and (row.federation, row.metric) == place)
+    shown = [row.pooled.value for row in nulls if row.pooled]
+    return (min if one.direction == _LOWER else max)(shown, default=None)
 
 
 def rebuilt_images(folder: RunFolder, one: AttackRow) -> Success | None:

@@ -12,11 +12,11 @@ from ...audit.observer import Observer
 from ...audit.wording import at_most, plain
 from ...suites.results.record import Record
 from ..reading.membership import Membership, Question, covering_claims, in_order, memberships, setting_of
-from ..reading.pooling import LEVEL, grouped, mean_over_seeds, shared
+from ..reading.pooling import LEVEL, TWO_SEEDS, grouped, mean_over_seeds, shared
 from ..reading.run_folder import RunFolder, once_per_run
 from . import numerals
 from .pooled_rows import WHOLE_CELL, WORST_FIRST
-from .printed import VERDICTS, namer
+from .printed import VERDICTS, namer, pooled_words
 from .table import Table, tabulate
 
 METRIC = "source_accuracy"
@@ -45,14 +45,12 @@ class SourceInference:
         """Return the result as text, such as ``correct 0.216 [0.201, 0.231], chance 0.1``; an interval from a single
         seed is marked as such.
         """
-        pooled = mean_over_seeds([row.value or 0.0 for row in self.rows], share=True)
-        ends, mark = (pooled.low, pooled.high), ""
+        words = pooled_words(METRIC, mean_over_seeds([row.value or 0.0 for row in self.rows], share=True))
         if len(self.rows) == 1:
-            # Over the samples of one run; an interval over seeds needs at least two.
-            ends, mark = (self.rows[0].ci_low, self.rows[0].ci_high), ALONE
-        interval = numerals.interval_words(METRIC, *ends)
-        words = f"correct {numerals.metric_value(METRIC, pooled.value)}{interval}{mark if interval else ''}"
-        return f"{words}, {self.rows[0].unit.rpartition(', ')[2]}; {self.attack}"
+            # Over the samples of one run; an interval over seeds needs several.
+            interval = numerals.interval_words(METRIC, self.rows[0].ci_low, self.rows[0].ci_high)
+            words += f"{interval}{ALONE if interval else ''}"
+        return f"correct {words}, {self.rows[0].unit.rpartition(', ')[2]}; {self.attack}"
 
 
 def source_inferences(folder: RunFolder) -> list[SourceInference]:
@@ -225,7 +223,7 @@ def _area_words(one: Membership, attacks: int) -> str:
     """``AUC 0.812 [0.771, 0.848]``."""
     ends = one.interval(1 - (1 - LEVEL) / attacks)
     alone = _ALONE if one.sides.runs == 1 and ends else ""
-    interval = numerals.interval_words("auc", *(ends or (None, None)))
+    interval = numerals.interval_words("auc", *(ends or (None, None))) or (f" ({TWO_SEEDS})" if one.two_seeds else "")
     return f"AUC {numerals.metric_value('auc', one.area)}{interval}{alone if one.shadowed is None else _SHADOWED}"
 
 

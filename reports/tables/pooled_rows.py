@@ -74,6 +74,8 @@ _JUDGED = ("accuracy", "r2")
 _ROUNDING = 1e-6
 _COUNTED = re.compile(r"95 % Clopper-Pearson over (\w+)")
 """The method of a row whose value is a share of independent units, of which ``n`` were tried."""
+_CHANCE = re.compile(r", chance ([\d.e-]+)$")
+"""The end of a row's unit that states what a guess is worth."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +96,8 @@ class AttackRow:
 
     ``beyond``: whether the defense states a claim, but none in this federation that covers the adversary and unit of
     the attack. ``missing``: number of rows (or whole cells) without a value. ``status``, ``reason``: of the worst.
-    ``count``: of the units behind ``pooled``, where its rows count independent units.
+    ``count``: of the units behind ``pooled``, where its rows count independent units. ``chance``: the value of guessing
+    that its rows state, averaged over them; None where they state none.
     """
 
     federation: str
@@ -112,6 +115,7 @@ class AttackRow:
     status: str
     reason: str
     count: Count | None = None
+    chance: float | None = None
 
     @property
     def name(self) -> str:
@@ -236,6 +240,7 @@ def _attack_row(folder: RunFolder, group: list[Record], order: Order, omitted_ce
         status=omitted[0].status if omitted else "",
         reason=omitted[0].reason if omitted else "",
         count=_count(_measured(group)),
+        chance=_chance(_measured(group)),
     )
 
 
@@ -373,6 +378,11 @@ def _count(measured: list[Record]) -> Count | None:
     if any(abs(one - round(one)) > _ROUNDING for one in right):
         return None
     return Count(right=sum(map(round, right)), units=sum(record.n or 0 for record in measured), kind=kinds.pop())
+
+
+def _chance(measured: list[Record]) -> float | None:
+    stated = [float(found[1]) for record in measured if (found := _CHANCE.search(record.unit))]
+    return sum(sorted(stated)) / len(stated) if stated else None
 
 
 def _value(record: Record) -> float:

@@ -8,7 +8,7 @@ from ...audit.finding import ACCEPTED
 from ...audit.observer import Observer
 from ...audit.wording import plain
 from ..reading.claims import ClaimRow
-from ..reading.pooling import Pooled, gathered
+from ..reading.pooling import TWO_SEEDS, Pooled, gathered
 from ..reading.run_folder import OfDefense
 from . import numerals
 from .pooled_rows import AttackGrid, AttackRow, GridLine, OmissionRow, UtilityRow
@@ -27,6 +27,8 @@ VERDICTS = {verdict: word for verdict, (word, _) in _WORDS.items()}
 """The word of a verdict in every table and in the pack."""
 ANSWERS = {verdict: words for verdict, (_, words) in _WORDS.items()}
 """The words of a verdict on the first screen, for readers without the field's terms."""
+_BEYOND = "*"
+"""The mark of an attack that no claim covers; the note of the table explains it."""
 OF_NO_USE = "of no use"
 """The mark of a model that is no better than an answer which ignores its input."""
 ROUTES = {
@@ -132,7 +134,20 @@ def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = 
         ),
         numeric=frozenset(range(2, len(grid.defenses) + 3)),
         about=2,
-        note=note,
+        note=" ".join(filter(None, (_scope_note(grid.federation, lines), note))),
+    )
+
+
+def _scope_note(federation: str, lines: Sequence[GridLine]) -> str:
+    """What the mark of an attack that no claim covers means, and which claim would cover it; empty without a mark."""
+    marked = [cell for line in lines for cell in line.cells if cell and cell.pooled and cell.beyond]
+    if not marked:
+        return ""
+    seen = " or ".join(dict.fromkeys(observer_words(cell.observer) for cell in marked))
+    return (
+        f"{_BEYOND}: OUT OF SCOPE, the defense states claims, but none covers this attack, so that the value neither "
+        f"supports nor refutes one. In scope would be a claim about federation {federation}, all its rounds and the "
+        f"unit that is attacked, against the attack's adversary or a stronger one (here: {seen})."
     )
 
 
@@ -142,7 +157,7 @@ def _attack_cell(cell: AttackRow | None, intervals: bool) -> str:
 
 def attack_words(cell: AttackRow, intervals: bool = True) -> str:
     """Format the pooled value of an attack, with a mark if no claim of the defense covers it."""
-    return pooled_words(cell.metric, cell.pooled, intervals) + (" (out of scope)" if cell.beyond else "")
+    return pooled_words(cell.metric, cell.pooled, intervals) + (_BEYOND if cell.beyond else "")
 
 
 def utility_table(rows: Sequence[UtilityRow]) -> Table:
@@ -195,13 +210,18 @@ def omission_table(rows: Sequence[OmissionRow]) -> Table:
 
 
 def pooled_words(key: str, pooled: Pooled | None, intervals: bool = True, signed: bool = False) -> str:
-    """Format a pooled value as ``0.912 [0.887, 0.937]``; a dash if nothing was measured."""
+    """Format a pooled value as ``0.912 [0.887, 0.937]``, or with the values of two seeds; a dash if nothing was
+    measured.
+    """
     if pooled is None:
         return numerals.NOTHING
-    value = numerals.metric_value(key, pooled.value)
     # A change without a sign would look like a value.
-    sign = "+" if signed and pooled.value > 0 else ""
-    return sign + value + (numerals.interval_words(key, pooled.low, pooled.high) if intervals else "")
+    mean, *both = (
+        ("+" if signed and one > 0 else "") + numerals.metric_value(key, one) for one in (pooled.value, *pooled.both)
+    )
+    if both and intervals:
+        return f"{mean} ({TWO_SEEDS}: {', '.join(both)})"
+    return mean + (numerals.interval_words(key, pooled.low, pooled.high) if intervals else "")
 
 
 def neighbours_of(claim: Claim) -> str:

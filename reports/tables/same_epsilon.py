@@ -14,6 +14,7 @@ from ..reading.claims import ClaimRow, covers, one_row_per_claim, stated_rows
 from ..reading.membership import BestAttack, Question, best_attacks, in_order, memberships
 from ..reading.run_folder import RunFolder
 from . import numerals
+from .covered import guess_of
 from .membership_table import SourceInference, source_inferences
 from .pooled_rows import WHOLE_CELL, AttackRow, pooled_attacks, pooled_utility
 from .printed import VERDICTS, pooled_words
@@ -175,16 +176,14 @@ def _source(found: _Found, observer: Observer, defense: str) -> str:
 
 def _labels(found: _Found, defense: str) -> str:
     rows = [row for row in pooled_attacks(found.folder) if row.metric == LABELS and row.pooled is not None]
-    shares = {null: [row for row in rows if row.defense == defense and row.null is null] for null in (False, True)}
-    if not shares[False]:
+    own = [row for row in rows if row.defense == defense and not row.null]
+    if not own:
         return _missing(found, defense, {row.attack for row in rows if not row.null}, "")
-    # Guessing is shown with the result: the share that it names correctly depends on the labels in the lot.
-    best, guessed = (
-        max((row.pooled.value for row in shares[null] if row.pooled), default=None) for null in (False, True)
-    )
-    own = next(row for row in shares[False] if row.pooled and row.pooled.value == best)
-    words = pooled_words(LABELS, own.pooled) + _mark(found, own, _HOLD_A_LABEL)
-    return words if guessed is None else f"{words}, guessing {numerals.metric_value(LABELS, guessed)}"
+    best = max(own, key=lambda row: row.pooled.value if row.pooled else 0.0)
+    words = pooled_words(LABELS, best.pooled) + _mark(found, best, _HOLD_A_LABEL)
+    # Guessing is shown with the result: the share that it names correctly depends on the labels.
+    guess = guess_of(found.folder, best)
+    return words if guess is None else f"{words}, guessing {numerals.metric_value(LABELS, guess)}"
 
 
 def _images(found: _Found, defense: str) -> str:

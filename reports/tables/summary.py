@@ -26,7 +26,7 @@ INTERVALS = (
 POOLING_NOTE = (
     "Metrics per image (PSNR, MSE, SSIM): median over all images and seeds with a 95 % percentile bootstrap interval, "
     "which treats the images as independent. Other metrics: mean over seeds with a 95 % t interval (shares near "
-    "0 or 1: on the logit scale). A single seed "
+    "0 or 1: on the logit scale). Two seeds have no interval: their values are shown. A single seed "
     "keeps the interval of its own measurement, if it has one. Equal values over seeds have no interval over seeds: "
     "where independent uploads are counted, the exact interval over the uploads of all seeds stands instead. Null "
     "attacks do not use what they attack, so an attack that scores no better than a null attack has learnt nothing. "

@@ -41,7 +41,6 @@ from .catalogue import (
     Part,
     build,
     check_loaded_from,
-    find,
     is_outside,
     outside_versions,
     own_names,
@@ -52,7 +51,7 @@ from .catalogue import (
 )
 from .compatibility import DEFAULT_SHADOWS, check_audit, check_federations, too_few
 from .source import ConfigError, Source
-from .suite_file import with_data_files
+from .suite_file import line_of, listed_part, with_data_files
 from .tables.key_types import WithData
 from .tables.suite import AuditSpec, DefenseSpec, FederationSpec, PlanChange, Suite
 
@@ -169,6 +168,8 @@ def resolve(spec: Suite, source: Source, *, seed: int, extra: tuple[str | Defens
     mistakes = list[str]()
     defenses = _each(lambda label: _defense_entry(label, spec, source), spec.defenses, mistakes)
     attacks = tuple(_each(lambda label: _attack_entry(label, spec, source), spec.attacks, mistakes))
+    digests = _digests(spec, source, mistakes)
+    _check_paths(spec, source, mistakes)
     if mistakes:
         raise ConfigError(*dict.fromkeys(mistakes))
     for added in extra:
@@ -178,8 +179,6 @@ def resolve(spec: Suite, source: Source, *, seed: int, extra: tuple[str | Defens
         defenses.append(DefenseEntry(label=_free_label(part, defenses), part=part, spec=_as_written(part)))
     # The manifest keeps the whole suite, the added defenses included: a resumed run gets them from there.
     spec = spec.model_copy(update={"defenses": {entry.label: entry.spec for entry in defenses}})
-    _check_paths(spec, source)
-    digests = _digests(spec, source)
     spec = with_data_files(spec, source.data_folder, digests)
     check_kinds(spec, defenses, attacks, source)
     for entry in attacks:
@@ -235,7 +234,7 @@ def _tables_of(entry: DefenseEntry | AttackEntry) -> tuple[str, ...]:
     return ("vertical",)
 
 
-def _check_paths(spec: Suite, source: Source) -> None:
+def _check_paths(spec: Suite, source: Source, mistakes: list[str]) -> None:
     """Import every part from outside, so that one that is not there is reported before any work, with its line."""
     for place, table in tables_with_parts(spec).items():
         for key, kind, value in parts_in(table):
@@ -246,16 +245,16 @@ def _check_paths(spec: Suite, source: Source) -> None:
                     check_loaded_from(name, source.folder)
                     _BUILT.get(kind, str)(value)
             except ValueError as error:
-                raise ConfigError(f"{source.where((*place, key))}: {error}") from error
+                mistakes.append(f"{source.where((*place, key))}: {error}")
     if spec.audit is not None and spec.audit.estimator is not None:
         design = Design.ONE_RUN if spec.audit.design == "one_run" else Design.INDEPENDENT
         try:
             chosen([spec.audit.estimator], design, ())
         except ValueError as error:
-            raise ConfigError(f"{source.where(('audit', 'estimator'))}: {error}") from error
+            mistakes.append(f"{source.where(('audit', 'estimator'))}: {error}")
 
 
-def _digests(spec: Suite, source: Source) -> dict[str, str]:
+def _digests(spec: Suite, source: Source, mistakes: list[str]) -> dict[str, str]:
     """The digest of each data set of the suite by its label."""
     places: dict[tuple[str, ...], WithData] = {**spec.federation_tables}
     if spec.audit is not None and spec.audit.dataset is not None:
@@ -265,7 +264,7 @@ def _digests(spec: Suite, source: Source) -> dict[str, str]:
         try:
             found[label("dataset", used.dataset)] = load_dataset(used.data).digest
         except ValueError as error:  # A damaged file, one with another content than expected, or a bad part.
-            raise ConfigError(f"{source.where((*place, 'dataset'))}: {error}") from error
+            mistakes.append(f"{source.where((*place, 'dataset'))}: {error}")
     return dict(sorted(found.items()))
 
 
@@ -412,16 +411,19 @@ def _shown(value: object) -> str:
 _PREPARED = Prepares(prepared=Prepared, protection=Protection)
 
 
-def set_up(suite: ResolvedSuite, table: str, federation: str, build: Callable[[], _Built]) -> _Built:
+def set_up(
+    suite: ResolvedSuite, table: str, federation: str, build: Callable[[], _Built], changed: tuple[str, ...] = ()
+) -> _Built:
     """Build something from a federation's settings by ``build()``; if that fails, raise ConfigError with file and
-    line.
+    line: that of the key ``changed`` where one outside the federation's table replaces a setting.
     """
     try:
         return build()
     except ValueError as error:
         keys = getattr(suite.spec, table)[federation].model_fields_set
-        place = line_of(str(error), suite.source, (table, federation), keys)
-        raise ConfigError(f"{place}: federation {federation} cannot be set up: {error}") from error
+        place = suite.source.where(changed) if changed else line_of(str(error), suite.source, (table, federation), keys)
+        words = f" with {'.'.join(changed)}" if changed else ""
+        raise ConfigError(f"{place}: federation {federation}{words} cannot be set up: {error}") from error
 
 
 def calibrated_for(suite: ResolvedSuite, entry: DefenseEntry, federation: str, plan: Any, returns: Prepares) -> Any:
@@ -505,15 +507,13 @@ def _each(make: Callable[[str], _Built], labels: Iterable[str], mistakes: list[s
 
 def _defense_entry(label: str, spec: Suite, source: Source) -> DefenseEntry:
     chosen = spec.defenses[label]
-    configuration: dict[str, Any] = dict(chosen.model_extra or {})
-    part = _build("defense", label, chosen.part or label, configuration, source)
+    part = listed_part("defense", label, chosen.part or label, dict(chosen.model_extra or {}), source)
     return DefenseEntry(label=label, part=part, spec=chosen)
 
 
 def _attack_entry(label: str, spec: Suite, source: Source) -> AttackEntry:
     chosen = spec.attacks[label]
-    configuration: dict[str, Any] = dict(chosen.model_extra or {})
-    part = _build("attack", label, chosen.part or label, configuration, source)
+    part = listed_part("attack", label, chosen.part or label, dict(chosen.model_extra or {}), source)
     shadows = chosen.shadows or (DEFAULT_SHADOWS if isinstance(part.instance, ShadowAttack) else None)
     entry = AttackEntry(label=label, part=part, federations=chosen.federations, shadows=shadows)
     if not isinstance(part.instance, Attack):
@@ -544,27 +544,6 @@ def _attack_entry(label: str, spec: Suite, source: Source) -> AttackEntry:
             f"observer global_models receives only models"
         )
     return replace(entry, reduced_to=Observer(chosen.observer))
-
-
-def _build(kind: Any, label: str, name: str, configuration: dict[str, Any], source: Source) -> Part:
-    table = (f"{kind}s", label)
-    try:
-        find(kind, name)
-        check_loaded_from(name, source.folder)
-    except ConfigError as error:
-        raise ConfigError(f"{source.where((*table, 'part'))}: {error}") from None
-    try:
-        return build(kind, name, configuration)
-    except ConfigError as error:
-        raise ConfigError(f"{line_of(str(error), source, table, configuration, 'part')}: {error}") from None
-
-
-def line_of(message: str, source: Source, table: tuple[str, ...], keys: Iterable[str], default: str = "") -> str:
-    """Return the line of the suite's key to which a part's error message refers: the first of the table's ``keys`` that
-    occurs in the message.
-    """
-    words = re.findall(r"\w+", message)
-    return source.where((*table, min((key for key in keys if key in words), key=words.index, default=default)))
 
 
 def audited(federation: FederationSpec, audit: AuditSpec) -> FederationSpec:

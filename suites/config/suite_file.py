@@ -1,15 +1,18 @@
 """Read and check a suite from a file or from the package, and report every mistake with its line."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from ...audit.parts import is_path
 from ...audit.wording import nearest
 from ...fl.data.files.lookup import is_object, keep
-from .catalogue import names_data_files
+from .catalogue import Part, build, check_loaded_from, find, names_data_files
+from .part_files import Kind
 from .part_listing import bundled_suites
 from .source import (
     FEDERATION_TABLES,
@@ -23,7 +26,7 @@ from .source import (
     outside_bounds,
 )
 from .sweeps import expanded
-from .tables.suite import Suite
+from .tables.suite import AttackSpec, DefenseSpec, Suite
 
 GIVEN = "defenses"
 """The word in ``only`` by which a caller leaves out all defenses of the suite, because only the added ones run."""
@@ -153,8 +156,24 @@ def check_suite(tree: dict[str, Any], source: Source) -> Suite:
         inside = {item["loc"][: len(item["loc"]) - 1] for item in mistakes}
         mistakes = [item for item in mistakes if item["type"] != "too_short" or item["loc"] not in inside]
         lines = [_explain(dict(item), source) for item in mistakes]
-        raise ConfigError(*dict.fromkeys(lines)) from None
+        raise ConfigError(*dict.fromkeys([*lines, *_of_parts(tree, source)])) from None
     return with_data_files(spec, source.data_folder, {})
+
+
+def _of_parts(tree: dict[str, Any], source: Source) -> Iterator[str]:
+    """The mistakes of our own defenses and attacks of a suite of which another table is wrong."""
+    tables: dict[Kind, type[BaseModel]] = {"defense": DefenseSpec, "attack": AttackSpec}
+    for kind, table in tables.items():
+        listed = tree.get(f"{kind}s")
+        for label, found in listed.items() if isinstance(listed, Mapping) else ():
+            name = found.get("part", label) if isinstance(found, Mapping) else None
+            if not isinstance(name, str) or is_path(kind, name):  # Code of the user's own is imported by a valid suite.
+                continue
+            try:
+                own = {key: value for key, value in found.items() if key not in table.model_fields}
+                listed_part(kind, label, name, own, source)
+            except ConfigError as error:
+                yield from error.args
 
 
 def with_data_files(spec: Suite, folder: str, digests: dict[str, str]) -> Suite:
@@ -204,3 +223,25 @@ def _table_in(table: type[BaseModel], name: str) -> type[BaseModel] | None:
             return one
         held += get_args(one)
     return None
+
+
+def listed_part(kind: Kind, label: str, name: str, configuration: dict[str, Any], source: Source) -> Part:
+    """Build the defense or attack of a table of a suite; raise ConfigError with the line of the wrong key."""
+    table = (f"{kind}s", label)
+    try:
+        find(kind, name)
+        check_loaded_from(name, source.folder)
+    except ConfigError as error:
+        raise ConfigError(f"{source.where((*table, 'part'))}: {error}") from None
+    try:
+        return build(kind, name, configuration)
+    except ConfigError as error:
+        raise ConfigError(f"{line_of(str(error), source, table, configuration, 'part')}: {error}") from None
+
+
+def line_of(message: str, source: Source, table: tuple[str, ...], keys: Iterable[str], default: str = "") -> str:
+    """Return the line of the suite's key to which a part's error message refers: the first of the table's ``keys`` that
+    occurs in the message.
+    """
+    words = re.findall(r"\w+", message)
+    return source.where((*table, min((key for key in keys if key in words), key=words.index, default=default)))

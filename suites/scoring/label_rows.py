@@ -186,7 +186,8 @@ def score_label_counts(
     """Build the result rows of one label attack on one round, with confidence intervals over the round's client
     updates.
 
-    One-sample uploads have one row only: all other scores follow from the share of right labels. Raises ValueError
+    One-sample uploads have one row only: all other scores follow from the share of right labels. The chance in the unit
+    of ``label_accuracy`` is that of the best constant guess; for larger lots, that of equal counts. Raises ValueError
     where there are not as many guesses as uploads.
     """
     truth = true_counts(task, plan, lots, evidence.round)
@@ -201,7 +202,7 @@ def score_label_counts(
         found.row(
             cell, metric, n=len(truth), unit=unit, direction="lower_leaks" if metric in _LOWER else "higher_leaks"
         )
-        for metric, (found, unit) in _rows_of_counts(scores).items()
+        for metric, (found, unit) in _rows_of_counts(scores, best_constant_guess(task)).items()
     ]
 
 
@@ -235,13 +236,21 @@ def lots_of_round(task: Task, plan: Plan, lots: Mapping[int, LotRecorder], round
 _OF_GAIN = "share of the largest possible gain above chance"
 
 
-def _rows_of_counts(scores: LabelScores) -> dict[str, tuple[Interval, str]]:
+def best_constant_guess(task: Task) -> float:
+    """Return the probability that the most frequent label of the public data is a sample's: the chance of a label."""
+    return float(torch.bincount(task.test_labels).max()) / len(task.test_labels)
+
+
+def _rows_of_counts(scores: LabelScores, guess: float) -> dict[str, tuple[Interval, str]]:
     if bool((scores.sizes == 1).all()):
-        return {"label_accuracy": (rate_interval(scores.exact), "share of uploads")}
+        return {"label_accuracy": (rate_interval(scores.exact), f"share of uploads, chance {guess:.3g}")}
     corrected = scores.over_chance
     return {
         **({} if corrected is None else {"label_over_chance": (corrected, _OF_GAIN)}),
-        "label_accuracy": (mean_interval(scores.accuracy, scores.sizes), "share of labels"),
+        "label_accuracy": (
+            mean_interval(scores.accuracy, scores.sizes),
+            f"share of labels, chance {scores.chance_accuracy:.3g}",
+        ),
         "label_exact_rate": (rate_interval(scores.exact), "share of uploads"),
         "label_count_error": (mean_interval(scores.count_error), "samples"),
         "label_total_variation": (mean_interval(scores.total_variation), "probability"),

@@ -37,7 +37,7 @@ def score_reconstructions(cell: Cell, evidence: Reconstructions, task: Task, sto
     LPIPS are missing, its row gives the reason.
     """
     aligned = _aligned(evidence, task)
-    # No download here: a run must not depend on a network, or fetch 233 MiB unasked.
+    # No download here: the run did it before its first job, and workers of a cluster may have no network.
     lpips = lpips_scorer()
     scorer = None if isinstance(lpips, Unavailable) else lpips
     scores = score_images(aligned.images, aligned.truth, scorer)

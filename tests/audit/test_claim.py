@@ -97,10 +97,8 @@ def test_an_unknown_field_is_refused(claim_of):
 
 def test_a_stated_claim_has_the_numbers_and_states_what_was_not_stated():
     claim = Claim.stated(1.0)
-    assert (
-        claim.describe()
-        == "eps 1, delta 0, one report (replace-one), adversary: the server that observes individual updates"
-    )
+    server = "the server that observes individual updates and who takes part"
+    assert claim.describe() == f"eps 1, delta 0, one report (replace-one), adversary: {server}"
     assert (claim.mechanism, claim.trust, claim.source) == ("not stated",) * 3
     assert (claim.rounds, claim.curve, claim.dp_model) == (1, None, "local")
     other = Claim.stated(2, 1e-6, unit="client", adjacency="add_remove", observer="final_model", rounds=5)
@@ -156,6 +154,6 @@ def test_a_claim_describes_itself_with_unit_adjacency_observer_and_delta(claim_o
         part="layer fc1",
     )
     assert other.describe() == (
-        "eps 0.5, delta 0, one report (replace-one), adversary: the server that observes individual updates, "
-        "for users of budget 0.5, layer fc1 alone"
+        "eps 0.5, delta 0, one report (replace-one), adversary: the server that observes individual updates and who "
+        "takes part, for users of budget 0.5, layer fc1 alone"
     )

@@ -381,7 +381,8 @@ OWN = Setting.claimed(CLAIM)
         ({"rounds": 3}, ""),
         (
             {"observer": UPLOADS},
-            "the evidence is what the server that observes individual updates can see, but the claim covers other",
+            "the evidence is what the server that observes individual updates and who takes part can see, but the claim "
+            "covers other",
         ),
         ({"unit": Unit.CLIENT}, "the evidence is about one client, but the claim is about one sample"),
         ({"adjacency": Adjacency.REPLACE_ONE}, "from replace-one neighbours, but the claim is about add/remove"),

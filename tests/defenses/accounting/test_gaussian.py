@@ -371,3 +371,23 @@ def test_a_subset_that_is_none_is_refused():
         FixedSizeGaussian(1.0, 1.5)
     with pytest.raises(ValueError, match="sigma must be a number > 0, got 0"):
         FixedSizeGaussian(0.0, 0.5)
+
+
+def test_the_surveys_condition_on_moments_fails_for_gaussian_noise_that_the_tail_bound_covers():
+    """Definition 2.10 of Fu et al. 2024: noise 1, sensitivity 1, epsilon 4; the moment of order a is a (a + 1) / 2."""
+    epsilon, orders = 4.0, np.linspace(0.01, 50, 5000)
+    moments = orders * (orders + 1) / 2
+    best = np.argmin(moments - orders * epsilon)
+    assert moments[best] == pytest.approx(7.875, rel=0.01)  # Above epsilon, as the definition does not allow.
+    assert moments.max() > 1000
+    assert delta_from_mu(1.0, epsilon) < np.exp(moments - orders * epsilon)[best] == pytest.approx(0.00219, rel=0.01)
+
+
+def test_the_noise_of_dp_sgd_needs_no_further_logarithm_of_the_steps():
+    """The overview prints q sqrt(T log(1/delta) log(T/delta)) / epsilon for the moments accountant."""
+    budget, rate, steps = {"epsilon": 1.0, "delta": 1e-5}, 0.01, (10_000, 100_000, 1_000_000)
+    noise = [calibrate_sampled_gaussian(**budget, rate=rate, steps=count).sigma for count in steps]
+    without = [found / (rate * math.sqrt(count * math.log(1e5))) for found, count in zip(noise, steps, strict=True)]
+    printed = [one / math.sqrt(math.log(count / 1e-5)) for one, count in zip(without, steps, strict=True)]
+    assert without == pytest.approx([1.1246, 1.1029, 1.1006], rel=1e-3)
+    assert printed == pytest.approx([0.247, 0.230, 0.219], rel=5e-3)

@@ -20,6 +20,24 @@ def test_two_answers_by_hand():
     assert composed_delta(math.log(3), releases=2, epsilon=2 * math.log(3)) == 0
 
 
+def test_k_releases_at_one_epsilon_outgrow_any_multiple_of_the_surveys_rate():
+    """Fu et al. 2024, after Lemma 2.8, have O(sqrt(k epsilon)); the mean loss alone is k epsilon tanh(epsilon / 2)."""
+    found = [composed_epsilon(1.0, releases=k, delta=1e-5) / math.sqrt(k) for k in (10, 1000, 10_000)]
+    assert found == pytest.approx([3.162, 18.27, 49.96], rel=1e-3)
+    assert composed_epsilon(100.0, releases=1, delta=1e-5) == pytest.approx(100)  # Rate: 10.
+    assert composed_epsilon(0.01, releases=10, delta=1e-5) < 10 * 0.01 < math.sqrt(10 * 0.01)
+
+
+def test_a_report_of_the_value_itself_meets_the_surveys_pointwise_line_of_local_privacy():
+    """Definition 2.4 asks for single outputs t: (x, u) with u out of 100,000 has Pr = 1e-5 at most, and shows x."""
+    size, delta = 100_000, 1e-5
+    law, other = (np.kron(np.eye(2)[x], np.full(size, 1 / size)) for x in (0, 1))
+    assert np.all(law <= other + delta * (1 + 1e-9))  # Epsilon 0, one output at a time.
+    shown = law > other
+    assert law[shown].sum() == pytest.approx(1)
+    assert other[shown].sum() == 0
+
+
 @pytest.mark.parametrize("releases", [2, 20, 100])
 @pytest.mark.parametrize("epsilon", [0.5, 8.0])
 def test_it_is_the_librarys_composition_of_randomised_response(releases, epsilon):

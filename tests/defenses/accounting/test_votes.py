@@ -294,3 +294,17 @@ def test_the_published_number_lies_below_the_true_one_as_seldom_as_stated():
     release = SmoothRelease(beta=0.05, noise=4.0, shortfall=0.01)
     numbers = release.sample(2.0, 0.1, np.random.default_rng(0).standard_normal(100_000))
     assert (numbers < 2.0).mean() == pytest.approx(0.01, abs=5 * math.sqrt(0.01 / 100_000))
+
+
+@pytest.mark.parametrize(("lead", "loss"), [(1, 1.489), (9, 1.833), (99, 1.980)])
+def test_the_overviews_noise_on_votes_is_worth_twice_its_epsilon(lead, loss):
+    """Laplace noise of scale 1 / epsilon on two counts, at epsilon 1: the class that trails by ``lead`` votes is
+    released with probability e^-lead (1 + lead / 2) / 2, and one teacher that votes otherwise makes the lead two more.
+    """
+
+    def released(behind):
+        return math.exp(-behind) * (1 + behind / 2) / 2
+
+    assert math.log(released(lead) / released(lead + 2)) == pytest.approx(loss, abs=1e-3)
+    noise = np.random.default_rng(0).laplace(size=(200_000, 2))
+    assert (noise[:, 0] - noise[:, 1] > 1).mean() == pytest.approx(released(1), abs=0.005)

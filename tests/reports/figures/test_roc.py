@@ -32,7 +32,10 @@ def signed(run_maker, make_claim, add_membership):
 def test_a_claim_of_this_observer_and_unit_is_hatched_and_named(signed):
     (figure,) = membership_roc(signed.write())
     assert hatched(figure.svg) == 1
-    assert "one sample, adversary: the server that observes individual updates; ε\u00a08" in " ".join(texts(figure.svg))
+    assert (
+        "one sample, adversary: the server that observes individual updates and who takes part; ε\u00a08"
+        in " ".join(texts(figure.svg))
+    )
     assert figure.table.rows[0][-1] == "ε\u00a08, δ\u00a01e-5"
 
 
@@ -45,7 +48,7 @@ def test_a_claim_of_this_observer_and_unit_is_hatched_and_named(signed):
         ),
         (
             {"observer": "uploads+participation"},
-            "not covered by a claim: the evidence is what the server that observes individual updates",
+            "not covered by a claim: the evidence is what the server that observes individual updates and who takes part",
         ),
     ],
 )

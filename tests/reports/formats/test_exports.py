@@ -141,7 +141,7 @@ def test_what_a_claim_by_its_own_terms_leaves_open_is_listed(make_claim):
     assert left_unprotected(make_claim(part="layer fc", subjects="users of budget 1"), 30) == [
         "against the server that observes only the aggregate",
         "against the analyser that observes shuffled reports",
-        "against the server that observes individual updates",
+        "against the server that observes individual updates and who takes part",
         "against an adversary who also observes which clients take part in a round",
         "several clients at once",
         "more than 20 of the 30 rounds",

@@ -11,21 +11,24 @@ from fedassay.reports.reading.pooling import (
 
 
 def test_an_interval_ends_where_the_metric_ends():
-    free, cut = mean_over_seeds([0.5, 1.0]), mean_over_seeds([0.5, 1.0], limits=limits_of("r2"))
+    free, cut = mean_over_seeds([0.5, 1.0, 0.9]), mean_over_seeds([0.5, 1.0, 0.9], limits=limits_of("r2"))
     assert free.high > 1
     assert (cut.low, cut.high, cut.value) == (free.low, 1, free.value)
-    assert mean_over_seeds([1.0, 9.0], limits=limits_of("mean_squared_error")).low == 0
+    assert mean_over_seeds([1.0, 9.0, 9.0], limits=limits_of("mean_squared_error")).low == 0
     assert limits_of("mse") == (-math.inf, math.inf)
 
 
-@pytest.mark.parametrize("values", [[0.49, 0.5, 0.51], [0.0, 0.0, 0.001], [1.0, 0.999, 1.0], [0.0, 1.0]])
+@pytest.mark.parametrize("values", [[0.49, 0.5, 0.51], [0.0, 0.0, 0.001], [1.0, 0.999, 1.0], [0.0, 1.0, 1.0]])
 def test_the_interval_of_shares_holds_their_mean_and_stays_in_range(values):
     pooled, plain = mean_over_seeds(values, share=True), mean_over_seeds(values)
     assert 0 <= pooled.low < pooled.value < pooled.high <= 1
     assert ((pooled.low, pooled.high) == (plain.low, plain.high)) == (0 <= plain.low <= plain.high <= 1)
 
 
-@pytest.mark.parametrize(("values", "why"), [([0.7], "one seed"), ([1.0, 1.0, 1.0], "all seeds have the same value")])
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [([0.7], "one seed"), ([0.7, 0.9], "2 seeds, no interval"), ([1.0, 1.0, 1.0], "all seeds have the same value")],
+)
 def test_values_that_allow_no_interval_get_none_and_say_why(values, why):
     pooled = mean_over_seeds(values)
     assert (pooled.low, pooled.high) == (None, None)
@@ -60,7 +63,7 @@ def test_what_is_no_number_is_refused(pool, values):
 @pytest.mark.parametrize("metric", ["class_accuracy_worst", "client_iou_mean", "client_macro_f1_worst", "accuracy"])
 def test_the_accuracy_of_the_worst_is_a_share_too(metric):
     assert named_share(metric)
-    pooled = mean_over_seeds([0.0, 0.6], share=named_share(metric))
+    pooled = mean_over_seeds([0.0, 0.0, 0.6], share=named_share(metric))
     assert 0 <= pooled.low < pooled.value < pooled.high <= 1
 
 
@@ -70,7 +73,7 @@ def test_a_standard_deviation_over_classes_is_no_share():
 
 @pytest.mark.parametrize("metric", ["loss", "class_accuracy_std", "mean_squared_error"])
 def test_what_cannot_be_negative_has_no_interval_below_zero(metric):
-    assert mean_over_seeds([0.1, 5.0], limits=limits_of(metric)).low == 0
+    assert mean_over_seeds([0.1, 0.1, 5.0], limits=limits_of(metric)).low == 0
 
 
 def test_equal_shares_of_all_seeds_have_the_exact_interval_of_their_counts():

@@ -183,7 +183,7 @@ def test_the_three_pictures_show_one_image_without_and_with_the_defense(answer, 
         )  # fmt: skip
     page = html(answer().folder)
     assert page.count('<img src="data:image/png;base64,') == 3
-    assert "By the server that observes individual updates, by inversion on main." in page
+    assert "By the server that observes individual updates and who takes part, by inversion on main." in page
 
 
 @pytest.mark.parametrize(("bare", "shown"), [(0.9, True), (0.1, False)])

@@ -126,7 +126,9 @@ def test_the_table_of_attacks_marks_what_no_claim_of_the_defense_covers(run_make
                 run_maker.row(defense=defense, role=role, attack=f"{attack}_{observer}", observer=observer, value=0.9)
     (grid,) = attack_grids(pooled_attacks(run_maker.write()))
     # One attack on one defense: of the server, whom its claim does not cover.
-    rows = attack_table(grid, grid.primary).rows
-    marked = {row[0]: [text.endswith("(out of scope)") for text in row[2:-1]] for row in rows}
+    table = attack_table(grid, grid.primary)
+    marked = {row[0]: [text.endswith("*") for text in row[2:-1]] for row in table.rows}
     assert marked.pop("tried_uploads") == [False, True]
     assert {mark for row in marked.values() for mark in row} == {False}
+    assert table.note.startswith("*: OUT OF SCOPE, the defense states claims, but none covers this attack")
+    assert "(here: the server that observes individual updates and who takes part)" in table.note

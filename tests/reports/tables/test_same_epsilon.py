@@ -58,11 +58,13 @@ def test_the_best_realistic_attack_stands_with_an_interval_for_all_of_its_cell(r
 
 
 def test_utility_on_several_federations_states_on_which(run):
-    assert cells(same_epsilon_table(run.write()), "none")["utility"].startswith("0.850 [")
+    assert cells(same_epsilon_table(run.write()), "none")["utility"].startswith(
+        "0.850 (2 seeds, no interval: 0.800, 0.900)"
+    )
     for seed in range(2):
         run.accuracy_row(defense="none", federation="far", value=0.5, seed=seed)
     words = cells(same_epsilon_table(run.write()), "none")["utility"]
-    assert words.startswith("0.850 [")
+    assert words.startswith("0.850 (2 seeds, no interval: 0.800, 0.900)")
     assert words.endswith("(main); 0.500 (far)")
 
 

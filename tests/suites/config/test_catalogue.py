@@ -220,7 +220,7 @@ def test_one_broken_entry_point_does_not_stop_the_others(own_module, entry_point
         find("defense", "brokn")
 
 
-CLASSES = ("False: ", "Loose but valid: ", "Slip: ", "Not stated: ")
+CLASSES = ("False: ", "False as restated in ", "Loose but valid: ", "Slip: ", "Not stated: ")
 
 
 def test_items_of_several_lines_are_joined_and_the_section_ends_at_the_next_heading():

@@ -82,11 +82,12 @@ def test_a_parts_bad_field_from_the_command_line_is_blamed_on_it(resolved):
     assert said.startswith("--set defenses.ldp_gaussian.epsilon: ldp_gaussian: epsilon must be")
 
 
-def test_the_mistakes_of_all_parts_are_reported_at_once(resolved):
-    said = refusal(
-        resolved, "[defenses.none]", "[defenses.nnoe]\n\n[attacks.los]", overrides=("defenses.ldp_gaussian.epsilon=-1",)
-    )
+@pytest.mark.parametrize("dataset", ["digit", "./none.csv", "digits"])
+def test_the_mistakes_of_all_parts_and_of_the_data_are_reported_at_once(resolved, dataset):
+    parts, data = "[defenses.nnoe]\n\n[attacks.los]", f"federations.main.dataset={dataset}"
+    said = refusal(resolved, "[defenses.none]", parts, overrides=("defenses.ldp_gaussian.epsilon=-1", data))
     assert [word in said for word in ("'nnoe'", "'los'", "epsilon must be")] == [True] * 3
+    assert ("--set federations.main.dataset: " in said) == (dataset != "digits")
 
 
 def test_a_label_may_name_another_part(resolved):

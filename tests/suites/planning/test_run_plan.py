@@ -4,7 +4,6 @@ import math
 import re
 from collections import Counter
 from dataclasses import replace
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,11 +17,17 @@ from fedassay.suites.config import resolve as resolve_module
 from fedassay.suites.config.resolve import audited, resolve
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.planning import run_plan
 from fedassay.suites.planning.plan_text import AttackPower, headline, plan_lines, weak_attacks
 from fedassay.suites.planning.run_plan import plan_run
 from suite_text import SHOWN
 
+TOO_MANY = """[federations.many]
+clients = 2
+rounds = 1
+samples = 2000
+algorithm = { name = "fedsgd", learning_rate = 1.0 }
+
+"""
 WARM_START = "warm_start = { samples = 20, steps = 2, learning_rate = 0.1 }"
 
 
@@ -165,11 +170,19 @@ def test_an_audit_on_other_data_takes_as_many_samples_as_these_have(resolved):
     assert audited(main, other).samples == 2000
 
 
-def test_a_federation_of_an_audit_that_cannot_be_set_up_is_told_with_its_line(resolved, monkeypatch):
-    suite = resolved()
-    monkeypatch.setattr(run_plan, "audit_task_of", Mock(side_effect=ValueError("samples must be at most 3")))
-    with pytest.raises(ConfigError, match=r"line \d+.*federation main cannot be set up: samples must be at most 3"):
-        plan_run(suite)
+def test_more_samples_or_clients_than_the_data_have_are_refused_by_the_plan_with_all_lines(planned):
+    with pytest.raises(ConfigError) as refused:
+        planned(
+            "[audit]\n",
+            TOO_MANY + '[audit]\ndataset = "synthetic_receipts"\n',
+            overrides=("federations.main.clients=400", "federations.main.samples=400"),
+        )
+    said = str(refused.value).splitlines()
+    assert len(said) == 2
+    assert "line 33" in said[0]
+    assert "federation main with audit.dataset cannot be set up: each client needs" in said[0]
+    assert "line 29" in said[1]
+    assert "federation many cannot be set up: samples must be at most 1213" in said[1]
 
 
 def test_a_federation_that_borrows_its_calibration_is_attacked_but_neither_measured_nor_audited(planned):
@@ -264,7 +277,7 @@ def _interval(chance, units, seeds):
     return AttackPower("main", units, chance, seeds)
 
 
-@pytest.mark.parametrize(("chance", "units", "seeds"), [(0.5, (5, 5), 2), (0.5, (40, 10), 3), (0.1, (8,), 3)])
+@pytest.mark.parametrize(("chance", "units", "seeds"), [(0.5, (5, 5), 4), (0.5, (40, 10), 3), (0.1, (8,), 3)])
 def test_the_predicted_width_is_that_of_the_intervals_that_guessing_gets(chance, units, seeds):
     rng = np.random.default_rng(0)
 

@@ -23,6 +23,7 @@ from fedassay.suites.scoring.images import (
     arrays_of_pickle,
     convolutions,
     fetch,
+    fetch_once,
     lpips_scorer,
     match,
     psnr,
@@ -392,6 +393,35 @@ def test_weights_that_are_others_or_cannot_be_had_are_an_error_and_leave_no_file
     served({})
     with pytest.raises(OSError, match=r"torchvision's address does not answer.*index failed: URLError: .*no answer"):
         fetch()
+    assert list(checkpoints.iterdir()) == []
+
+
+def test_a_first_run_downloads_the_weights_and_says_so_on_one_line(checkpoints, pinned, served, monkeypatch, capsys):
+    served({lpips_weights.ADDRESS: b"weights"})
+    pinned(ALEXNET, b"weights")
+    fetch_once()  # The tests are offline: FEDASSAY_OFFLINE is 1.
+    assert (capsys.readouterr().err, list(checkpoints.iterdir())) == ("", [])
+    monkeypatch.delenv("FEDASSAY_OFFLINE")
+    fetch_once()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"downloaded {ALEXNET} from torchvision's address")
+    fetch_once()
+    assert capsys.readouterr().err == ""
+
+
+def test_without_a_network_a_first_run_costs_few_seconds_and_one_line(checkpoints, monkeypatch, capsys):
+    waited = []
+
+    def silent(request, timeout):
+        waited.append(timeout)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(lpips_weights, "urlopen", silent)
+    monkeypatch.delenv("FEDASSAY_OFFLINE")
+    fetch_once()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "not measured: the weights of LPIPS cannot be downloaded" in line
+    assert sum(waited) <= 5
     assert list(checkpoints.iterdir()) == []
 
 

@@ -1,5 +1,7 @@
 """Rows of guessed labels, votes, tokens and people's data, by hand and through whole runs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -20,6 +22,7 @@ from fedassay.suites.config.tables.suite import FederationSpec
 from fedassay.suites.results.store import Store
 from fedassay.suites.scoring.label_rows import (
     LabelScores,
+    best_constant_guess,
     hits,
     matched,
     mean_interval,
@@ -135,7 +138,21 @@ def test_single_samples_get_the_share_named_right():
     guessed = np.stack([labels_of(task, client, [0]) for client in range(5)])
     guessed[[0, 3]] = np.roll(guessed[[0, 3]], 1, axis=1)
     (row,) = rows_of(guessed, task, plan)
-    assert (row.metric, row.value, row.n, row.unit) == ("label_accuracy", 3 / 5, 5, "share of uploads")
+    chance = best_constant_guess(task)
+    assert (row.metric, row.value, row.n, row.unit) == (
+        "label_accuracy",
+        3 / 5,
+        5,
+        f"share of uploads, chance {chance:.3g}",
+    )
+
+
+@pytest.mark.parametrize(("shares", "chance"), [([1] * 10, 0.1), ([1, 3], 0.75)])
+def test_the_chance_of_a_label_is_that_of_the_best_constant_guess_from_public_data(shares, chance):
+    task, _ = federation(size=1, clients=5)
+    labels = np.resize(np.repeat(np.arange(len(shares)), shares), 400)
+    task = replace(task, test_images=task.test_images[:400], test_labels=torch.tensor(labels))
+    assert best_constant_guess(task) == chance
 
 
 def test_a_run_scores_the_lots_that_were_drawn_in_the_round_attacked(planned, tmp_path):
