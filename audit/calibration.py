@@ -364,23 +364,18 @@ class Situation:
     stream: str = ""
 
 
-def calibrate(
-    *, repeats: int, seed: int = 0, only: Iterable[Estimator] | None = None, done: Callable[[str], None] | None = None
-) -> Iterator[CalibrationRow]:
+def calibrate(*, repeats: int, seed: int = 0, only: Iterable[Estimator] | None = None) -> Iterator[CalibrationRow]:
     """Count how often each estimator wrongly refutes true claims; yield one table row per estimator and way of drawing
     scores.
 
     Only the estimators in ``only`` are run if it is given; each situation is repeated ``repeats`` times.
 
-    ``seed``: of all random streams; ``done`` is called with the name of each estimator that is finished. Raises
-    ValueError for repeats < 1.
+    ``seed``: of all random streams. Raises ValueError for repeats < 1.
     """
     if repeats < 1:
         raise ValueError(f"repeats must be >= 1, got {repeats}")
     for estimator in estimators().values() if only is None else only:
         yield from _rows(estimator, repeats, seed)
-        if done is not None:
-            done(estimator.name)
 
 
 def null_measurement(estimator: Estimator) -> Measurement:
