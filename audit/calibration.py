@@ -6,8 +6,8 @@ All evidence is built from scores drawn with and without the canary, so that one
 On degenerate inputs every estimator returns a finite answer or a clear error, never NaN or infinity.
 
 A bound may err with chance alpha. ``limit`` is the 99.9 % quantile of that binomial: a correct bound that errs with
-chance exactly alpha fails a row once in a thousand, a conservative one more rarely. Credible intervals and estimates
-guarantee nothing; the table reports how often they lie above the truth.
+chance exactly alpha fails a row once in a thousand, a conservative one more rarely. Estimates guarantee
+nothing; the table reports how often they lie above the truth.
 """
 
 import math
@@ -466,8 +466,6 @@ def _above(seen: Measurement, epsilon: float) -> bool:
     """Whether this measurement exceeds ``epsilon``, by any of its numbers."""
     if seen.kind is Kind.ESTIMATE:
         return seen.estimate is not None and seen.estimate > epsilon
-    if seen.credible is not None:
-        return seen.credible[0] > epsilon
     return seen.epsilon_low > epsilon or bool(seen.below_curve)
 
 

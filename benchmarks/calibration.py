@@ -37,8 +37,8 @@ def error_table(rows: Sequence[CalibrationRow]) -> Table:
             Right("at most"): lambda row: "" if row.limit is None else str(row.limit),
             "outcome": lambda row: row.outcome,
         },
-        note="at most: the 99.9 % quantile of Binomial(repeats, alpha). Only a bound can fail. A credible interval or "
-        "an estimate counts as refuted when it lies above the claim.",
+        note="at most: the 99.9 % quantile of Binomial(repeats, alpha). Only a bound can fail. An estimate counts "
+        "as refuted when it lies above the claim.",
     )
 
 
