@@ -29,7 +29,6 @@ from scipy.stats import binom
 REPEATS = 60
 NO_ESTIMATOR = {
     "event_ratio": "calibrated in its own test",
-    "label_guesses": "calibrated in its own test",
     "one_run_gaussian": "of suites alone, calibrated in its own test",
     "joint_point": "the joint point that several estimators share, and the best of their bounds",
     "calibration": "measures the estimators",
