@@ -6,8 +6,8 @@ All evidence is built from scores drawn with and without the canary, so that one
 On degenerate inputs every estimator returns a finite answer or a clear error, never NaN or infinity.
 
 A bound may err with chance alpha. ``limit`` is the 99.9 % quantile of that binomial: a correct bound that errs with
-chance exactly alpha fails a row once in a thousand, a conservative one more rarely. Credible intervals and estimates
-guarantee nothing; the table reports how often they lie above the truth.
+chance exactly alpha fails a row once in a thousand, a conservative one more rarely. Estimates guarantee
+nothing; the table reports how often they lie above the truth.
 """
 
 import math
@@ -369,23 +369,18 @@ class Situation:
     stream: str = ""
 
 
-def calibrate(
-    *, repeats: int, seed: int = 0, only: Iterable[Estimator] | None = None, done: Callable[[str], None] | None = None
-) -> Iterator[CalibrationRow]:
+def calibrate(*, repeats: int, seed: int = 0, only: Iterable[Estimator] | None = None) -> Iterator[CalibrationRow]:
     """Count how often each estimator wrongly refutes true claims; yield one table row per estimator and way of drawing
     scores.
 
     Only the estimators in ``only`` are run if it is given; each situation is repeated ``repeats`` times.
 
-    ``seed``: of all random streams; ``done`` is called with the name of each estimator that is finished. Raises
-    ValueError for repeats < 1.
+    ``seed``: of all random streams. Raises ValueError for repeats < 1.
     """
     if repeats < 1:
         raise ValueError(f"repeats must be >= 1, got {repeats}")
     for estimator in estimators().values() if only is None else only:
         yield from _rows(estimator, repeats, seed)
-        if done is not None:
-            done(estimator.name)
 
 
 def null_measurement(estimator: Estimator) -> Measurement:
@@ -476,8 +471,6 @@ def _above(seen: Measurement, epsilon: float) -> bool:
     """Whether this measurement exceeds ``epsilon``, by any of its numbers."""
     if seen.kind is Kind.ESTIMATE:
         return seen.estimate is not None and seen.estimate > epsilon
-    if seen.credible is not None:
-        return seen.credible[0] > epsilon
     return seen.epsilon_low > epsilon or bool(seen.below_curve)
 
 

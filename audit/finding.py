@@ -54,9 +54,6 @@ def beyond_all(claim: Claim, setting: Setting) -> str:
     return beyond_scope(claim, setting)
 
 
-_KINDS = {Kind.ESTIMATE: "a point estimate", Kind.CREDIBLE: "a credible interval"}
-
-
 class Verdict(StrEnum):
     """The outcome of an audit of one claim, such as REFUTED or NOT_REFUTED.
 
@@ -216,7 +213,7 @@ def judge(
     when the bound exceeds its epsilon; the reason carries the estimator's assumption. UNDERPOWERED when no data could
     have refuted it by either route: the largest epsilon that the sample size can certify does not exceed the claim's
     and, where a curve was tested, even zero errors on both sides would not fall under it (a curve is refutable from far
-    fewer trials than an epsilon). A point estimate or a credible interval never refutes: UNDERPOWERED. Else
+    fewer trials than an epsilon). A point estimate never refutes: UNDERPOWERED. Else
     NOT_REFUTED, unless ``weakness`` names a reason why this audit would have refuted nothing, or its minimum detectable
     epsilon is larger than max(2 epsilon, epsilon + 1): then UNDERPOWERED, with the number of runs per arm that would
     do.
@@ -315,7 +312,7 @@ def _judged(claim: Claim | None, measurement: Measurement) -> Finding:
     if beyond:
         return _found(Verdict.OUT_OF_SCOPE, beyond, claim, measurement)
     if measurement.kind is not Kind.BOUND:
-        reason = f"{_KINDS[measurement.kind]} is not a bound, so it cannot refute a claim"
+        reason = "a point estimate is not a bound, so it cannot refute a claim"
         return _found(Verdict.UNDERPOWERED, reason, claim, measurement)
     # The curve before epsilon, because its test assumes nothing about the mechanism.
     if measurement.below_curve:
@@ -497,13 +494,6 @@ def _bound(measurement: Measurement) -> str:
     if measurement.kind is Kind.ESTIMATE:
         read = "none" if measurement.estimate is None else plain(round(measurement.estimate, 2))
         return f"point estimate of eps {read}, which is not a bound"
-    if measurement.credible is not None:
-        low, high = measurement.credible
-        share = plain(100 * (1 - measurement.alpha))
-        return (
-            f"{share} % credible interval of eps {plain(round(low, 2))} to {plain(round(high, 2))}, which is not "
-            "a bound"
-        )
     ceiling = "none" if measurement.ceiling is None else plain(round(measurement.ceiling, 2))
     shown = f"eps >= {at_least(measurement.epsilon_low)}, max certifiable {ceiling}"
     needs_no_word = measurement.assumption in (INDEPENDENT_TRIALS, FAIR_COINS)

@@ -18,10 +18,6 @@ KNOWN_GAUSSIAN = "Gaussian scores with one known variance, equal with and withou
 FAIR_COINS = (
     "independent fair coins decided which canaries were included, and the number of guesses was fixed before scoring"
 )
-OBSERVED_LABELS = "labels are independent given the columns, and no label is more probable than the prior states"
-UNKNOWN_LABELS = (
-    "the shares of the labels are public; what the columns alone reveal of labels is unknown and counts as leakage"
-)
 GAUSSIAN_ONE_RUN = f"{GAUSSIAN_MECHANISM}; {FAIR_COINS}"
 _INDEPENDENT = "independent fair coins decided which canaries were included, and scores are independent given the coins"
 GAUSSIAN_CANARIES = f"{_INDEPENDENT}, Gaussian and with one unknown variance"
@@ -41,13 +37,12 @@ FINITE = ("threshold", "fpr_high", "fnr_high", "epsilon_low", "ceiling", "estima
 
 
 class Kind(StrEnum):
-    """The kind of guarantee that a measurement gives: a lower bound, a credible interval, or none (estimate).
+    """The kind of guarantee that a measurement gives: a lower bound, or none (estimate).
 
     Only a BOUND is wrong with probability at most alpha, so only a BOUND can refute.
     """
 
     BOUND = "bound"
-    CREDIBLE = "credible"
     ESTIMATE = "estimate"
 
 
@@ -62,8 +57,8 @@ class Measurement:
     ``threshold`` it gave, with the errors counted there and their upper bounds ``fpr_high``, ``fnr_high`` (they
     hold jointly at alpha); None where the theorem uses none.
 
-    ``kind``: bound, credible or estimate. ``epsilon_low``: the lower bound on epsilon, >= 0, and 0 for all but a bound.
-    ``credible``: the two ends of a credible interval. ``estimate``: point estimate of epsilon, None where the counts
+    ``kind``: bound or estimate. ``epsilon_low``: the lower bound on epsilon, >= 0, and 0 for all but a bound.
+    ``estimate``: point estimate of epsilon, None where the counts
     give none. ``ceiling``: the largest epsilon that this sample size can certify, 0 for all but a bound, None where no
     such limit exists. ``detectable``: the minimum detectable epsilon (90 % power), None where there is none or there
     was no claim to test. ``witness``: which inputs and which event. ``below_curve``: whether (fpr_high, fnr_high) lies
@@ -97,7 +92,6 @@ class Measurement:
     effect_z: float | None = None
     comparisons: int = 1
     kind: Kind = Kind.BOUND
-    credible: tuple[float, float] | None = None
     canaries: int | None = None
     made: int | None = None
     right: int | None = None
@@ -125,13 +119,6 @@ class Measurement:
             raise ValueError(f"alpha of an estimate must be 1, because it guarantees nothing, got {self.alpha}")
         if self.kind is not Kind.ESTIMATE and not 0 < self.alpha < 1:
             raise ValueError(f"alpha must lie in (0, 1), got {self.alpha}")
-        if (self.kind is Kind.CREDIBLE) != (self.credible is not None):
-            raise ValueError(
-                "a credible interval must be given for kind credible only, "
-                f"got kind {self.kind.value} with {self.credible}"
-            )
-        if self.credible is not None and not 0 <= self.credible[0] <= self.credible[1] < math.inf:
-            raise ValueError(f"credible must be finite ends (low, high) with 0 <= low <= high, got {self.credible}")
         if self.kind is not Kind.BOUND and (self.epsilon_low or self.ceiling or self.below_curve is not None):
             raise ValueError(
                 f"a measurement of kind {self.kind.value} proves nothing, so epsilon_low and ceiling (the largest "

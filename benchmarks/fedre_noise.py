@@ -16,7 +16,7 @@ from fedassay.audit.curve import epsilon_from_mu
 from fedassay.defenses.layers.budget import JointBudget
 from fedassay.defenses.layers.fedre import FedRE, FedREProtection
 from fedassay.defenses.layers.fedre_per_sample import FedREPerSample
-from fedassay.defenses.layers.scored_layers import client_weights, effective_clients, model_scores, relative_scores
+from fedassay.defenses.layers.scored_layers import client_weights, model_scores, relative_scores
 from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.engine import run_federation
 from fedassay.fl.plan import Plan
@@ -71,7 +71,9 @@ class Effective:
         scores = model_scores(event.received, context, self.protection.scorers)
         present = event.received.present
         for name, rows in (("raw", scores), ("relative", relative_scores(scores, present))):
-            found = effective_clients(client_weights(rows, present))[0]
+            shares = client_weights(rows, present)[0]
+            # The number of clients for equal weights, and 1 if one client has all the weight.
+            found = shares.sum(0).square() / shares.square().sum(0)
             weights, biases = (f"{part.min():.2f} to {part.max():.2f}" for part in (found[::2], found[1::2]))
             print(f"| {event.round + 1} | {name} | {weights} | {biases} |", flush=True)
 

@@ -50,9 +50,7 @@ def cautious_rates(within: int, out: int, n: int) -> tuple[float, float]:
     return low, float(upper_bound(out, n, _CAUTION))
 
 
-def smallest_factor(
-    p: float, q: float, refutes: Callable[[float, float], bool], *, below: float = math.inf
-) -> float | None:
+def smallest_factor(p: float, q: float, refutes: Callable[[float, float], bool]) -> float | None:
     """Return the smallest factor on the privacy losses of an event with rates p and q at which a test refutes; None if
     no factor in reach suffices, or if p is not larger than q.
 
@@ -62,7 +60,6 @@ def smallest_factor(
     Args:
         refutes: whether the test refutes the claim with probability 0.9 at rates p' and q'; the larger the losses, the
             rather it does.
-        below: only smaller factors are of interest.
     """
     if not 0 < q < p < 1:
         return None
@@ -72,11 +69,8 @@ def smallest_factor(
         low = -math.expm1(factor * loss) / (math.exp(factor * gain) - math.exp(factor * loss))
         return refutes(min(1.0, math.exp(factor * gain) * low), low)
 
-    tried = _FACTORS[: bisect_left(_FACTORS, below)]
     # Most events show little: the largest factor alone rules them out.
-    if not tried or not at(tried[-1]):
-        return None
-    return tried[bisect_left(tried, True, key=at)]
+    return _FACTORS[bisect_left(_FACTORS, True, key=at)] if at(_FACTORS[-1]) else None
 
 
 def likely_counts(p: float, q: float, n: int) -> tuple[int, int]:

@@ -374,19 +374,6 @@ def schema(kind: Annotated[str, typer.Argument(help="result, claim or suite.")])
 
 @app.command()
 def doctor(
-    calibrate: Annotated[
-        bool,
-        typer.Option("--calibrate", help="Measure each estimator's error rate on mechanisms of known privacy instead."),
-    ] = False,
-    repeats: Annotated[
-        int | None,
-        typer.Option(
-            min=100,
-            help="Repeats of the calibration, at least 100; by default 2000 (two minutes on one core).",
-        ),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the calibration, by default 0.")] = None,
-    accountants: Annotated[bool, typer.Option("--accountants", help="Compare installed accountants instead.")] = False,
     digests: Annotated[
         bool, typer.Option("--digests", help="Print the SHA-256 of every data set on this machine.")
     ] = False,
@@ -399,23 +386,6 @@ def doctor(
 ) -> None:
     """Print what this machine offers: threads, GPU, package versions, data sets, LPIPS weights."""
     with reported_errors():
-        from ..suites.config.source import ConfigError
-
-        if calibrate + accountants + fetch_lpips > 1:
-            raise ConfigError("only one of --calibrate, --accountants and --fetch-lpips can be given")
-        if accountants:
-            from ..adapters.accountants import compared
-
-            lines, sound = compared()
-            print_lines(*lines)
-            raise typer.Exit(0 if sound else 10)
-        if calibrate:
-            from .printing import print_calibration
-
-            raise typer.Exit(print_calibration(2000 if repeats is None else repeats, seed or 0))
-        # Their defaults are None, so that an option given without --calibrate is noticed.
-        if (repeats, seed) != (None, None):
-            raise ConfigError("--repeats and --seed can be given only with --calibrate")
         if fetch_lpips:
             from ..suites.scoring.images import fetch
 

@@ -1,4 +1,4 @@
-"""Produce the output of the commands ``check``, ``report``, ``site``, ``schema`` and ``doctor --calibrate``."""
+"""Produce the output of the commands ``check``, ``report``, ``site`` and ``schema``."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -110,28 +110,6 @@ def print_schema(kind: str) -> str:
 
     with config_errors():
         return json.dumps(schema_of(kind), indent=2, ensure_ascii=False)
-
-
-def print_calibration(repeats: int, seed: int) -> int:
-    """Run every estimator repeatedly on mechanisms whose privacy is known, and print the estimators' error rates;
-    return the exit code.
-    """
-    from ..audit.calibration import calibrate
-    from ..audit.estimators.catalogue import estimators
-    from ..reports.tables.auditors import calibration_outcome, degenerate_table, error_table
-    from .progress import print_table, progress
-
-    bar, found = progress(), estimators().values()
-    bar.start(len(found), 0)
-    try:
-        rows = list(calibrate(repeats=repeats, seed=seed, only=found, done=lambda name: bar.advance([name], [])))
-    finally:
-        bar.close()
-    for table in (error_table(rows), degenerate_table(rows)):
-        print_table(table)
-    gate = calibration_outcome(rows)
-    print_lines(f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
-    return gate.exit_code
 
 
 OK, FAULT = 0, 10

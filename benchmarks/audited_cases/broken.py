@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from correct_parts import ReportNoise, SampleNoise, ServerNoise, class_counts, imaged, sigma_of
 from fedassay.audit.claim import Claim
 from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
@@ -32,63 +33,6 @@ Rng = np.random.Generator
 
 
 # Correct parts, on which the cases are built.
-
-
-@dataclass(frozen=True, kw_only=True)
-class _SampleNoise(Protection):
-    """Each client clips the gradient of each sample and adds Gaussian noise to their sum."""
-
-    noise_multiplier: float
-    clip_norm: float = 1.0
-    per_sample: bool = True
-
-    def local_step(
-        self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: Rng
-    ) -> Tensor:
-        total = clipped_sum(gradients, present, self.clip_norm)
-        return (total + self.drawn(total, rng)) / context.plan.expected_lot(client)
-
-    def drawn(self, like: Tensor, rng: Rng) -> Tensor:
-        return self.noise_multiplier * self.clip_norm * normal(rng, tuple(like.shape))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ServerNoise(Protection):
-    """A trusted server adds Gaussian noise to the sum of clipped updates."""
-
-    noise_multiplier: float
-    clip_norm: float = 1.0
-
-    def report(self, updates: Message, context: Context, state: State, rng: Rng) -> Message:
-        return updates.with_values(clip(updates.values, self.clip_norm))
-
-    def aggregate(self, received: Message, context: Context, state: State, rng: Rng) -> Tensor:
-        total = received.values.sum(1)
-        return (total + self.drawn(total, rng)) / context.plan.expected_cohort
-
-    def drawn(self, like: Tensor, rng: Rng) -> Tensor:
-        return self.noise_multiplier * self.clip_norm * normal(rng, tuple(like.shape))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ReportNoise(Protection):
-    """Each client clips its update and adds Gaussian noise to it; two reports are two clip norms apart."""
-
-    noise_multiplier: float
-    clip_norm: float = 1.0
-
-    def report(self, updates: Message, context: Context, state: State, rng: Rng) -> Message:
-        noise = self.noise_std * normal(rng, tuple(updates.values.shape))
-        return updates.with_values(clip(updates.values, self.clip_norm) + noise)
-
-    @property
-    def noise_std(self) -> float:
-        return 2 * self.clip_norm * self.noise_multiplier
-
-
-def _sigma(epsilon: float, delta: float, releases: int) -> float:
-    """Noise over sensitivity of each of several Gaussian releases that keep the budget together."""
-    return math.sqrt(releases) / mu_from_epsilon(epsilon, delta)
 
 
 def _claims(
@@ -115,30 +59,19 @@ def _by_samples(case: Any, plan: Plan, *, spent: float = 0.0, replaced: bool = F
     """
     delta = case.delta / 2 if spent else case.delta
     # Two clipped gradients are up to two clip norms apart.
-    sigma = (2 if replaced else 1) * _sigma(case.epsilon - spent, delta, plan.steps)
+    sigma = (2 if replaced else 1) * sigma_of(case.epsilon - spent, delta, plan.steps)
     adjacency, facts = "replace_one" if replaced else "add_remove", {"noise_multiplier": sigma, "clip_norm": 1.0}
     claims = _claims(case, plan, "sample", adjacency, UPLOADS, gaussian=not spent, **facts)
-    return Prepared(protection=_SampleNoise(noise_multiplier=sigma), claims=claims)
+    return Prepared(protection=SampleNoise(noise_multiplier=sigma), claims=claims)
 
 
 def _by_server(case: Any, plan: Plan, observer: Observer = FINAL_MODEL) -> Prepared:
     """Correct training with a trusted server's noise, and its claim for one sample: with one sample more a client's
     clipped update is up to two clip norms away.
     """
-    sigma = 2 * _sigma(case.epsilon, case.delta, plan.rounds)
+    sigma = 2 * sigma_of(case.epsilon, case.delta, plan.rounds)
     claims = _claims(case, plan, "sample", "add_remove", observer, gaussian=False, noise_multiplier=sigma)
-    return Prepared(protection=_ServerNoise(noise_multiplier=sigma), claims=claims)
-
-
-def _with(records: Dataset, train: Tensor, test: Tensor | None = None, **more: Any) -> Dataset:
-    """The records with other images."""
-    test = records.test_images if test is None else test
-    return replace(records, train_images=train, test_images=test, train_masks=None, test_masks=None, **more)
-
-
-def _counts(records: Dataset) -> Tensor:
-    """How many records each class has."""
-    return torch.bincount(records.train_labels, minlength=records.classes)
+    return Prepared(protection=ServerNoise(noise_multiplier=sigma), claims=claims)
 
 
 # 1 to 20: the training is right, and its surroundings are not.
@@ -154,7 +87,7 @@ class MinMaxPreparation(Preparation):
         def scaled(images: Tensor) -> Tensor:
             return ((images - low) / (high - low).clamp_min(1e-6)).clamp(0, 1)
 
-        data = _with(records, scaled(records.train_images), scaled(records.test_images))
+        data = imaged(records, scaled(records.train_images), scaled(records.test_images))
         return PreparedData(dataset=data, published={"scaler": {"low": low, "high": high}})
 
 
@@ -188,7 +121,7 @@ class ComponentsPreparation(Preparation):
             rows = images.flatten(1).double() - mean
             return (rows @ main @ main.T + mean).clamp(0, 1).float().reshape(images.shape)
 
-        data = _with(records, projected(records.train_images), projected(records.test_images))
+        data = imaged(records, projected(records.train_images), projected(records.test_images))
         return PreparedData(dataset=data, published={"components": main, "mean": mean})
 
 
@@ -213,7 +146,7 @@ class ActivePixelsPreparation(Preparation):
     def prepare(self, records: Dataset, rng: Rng) -> PreparedData:
         lit = (records.train_images > 0).any(0)
         kept = lit.flatten().nonzero().flatten().tolist()
-        data = _with(records, records.train_images * lit, records.test_images * lit)
+        data = imaged(records, records.train_images * lit, records.test_images * lit)
         return PreparedData(dataset=data, published={"inputs": " ".join(f"pixel{place}" for place in kept)})
 
 
@@ -236,8 +169,8 @@ class DataCardPreparation(Preparation):
     """Classes are named for the data card, with the number of scans of each."""
 
     def prepare(self, records: Dataset, rng: Rng) -> PreparedData:
-        names = tuple(f"digit {label} ({count} scans)" for label, count in enumerate(_counts(records).tolist()))
-        return PreparedData(dataset=_with(records, records.train_images, class_names=names))
+        names = tuple(f"digit {label} ({count} scans)" for label, count in enumerate(class_counts(records).tolist()))
+        return PreparedData(dataset=imaged(records, records.train_images, class_names=names))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,7 +191,7 @@ def _centroids(records: Dataset) -> Tensor:
     """The mean image of each class, zero for a class without records."""
     flat = records.train_images.flatten(1).double()
     sums = torch.zeros(records.classes, flat.shape[1], dtype=torch.float64).index_add(0, records.train_labels, flat)
-    return sums / _counts(records).clamp_min(1).unsqueeze(1)
+    return sums / class_counts(records).clamp_min(1).unsqueeze(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,7 +328,7 @@ class NoisyMeanPreparation(Preparation):
         exact = records.train_images.double().mean(0)
         mean = exact + torch.from_numpy(rng.laplace(scale=1 / len(records.train_labels), size=tuple(exact.shape)))
         centre = mean.clamp(0, 1).float()
-        data = _with(records, *((part - centre) / 2 + 0.5 for part in (records.train_images, records.test_images)))
+        data = imaged(records, *((part - centre) / 2 + 0.5 for part in (records.train_images, records.test_images)))
         return PreparedData(dataset=data, published={"mean": mean})
 
 
@@ -418,8 +351,8 @@ class NoisyCountsPreparation(Preparation):
     """The histogram of labels with Gaussian noise, so that clients can balance their classes."""
 
     def prepare(self, records: Dataset, rng: Rng) -> PreparedData:
-        counts, total = _counts(records).double(), len(records.train_labels)
-        noise = rng.normal(scale=_sigma(1.0, 5e-6, 1) / total, size=len(counts))
+        counts, total = class_counts(records).double(), len(records.train_labels)
+        noise = rng.normal(scale=sigma_of(1.0, 5e-6, 1) / total, size=len(counts))
         return PreparedData(dataset=records, published={"histogram": counts.numpy() + noise})
 
 
@@ -446,7 +379,7 @@ class UniquePreparation(Preparation):
         for place, image in enumerate(records.train_images.numpy()):
             first.setdefault(image.tobytes(), place)
         kept = torch.tensor(sorted(first.values()))
-        data = _with(records, records.train_images[kept], train_labels=records.train_labels[kept])
+        data = imaged(records, records.train_images[kept], train_labels=records.train_labels[kept])
         return PreparedData(dataset=data)
 
 
@@ -471,7 +404,7 @@ class UnitBallPreparation(Preparation):
     def prepare(self, records: Dataset, rng: Rng) -> PreparedData:
         longest = records.train_images.flatten(1).norm(dim=1).max().clamp_min(1e-6)
         test = (records.test_images / longest).clamp(0, 1)
-        return PreparedData(dataset=_with(records, records.train_images / longest, test))
+        return PreparedData(dataset=imaged(records, records.train_images / longest, test))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -555,12 +488,12 @@ class FrequencyPreparation(Preparation):
     """Classes are numbered by how frequent they are among the records, the most frequent first."""
 
     def prepare(self, records: Dataset, rng: Rng) -> PreparedData:
-        order = _counts(records).argsort(descending=True, stable=True)
+        order = class_counts(records).argsort(descending=True, stable=True)
         rank = torch.empty_like(order)
         rank[order] = torch.arange(len(order))
         labels = {"train_labels": rank[records.train_labels], "test_labels": rank[records.test_labels]}
         names = tuple(f"digit {label}" for label in order.tolist())
-        return PreparedData(dataset=_with(records, records.train_images, class_names=names, **labels))
+        return PreparedData(dataset=imaged(records, records.train_images, class_names=names, **labels))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -666,7 +599,7 @@ class NoisyStartPreparation(Preparation):
 
     def prepare(self, records: Dataset, rng: Rng) -> PreparedData:
         means = _centroids(records)
-        noise = _sigma(1.0, 5e-6, 1) / len(records.train_labels)
+        noise = sigma_of(1.0, 5e-6, 1) / len(records.train_labels)
         noised = means + noise * torch.from_numpy(rng.standard_normal(tuple(means.shape)))
         initial = torch.cat([noised.flatten(), -noised.square().sum(1) / 2]).float()
         return PreparedData(dataset=records, initial=initial)
@@ -690,7 +623,7 @@ class NoisyCentroidStart(Defense):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoiseFirstProtection(_ReportNoise):
+class NoiseFirstProtection(ReportNoise):
     """Noise is added to the raw update, and the sum is clipped."""
 
     def report(self, updates: Message, context: Context, state: State, rng: Rng) -> Message:
@@ -708,13 +641,13 @@ class NoiseBeforeClip(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
         claims = _claims(self, plan, "report", "replace_one", UPLOADS, noise_multiplier=2 * sigma, clip_norm=1.0)
         return Prepared(protection=NoiseFirstProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClampProtection(_ReportNoise):
+class ClampProtection(ReportNoise):
     """Each number is clamped, and noise is added for a change of one number."""
 
     def report(self, updates: Message, context: Context, state: State, rng: Rng) -> Message:
@@ -732,20 +665,20 @@ class ClampPerWeight(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
         claims = _claims(self, plan, "report", "replace_one", UPLOADS)
         return Prepared(protection=ClampProtection(noise_multiplier=sigma, clip_norm=0.05), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BiasClearProtection(_SampleNoise):
+class BiasClearProtection(SampleNoise):
     """Noise for all layers but biases, which are few and sensitive to noise."""
 
     def local_step(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: Rng
     ) -> Tensor:
         total = clipped_sum(gradients, present, self.clip_norm)
-        noise = self.drawn(total, rng)
+        noise = self.drawn(total, context, rng)
         for name, place in context.plan.layout.slices.items():
             if name.endswith("bias"):
                 noise[:, place] = 0
@@ -762,18 +695,18 @@ class BiasLeftOut(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.steps)
+        sigma = sigma_of(self.epsilon, self.delta, plan.steps)
         claims = _claims(self, plan, "sample", "add_remove", UPLOADS, noise_multiplier=sigma, clip_norm=1.0)
         return Prepared(protection=BiasClearProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class WarmUpProtection(_ServerNoise):
+class WarmUpProtection(ServerNoise):
     """No noise in the first round, in which the model is random anyway."""
 
     def aggregate(self, received: Message, context: Context, state: State, rng: Rng) -> Tensor:
         total = received.values.sum(1)
-        noise = self.drawn(total, rng)
+        noise = self.drawn(total, context, rng)
         return (total + (noise if context.round else 0 * noise)) / context.plan.expected_cohort
 
 
@@ -787,13 +720,13 @@ class WarmUpRoundClear(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
         claims = _claims(self, plan, "client", "add_remove", GLOBAL_MODELS, noise_multiplier=sigma, clip_norm=1.0)
         return Prepared(protection=WarmUpProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptNoiseProtection(_ReportNoise):
+class KeptNoiseProtection(ReportNoise):
     """Each client draws its noise in its first round and keeps it."""
 
     kept: dict[int, Tensor] = field(default_factory=dict, compare=False, repr=False)
@@ -819,13 +752,13 @@ class NoiseKeptBetweenRounds(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
         claims = _claims(self, plan, "report", "replace_one", UPLOADS, noise_multiplier=2 * sigma, clip_norm=1.0)
         return Prepared(protection=KeptNoiseProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByteSeedProtection(_ReportNoise):
+class ByteSeedProtection(ReportNoise):
     """Each report draws its noise from a generator that is seeded with one random byte."""
 
     def report(self, updates: Message, context: Context, state: State, rng: Rng) -> Message:
@@ -845,13 +778,13 @@ class OneByteSeed(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
         claims = _claims(self, plan, "report", "replace_one", UPLOADS, noise_multiplier=2 * sigma, clip_norm=1.0)
         return Prepared(protection=ByteSeedProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MedianClipProtection(_SampleNoise):
+class MedianClipProtection(SampleNoise):
     """The clip norm is the median length of the lot's gradients, and noise is in proportion to it."""
 
     def local_step(
@@ -874,7 +807,7 @@ class MedianOfLotClip(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.steps)
+        sigma = sigma_of(self.epsilon, self.delta, plan.steps)
         claims = _claims(self, plan, "sample", "add_remove", UPLOADS, noise_multiplier=sigma)
         return Prepared(protection=MedianClipProtection(noise_multiplier=sigma), claims=claims)
 
@@ -894,7 +827,7 @@ class ShareOfAllSamples(Defense):
         sigma = calibrate_sampled_gaussian(**budget, rate=self.rate, steps=plan.steps).sigma
         facts = {"noise_multiplier": sigma, "clip_norm": 1.0, "rate": self.rate}
         claims = _claims(self, plan, "sample", "add_remove", UPLOADS, gaussian=False, **facts)
-        return Prepared(protection=_SampleNoise(noise_multiplier=sigma), claims=claims)
+        return Prepared(protection=SampleNoise(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -908,13 +841,13 @@ class BudgetPerRound(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, 1)
+        sigma = sigma_of(self.epsilon, self.delta, 1)
         claims = _claims(self, plan, "report", "replace_one", UPLOADS, gaussian=False, noise_multiplier=2 * sigma)
-        return Prepared(protection=_ReportNoise(noise_multiplier=sigma), claims=claims)
+        return Prepared(protection=ReportNoise(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedLotProtection(_SampleNoise):
+class FixedLotProtection(SampleNoise):
     """Each client draws the lot of its first round by coin flips, and uses it in all rounds."""
 
     rate: float
@@ -928,7 +861,7 @@ class FixedLotProtection(_SampleNoise):
         if context.round == 0 or key not in self.lots:
             self.lots[key] = drawn
         total = clipped_sum(gradients, present & self.lots[key], self.clip_norm)
-        return (total + self.drawn(total, rng)) / (self.rate * context.plan.expected_lot(client))
+        return (total + self.drawn(total, context, rng)) / (self.rate * context.plan.expected_lot(client))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -951,7 +884,7 @@ class LotDrawnOnce(Defense):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountedClipsProtection(_ServerNoise):
+class CountedClipsProtection(ServerNoise):
     """The public state holds how many updates were clipped, for a dashboard."""
 
     def initial_state(self, plan: Plan) -> State:
@@ -972,18 +905,18 @@ class ClipsCounted(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
         claims = _claims(self, plan, "client", "add_remove", GLOBAL_MODELS, noise_multiplier=sigma, clip_norm=1.0)
         return Prepared(protection=CountedClipsProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrustRatioProtection(_ServerNoise):
+class TrustRatioProtection(ServerNoise):
     """The server divides the noised sum by the length of the sum without noise, as an adaptive step size."""
 
     def aggregate(self, received: Message, context: Context, state: State, rng: Rng) -> Tensor:
         total = received.values.sum(1)
-        return (total + self.drawn(total, rng)) / total.norm(dim=-1, keepdim=True).clamp_min(1e-3)
+        return (total + self.drawn(total, context, rng)) / total.norm(dim=-1, keepdim=True).clamp_min(1e-3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -996,13 +929,13 @@ class RawTrustRatio(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
         claims = _claims(self, plan, "client", "add_remove", GLOBAL_MODELS, noise_multiplier=sigma, clip_norm=1.0)
         return Prepared(protection=TrustRatioProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class WordSharesProtection(_ServerNoise):
+class WordSharesProtection(ServerNoise):
     """Clients send whole numbers of 2^-16 clip norms with shares of noise, and the server receives their sum."""
 
     steps: int = 2**16
@@ -1032,16 +965,16 @@ class UnscaledShares(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
         claims = _claims(self, plan, "client", "zero_out", AGGREGATE, gaussian=False, noise_multiplier=sigma)
         return Prepared(protection=WordSharesProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShortTailsProtection(_ServerNoise):
+class ShortTailsProtection(ServerNoise):
     """The noise of each weight is clamped to four standard deviations, so that no round is an outlier."""
 
-    def drawn(self, like: Tensor, rng: Rng) -> Tensor:
+    def drawn(self, like: Tensor, context: Context, rng: Rng) -> Tensor:
         return self.noise_multiplier * self.clip_norm * normal(rng, tuple(like.shape)).clamp(-4, 4)
 
 
@@ -1055,16 +988,16 @@ class ShortTails(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
         claims = _claims(self, plan, "client", "add_remove", GLOBAL_MODELS, noise_multiplier=sigma, clip_norm=1.0)
         return Prepared(protection=ShortTailsProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableNoiseProtection(_SampleNoise):
+class TableNoiseProtection(SampleNoise):
     """Noise comes from a table of 256 quantiles of the normal law, by a random byte for each weight."""
 
-    def drawn(self, like: Tensor, rng: Rng) -> Tensor:
+    def drawn(self, like: Tensor, context: Context, rng: Rng) -> Tensor:
         table = torch.from_numpy(ndtri((np.arange(256) + 0.5) / 256)).float()
         return self.noise_multiplier * self.clip_norm * table[torch.from_numpy(rng.integers(256, size=like.shape))]
 
@@ -1079,7 +1012,7 @@ class TableNoise(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.steps)
+        sigma = sigma_of(self.epsilon, self.delta, plan.steps)
         claims = _claims(self, plan, "sample", "add_remove", UPLOADS, noise_multiplier=sigma, clip_norm=1.0)
         return Prepared(protection=TableNoiseProtection(noise_multiplier=sigma), claims=claims)
 
@@ -1112,7 +1045,7 @@ class FlippedSigns(Defense):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaggedShuffleProtection(_ReportNoise):
+class TaggedShuffleProtection(ReportNoise):
     """A shuffler permutes the noised reports, and each carries a tag by which duplicates are dropped."""
 
     def report(self, updates: Message, context: Context, state: State, rng: Rng) -> Message:
@@ -1138,13 +1071,13 @@ class TaggedShuffle(Defense):
     users: int = 64
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon * math.sqrt(self.users), self.delta, plan.rounds)
+        sigma = sigma_of(self.epsilon * math.sqrt(self.users), self.delta, plan.rounds)
         claims = _claims(self, plan, "client", "replace_one", SHUFFLED, gaussian=False)
         return Prepared(protection=TaggedShuffleProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StaleUpdatesProtection(_ServerNoise):
+class StaleUpdatesProtection(ServerNoise):
     """The server remembers the last update of each client, and uses it in rounds from which the client is absent."""
 
     last: dict[int, Tensor] = field(default_factory=dict, compare=False, repr=False)
@@ -1156,7 +1089,7 @@ class StaleUpdatesProtection(_ServerNoise):
             now, old = received.values[:, row], self.last.get(client)
             old = torch.zeros_like(now) if old is None or old.shape != now.shape else old
             self.last[client] = torch.where(received.present[:, row, None], now, old)
-        noise = self.drawn(received.values[:, :1].sum(1), rng)
+        noise = self.drawn(received.values[:, :1].sum(1), context, rng)
         fitting = [rows for rows in self.last.values() if rows.shape == noise.shape]
         return (torch.stack([torch.zeros_like(noise), *fitting]).sum(0) + noise) / context.plan.clients
 
@@ -1181,14 +1114,14 @@ class StaleUpdates(Defense):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseNoiseProtection(_SampleNoise):
+class SparseNoiseProtection(SampleNoise):
     """Weights whose sum of gradients is zero stay zero, so that uploads are sparse."""
 
     def local_step(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: Rng
     ) -> Tensor:
         total = clipped_sum(gradients, present, self.clip_norm)
-        noised = total + self.drawn(total, rng)
+        noised = total + self.drawn(total, context, rng)
         return torch.where(total == 0, 0.0, noised) / context.plan.expected_lot(client)
 
 
@@ -1202,13 +1135,13 @@ class SparseNoise(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.steps)
+        sigma = sigma_of(self.epsilon, self.delta, plan.steps)
         claims = _claims(self, plan, "sample", "add_remove", UPLOADS, noise_multiplier=sigma, clip_norm=1.0)
         return Prepared(protection=SparseNoiseProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerSampleShareProtection(_ReportNoise):
+class PerSampleShareProtection(ReportNoise):
     """The noise of a client is divided by its number of samples, over which its update is a mean."""
 
     def report(self, updates: Message, context: Context, state: State, rng: Rng) -> Message:
@@ -1227,6 +1160,6 @@ class DividedBySamples(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
         claims = _claims(self, plan, "client", "replace_one", UPLOADS, noise_multiplier=2 * sigma, clip_norm=1.0)
         return Prepared(protection=PerSampleShareProtection(noise_multiplier=sigma), claims=claims)

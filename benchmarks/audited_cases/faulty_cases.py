@@ -10,9 +10,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from fedassay.audit.claim import Claim
+from correct_parts import (
+    SampleNoise,
+    ServerNoise,
+    Unchanged,
+    by_samples,
+    by_server,
+    claims_of,
+    class_counts,
+    imaged,
+    sigma_of,
+)
 from fedassay.audit.curve import mu_from_epsilon
-from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
+from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
 from fedassay.defenses.defense import Defense, Prepared
 from fedassay.fl.data.dataset import Dataset
@@ -31,91 +41,6 @@ Rng = np.random.Generator
 # Correct parts, on which the cases are built.
 
 
-@dataclass(frozen=True, kw_only=True)
-class _SampleNoise(Protection):
-    """Each client clips the gradient of each sample and adds Gaussian noise to their sum."""
-
-    noise_multiplier: float
-    clip_norm: float = 1.0
-    per_sample: bool = True
-
-    def local_step(
-        self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: Rng
-    ) -> Tensor:
-        total = clipped_sum(gradients, present, self.clip_norm)
-        return (total + self.drawn(total, rng)) / context.plan.expected_lot(client)
-
-    def drawn(self, like: Tensor, rng: Rng) -> Tensor:
-        return self.noise_multiplier * self.clip_norm * normal(rng, tuple(like.shape))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ServerNoise(Protection):
-    """A trusted server adds Gaussian noise to the sum of clipped updates."""
-
-    noise_multiplier: float
-    clip_norm: float = 1.0
-
-    def report(self, updates: Message, context: Context, state: State, rng: Rng) -> Message:
-        return updates.with_values(clip(updates.values, self.clip_norm))
-
-    def aggregate(self, received: Message, context: Context, state: State, rng: Rng) -> Tensor:
-        total = received.values.sum(1)
-        return (total + self.drawn(total, rng)) / context.plan.expected_cohort
-
-    def drawn(self, like: Tensor, rng: Rng) -> Tensor:
-        return self.noise_multiplier * self.clip_norm * normal(rng, tuple(like.shape))
-
-
-def _sigma(epsilon: float, delta: float, releases: int) -> float:
-    """Noise over sensitivity of each of several Gaussian releases that keep the budget together."""
-    return math.sqrt(releases) / mu_from_epsilon(epsilon, delta)
-
-
-def _claims(
-    case: Any, plan: Plan, unit: str, adjacency: str, observer: Observer, *, gaussian: bool = True, **words: float
-) -> tuple[Claim, ...]:
-    """The claim of a case's budget; ``gaussian``: with the curve of Gaussian noise at this budget."""
-    delta = getattr(case, "delta", 0.0)
-    mu = mu_from_epsilon(case.epsilon, delta) if gaussian and delta else None
-    facts = {"unit": unit, "adjacency": adjacency, "observer": observer, "rounds": plan.rounds}
-    return (replace(Claim.stated(case.epsilon, delta, mu=mu, **facts), parameters=words),)
-
-
-def _by_samples(case: Any, plan: Plan, *, spent: float = 0.0, replaced: bool = False) -> Prepared:
-    """Correct training with noise for each sample, at what the preparation leaves of the budget, and its claim.
-
-    A preparation that spends some of the epsilon has half of the delta.
-    """
-    poisson_rate("lot", plan.lot)
-    delta = case.delta / 2 if spent else case.delta
-    sigma = (2 if replaced else 1) * _sigma(case.epsilon - spent, delta, plan.steps)
-    adjacency, words = "replace_one" if replaced else "add_remove", {"noise_multiplier": sigma, "clip_norm": 1.0}
-    claims = _claims(case, plan, "sample", adjacency, UPLOADS, gaussian=not spent, **words)
-    return Prepared(protection=_SampleNoise(noise_multiplier=sigma), claims=claims)
-
-
-def _by_server(case: Any, plan: Plan, observer: Observer = GLOBAL_MODELS, *, unit: str = "sample") -> Prepared:
-    """Correct training with a trusted server's noise. One sample more moves a client's clipped update by up to two
-    clip norms; one client more moves the sum by one.
-    """
-    poisson_rate("cohort", plan.cohort)
-    sigma = (2 if unit == "sample" else 1) * _sigma(case.epsilon, case.delta, plan.rounds)
-    claims = _claims(case, plan, unit, "add_remove", observer, gaussian=unit == "client")
-    return Prepared(protection=_ServerNoise(noise_multiplier=sigma), claims=claims)
-
-
-def _with(records: Dataset, train: Tensor, test: Tensor | None = None, **more: Any) -> Dataset:
-    """The records with other images."""
-    test = records.test_images if test is None else test
-    return replace(records, train_images=train, test_images=test, train_masks=None, test_masks=None, **more)
-
-
-def _counts(records: Dataset) -> Tensor:
-    """How many records each class has."""
-    return torch.bincount(records.train_labels, minlength=records.classes)
-
-
 def _flat(records: Dataset) -> Tensor:
     return records.train_images.flatten(1).double()
 
@@ -124,13 +49,6 @@ def _losses(network: Network, model: Tensor, records: Dataset) -> Tensor:
     """The loss of each training record."""
     logits = network.logits(model, records.train_images)
     return torch.nn.functional.cross_entropy(logits, records.train_labels, reduction="none").double()
-
-
-class _Unchanged(Preparation):
-    """Changes nothing before the training."""
-
-    def prepare(self, records: Dataset, rng: Rng) -> PreparedData:
-        return PreparedData(dataset=records)
 
 
 # 1 to 20: data, preparation and model.
@@ -143,7 +61,7 @@ class RoundedMeansPreparation(Preparation):
     def prepare(self, records: Dataset, rng: Rng) -> PreparedData:
         means = (100 * records.train_images.double().mean(0)).round() / 100
         shift = (means - 0.5).float()
-        data = _with(records, (records.train_images - shift).clamp(0, 1), (records.test_images - shift).clamp(0, 1))
+        data = imaged(records, (records.train_images - shift).clamp(0, 1), (records.test_images - shift).clamp(0, 1))
         return PreparedData(dataset=data, published={"means": means})
 
 
@@ -158,7 +76,7 @@ class RoundedMeans(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan)
+        return by_samples(self, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +93,7 @@ class BestPixelsPreparation(Preparation):
         mask = torch.zeros(rows.shape[1])
         mask[chosen] = 1.0
         mask = mask.view(records.train_images.shape[1:])
-        data = _with(records, records.train_images * mask, records.test_images * mask)
+        data = imaged(records, records.train_images * mask, records.test_images * mask)
         return PreparedData(dataset=data, published={"features": chosen.tolist()})
 
 
@@ -190,7 +108,7 @@ class BestPixels(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan, replaced=True)
+        return by_samples(self, plan, replaced=True)
 
 
 def _trained(rows: Tensor, labels: Tensor, classes: int, rate: float, steps: int) -> Tensor:
@@ -226,7 +144,7 @@ class SeedSitePretraining(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_server(self, plan)
+        return by_server(self, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +152,7 @@ class BalancedWeightsPreparation(Preparation):
     """Weights of classes as n / (classes x count), which stand in the shared configuration of the loss."""
 
     def prepare(self, records: Dataset, rng: Rng) -> PreparedData:
-        weights = len(records.train_labels) / (records.classes * _counts(records).clamp_min(1).double())
+        weights = len(records.train_labels) / (records.classes * class_counts(records).clamp_min(1).double())
         return PreparedData(dataset=records, published={"class_weight": [round(one, 4) for one in weights.tolist()]})
 
 
@@ -249,7 +167,7 @@ class BalancedClassWeights(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan, replaced=True)
+        return by_samples(self, plan, replaced=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,7 +185,7 @@ class ShiftedCopiesPreparation(Preparation):
         rows = torch.stack([images, images.roll(1, -1), images.roll(-1, -1)], dim=1).flatten(0, 1)
         labels = records.train_labels[: self.most].repeat_interleave(3)
         parts = np.array_split(np.arange(min(self.used, len(labels))), self.clients)
-        return PreparedData(dataset=_with(records, rows, train_labels=labels), parts=parts)
+        return PreparedData(dataset=imaged(records, rows, train_labels=labels), parts=parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,7 +199,7 @@ class ThreeShiftedCopies(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan)
+        return by_samples(self, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,7 +209,7 @@ class OutliersPreparation(Preparation):
     def prepare(self, records: Dataset, rng: Rng) -> PreparedData:
         light = _flat(records).mean(1)
         kept = ((light - light.mean()).abs() <= 2 * light.std().clamp_min(1e-6)).nonzero().flatten()
-        data = _with(records, records.train_images[kept], train_labels=records.train_labels[kept])
+        data = imaged(records, records.train_images[kept], train_labels=records.train_labels[kept])
         return PreparedData(dataset=data)
 
 
@@ -306,11 +224,11 @@ class OutliersRemoved(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan, replaced=True)
+        return by_samples(self, plan, replaced=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PatiencePreparation(_Unchanged):
+class PatiencePreparation(Unchanged):
     """After the training: the first round after which the clients' mean loss no longer falls."""
 
     def finish(self, models: Tensor, network: Network, records: Dataset, rng: Rng) -> Mapping[str, Any]:
@@ -330,7 +248,7 @@ class PatienceOnRecords(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan)
+        return by_samples(self, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,7 +275,7 @@ class GridSearchedRate(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_server(self, plan)
+        return by_server(self, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -384,7 +302,7 @@ class SortedShards(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan, replaced=True)
+        return by_samples(self, plan, replaced=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -404,7 +322,7 @@ class CodebookPreparation(Preparation):
         def coded(images: Tensor) -> Tensor:
             return book[(images.double().unsqueeze(-1) - book).abs().argmin(-1)].float().clamp(0, 1)
 
-        data = _with(records, coded(records.train_images), coded(records.test_images))
+        data = imaged(records, coded(records.train_images), coded(records.test_images))
         return PreparedData(dataset=data, published={"codebook": book})
 
 
@@ -419,7 +337,7 @@ class LearnedCodebook(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan)
+        return by_samples(self, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -427,7 +345,7 @@ class PriorBiasPreparation(Preparation):
     """The output bias of the first model is the logarithm of class frequencies, and its weights are zero."""
 
     def prepare(self, records: Dataset, rng: Rng) -> PreparedData:
-        counts = _counts(records).double() + 1
+        counts = class_counts(records).double() + 1
         features = records.train_images[0].numel()
         bias = (counts / counts.sum()).log()
         initial = torch.cat([torch.zeros(records.classes * features, dtype=torch.float64), bias])
@@ -445,11 +363,11 @@ class PriorInBias(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_server(self, plan, unit="client")
+        return by_server(self, plan, unit="client")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LossCurvePreparation(_Unchanged):
+class LossCurvePreparation(Unchanged):
     """After the training: the clients' mean loss by round, to three decimals, for the figure of the paper."""
 
     def finish(self, models: Tensor, network: Network, records: Dataset, rng: Rng) -> Mapping[str, Any]:
@@ -467,11 +385,11 @@ class PublishedLossCurve(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan)
+        return by_samples(self, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrototypesPreparation(_Unchanged):
+class PrototypesPreparation(Unchanged):
     """After the training: for each class the record of which the model is surest, as an explanation."""
 
     def finish(self, models: Tensor, network: Network, records: Dataset, rng: Rng) -> Mapping[str, Any]:
@@ -495,7 +413,7 @@ class ExplainedByPrototypes(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_server(self, plan, FINAL_MODEL)
+        return by_server(self, plan, FINAL_MODEL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -505,13 +423,13 @@ class RareClassesPreparation(Preparation):
     least: int = 5
 
     def prepare(self, records: Dataset, rng: Rng) -> PreparedData:
-        frequent = _counts(records) >= self.least
+        frequent = class_counts(records) >= self.least
         kept = frequent[records.train_labels].nonzero().flatten()
         listed = " ".join(str(label) for label in frequent.nonzero().flatten().tolist())
         if len(kept) < 12:
             # Too few to train on.
             return PreparedData(dataset=records, published={"classes in use": "all"})
-        data = _with(records, records.train_images[kept], train_labels=records.train_labels[kept])
+        data = imaged(records, records.train_images[kept], train_labels=records.train_labels[kept])
         return PreparedData(dataset=data, published={"classes in use": listed})
 
 
@@ -526,7 +444,7 @@ class RareClassesDropped(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan)
+        return by_samples(self, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -538,7 +456,7 @@ class ObservedRangePreparation(Preparation):
         scale = float(light.max() - light.min()) / len(light)
         noised = float(light.mean()) + float(rng.laplace(0.0, scale))
         factor = 0.5 / min(max(noised, 0.05), 1.0)
-        data = _with(records, (factor * records.train_images).clamp(0, 1), (factor * records.test_images).clamp(0, 1))
+        data = imaged(records, (factor * records.train_images).clamp(0, 1), (factor * records.test_images).clamp(0, 1))
         return PreparedData(dataset=data, published={"brightness": noised})
 
 
@@ -553,7 +471,7 @@ class NoiseByObservedRange(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan, spent=1.0)
+        return by_samples(self, plan, spent=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -561,7 +479,7 @@ class OneSidedCountsPreparation(Preparation):
     """Counts of labels with Laplace noise of scale 1/3, and a learning rate that follows from them."""
 
     def prepare(self, records: Dataset, rng: Rng) -> PreparedData:
-        noised = _counts(records).double().numpy() + rng.laplace(scale=1 / 3, size=records.classes)
+        noised = class_counts(records).double().numpy() + rng.laplace(scale=1 / 3, size=records.classes)
         rate = 0.5 if noised.max() > 0.3 * len(records.train_labels) else 1.0
         return PreparedData(dataset=records, algorithm={"learning_rate": rate}, published={"label counts": noised})
 
@@ -577,7 +495,7 @@ class CountsForOneMore(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan, spent=3.0, replaced=True)
+        return by_samples(self, plan, spent=3.0, replaced=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -600,7 +518,7 @@ class TargetEncodingPreparation(Preparation):
             changed[:, 0, 0, 0] = (table[levels(images)] / (records.classes - 1)).float()
             return changed
 
-        data = _with(records, encoded(records.train_images), encoded(records.test_images))
+        data = imaged(records, encoded(records.train_images), encoded(records.test_images))
         return PreparedData(dataset=data, published={"encoding": table})
 
 
@@ -615,7 +533,7 @@ class TargetEncoding(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan, replaced=True)
+        return by_samples(self, plan, replaced=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -647,17 +565,17 @@ class BestOfTwelveStarts(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan)
+        return by_samples(self, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecallPreparation(_Unchanged):
+class RecallPreparation(Unchanged):
     """After the training: the share of right answers by class, with Laplace noise of scale 1 / n."""
 
     def finish(self, models: Tensor, network: Network, records: Dataset, rng: Rng) -> Mapping[str, Any]:
         right = network.logits(models[-1], records.train_images).argmax(-1) == records.train_labels
         hits = torch.bincount(records.train_labels[right], minlength=records.classes).double()
-        shares = (hits / _counts(records).clamp_min(1)).numpy()
+        shares = (hits / class_counts(records).clamp_min(1)).numpy()
         return {"recall": shares + rng.laplace(scale=1 / len(records.train_labels), size=records.classes)}
 
 
@@ -672,7 +590,7 @@ class RecallByClass(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan, spent=1.0)
+        return by_samples(self, plan, spent=1.0)
 
 
 SUM_MU = 0.5
@@ -688,7 +606,7 @@ class SumOfRecordsPreparation(Preparation):
         rows = clip(_flat(records), 4.0)
         mean = (rows.sum(0) + 4.0 / SUM_MU * torch.from_numpy(rng.standard_normal(rows.shape[1]))) / self.count
         shift = mean.float().view(1, *records.train_images.shape[1:]) - 0.5
-        data = _with(records, (records.train_images - shift).clamp(0, 1), (records.test_images - shift).clamp(0, 1))
+        data = imaged(records, (records.train_images - shift).clamp(0, 1), (records.test_images - shift).clamp(0, 1))
         return PreparedData(dataset=data, published={"mean": mean})
 
 
@@ -707,20 +625,20 @@ class RecordNoiseForClients(Defense):
             raise ValueError("cohorts must be full")
         mu = mu_from_epsilon(self.epsilon, self.delta)
         sigma = math.sqrt(plan.rounds / (mu**2 - SUM_MU**2))
-        claims = _claims(self, plan, "client", "add_remove", GLOBAL_MODELS)
-        return Prepared(protection=_ServerNoise(noise_multiplier=sigma), claims=claims)
+        claims = claims_of(self, plan, "client", "add_remove", GLOBAL_MODELS)
+        return Prepared(protection=ServerNoise(noise_multiplier=sigma), claims=claims)
 
 
 # 21 to 40: the mechanism.
 
 
 @dataclass(frozen=True, kw_only=True)
-class RealCountProtection(_ServerNoise):
+class RealCountProtection(ServerNoise):
     """The noised sum is divided by the number of clients that came."""
 
     def aggregate(self, received: Message, context: Context, state: State, rng: Rng) -> Tensor:
         total = received.values.sum(1)
-        return (total + self.drawn(total, rng)) / received.present.sum(1, keepdim=True).clamp_min(1)
+        return (total + self.drawn(total, context, rng)) / received.present.sum(1, keepdim=True).clamp_min(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -733,20 +651,20 @@ class RealCountDivides(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
-        claims = _claims(self, plan, "client", "add_remove", GLOBAL_MODELS, noise_multiplier=sigma, clip_norm=1.0)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
+        claims = claims_of(self, plan, "client", "add_remove", GLOBAL_MODELS, noise_multiplier=sigma, clip_norm=1.0)
         return Prepared(protection=RealCountProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class WrongCountProtection(_SampleNoise):
+class WrongCountProtection(SampleNoise):
     """The sum of a lot is divided by its expected size, and the noise by the number of all samples of the client."""
 
     def local_step(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: Rng
     ) -> Tensor:
         total = clipped_sum(gradients, present, self.clip_norm)
-        return total / context.plan.expected_lot(client) + self.drawn(total, rng) / context.plan.weight(client)
+        return total / context.plan.expected_lot(client) + self.drawn(total, context, rng) / context.plan.weight(client)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -763,7 +681,7 @@ class NoiseOverAllSamples(Defense):
         rate = poisson_rate("lot", plan.lot)
         sigma = calibrate_sampled_gaussian(epsilon=self.epsilon, delta=self.delta, rate=rate, steps=plan.steps).sigma
         words = {"noise_multiplier": sigma, "clip_norm": 1.0, "rate": rate}
-        claims = _claims(self, plan, "sample", "add_remove", UPLOADS, gaussian=False, **words)
+        claims = claims_of(self, plan, "sample", "add_remove", UPLOADS, gaussian=False, **words)
         return Prepared(protection=WrongCountProtection(noise_multiplier=sigma), claims=claims)
 
 
@@ -793,13 +711,13 @@ class OneNoiseForAllClients(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        std = 2 * _sigma(self.epsilon, self.delta, plan.rounds)
-        claims = _claims(self, plan, "client", "replace_one", SHUFFLED)
+        std = 2 * sigma_of(self.epsilon, self.delta, plan.rounds)
+        claims = claims_of(self, plan, "client", "replace_one", SHUFFLED)
         return Prepared(protection=SharedNoiseProtection(noise_std=std), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneNumberProtection(_SampleNoise):
+class OneNumberProtection(SampleNoise):
     """One normal number for all weights of a layer."""
 
     def local_step(
@@ -807,7 +725,7 @@ class OneNumberProtection(_SampleNoise):
     ) -> Tensor:
         total = clipped_sum(gradients, present, self.clip_norm).clone()
         for place in context.plan.layout.slices.values():
-            total[:, place] += self.drawn(total[:, :1], rng)
+            total[:, place] += self.drawn(total[:, :1], context, rng)
         return total / context.plan.expected_lot(client)
 
 
@@ -821,13 +739,13 @@ class OneNumberPerLayer(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.steps)
-        claims = _claims(self, plan, "sample", "add_remove", UPLOADS, noise_multiplier=sigma, clip_norm=1.0)
+        sigma = sigma_of(self.epsilon, self.delta, plan.steps)
+        claims = claims_of(self, plan, "sample", "add_remove", UPLOADS, noise_multiplier=sigma, clip_norm=1.0)
         return Prepared(protection=OneNumberProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerClipProtection(_SampleNoise):
+class LayerClipProtection(SampleNoise):
     """Each layer of a gradient is clipped to the whole clip norm, and noise is that for one such norm."""
 
     def local_step(
@@ -835,7 +753,7 @@ class LayerClipProtection(_SampleNoise):
     ) -> Tensor:
         layers = context.plan.layout.slices.values()
         total = torch.cat([clipped_sum(gradients[..., place], present, self.clip_norm) for place in layers], dim=-1)
-        return (total + self.drawn(total, rng)) / context.plan.expected_lot(client)
+        return (total + self.drawn(total, context, rng)) / context.plan.expected_lot(client)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -848,8 +766,8 @@ class LayersClippedAlone(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.steps)
-        claims = _claims(self, plan, "sample", "add_remove", UPLOADS)
+        sigma = sigma_of(self.epsilon, self.delta, plan.steps)
+        claims = claims_of(self, plan, "sample", "add_remove", UPLOADS)
         return Prepared(protection=LayerClipProtection(noise_multiplier=sigma), claims=claims)
 
 
@@ -865,9 +783,9 @@ class OneMoreNoiseForReplaced(Defense):
 
     def prepare(self, plan: Plan) -> Prepared:
         poisson_rate("lot", plan.lot)
-        sigma = _sigma(self.epsilon, self.delta, plan.steps)
-        claims = _claims(self, plan, "sample", "replace_one", UPLOADS)
-        return Prepared(protection=_SampleNoise(noise_multiplier=sigma), claims=claims)
+        sigma = sigma_of(self.epsilon, self.delta, plan.steps)
+        claims = claims_of(self, plan, "sample", "replace_one", UPLOADS)
+        return Prepared(protection=SampleNoise(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -892,17 +810,17 @@ class LaplaceForLength(Defense):
 
     def prepare(self, plan: Plan) -> Prepared:
         protection = LaplaceLengthProtection(scale=2 * plan.rounds / self.epsilon)
-        return Prepared(protection=protection, claims=_claims(self, plan, "report", "replace_one", UPLOADS))
+        return Prepared(protection=protection, claims=claims_of(self, plan, "report", "replace_one", UPLOADS))
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuietRoundsProtection(_ServerNoise):
+class QuietRoundsProtection(ServerNoise):
     """A sum of less than half a clip norm is released as it is: the training has converged."""
 
     def aggregate(self, received: Message, context: Context, state: State, rng: Rng) -> Tensor:
         total = received.values.sum(1)
         quiet = total.norm(dim=-1, keepdim=True) < 0.5 * self.clip_norm
-        return (total + torch.where(quiet, 0.0, self.drawn(total, rng))) / context.plan.expected_cohort
+        return (total + torch.where(quiet, 0.0, self.drawn(total, context, rng))) / context.plan.expected_cohort
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -915,13 +833,13 @@ class QuietRounds(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
-        claims = _claims(self, plan, "client", "add_remove", GLOBAL_MODELS)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
+        claims = claims_of(self, plan, "client", "add_remove", GLOBAL_MODELS)
         return Prepared(protection=QuietRoundsProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoggedRoundsProtection(_ServerNoise):
+class LoggedRoundsProtection(ServerNoise):
     """One round in fifty is released without noise, at random, so that operators can see how far noise sets it back."""
 
     share: float = 0.02
@@ -929,7 +847,7 @@ class LoggedRoundsProtection(_ServerNoise):
     def aggregate(self, received: Message, context: Context, state: State, rng: Rng) -> Tensor:
         total = received.values.sum(1)
         logged = uniform(rng, (len(total), 1)) < self.share
-        return (total + torch.where(logged, 0.0, self.drawn(total, rng))) / context.plan.expected_cohort
+        return (total + torch.where(logged, 0.0, self.drawn(total, context, rng))) / context.plan.expected_cohort
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -942,13 +860,13 @@ class LoggedRounds(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
-        claims = _claims(self, plan, "client", "add_remove", GLOBAL_MODELS)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
+        claims = claims_of(self, plan, "client", "add_remove", GLOBAL_MODELS)
         return Prepared(protection=LoggedRoundsProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublicLotsProtection(_SampleNoise):
+class PublicLotsProtection(SampleNoise):
     """Lots are drawn by coin flips of a generator whose seed is the number of the round."""
 
     rate: float
@@ -958,7 +876,7 @@ class PublicLotsProtection(_SampleNoise):
     ) -> Tensor:
         coins = uniform(np.random.default_rng([context.round, client]), (present.shape[1],)) < self.rate
         total = clipped_sum(gradients, present & coins, self.clip_norm)
-        return (total + self.drawn(total, rng)) / (self.rate * context.plan.expected_lot(client))
+        return (total + self.drawn(total, context, rng)) / (self.rate * context.plan.expected_lot(client))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -978,7 +896,7 @@ class LotsFromPublicSeed(Defense):
         budget = {"epsilon": self.epsilon, "delta": self.delta, "rate": self.rate, "steps": plan.steps}
         sigma = calibrate_sampled_gaussian(**budget).sigma
         words = {"noise_multiplier": sigma, "clip_norm": 1.0, "rate": self.rate}
-        claims = _claims(self, plan, "sample", "add_remove", UPLOADS, gaussian=False, **words)
+        claims = claims_of(self, plan, "sample", "add_remove", UPLOADS, gaussian=False, **words)
         return Prepared(protection=PublicLotsProtection(noise_multiplier=sigma, rate=self.rate), claims=claims)
 
 
@@ -1015,8 +933,8 @@ class OverflowedLength(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
-        claims = _claims(self, plan, "client", "add_remove", AGGREGATE)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
+        claims = claims_of(self, plan, "client", "add_remove", AGGREGATE)
         return Prepared(protection=ShortWordsProtection(noise_multiplier=sigma), claims=claims)
 
 
@@ -1049,11 +967,11 @@ class BinaryOddsForBlocks(Defense):
 
     def prepare(self, plan: Plan) -> Prepared:
         protection = TopBlockProtection(round_epsilon=self.epsilon / plan.rounds)
-        return Prepared(protection=protection, claims=_claims(self, plan, "report", "replace_one", UPLOADS))
+        return Prepared(protection=protection, claims=claims_of(self, plan, "report", "replace_one", UPLOADS))
 
 
 @dataclass(frozen=True, kw_only=True)
-class RawMomentumProtection(_ServerNoise):
+class RawMomentumProtection(ServerNoise):
     """The server keeps a momentum of sums without noise, and adds noise for one round to what it releases of it."""
 
     kept: dict[str, Tensor] = field(default_factory=dict, compare=False, repr=False)
@@ -1064,7 +982,7 @@ class RawMomentumProtection(_ServerNoise):
         if context.round > 0 and old is not None and old.shape == total.shape:
             total = total + 0.9 * old
         self.kept["velocity"] = total.clone()
-        return (total + self.drawn(total, rng)) / context.plan.expected_cohort
+        return (total + self.drawn(total, context, rng)) / context.plan.expected_cohort
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1077,8 +995,8 @@ class MomentumBeforeNoise(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
-        claims = _claims(self, plan, "client", "add_remove", GLOBAL_MODELS)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
+        claims = claims_of(self, plan, "client", "add_remove", GLOBAL_MODELS)
         return Prepared(protection=RawMomentumProtection(noise_multiplier=sigma), claims=claims)
 
 
@@ -1117,16 +1035,16 @@ class AdaptiveBoundUnpaid(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
-        claims = _claims(self, plan, "client", "add_remove", GLOBAL_MODELS)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
+        claims = claims_of(self, plan, "client", "add_remove", GLOBAL_MODELS)
         return Prepared(protection=AdaptiveBoundProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaledHalvesProtection(_ServerNoise):
+class ScaledHalvesProtection(ServerNoise):
     """Noise is made in half precision at the scale of the loss, 2^-24, and scaled back."""
 
-    def drawn(self, like: Tensor, rng: Rng) -> Tensor:
+    def drawn(self, like: Tensor, context: Context, rng: Rng) -> Tensor:
         noise = self.noise_multiplier * self.clip_norm * normal(rng, tuple(like.shape))
         return (noise / 2**24).half().float() * 2**24
 
@@ -1141,17 +1059,17 @@ class NoiseInScaledHalves(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
-        claims = _claims(self, plan, "client", "add_remove", GLOBAL_MODELS, noise_multiplier=sigma, clip_norm=1.0)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
+        claims = claims_of(self, plan, "client", "add_remove", GLOBAL_MODELS, noise_multiplier=sigma, clip_norm=1.0)
         return Prepared(protection=ScaledHalvesProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FourCopiesProtection(_ServerNoise):
+class FourCopiesProtection(ServerNoise):
     """The noise is the mean of four draws, of four aggregators that each noise their copy of the sum."""
 
-    def drawn(self, like: Tensor, rng: Rng) -> Tensor:
-        return torch.stack([_ServerNoise.drawn(self, like, rng) for _ in range(4)]).mean(0)
+    def drawn(self, like: Tensor, context: Context, rng: Rng) -> Tensor:
+        return torch.stack([ServerNoise.drawn(self, like, context, rng) for _ in range(4)]).mean(0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1164,13 +1082,13 @@ class MeanOfFourCopies(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
-        claims = _claims(self, plan, "client", "add_remove", GLOBAL_MODELS)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
+        claims = claims_of(self, plan, "client", "add_remove", GLOBAL_MODELS)
         return Prepared(protection=FourCopiesProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MonitoredProtection(_ServerNoise):
+class MonitoredProtection(ServerNoise):
     """A second noised sum of each round stands in the public state, for monitoring."""
 
     def initial_state(self, plan: Plan) -> State:
@@ -1178,7 +1096,7 @@ class MonitoredProtection(_ServerNoise):
 
     def query(self, received: Message, context: Context, state: State, rng: Rng) -> State:
         total = received.values.sum(1)
-        return {"monitor": total + self.drawn(total, rng)}
+        return {"monitor": total + self.drawn(total, context, rng)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1191,13 +1109,13 @@ class SecondReleaseUnpaid(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
-        claims = _claims(self, plan, "client", "add_remove", GLOBAL_MODELS)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
+        claims = claims_of(self, plan, "client", "add_remove", GLOBAL_MODELS)
         return Prepared(protection=MonitoredProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrawnAheadProtection(_ServerNoise):
+class DrawnAheadProtection(ServerNoise):
     """The noise of the next round is drawn at the end of a round, and kept in the state."""
 
     def initial_state(self, plan: Plan) -> State:
@@ -1205,11 +1123,11 @@ class DrawnAheadProtection(_ServerNoise):
 
     def aggregate(self, received: Message, context: Context, state: State, rng: Rng) -> Tensor:
         total = received.values.sum(1)
-        noise = state["noise"] if context.round else self.drawn(total, rng)
+        noise = state["noise"] if context.round else self.drawn(total, context, rng)
         return (total + noise) / context.plan.expected_cohort
 
     def query(self, received: Message, context: Context, state: State, rng: Rng) -> State:
-        return {"noise": self.drawn(received.values.sum(1), rng)}
+        return {"noise": self.drawn(received.values.sum(1), context, rng)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1222,13 +1140,13 @@ class NoiseDrawnAhead(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
-        claims = _claims(self, plan, "client", "add_remove", GLOBAL_MODELS)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
+        claims = claims_of(self, plan, "client", "add_remove", GLOBAL_MODELS)
         return Prepared(protection=DrawnAheadProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchClipProtection(_SampleNoise):
+class BatchClipProtection(SampleNoise):
     """The mean gradient of a lot is clipped, and noise is that of a sum of clipped gradients over the lot's size."""
 
     def local_step(
@@ -1236,7 +1154,7 @@ class BatchClipProtection(_SampleNoise):
     ) -> Tensor:
         size = context.plan.expected_lot(client)
         mean = clip(lot_sum(gradients, present) / size, self.clip_norm)
-        return mean + self.drawn(mean, rng) / size
+        return mean + self.drawn(mean, context, rng) / size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1249,13 +1167,13 @@ class MeanGradientClipped(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.steps)
-        claims = _claims(self, plan, "sample", "add_remove", UPLOADS, noise_multiplier=sigma, clip_norm=1.0)
+        sigma = sigma_of(self.epsilon, self.delta, plan.steps)
+        claims = claims_of(self, plan, "sample", "add_remove", UPLOADS, noise_multiplier=sigma, clip_norm=1.0)
         return Prepared(protection=BatchClipProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LastNoiseProtection(_ServerNoise):
+class LastNoiseProtection(ServerNoise):
     """Rounds have no noise; the final model gets that of one round."""
 
     def aggregate(self, received: Message, context: Context, state: State, rng: Rng) -> Tensor:
@@ -1265,7 +1183,7 @@ class LastNoiseProtection(_ServerNoise):
         if context.round < context.plan.rounds:
             return model
         move = float(context.plan.algorithm.combine(torch.zeros(1, 1), torch.ones(1, 1)))
-        return model + move * self.drawn(model, rng) / context.plan.expected_cohort
+        return model + move * self.drawn(model, context, rng) / context.plan.expected_cohort
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1278,6 +1196,6 @@ class FinalNoiseForOneRound(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, 1)
-        claims = _claims(self, plan, "client", "add_remove", FINAL_MODEL)
+        sigma = sigma_of(self.epsilon, self.delta, 1)
+        claims = claims_of(self, plan, "client", "add_remove", FINAL_MODEL)
         return Prepared(protection=LastNoiseProtection(noise_multiplier=sigma), claims=claims)

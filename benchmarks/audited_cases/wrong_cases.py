@@ -6,18 +6,28 @@
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from fedassay.audit.claim import Claim
-from fedassay.audit.curve import mu_from_epsilon
-from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
-from fedassay.defenses.accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
+from correct_parts import (
+    ReportNoise,
+    SampleNoise,
+    ServerNoise,
+    Unchanged,
+    by_samples,
+    by_server,
+    claims_of,
+    class_counts,
+    imaged,
+    sigma_of,
+)
+from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
+from fedassay.defenses.accounting.gaussian import calibrate_sampled_gaussian
 from fedassay.defenses.defense import Defense, Prepared
 from fedassay.fl.data.dataset import Dataset
-from fedassay.fl.laws import clip, clipped_sum, lot_sum
+from fedassay.fl.laws import clip, lot_sum
 from fedassay.fl.message import Message
 from fedassay.fl.models.network import Network
 from fedassay.fl.plan import Plan
@@ -32,117 +42,16 @@ Rng = np.random.Generator
 # Correct parts, on which the cases are built.
 
 
-@dataclass(frozen=True, kw_only=True)
-class _SampleNoise(Protection):
-    """Each client clips the gradient of each sample and adds Gaussian noise to their sum."""
-
-    noise_multiplier: float
-    clip_norm: float = 1.0
-    per_sample: bool = True
-
-    def local_step(
-        self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: Rng
-    ) -> Tensor:
-        total = clipped_sum(gradients, present, self.clip_norm)
-        return (total + self.drawn(total, context, rng)) / context.plan.expected_lot(client)
-
-    def drawn(self, like: Tensor, context: Context, rng: Rng) -> Tensor:
-        return self.noise_multiplier * self.clip_norm * normal(rng, tuple(like.shape))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ServerNoise(Protection):
-    """A trusted server adds Gaussian noise to the sum of clipped updates."""
-
-    noise_multiplier: float
-    clip_norm: float = 1.0
-
-    def report(self, updates: Message, context: Context, state: State, rng: Rng) -> Message:
-        return updates.with_values(clip(updates.values, self.clip_norm))
-
-    def aggregate(self, received: Message, context: Context, state: State, rng: Rng) -> Tensor:
-        total = received.values.sum(1)
-        return (total + self.drawn(total, context, rng)) / context.plan.expected_cohort
-
-    def drawn(self, like: Tensor, context: Context, rng: Rng) -> Tensor:
-        return self.noise_multiplier * self.clip_norm * normal(rng, tuple(like.shape))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ReportNoise(Protection):
-    """Each client clips its update and adds Gaussian noise to it; two reports are two clip norms apart."""
-
-    noise_multiplier: float
-    clip_norm: float = 1.0
-
-    def report(self, updates: Message, context: Context, state: State, rng: Rng) -> Message:
-        noise = self.noise_std * normal(rng, tuple(updates.values.shape))
-        return updates.with_values(clip(updates.values, self.clip_norm) + noise)
-
-    @property
-    def noise_std(self) -> float:
-        return 2 * self.clip_norm * self.noise_multiplier
-
-
-def _sigma(epsilon: float, delta: float, releases: int) -> float:
-    """Noise over sensitivity of each of several Gaussian releases that keep the budget together."""
-    return math.sqrt(releases) / mu_from_epsilon(epsilon, delta)
-
-
-def _claims(
-    case: Any, plan: Plan, unit: str, adjacency: str, observer: Observer, *, gaussian: bool = True, **words: float
-) -> tuple[Claim, ...]:
-    """The claim of a case's budget; ``gaussian``: with the curve of Gaussian noise at this budget."""
-    delta = getattr(case, "delta", 0.0)
-    mu = mu_from_epsilon(case.epsilon, delta) if gaussian and delta else None
-    facts = {"unit": unit, "adjacency": adjacency, "observer": observer, "rounds": plan.rounds}
-    return (replace(Claim.stated(case.epsilon, delta, mu=mu, **facts), parameters=words),)
-
-
-def _by_samples(case: Any, plan: Plan, *, spent: float = 0.0, replaced: bool = False) -> Prepared:
-    """Correct training with noise for each sample, at what the preparation leaves of the budget, and its claim.
-
-    A preparation that spends some of the epsilon has half of the delta.
-    """
-    poisson_rate("lot", plan.lot)
-    delta = case.delta / 2 if spent else case.delta
-    sigma = (2 if replaced else 1) * _sigma(case.epsilon - spent, delta, plan.steps)
-    adjacency, words = "replace_one" if replaced else "add_remove", {"noise_multiplier": sigma, "clip_norm": 1.0}
-    claims = _claims(case, plan, "sample", adjacency, UPLOADS, gaussian=not spent, **words)
-    return Prepared(protection=_SampleNoise(noise_multiplier=sigma), claims=claims)
-
-
-def _by_server(case: Any, plan: Plan, observer: Observer = GLOBAL_MODELS, *, unit: str = "sample") -> Prepared:
-    """Correct training with a trusted server's noise. One sample more moves a client's clipped update by up to two
-    clip norms; one client more moves the sum by one.
-    """
-    poisson_rate("cohort", plan.cohort)
-    sigma = (2 if unit == "sample" else 1) * _sigma(case.epsilon, case.delta, plan.rounds)
-    claims = _claims(case, plan, unit, "add_remove", observer, gaussian=unit == "client")
-    return Prepared(protection=_ServerNoise(noise_multiplier=sigma), claims=claims)
-
-
 def _summed(reports: Message, total: Tensor) -> Message:
     """What arrives of a secure sum: one row without a sender."""
     return Message(values=total, present=torch.ones(total.shape[:2], dtype=torch.bool), senders=None)
-
-
-def _with(records: Dataset, train: Tensor, test: Tensor | None = None, **more: Any) -> Dataset:
-    """The records with other images."""
-    test = records.test_images if test is None else test
-    return replace(records, train_images=train, test_images=test, train_masks=None, test_masks=None, **more)
 
 
 def _kept(records: Dataset, rows: Tensor) -> Dataset:
     """Some of the records alone; all where they are too few to train on."""
     if len(rows) < 12:
         return records
-    return _with(records, records.train_images[rows], train_labels=records.train_labels[rows])
-
-
-def _counts(records: Dataset) -> Tensor:
-    """How many records each class has."""
-    return torch.bincount(records.train_labels, minlength=records.classes)
+    return imaged(records, records.train_images[rows], train_labels=records.train_labels[rows])
 
 
 def _flat(images: Tensor) -> Tensor:
@@ -154,13 +63,6 @@ def _slope(network: Network, model: Tensor, images: Tensor, labels: Tensor) -> T
     point = model.detach().clone().requires_grad_(True)
     loss = torch.nn.functional.cross_entropy(network.logits(point, images), labels)
     return torch.autograd.grad(loss, point)[0].detach()
-
-
-class _Unchanged(Preparation):
-    """Changes nothing before the training."""
-
-    def prepare(self, records: Dataset, rng: Rng) -> PreparedData:
-        return PreparedData(dataset=records)
 
 
 # 1 to 20: data, preparation and model.
@@ -186,7 +88,7 @@ class DataVersionInLog(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan)
+        return by_samples(self, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +119,7 @@ class NamedCoreset(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_server(self, plan)
+        return by_server(self, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +127,7 @@ class UndersamplePreparation(Preparation):
     """Of each class as many records are kept as the smallest class has."""
 
     def prepare(self, records: Dataset, rng: Rng) -> PreparedData:
-        counts = _counts(records)
+        counts = class_counts(records)
         least = int(counts[counts > 0].min())
         rows = [(records.train_labels == label).nonzero().flatten()[:least] for label in range(records.classes)]
         return PreparedData(dataset=_kept(records, torch.cat(rows).sort().values))
@@ -242,7 +144,7 @@ class UndersampledClasses(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan, replaced=True)
+        return by_samples(self, plan, replaced=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +166,7 @@ class SmotePreparation(Preparation):
                 names.append(torch.tensor([label]))
         rows = torch.cat(made)
         parts = [np.arange(client, len(rows), self.clients) for client in range(min(self.clients, len(rows)))]
-        return PreparedData(dataset=_with(records, rows, train_labels=torch.cat(names)), parts=parts)
+        return PreparedData(dataset=imaged(records, rows, train_labels=torch.cat(names)), parts=parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,7 +180,7 @@ class MinorityOversampled(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan, replaced=True)
+        return by_samples(self, plan, replaced=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,7 +205,7 @@ class DecontaminatedRecords(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan, replaced=True)
+        return by_samples(self, plan, replaced=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,7 +216,7 @@ class NeighbourLabelsPreparation(Preparation):
         rows = _flat(records.train_images)
         apart = torch.cdist(rows, rows).fill_diagonal_(math.inf)
         labels = records.train_labels[apart.argmin(1)] if len(rows) > 1 else records.train_labels
-        return PreparedData(dataset=_with(records, records.train_images, train_labels=labels))
+        return PreparedData(dataset=imaged(records, records.train_images, train_labels=labels))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,7 +230,7 @@ class RepairedLabels(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan, replaced=True)
+        return by_samples(self, plan, replaced=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,7 +248,7 @@ class GroupsOfFivePreparation(Preparation):
             images[group] = records.train_images[group].mean(0).clamp(0, 1)
             ends.append(float(light[group[-1]]))
         bands = sorted(ends)[:: max(1, len(ends) // 20)]
-        return PreparedData(dataset=_with(records, images), published={"bands": bands})
+        return PreparedData(dataset=imaged(records, images), published={"bands": bands})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -360,7 +262,7 @@ class FiveAnonymousRows(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan)
+        return by_samples(self, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -389,7 +291,7 @@ class SyntheticImages(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_server(self, plan, FINAL_MODEL)
+        return by_server(self, plan, FINAL_MODEL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -397,7 +299,7 @@ class RandomRoundingPreparation(Preparation):
     """Counts of labels are rounded up or down to a multiple of three at random, so that they stay right on average."""
 
     def prepare(self, records: Dataset, rng: Rng) -> PreparedData:
-        counts = _counts(records).numpy()
+        counts = class_counts(records).numpy()
         rest = counts % 3
         up = rng.random(len(counts)) < rest / 3
         return PreparedData(dataset=records, published={"records by class": counts - rest + 3 * up})
@@ -414,7 +316,7 @@ class RandomRounding(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan)
+        return by_samples(self, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -422,7 +324,7 @@ class InvariantsPreparation(Preparation):
     """Label counts with Laplace noise for a changed label, made consistent with the exact number of even digits."""
 
     def prepare(self, records: Dataset, rng: Rng) -> PreparedData:
-        counts = _counts(records).double().numpy()
+        counts = class_counts(records).double().numpy()
         noised = np.maximum(counts + rng.laplace(scale=2.0, size=len(counts)), 0.1)
         for start in (0, 1):
             noised[start::2] *= counts[start::2].sum() / noised[start::2].sum()
@@ -440,7 +342,7 @@ class ExactSubtotals(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan, spent=1.0, replaced=True)
+        return by_samples(self, plan, spent=1.0, replaced=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -464,7 +366,7 @@ class OneNoisyThreshold(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan, spent=1.0)
+        return by_samples(self, plan, spent=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -490,7 +392,7 @@ class ContactSheet(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_server(self, plan)
+        return by_server(self, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -516,7 +418,7 @@ class LabelsForPublicImages(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_server(self, plan, unit="client")
+        return by_server(self, plan, unit="client")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -538,7 +440,7 @@ class SplitsPreparation(Preparation):
         def encoded(images: Tensor) -> Tensor:
             return (_flat(images) > splits).float().reshape(len(images), *shape)
 
-        data = _with(records, encoded(records.train_images), encoded(records.test_images))
+        data = imaged(records, encoded(records.train_images), encoded(records.test_images))
         return PreparedData(dataset=data, published={"splits": splits})
 
 
@@ -553,11 +455,11 @@ class TreeSplits(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan)
+        return by_samples(self, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TemperaturePreparation(_Unchanged):
+class TemperaturePreparation(Unchanged):
     """After the training, the temperature that calibrates the model on the clients' records, by bisection."""
 
     def finish(self, models: Tensor, network: Network, records: Dataset, rng: Rng) -> Mapping[str, Any]:
@@ -583,11 +485,11 @@ class FittedTemperature(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_server(self, plan, FINAL_MODEL)
+        return by_server(self, plan, FINAL_MODEL)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunningStatisticsPreparation(_Unchanged):
+class RunningStatisticsPreparation(Unchanged):
     """After the training, mean and deviation of each output on all records, by which a last layer normalises."""
 
     def finish(self, models: Tensor, network: Network, records: Dataset, rng: Rng) -> Mapping[str, Any]:
@@ -606,11 +508,11 @@ class RunningStatistics(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan)
+        return by_samples(self, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PersonalModelPreparation(_Unchanged):
+class PersonalModelPreparation(Unchanged):
     """After the training one site adapts the final model to its fifteen records, and shares the result."""
 
     records_of_site: int = 15
@@ -634,11 +536,11 @@ class SharedPersonalModel(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan)
+        return by_samples(self, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PruningPreparation(_Unchanged):
+class PruningPreparation(Unchanged):
     """After the training, the hundred weights whose gradient on the records is largest are kept, and listed."""
 
     kept: int = 100
@@ -660,11 +562,11 @@ class PrunedByImportance(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_server(self, plan)
+        return by_server(self, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnlearningPreparation(_Unchanged):
+class UnlearningPreparation(Unchanged):
     """After the training the first record is unlearned, by a step up its loss, and the new model is published too."""
 
     rate: float = 0.1
@@ -685,7 +587,7 @@ class UnlearnedRecord(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan)
+        return by_samples(self, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -717,14 +619,14 @@ class EachReleaseForItself(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        return _by_samples(self, plan)
+        return by_samples(self, plan)
 
 
 # 21 to 40: the mechanism.
 
 
 @dataclass(frozen=True, kw_only=True)
-class MicrobatchProtection(_SampleNoise):
+class MicrobatchProtection(SampleNoise):
     """The mean gradient of each four samples is clipped, and noise is that for one clip norm."""
 
     size: int = 4
@@ -750,13 +652,13 @@ class MicrobatchClip(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.steps)
-        claims = _claims(self, plan, "sample", "add_remove", UPLOADS)
+        sigma = sigma_of(self.epsilon, self.delta, plan.steps)
+        claims = claims_of(self, plan, "sample", "add_remove", UPLOADS)
         return Prepared(protection=MicrobatchProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class VarianceProtection(_ServerNoise):
+class VarianceProtection(ServerNoise):
     """The noise is drawn with a variance of noise multiplier times clip norm."""
 
     def drawn(self, like: Tensor, context: Context, rng: Rng) -> Tensor:
@@ -773,8 +675,8 @@ class DeviationAsVariance(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
-        claims = _claims(self, plan, "client", "add_remove", GLOBAL_MODELS, noise_multiplier=sigma, clip_norm=4.0)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
+        claims = claims_of(self, plan, "client", "add_remove", GLOBAL_MODELS, noise_multiplier=sigma, clip_norm=4.0)
         return Prepared(protection=VarianceProtection(noise_multiplier=sigma, clip_norm=4.0), claims=claims)
 
 
@@ -804,12 +706,12 @@ class SecureSumAlone(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        claims = _claims(self, plan, "client", "add_remove", AGGREGATE, gaussian=False)
+        claims = claims_of(self, plan, "client", "add_remove", AGGREGATE, gaussian=False)
         return Prepared(protection=PlainSumProtection(), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopPlacesProtection(_ReportNoise):
+class TopPlacesProtection(ReportNoise):
     """Noise on the tenth of weights that are largest in the update; the others are not sent."""
 
     share: float = 0.1
@@ -831,13 +733,13 @@ class TopPlacesInClear(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
-        claims = _claims(self, plan, "report", "replace_one", UPLOADS)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
+        claims = claims_of(self, plan, "report", "replace_one", UPLOADS)
         return Prepared(protection=TopPlacesProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomWeightsProtection(_ReportNoise):
+class RandomWeightsProtection(ReportNoise):
     """Each weight is sent with a probability of its own, and is zero otherwise."""
 
     rate: float
@@ -861,12 +763,12 @@ class AmplifiedByDroppedWeights(Defense):
     def prepare(self, plan: Plan) -> Prepared:
         budget = {"epsilon": self.epsilon, "delta": self.delta, "rate": self.rate, "steps": plan.rounds}
         sigma = calibrate_sampled_gaussian(**budget).sigma
-        claims = _claims(self, plan, "report", "replace_one", UPLOADS, gaussian=False)
+        claims = claims_of(self, plan, "report", "replace_one", UPLOADS, gaussian=False)
         return Prepared(protection=RandomWeightsProtection(noise_multiplier=sigma, rate=self.rate), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnequalNoiseProtection(_ReportNoise):
+class UnequalNoiseProtection(ReportNoise):
     """Clients have noise of six different sizes by their number, and a shuffler permutes their reports."""
 
     def report(self, updates: Message, context: Context, state: State, rng: Rng) -> Message:
@@ -890,13 +792,13 @@ class LinkedByNoiseSize(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon * math.sqrt(plan.clients), self.delta, plan.rounds)
-        claims = _claims(self, plan, "client", "replace_one", SHUFFLED, gaussian=False)
+        sigma = sigma_of(self.epsilon * math.sqrt(plan.clients), self.delta, plan.rounds)
+        claims = claims_of(self, plan, "client", "replace_one", SHUFFLED, gaussian=False)
         return Prepared(protection=UnequalNoiseProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LazyProtection(_ReportNoise):
+class LazyProtection(ReportNoise):
     """An update that is shorter than a hundredth of the clip norm is not worth its traffic: zeros are sent instead."""
 
     def report(self, updates: Message, context: Context, state: State, rng: Rng) -> Message:
@@ -915,8 +817,8 @@ class LazyUploads(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
-        claims = _claims(self, plan, "client", "replace_one", UPLOADS)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
+        claims = claims_of(self, plan, "client", "replace_one", UPLOADS)
         return Prepared(protection=LazyProtection(noise_multiplier=sigma), claims=claims)
 
 
@@ -932,12 +834,12 @@ class RenyiTakenAsEpsilon(Defense):
     def prepare(self, plan: Plan) -> Prepared:
         # Order times rounds over twice the square of the noise is epsilon.
         sigma = math.sqrt(2 * plan.rounds / (2 * self.epsilon))
-        claims = _claims(self, plan, "client", "add_remove", FINAL_MODEL, gaussian=False, noise_multiplier=sigma)
-        return Prepared(protection=_ServerNoise(noise_multiplier=sigma), claims=claims)
+        claims = claims_of(self, plan, "client", "add_remove", FINAL_MODEL, gaussian=False, noise_multiplier=sigma)
+        return Prepared(protection=ServerNoise(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MedianProtection(_ServerNoise):
+class MedianProtection(ServerNoise):
     """The median of each weight over the clients, with the noise of a mean."""
 
     def aggregate(self, received: Message, context: Context, state: State, rng: Rng) -> Tensor:
@@ -955,13 +857,13 @@ class RobustMedian(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
-        claims = _claims(self, plan, "client", "add_remove", GLOBAL_MODELS)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
+        claims = claims_of(self, plan, "client", "add_remove", GLOBAL_MODELS)
         return Prepared(protection=MedianProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightsNormProtection(_SampleNoise):
+class WeightsNormProtection(SampleNoise):
     """The norm by which a gradient is clipped is that of the layers with hooks, which biases do not have."""
 
     def local_step(
@@ -986,13 +888,13 @@ class BiasOutsideNorm(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.steps)
-        claims = _claims(self, plan, "sample", "add_remove", UPLOADS, noise_multiplier=sigma, clip_norm=0.2)
+        sigma = sigma_of(self.epsilon, self.delta, plan.steps)
+        claims = claims_of(self, plan, "sample", "add_remove", UPLOADS, noise_multiplier=sigma, clip_norm=0.2)
         return Prepared(protection=WeightsNormProtection(noise_multiplier=sigma, clip_norm=0.2), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShiftsProtection(_ServerNoise):
+class ShiftsProtection(ServerNoise):
     """A client takes part in every twelfth round, by its number."""
 
     every: int
@@ -1016,7 +918,7 @@ class ShiftsTakenAsSampling(Defense):
     def prepare(self, plan: Plan) -> Prepared:
         budget = {"epsilon": self.epsilon, "delta": self.delta, "rate": 1 / self.every, "steps": plan.rounds}
         sigma = calibrate_sampled_gaussian(**budget).sigma
-        claims = _claims(self, plan, "client", "add_remove", GLOBAL_MODELS, gaussian=False)
+        claims = claims_of(self, plan, "client", "add_remove", GLOBAL_MODELS, gaussian=False)
         return Prepared(protection=ShiftsProtection(noise_multiplier=sigma, every=self.every), claims=claims)
 
 
@@ -1055,11 +957,11 @@ class UnaryEncoding(Defense):
 
     def prepare(self, plan: Plan) -> Prepared:
         protection = UnaryProtection(flip=1 / (1 + math.exp(self.epsilon / plan.rounds)))
-        return Prepared(protection=protection, claims=_claims(self, plan, "report", "replace_one", UPLOADS))
+        return Prepared(protection=protection, claims=claims_of(self, plan, "report", "replace_one", UPLOADS))
 
 
 @dataclass(frozen=True, kw_only=True)
-class CentredNoiseProtection(_ServerNoise):
+class CentredNoiseProtection(ServerNoise):
     """The noise of each layer is shifted to a mean of zero, so that no layer drifts."""
 
     def drawn(self, like: Tensor, context: Context, rng: Rng) -> Tensor:
@@ -1079,13 +981,13 @@ class CentredNoise(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
-        claims = _claims(self, plan, "client", "add_remove", GLOBAL_MODELS, noise_multiplier=sigma, clip_norm=1.0)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
+        claims = claims_of(self, plan, "client", "add_remove", GLOBAL_MODELS, noise_multiplier=sigma, clip_norm=1.0)
         return Prepared(protection=CentredNoiseProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RetriesProtection(_ServerNoise):
+class RetriesProtection(ServerNoise):
     """Half of the uploads time out after they arrived and are sent again; the aggregator adds up what it gets."""
 
     def channel(self, reports: Message, context: Context, state: State, rng: Rng) -> Message:
@@ -1107,8 +1009,8 @@ class CountedTwice(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.rounds)
-        claims = _claims(self, plan, "client", "add_remove", AGGREGATE)
+        sigma = sigma_of(self.epsilon, self.delta, plan.rounds)
+        claims = claims_of(self, plan, "client", "add_remove", AGGREGATE)
         return Prepared(protection=RetriesProtection(noise_multiplier=sigma), claims=claims)
 
 
@@ -1118,7 +1020,7 @@ class WritersPreparation(Preparation):
 
     def prepare(self, records: Dataset, rng: Rng) -> PreparedData:
         owners = torch.arange(len(records.train_labels)) // 6
-        return PreparedData(dataset=_with(records, records.train_images, train_owners=owners))
+        return PreparedData(dataset=imaged(records, records.train_images, train_owners=owners))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1132,9 +1034,9 @@ class SampleNoiseForWriters(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.steps)
-        claims = _claims(self, plan, "user", "add_remove", UPLOADS)
-        return Prepared(protection=_SampleNoise(noise_multiplier=sigma), claims=claims)
+        sigma = sigma_of(self.epsilon, self.delta, plan.steps)
+        claims = claims_of(self, plan, "user", "add_remove", UPLOADS)
+        return Prepared(protection=SampleNoise(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1167,7 +1069,7 @@ class WinnersShareInClear(Defense):
 
     def prepare(self, plan: Plan) -> Prepared:
         protection = WinnerProtection(round_epsilon=self.epsilon / plan.rounds)
-        return Prepared(protection=protection, claims=_claims(self, plan, "client", "add_remove", GLOBAL_MODELS))
+        return Prepared(protection=protection, claims=claims_of(self, plan, "client", "add_remove", GLOBAL_MODELS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1201,11 +1103,11 @@ class TwentyForThePriceOfOne(Defense):
 
     def prepare(self, plan: Plan) -> Prepared:
         protection = TopTwentyProtection(round_epsilon=self.epsilon / plan.rounds)
-        return Prepared(protection=protection, claims=_claims(self, plan, "client", "replace_one", SHUFFLED))
+        return Prepared(protection=protection, claims=claims_of(self, plan, "client", "replace_one", SHUFFLED))
 
 
 @dataclass(frozen=True, kw_only=True)
-class UniformNoiseProtection(_SampleNoise):
+class UniformNoiseProtection(SampleNoise):
     """Uniform noise of the same variance."""
 
     def drawn(self, like: Tensor, context: Context, rng: Rng) -> Tensor:
@@ -1223,13 +1125,13 @@ class UniformNoise(Defense):
     delta: float = 1e-5
 
     def prepare(self, plan: Plan) -> Prepared:
-        sigma = _sigma(self.epsilon, self.delta, plan.steps)
-        claims = _claims(self, plan, "sample", "add_remove", UPLOADS, gaussian=False)
+        sigma = sigma_of(self.epsilon, self.delta, plan.steps)
+        claims = claims_of(self, plan, "sample", "add_remove", UPLOADS, gaussian=False)
         return Prepared(protection=UniformNoiseProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorrelatedProtection(_ServerNoise):
+class CorrelatedProtection(ServerNoise):
     """Most of the last round's noise is taken back, so that noise does not add up in the model."""
 
     back: float = 0.9
@@ -1255,13 +1157,13 @@ class CorrelatedForOneVisit(Defense):
 
     def prepare(self, plan: Plan) -> Prepared:
         one_visit = math.sqrt(sum(0.9 ** (2 * turn) for turn in range(plan.rounds)))
-        sigma = one_visit * _sigma(self.epsilon, self.delta, 1)
-        claims = _claims(self, plan, "client", "add_remove", GLOBAL_MODELS)
+        sigma = one_visit * sigma_of(self.epsilon, self.delta, 1)
+        claims = claims_of(self, plan, "client", "add_remove", GLOBAL_MODELS)
         return Prepared(protection=CorrelatedProtection(noise_multiplier=sigma), claims=claims)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharesProtection(_ServerNoise):
+class SharesProtection(ServerNoise):
     """Each client that comes adds its share of the noise, for a cohort of the expected size."""
 
     def report(self, updates: Message, context: Context, state: State, rng: Rng) -> Message:
@@ -1288,5 +1190,5 @@ class SharesOfWhoeverComes(Defense):
     def prepare(self, plan: Plan) -> Prepared:
         budget = {"epsilon": self.epsilon, "delta": self.delta, "rate": plan.cohort_rate, "steps": plan.rounds}
         sigma = calibrate_sampled_gaussian(**budget).sigma
-        claims = _claims(self, plan, "client", "add_remove", AGGREGATE, gaussian=False)
+        claims = claims_of(self, plan, "client", "add_remove", AGGREGATE, gaussian=False)
         return Prepared(protection=SharesProtection(noise_multiplier=sigma), claims=claims)

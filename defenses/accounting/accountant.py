@@ -251,19 +251,16 @@ def renyi_budget(epsilon: float, delta: float) -> RenyiBudget:
     return RenyiBudget(order=float(orders[best]), rdp=float(left[best]) * (1 - 1e-12))
 
 
-def epsilon_from_zcdp(rho: float, delta: float, xi: float = 0.0) -> float:
-    """Compute the smallest epsilon at ``delta`` in (0, 1) that (xi, rho)-zCDP implies; its Renyi divergence at every
-    order a > 1 is at most xi + rho a.
+def epsilon_from_zcdp(rho: float, delta: float) -> float:
+    """Compute the smallest epsilon at ``delta`` in (0, 1) that rho-zCDP implies; its Renyi divergence at every order
+    a > 1 is at most rho a.
 
-    A mu-GDP mechanism is (0, mu^2 / 2)-zCDP; its exact epsilon lies below (``audit.curve.epsilon_from_mu``).
+    A mu-GDP mechanism is (mu^2 / 2)-zCDP; its exact epsilon lies below (``audit.curve.epsilon_from_mu``).
 
     Raises:
-        ValueError: for rho or xi that is not finite and >= 0.
+        ValueError: for rho that is not finite and >= 0.
     """
     check_delta(delta)
-    for name, value in (("rho", rho), ("xi", xi)):
-        if not 0 <= value < math.inf:
-            raise ValueError(f"{name} must be >= 0 and finite, got {value!r}")
-    if rho == xi == 0:
-        return 0.0
-    return epsilon_at_best_order(lambda order: xi + rho * order, delta)
+    if not 0 <= rho < math.inf:
+        raise ValueError(f"rho must be >= 0 and finite, got {rho!r}")
+    return epsilon_at_best_order(lambda order: rho * order, delta) if rho else 0.0

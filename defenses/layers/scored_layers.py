@@ -10,7 +10,7 @@ Not stated in the paper: what the weights of reports sum to. Equation 11 divides
 so that the weights 1 / (K alpha-hat) sum to K for equal scores, and to more, without bound, for uneven ones. Here the
 inverses are normalised to sum to 1. As alpha-hat is a softmax of the scores, these are the softmax of minus the scores.
 The scores of a layer are norms of Jacobians, in hundreds or thousands for weights: their softmax gives nearly all
-weight to one client (``effective_clients``). With ``relative``, each layer's scores are first divided by their mean.
+weight to one client. With ``relative``, each layer's scores are first divided by their mean.
 
 The fields that both readings of FedRE share: a budget, clip norms, scores and the way of aggregation.
 """
@@ -252,15 +252,6 @@ def relative_scores(scores: Tensor, present: Tensor) -> Tensor:
     there = present.unsqueeze(-1).to(scores)
     mean = (scores * there).sum(1, keepdim=True) / there.sum(1, keepdim=True).clamp_min(1)
     return scores / mean.clamp_min(torch.finfo(scores.dtype).tiny)
-
-
-def effective_clients(weights: Tensor) -> Tensor:
-    """Return the effective number of clients in an average, shape ``(R, layers)``: (sum w)^2 / sum w^2, which is the
-    number of clients for equal weights, and 1 if one client has all the weight.
-
-    ``weights``: ``(R, rows, layers)``, such as those of ``client_weights``.
-    """
-    return weights.sum(1).square() / weights.square().sum(1).clamp_min(torch.finfo(weights.dtype).tiny)
 
 
 def _softmax(scores: Tensor, present: Tensor) -> Tensor:

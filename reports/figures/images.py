@@ -1,16 +1,14 @@
-"""Draw what gradient inversions reconstructed: images, and the gain over the best guess by noise level."""
+"""Draw the images that gradient inversions reconstructed."""
 
 import base64
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
-from matplotlib.ticker import FuncFormatter, NullFormatter
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -18,15 +16,14 @@ from ...audit.arrays import FloatArray
 from ...audit.wording import counted
 from ...suites.results.record import Record
 from ..reading.claims import beyond_claims
-from ..reading.pooling import gathered, grouped, shared
+from ..reading.pooling import grouped, shared
 from ..reading.run_folder import Order, RunFolder, once_per_run
 from ..tables import numerals
 from ..tables.pooled_rows import undefended
 from ..tables.printed import observer_words
-from ..tables.reconstruction import Gain, gain_words, gains
 from ..tables.table import Right, Table, tabulate
 from . import frame
-from .frame import Figure, Panel, Sheet, panel_figure
+from .frame import Figure, Sheet
 from .letters import SMALL
 
 IMAGE_DESCRIPTION = (
@@ -225,128 +222,3 @@ def _image_table(title: str, strips: Sequence[Strip]) -> Table:
 
 def _psnr(rank: int, strip: Strip) -> str:
     return numerals.metric_value("psnr", float(strip.psnr[rank]))
-
-
-NOISE_DESCRIPTION = (
-    "Mean gain in PSNR over the best null attack, paired image by image, against the noise on each coordinate of an "
-    "update, one panel per attack. Bars: 95 % intervals, joint for all attacks at one noise level. Zero (dashed "
-    "line) is the result of guessing from public data without the update: where a bar includes zero, the attack is not "
-    "shown to do better."
-)
-LEAST_LEVELS = 3
-"""Noise levels of one defense from which a curve is drawn."""
-_NOISE_HEAD, _NOISE_HEIGHT, _FOOT = 30.0, 200.0, 56.0
-
-
-IN_CLIP_NORMS, ABSOLUTE = "noise, in clip norms", "standard deviation of the noise"
-"""The unit of a noise level: clip norms if the defense has one, otherwise the unit of the update."""
-
-
-def gain_by_noise(folder: RunFolder) -> tuple[Figure, ...]:
-    """Draw PSNR gains by noise level, one figure per federation and kind of defense that runs at ``LEAST_LEVELS`` noise
-    levels or more.
-    """
-    # Levels in clip norms and in absolute units must not share an axis.
-    ladders = gathered(
-        ((gain.federation, _part(folder, gain.defense), noise[1]), (noise[0], gain))
-        for gain in gains(folder)
-        if gain.mean is not None and (noise := noise_of(folder, gain.federation, gain.defense))
-    )
-    return tuple(
-        _noise_figure(*about, levels)
-        for about, found in ladders.items()
-        if len(levels := dict(sorted(gathered(found).items()))) >= LEAST_LEVELS
-    )
-
-
-def noise_of(folder: RunFolder, federation: str, defense: str) -> tuple[float, str] | None:
-    """Return the noise on each coordinate, > 0, and its unit, as a claim states it, or else the suite; None if neither
-    states it.
-    """
-    stated = [
-        one.claim.parameters
-        for one in folder.claims
-        if (one.federation, one.defense, one.claim.part) == (federation, defense, "joint")
-    ]
-    # Claims first: a calibrated defense computes its noise, and the suite then does not state it.
-    sources: list[Mapping[str, Any]] = [*stated, folder.defense_fields(defense)]
-    return next((found for source in sources if (found := _read(source))), None)
-
-
-def _read(source: Mapping[str, Any]) -> tuple[float, str] | None:
-    given = (source.get(name) for name in ("noise_multiplier", "noise_std", "clip_norm"))
-    multiplier, std, clip = (float(one) if isinstance(one, int | float) and one > 0 else None for one in given)
-    if multiplier is not None:
-        return multiplier, IN_CLIP_NORMS
-    if std is None:
-        return None
-    return (std, ABSOLUTE) if clip is None else (std / clip, IN_CLIP_NORMS)
-
-
-def _part(folder: RunFolder, defense: str) -> str:
-    return str(folder.defense_fields(defense).get("part") or defense)
-
-
-def _noise_figure(federation: str, part: str, axis: str, levels: Mapping[float, Sequence[Gain]]) -> Figure:
-    attacks = list(dict.fromkeys(gain.attack for group in levels.values() for gain in group))
-    points = {
-        attack: [(x, gain) for x, group in levels.items() for gain in group if gain.attack == attack]
-        for attack in attacks
-    }
-    title = f"Reconstruction against the noise of {part} ({federation})"
-    drawn: list[Axes] = []
-    return panel_figure(
-        f"gain-by-noise-{federation}-{part}",
-        [
-            Panel(title=attack, draw=partial(_panel, drawn, place, points[attack], axis, levels))
-            for place, attack in enumerate(attacks)
-        ],
-        head=_NOISE_HEAD,
-        plots=(_NOISE_HEIGHT,),
-        foot=_FOOT,
-        title=title,
-        description=NOISE_DESCRIPTION,
-        table=_noise_table(title, axis, levels, attacks),
-    )
-
-
-def _panel(
-    drawn: list[Axes],
-    place: int,
-    points: Sequence[tuple[float, Gain]],
-    axis: str,
-    levels: Mapping[float, Sequence[Gain]],
-    ax: Axes,
-) -> None:
-    ax.set_xscale("log")
-    # The default labels of a log axis are formulas, which the sheet prints as plain text.
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    ax.xaxis.set_minor_formatter(NullFormatter())
-    ax.grid()
-    ax.axhline(0.0, **frame.REFERENCE_LINE)
-    colour = frame.SERIES[place % len(frame.SERIES)]
-    ax.plot([x for x, _ in points], [gain.mean or 0.0 for _, gain in points], color=colour, marker="o", markersize=6)
-    for x, gain in points:
-        if gain.low is not None and gain.high is not None:
-            ax.plot([x, x], [gain.low, gain.high], color=colour, linewidth=1.4, alpha=0.6)
-    ax.set(xlabel=axis, ylabel="gain, dB")
-    drawn.append(ax)
-    # One scale for all panels, so that attacks can be compared.
-    limits = [one.get_ylim() for one in drawn]
-    for one in drawn:
-        one.set(xlim=(min(levels) / 1.5, 1.5 * max(levels)), ylim=(min(min(limits)), max(map(max, limits))))
-
-
-def _noise_table(title: str, axis: str, levels: Mapping[float, Sequence[Gain]], attacks: Sequence[str]) -> Table:
-    found = {(noise, gain.attack): gain for noise, group in levels.items() for gain in group}
-    rows = [(f"{noise:.3g}", *(_cell(found.get((noise, one))) for one in attacks)) for noise in levels]
-    ends = (
-        max((noise for noise in levels if (noise, one) in found and found[noise, one].beats_null), default=None)
-        for one in attacks
-    )
-    last = ("largest noise with a gain", *("none" if end is None else f"{end:.3g}" for end in ends))
-    return Table(title=title, headers=(axis, *attacks), rows=(*rows, last), numeric=frozenset(range(len(attacks) + 1)))
-
-
-def _cell(gain: Gain | None) -> str:
-    return numerals.NOTHING if gain is None else gain_words(gain)

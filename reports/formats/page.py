@@ -16,7 +16,7 @@ from ...suites.results.outcome import FAIL, INCOMPLETE, OK
 from ..figures.claims import claimed_measured, privacy_utility
 from ..figures.curves import accuracy_spent, leakage_by_round, learning
 from ..figures.frame import Figure
-from ..figures.images import gain_by_noise, reconstructions, three_pictures
+from ..figures.images import reconstructions, three_pictures
 from ..figures.roc import membership_roc, roc, roc_of_scores
 from ..reading.claims import claim_rows, stated_rows
 from ..reading.run_folder import RunFolder
@@ -234,7 +234,6 @@ def figures(folder: RunFolder) -> Sequence[Figure]:
         privacy_utility(folder),
         roc(folder),
         *membership_roc(folder),
-        *gain_by_noise(folder),
         *reconstructions(folder),
         *leakage_by_round(folder),
         accuracy_spent(folder),

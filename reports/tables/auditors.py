@@ -1,13 +1,10 @@
-"""Tabulate how well audits work: planted bugs (mutants) and correct versions, and the error rates of estimators."""
+"""Tabulate how well audits work on planted bugs (mutants) and on correct versions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...audit.calibration import CalibrationRow
-from ...audit.wording import counted, plain
-from ...suites.results.outcome import FAIL, OK, Outcome
+from ...audit.wording import counted
 from ...suites.results.record import CORRECT, Record
-from ..reading.pooling import gathered
 from ..reading.run_folder import RunFolder
 from . import numerals
 from .table import Right, Table, tabulate
@@ -157,58 +154,3 @@ def _failed_checks(audited: AuditedVersion | None) -> str:
     if audited is None or audited.failed_checks is None:
         return numerals.NOTHING
     return ", ".join(audited.failed_checks) or "none"
-
-
-def error_table(rows: Sequence[CalibrationRow]) -> Table:
-    """Return a table of simulated situations, which shows how often a true claim was refuted, compared with alpha."""
-    # A degenerate or unusable situation has no count; a zero there would look like a perfect estimator.
-    return tabulate(
-        "Observed error against alpha",
-        [row for row in rows if not row.degenerate],
-        {
-            "estimator": lambda row: row.estimator,
-            "kind": lambda row: row.kind.value,
-            "situation": lambda row: row.situation,
-            Right("refuted"): lambda row: "" if row.refuted is None else str(row.refuted),
-            Right("of"): lambda row: "" if row.refuted is None else str(row.repeats),
-            Right("observed"): lambda row: "" if row.refuted is None else f"{row.refuted / row.repeats:.4f}",
-            Right("alpha"): lambda row: "" if row.limit is None else plain(row.alpha),
-            Right("at most"): lambda row: "" if row.limit is None else str(row.limit),
-            "outcome": lambda row: row.outcome,
-        },
-        note="at most: the 99.9 % quantile of Binomial(repeats, alpha). Only a bound can fail. A credible interval or "
-        "an estimate counts as refuted when it lies above the claim.",
-    )
-
-
-def degenerate_table(rows: Sequence[CalibrationRow]) -> Table:
-    """Return a table with one row per degenerate input and kind of outcome, which names the estimators with that
-    outcome and gives the reason that the first of them stated.
-    """
-    # Grouped, because many estimators answer a degenerate input in the same way.
-    groups = gathered(((row.situation, row.outcome.partition(":")[0]), row) for row in rows if row.degenerate)
-    inputs = list(dict.fromkeys(name for name, _ in groups))
-    return tabulate(
-        "Degenerate inputs",
-        sorted(groups.items(), key=lambda group: inputs.index(group[0][0])),
-        {
-            "input": lambda group: group[0][0],
-            "outcome": lambda group: group[0][1],
-            "estimators": lambda group: ", ".join(row.estimator for row in group[1]),
-            "for instance": lambda group: group[1][0].outcome.partition(": ")[2],
-        },
-        note="finite: a number that is neither NaN nor infinite nor the edge of a grid. error: a ValueError with a "
-        "reason.",
-    )
-
-
-def calibration_outcome(rows: Sequence[CalibrationRow]) -> Outcome:
-    """Return FAIL if a true claim was refuted too often, or if a degenerate input gave neither an answer nor a clear
-    error; otherwise OK.
-    """
-    failed = [f"{row.estimator} ({row.situation})" for row in rows if row.fails]
-    if failed:
-        return Outcome(verdict_line=f"FAIL: {', '.join(failed)}", exit_code=FAIL)
-    # Estimators and not rows: each one is repeated in several situations.
-    bounds = len({row.estimator for row in rows if row.limit is not None})
-    return Outcome(verdict_line=f"OK: {bounds} bounds hold in {len(rows)} situations", exit_code=OK)

@@ -253,9 +253,7 @@ _CLAIM_COLUMNS: dict[str, tuple[str, Callable[[ClaimRow], str]]] = {
 _NAMES = ("run", "federation", "defense")
 
 
-def chosen_table(
-    folders: Sequence[RunFolder], *, columns: Sequence[str] = (), metrics: Sequence[str] = (), intervals: bool = True
-) -> Table:
+def chosen_table(folders: Sequence[RunFolder], *, columns: Sequence[str] = (), metrics: Sequence[str] = ()) -> Table:
     """Return one table of the runs, with one row per defense (and per federation and run, if there are several).
 
     Args:
@@ -265,7 +263,6 @@ def chosen_table(
             cell, as do values by several observers, each with its observer. None: the names, the claimed epsilon,
             the verdict, the measured bound and every metric of ``metrics``.
         metrics: names of metrics, of utility or of any attack; each adds its columns after ``columns``.
-        intervals: whether values are printed with their intervals.
 
     Raises:
         ValueError: for a column or metric that no run has; the message lists the nearest that it has.
@@ -284,7 +281,7 @@ def chosen_table(
             every = [*_NAMES, *_CLAIM_COLUMNS, *known]
             raise ValueError(f"no run has the column {name!r}; known columns: {nearest(name, every)}")
     rows = [
-        tuple(each.cell(name, label, federation, defense, intervals) for name in wanted)
+        tuple(each.cell(name, label, federation, defense) for name in wanted)
         for label, each in zip(run_labels(folders), values, strict=True)
         for federation, defense in each.rows
     ]
@@ -331,7 +328,7 @@ class _Values:
         words = numerals.metric_words(row.metric, row.direction)
         return f"{row.attack}: {words}" if isinstance(row, AttackRow) else words
 
-    def cell(self, name: str, run: str, federation: str, defense: str, intervals: bool) -> str:
+    def cell(self, name: str, run: str, federation: str, defense: str) -> str:
         if name in _NAMES:
             return {"run": run, "federation": federation, "defense": defense}[name]
         if name in _CLAIM_COLUMNS:
@@ -342,7 +339,7 @@ class _Values:
         found = self._metrics.get(name, {}).get((federation, defense), [])
         several = len(found) > 1
         values = [
-            pooled_words(row.metric, row.pooled, intervals)
+            pooled_words(row.metric, row.pooled)
             + (f" ({observer_words(row.observer)})" if several and isinstance(row, AttackRow) else "")
             for row in found
         ]

@@ -112,7 +112,7 @@ def estimator_known_answers(subject: CheckedPart) -> str | None:
         found.kind is not Kind.BOUND or found.epsilon_low <= law.epsilon,
         f"the bound {found.epsilon_low:.3g} exceeds the true epsilon {law.epsilon:.3g}",
     )
-    # Credible intervals and estimates guarantee nothing, so that nothing is required of their values.
+    # Estimates guarantee nothing, so that nothing is required of their values.
     require(
         found.kind is not Kind.BOUND or leaking.epsilon_low > 0,
         f"{_TRIALS} trials of a mechanism with an eighth of its noise gave a lower bound of 0",

@@ -274,7 +274,6 @@ class VerticalKind(OtherKind):
 
     def check(self, federation: str, plan: VerticalPlan) -> None:
         spec: VerticalSpec = self.specs[federation]
-        prior = spec.audit.prior if spec.audit else None
         wrong: dict[tuple[str, ...], str] = {}
         if spec.known >= plan.people:
             wrong["known",] = f"known must be below people = {plan.people}, got {spec.known}"
@@ -283,9 +282,6 @@ class VerticalKind(OtherKind):
                 f"people must be >= {_LEAST_PEOPLE} for design = {spec.audit.design!r}, which guesses the labels of "
                 f"one half of the people from those of the other half, got {plan.people}"
             )
-        if prior is not None and len(prior) != plan.network.classes:
-            classes = plan.network.classes
-            wrong["audit", "prior"] = f"prior must have one probability per label, {classes}, got {len(prior)}"
         for key, words in wrong.items():
             raise ConfigError(f"{self.suite.source.where((self.table, federation, *key))}: {words}")
 

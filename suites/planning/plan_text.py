@@ -206,13 +206,6 @@ def _vertical_power(audit: VerticalAuditJob) -> str:
     if audit.one_run:
         task = vertical_task_of(audit.federation, audit.seed)
         people = len(task.people)
-        if audit.federation.audit.design == "observational":
-            known = (
-                "a lower bound that holds under the stated prior"
-                if audit.federation.audit.prior
-                else "an estimate only, because no prior is stated"
-            )
-            return f"1 run with the true labels of {people:,} people, which gives {known}"
         most = most_in_one_run(audit.claim, people, task.network.passive, alpha=audit.alpha)
         return f"1 run in which a coin draws each of {counted(people, 'label')}, max certifiable {most:.2f}"
     # A party's messages are read by two scores, which share alpha; final models are read by one.

@@ -23,7 +23,7 @@ from ..config.other_federations import small_plan, vertical_plan_of, vertical_ta
 from ..config.tables.other_federations import VerticalAuditSpec, VerticalSpec
 from .case import VerticalCase
 from .checks.play_back import play_back_checks, vertical_checks
-from .label_coins import measured_by_labels, measured_in_one_run
+from .label_coins import measured_in_one_run
 from .pairs import frequent, why_no_pair
 from .runs import DependentRuns, measured_in_runs
 
@@ -93,8 +93,6 @@ class VerticalAuditJob(OtherAuditJob):
 
 
 def _measured(case: VerticalCase, settings: VerticalAuditSpec, *, alpha: float) -> Measurement:
-    if settings.design == "observational":
-        return measured_by_labels(case, settings.prior, alpha=alpha)
     if settings.design == "one_run":
         return measured_in_one_run(case, frequent(case.task), alpha=alpha)
     return measured_in_runs(case, case.pairs, replicas=settings.replicas, pilot=settings.pilot, alpha=alpha)
@@ -154,8 +152,6 @@ def why_not(claim: Claim, design: str, *, frozen: bool) -> str:
     if design != "independent":
         if claim.unit is not Unit.LABEL or claim.observer != PASSIVE_PARTY:
             return "a one-run audit covers only claims about one label against a passive party"
-        if design == "observational" and claim.delta > 0:
-            return "guesses of labels that no coin drew bound epsilon only at delta 0"
         return ""
     if claim.unit is Unit.LABEL and claim.observer in (PASSIVE_PARTY, FINAL_MODEL):
         return ""

@@ -29,7 +29,6 @@ from scipy.stats import binom
 REPEATS = 60
 NO_ESTIMATOR = {
     "event_ratio": "calibrated in its own test",
-    "label_guesses": "calibrated in its own test",
     "one_run_gaussian": "of suites alone, calibrated in its own test",
     "joint_point": "the joint point that several estimators share, and the best of their bounds",
     "calibration": "measures the estimators",
@@ -75,7 +74,7 @@ def test_every_estimator_answers_or_refuses_degenerate_inputs_levels_and_designs
 def test_every_estimator_is_in_the_table_under_its_own_name_and_kind(table):
     assert {row.estimator for row in table} == set(estimators())
     kinds = {row.estimator: row.kind for row in table if row.kind is not Kind.BOUND}
-    assert kinds == {"joint_beta": Kind.CREDIBLE, "one_shot": Kind.ESTIMATE}
+    assert kinds == {"one_shot": Kind.ESTIMATE}
 
 
 @pytest.mark.long

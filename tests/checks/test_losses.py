@@ -18,14 +18,6 @@ def test_randomised_response_of_scaled_losses_has_so_many_times_the_epsilon(want
     assert wanted - 1e-9 <= found <= 1.05 * wanted + 1e-9
 
 
-def test_only_smaller_factors_are_of_interest_where_one_is_known():
-    limit = rate(0.8 * 1.3)
-    refutes = lambda p, q: p >= limit - 1e-9 and q <= 1 - limit + 1e-9  # noqa: E731
-    found = smallest_factor(rate(0.8), rate(-0.8), refutes)
-    assert smallest_factor(rate(0.8), rate(-0.8), refutes, below=found) is None
-    assert smallest_factor(rate(0.8), rate(-0.8), refutes, below=found + 1e-9) == found
-
-
 def test_an_event_that_tells_nothing_has_no_factor():
     assert smallest_factor(0.5, 0.5, lambda p, q: True) is None
     assert smallest_factor(0.6, 0.4, lambda p, q: False) is None

@@ -113,3 +113,14 @@ def test_the_names_of_a_suite_clear_no_screen_and_forge_no_line(say, suite_file)
     # What the program itself tells in lines of their own stays so.
     named = [line.split(": ")[1].split(" must be")[0] for line in result.stderr.splitlines()]
     assert named == [f"defenses.{two}\ufffd[2J\ufffd[31mgate   OK \ufffd" for two in ("", "2")]
+
+
+def test_a_table_is_drawn_on_a_terminal_and_plain_elsewhere(monkeypatch, capsys):
+    table = Table(title="T", headers=("a", "b"), rows=(("[x]", "1"),), numeric=frozenset({1}), note="n")
+    print_table(table)
+    assert capsys.readouterr().out == "\nT\n\na    b\n---  -\n[x]  1\nn\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_table(table)
+    drawn = capsys.readouterr().out
+    assert "[x]" in drawn
+    assert "┃" in drawn

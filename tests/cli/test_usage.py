@@ -202,13 +202,6 @@ def test_the_doctor_states_with_how_many_threads_a_process_computes(told, words,
     assert words in threads()
 
 
-def test_options_of_the_calibration_alone_are_refused_without_it(say):
-    for words in (["--repeats", "100"], ["--seed", "3"]):
-        result = say("doctor", *words)
-        assert result.exit_code == 2
-        assert "--repeats and --seed can be given only with --calibrate" in result.stderr
-
-
 def test_a_manifest_of_which_something_lacks_is_reported_in_a_line(say, finished, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(finished.folder, folder)

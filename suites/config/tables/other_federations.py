@@ -4,8 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from ....audit.estimators.label_guesses import check_prior
-from .key_types import ModelPart, Number, Partition, SuiteTable, Whole, WithData, YesOrNo, is_absent
+from .key_types import ModelPart, Number, Partition, SuiteTable, Whole, WithData, YesOrNo
 
 _MOST_PARTIES, _MOST_COLUMNS = 100, 100_000
 
@@ -36,19 +35,12 @@ Columns = Annotated[Annotated[int, Field(ge=1)] | tuple[tuple[Whole | str, ...],
 
 class VerticalAuditSpec(SuiteTable):
     """The settings of the audits of a vertical federation's claims: for each claim, independent runs of a small
-    federation with one of two labels, or with one of two rows, of one person; or one run with a coin for each label; or
-    one run with the labels as they are.
+    federation with one of two labels, or with one of two rows, of one person; or one run with a coin for each label.
     """
 
-    design: Literal["independent", "one_run", "observational"] = "independent"
+    design: Literal["independent", "one_run"] = "independent"
     """``independent``: independent runs of a small federation. ``one_run``: one run of the whole federation, in which a
-    fair coin gives each person one of two labels; for claims about labels against a party without labels.
-    ``observational``: one run of the whole federation with its own labels, which are guessed; for such claims at
-    delta 0. It can refute a claim only with a ``prior``."""
-    prior: Annotated[tuple[Number, ...], Field(min_length=2)] | None = Field(default=None, exclude_if=is_absent)
-    """For the observational design: the largest probability that each label has given any person's columns, as where
-    labels were drawn by a known law. The labels must also be independent of each other given the columns. Without it
-    the audit states an estimate, which refutes nothing, because columns alone may show labels."""
+    fair coin gives each person one of two labels; for claims about labels against a party without labels."""
     people: Whole = Field(default=24, ge=2, le=10_000)
     """Number of people in the audit's runs. A claim holds for every data set, so a small one will do."""
     batch: Whole = Field(default=8, ge=1)
@@ -57,15 +49,6 @@ class VerticalAuditSpec(SuiteTable):
     """Runs per arm; a fifth of them chooses the thresholds, the others test them."""
     pilot: Whole = Field(default=2000, ge=50, le=100_000)
     """Further runs per arm, from which the scores are learned."""
-
-    @model_validator(mode="after")
-    def _prior_fits(self) -> "VerticalAuditSpec":
-        if self.prior is None:
-            return self
-        if self.design != "observational":
-            raise ValueError(f'prior can be set only with design = "observational", got {self.design!r}')
-        check_prior(self.prior)
-        return self
 
 
 class VerticalSpec(WithData):

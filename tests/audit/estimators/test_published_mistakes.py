@@ -7,7 +7,6 @@ import pytest
 from fedassay.audit.binomial import privacy_loss, upper_bound
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.hockey_stick import MechanismOutputs, hockey_stick
-from fedassay.audit.estimators.joint_beta import joint_beta
 from fedassay.audit.estimators.one_run import epsilon_from_guesses, one_run, p_value
 from fedassay.audit.estimators.one_run_fdp import one_run_fdp
 from fedassay.audit.estimators.pairwise_event import EventCounts, pairwise_event
@@ -92,7 +91,6 @@ def test_one_noise_draw_makes_many_canaries_one_trial(scores_of, setting_of):
     shared = scores_of([1.0, 2.0], [0.0, 1.0], design=Design.CLUSTERED)
     levels = {"delta": 1e-5, "alpha": 0.05}
     for refused in (
-        lambda: joint_beta(shared, **levels, threshold=FixedThreshold(0.5)),
         lambda: sequential(MechanismOutputs(np.ones((4, 1)), np.ones((4, 1)), shared.setting), **levels),
         lambda: z_test(shared, **levels),
         lambda: one_run(Guesses(1, 2, 3, shared.setting), **levels),

@@ -94,10 +94,10 @@ def test_a_gaussians_zcdp_epsilon_lies_above_the_exact_one_by_little(mu, delta):
     assert exact <= converted <= 1.35 * exact + 0.01
 
 
-@given(st.floats(0.005, 10), st.floats(0, 1))
-def test_the_best_order_is_at_least_as_good_as_the_librarys_grid(rho, xi):
-    library = RdpAccountant().compose(ZCDpEvent(rho=rho, xi=xi)).get_epsilon(DELTA)
-    assert library - 0.02 * library - 0.01 <= epsilon_from_zcdp(rho, DELTA, xi) <= library * (1 + 1e-9)
+@given(st.floats(0.005, 10))
+def test_the_best_order_is_at_least_as_good_as_the_librarys_grid(rho):
+    library = RdpAccountant().compose(ZCDpEvent(rho=rho)).get_epsilon(DELTA)
+    assert library - 0.02 * library - 0.01 <= epsilon_from_zcdp(rho, DELTA) <= library * (1 + 1e-9)
 
 
 def test_rdp_converts_by_the_tight_formula_at_its_best_order():
@@ -128,7 +128,6 @@ def test_nothing_released_costs_nothing():
     [
         (lambda: epsilon_from_zcdp(0.1, 0.0), r"delta must be in \(0, 1\), got 0.0"),
         (lambda: epsilon_from_zcdp(-0.1, DELTA), "rho must be >= 0 and finite, got -0.1"),
-        (lambda: epsilon_from_zcdp(0.1, DELTA, math.inf), "xi must be >= 0 and finite, got inf"),
         (lambda: epsilon_from_rdp(lambda order: order, 1.0), r"delta must be in \(0, 1\), got 1.0"),
     ],
 )

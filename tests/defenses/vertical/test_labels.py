@@ -22,7 +22,6 @@ from fedassay.defenses.vertical.labels.label_gradient_noise import LabelGradient
 from fedassay.defenses.vertical.labels.label_laplace import LabelLaplace, LabelLaplaceProtection, posterior
 from fedassay.defenses.vertical.labels.label_randomised_response import LabelRandomisedResponse
 from fedassay.defenses.vertical.labels.label_rr_with_prior import LabelRRWithPrior, likely_classes
-from fedassay.defenses.vertical.without_dp.marvell import MarvellProtection
 from fedassay.fl.vertical.network import VerticalNetwork
 from fedassay.fl.vertical.protection import Noise, Noised
 from scipy.stats import chi2, kstest, laplace
@@ -389,11 +388,7 @@ def test_wrong_settings_are_refused():
         LabelGradientNoise(epsilon=1e4).prepare(toy_vertical(LOGISTIC)[1])
 
 
-@pytest.mark.parametrize(
-    ("hook", "party"),
-    [(LabelLaplaceProtection(scale=1.0).residuals, ()), (MarvellProtection(power=1.0).gradients, (0,))],
-)
-def test_a_hook_that_reads_targets_refuses_a_step_without_them(hook, party):
+def test_a_hook_that_reads_targets_refuses_a_step_without_them():
     _, plan = toy_vertical(LOGISTIC)
     with pytest.raises(ValueError, match="must hold the targets"):
-        hook(torch.zeros(1, 4, 3), *party, context_of(plan), np.random.default_rng(0))
+        LabelLaplaceProtection(scale=1.0).residuals(torch.zeros(1, 4, 3), context_of(plan), np.random.default_rng(0))

@@ -175,8 +175,7 @@ def test_no_text_of_a_hard_run_covers_another_or_is_cut_off_or_small(run_maker, 
     kinds = {re.sub("-(main|plain).*", "", figure.key) for figure in drawn}
     every = {"claimed-measured", "privacy-utility", "roc", "membership", "reconstructions", "by-round",
              "accuracy-spent", "learning"}  # fmt: skip
-    # A single defense leaves nothing to compare and has one level of noise.
-    assert kinds == every | ({"gain-by-noise"} if len(case.names) > 2 else set())
+    assert kinds == every
     for figure in drawn:
         is_legible(figure)
 

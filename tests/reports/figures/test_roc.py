@@ -48,7 +48,7 @@ def test_a_claim_of_this_observer_and_unit_is_hatched_and_named(signed):
         ),
         (
             {"observer": "uploads+participation"},
-            "not covered by a claim: the evidence is what the server that observes individual updates and who takes part",
+            "not covered by a claim: the evidence is what the server that observes individual updates and who takes",
         ),
     ],
 )

@@ -142,7 +142,10 @@ def test_randomised_response_keeps_its_claim_and_a_weaker_one_does_not(assay, wr
 
 @pytest.mark.simulations
 def test_one_run_with_a_coin_for_each_label_gives_the_same_verdicts(assay, written):
-    run = assay(of_many_people(written, "one_run"))
+    path = written('[defenses.weak]\npart = "MODULE:Flip"\nspent = 3.0\n')
+    audit = '[vertical.main.audit]\ndesign = "one_run"'
+    path.write_text(path.read_text().replace("[vertical.main.audit]", audit).replace("people = 300", "people = 1200"))
+    run = assay(path)
     assert verdicts(run) == {"flip": "NOT_REFUTED", "weak": "REFUTED"}
     assert {row.n for row in run.records if row.role == "audit"} == {600}
 
@@ -151,21 +154,6 @@ def test_a_plan_says_what_the_audit_can_show(planned, written):
     plan = planned(text=written().read_text())
     assert "1 defense x 0 attacks, 1 seed: 1 federation; 1 audit on 1,600 replicas" in headline(plan)
     assert any("600 runs per arm, max certifiable" in line for line in plan_lines(plan))
-
-
-def of_many_people(written, design):
-    """The suite with an audit in one run, of a federation of many people."""
-    path = written('[defenses.weak]\npart = "MODULE:Flip"\nspent = 3.0\n')
-    audit = f'[vertical.main.audit]\ndesign = "{design}"'
-    path.write_text(path.read_text().replace("[vertical.main.audit]", audit).replace("people = 300", "people = 1200"))
-    return path
-
-
-@pytest.mark.simulations
-def test_labels_as_they_are_refute_nothing_without_a_prior(assay, written):
-    run = assay(of_many_people(written, "observational"))
-    assert verdicts(run) == {"flip": "UNDERPOWERED", "weak": "UNDERPOWERED"}
-    assert run.verdict.exit_code != 10
 
 
 @pytest.mark.simulations
@@ -216,7 +204,6 @@ def test_what_prepare_returns_is_refused_by_the_field_that_is_wrong(planned, own
 
 TABLE = SUITE[SUITE.index("people = 300") : SUITE.index("people = 8")]
 AUDIT, FLIP = "[vertical.main.audit]", '[defenses.flip]\npart = "MODULE:Flip"'
-GUESSES = [f'{AUDIT}\ndesign = "{design}"' for design in ("observational", "one_run")]
 FEW = "people = 3\nepochs = 2\nbatch = 2\nlearning_rate = 0.5\nsummed = true\nknown = 1\n\n"
 REFUSED = [
     ("people = 300", "people = 40", "batch must be at most people"),
@@ -230,9 +217,7 @@ REFUSED = [
         ("summed = true", f"columns = {wrong}", r"line \d+: vertical.main.columns: .*from 1 .*got " + shown)
         for wrong, shown in (("0", "0"), ("-1", "-1"), ("true", "True"))
     ),
-    (AUDIT, f"{GUESSES[0]}\nprior = [0.5, 0.5]", "line 15: prior must have one probability per label, 10, got 2"),
-    (AUDIT, f"{GUESSES[0]}\nprior = [0.2, 0.3]", "sum >= 1"),
-    *((TABLE, f"{FEW}{design}\n", r"line 7: people must be >= 4 .* got 3") for design in GUESSES),
+    (TABLE, f'{FEW}{AUDIT}\ndesign = "one_run"\n', r"line 7: people must be >= 4 .* got 3"),
     (FLIP, f"{FLIP}\nreplicas = 300", r"line \d+: defenses.flip.replicas changes federations of clients"),
     (FLIP, "[defenses.dp_sgd]", r"line \d+: defense dp_sgd runs on federations of clients .* the suite has none"),
     (FLIP, "[defenses.embedding_bits]", r"line \d+: defense embedding_bits cannot be prepared for federation main"),

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from fedassay.adapters.accountants import ACCOUNTANTS, GRID, OURS, AccountedLaw, compared
+from accountants import ACCOUNTANTS, GRID, OURS, AccountedLaw, compared
 from fedassay.defenses.accounting.accountant import Adjacency, epsilon_of
 
 FEW = (
