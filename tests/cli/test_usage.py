@@ -161,7 +161,7 @@ def test_the_errata_of_defenses_stand_a_line_each_behind_their_names_and_no_othe
     assert listed.keys() >= {"adap_dp_fl", "nbafl"}
     assert "dp_sgd" not in listed
     assert [len(items) for items in (listed["adap_dp_fl"], listed["nbafl"])] == [6, 3]
-    assert listed["nbafl"][0].startswith("False: section III, one of m samples")
+    assert listed["nbafl"][0].startswith("False as restated in a summary: section III")
     assert told.stdout.splitlines()[0].split("  ")[-1] == listed["adap_dp_fl"][0]
     assert len(told.stdout.splitlines()) == sum(map(len, listed.values()))
     refused = say("list", "attacks", "--errata")
