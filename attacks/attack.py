@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..audit.claim import Adjacency, Unit
 from ..audit.evidence import (
+    AttributeScores,
     CandidateScores,
     Design,
     Exposures,
@@ -35,7 +36,16 @@ from ..fl.recorder import View
 from ..fl.task import Task
 from .shadow_bank import ShadowBank
 
-Evidence = CandidateScores | SourceScores | LabelCounts | TokenGuesses | Exposures | Reconstructions | Projections
+Evidence = (
+    CandidateScores
+    | SourceScores
+    | AttributeScores
+    | LabelCounts
+    | TokenGuesses
+    | Exposures
+    | Reconstructions
+    | Projections
+)
 
 
 class Undefined(ValueError):

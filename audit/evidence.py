@@ -242,6 +242,21 @@ class SourceScores:
 
 
 @dataclass(frozen=True, eq=False)
+class AttributeScores:
+    """Scores of an attack that guesses one column of records; the value with the highest score is the guess.
+
+    ``values``: (n, k), one score per record and value of the column; or (clients * n, k), client by client, where an
+    attack scores each record at each client in question.
+    """
+
+    values: FloatArray
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", finite_array("values", self.values, dimensions=2))
+
+
+@dataclass(frozen=True, eq=False)
 class VoteScores:
     """Scores of an attack that guesses a teacher's vote on each query; the class with the highest score is the guess.
 
@@ -422,6 +437,7 @@ class Projections:
 Evidence = (
     CandidateScores
     | SourceScores
+    | AttributeScores
     | MembershipScores
     | Guesses
     | Reconstructions
