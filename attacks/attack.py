@@ -18,6 +18,7 @@ from ..audit.evidence import (
     Exposures,
     LabelCounts,
     Projections,
+    PropertyEstimates,
     Reconstructions,
     Setting,
     SourceScores,
@@ -40,6 +41,7 @@ Evidence = (
     CandidateScores
     | SourceScores
     | AttributeScores
+    | PropertyEstimates
     | LabelCounts
     | TokenGuesses
     | Exposures
@@ -95,6 +97,7 @@ class Knowledge:
         hypotheses: (round, client, which candidates) -> how likely that round's release is with and without each
             candidate in the client's lot; worst case only.
         shadows: logits of the candidates under models that the adversary trained by the same plan.
+        columns: of rows of a table, the name of each column and the number of its features; empty: not known.
     """
 
     level: Level
@@ -108,6 +111,7 @@ class Knowledge:
     initial: Tensor | None = None
     hypotheses: Callable[[int, int, slice], Hypotheses] | None = None
     shadows: ShadowBank | None = None
+    columns: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def of(
@@ -125,6 +129,7 @@ class Knowledge:
             law=lambda observer, client: protection.law(observer, plan, client),
             public_images=task.test_images,
             public_labels=task.test_labels,
+            columns=task.columns,
             **more,
         )
 

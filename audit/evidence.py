@@ -257,6 +257,25 @@ class AttributeScores:
 
 
 @dataclass(frozen=True, eq=False)
+class PropertyEstimates:
+    """Estimates of the share of records with one value of a column in each client's data.
+
+    ``values``: (clients,) in [0, 1]; ``column``: its name or the number of its feature; ``value``: the value's number.
+    """
+
+    values: FloatArray
+    setting: Setting
+    column: int | str
+    value: int
+
+    def __post_init__(self) -> None:
+        shares = checked_scores("values", self.values)
+        if shares.min() < 0 or shares.max() > 1:
+            raise ValueError(f"shares must be in [0, 1], got {shares.min()} to {shares.max()}")
+        object.__setattr__(self, "values", shares)
+
+
+@dataclass(frozen=True, eq=False)
 class VoteScores:
     """Scores of an attack that guesses a teacher's vote on each query; the class with the highest score is the guess.
 
@@ -438,6 +457,7 @@ Evidence = (
     CandidateScores
     | SourceScores
     | AttributeScores
+    | PropertyEstimates
     | MembershipScores
     | Guesses
     | Reconstructions

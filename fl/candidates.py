@@ -100,21 +100,22 @@ class Column:
     values: Tensor
 
     @classmethod
-    def of(cls, task: Task, column: int | str) -> "Column":
-        """Return a column of the task's data, by its name or, of a single feature, by the feature's number.
+    def of(cls, public: Tensor, named: tuple[tuple[str, int], ...], column: int | str) -> "Column":
+        """Return a column of records like the ``public (n, c, h, w)`` ones, by its name or, of a single feature, by the
+        feature's number; ``named``: the columns of ``Task``.
 
         Raises:
             ValueError: for a column that does not exist, or that has one value in all public records.
         """
-        places, features = feature_numbers((column,), task.columns), math.prod(task.network.shape)
+        places, features = feature_numbers((column,), named), math.prod(public.shape[1:])
         if max(places) >= features or min(places) < 0:
             raise ValueError(f"column must be in 0..{features - 1}, or the name of a column, got {column!r}")
-        public = task.test_images.flatten(1)[:, list(places)]
         if len(places) > 1:
             return cls(places=places, values=torch.eye(len(places)))
-        if public.min() == public.max():
+        seen = public.flatten(1)[:, list(places)]
+        if seen.min() == seen.max():
             raise ValueError(f"column {column!r} has the same value in all public records: there is nothing to infer")
-        return cls(places=places, values=torch.stack([public.min(), public.max()]).unsqueeze(1))
+        return cls(places=places, values=torch.stack([seen.min(), seen.max()]).unsqueeze(1))
 
     def __len__(self) -> int:
         return len(self.values)

@@ -49,7 +49,9 @@ class AttributeAttack(Attack, ABC):
     prior: Prior = "imputed"
 
     def plant(self, task: Task, rng: np.random.Generator) -> PlantedRecords:
-        return PlantedRecords.of(plant_samples(task, self.count, self.client, rng), Column.of(task, self.column))
+        return PlantedRecords.of(
+            plant_samples(task, self.count, self.client, rng), Column.of(task.test_images, task.columns, self.column)
+        )
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> AttributeScores:
         shown = self.shown(knowledge)

@@ -1,11 +1,10 @@
 """Attack that infers a column of a known record by the likelihood of a client's uploads under each value.
 
 An upload is the completed record's contribution plus those of the other samples of the lot. These are approximately
-Gaussian, with the mean and the covariance of public records' contributions. The mean over T rounds has the same share
-of the client's fixed samples, whatever T is, but 1 / T of the variance of sampling and noise.
+Gaussian, with the mean and the covariance of public records' contributions: over all rounds together, because a client
+has the same samples in each, while lots and noise are drawn anew.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,18 +13,14 @@ import torch
 from torch import Tensor
 
 from ...audit.arrays import FloatArray
-from ...audit.observer import SHUFFLED, UPLOADS, Observer
-from ...fl.algorithms import Algorithm
-from ...fl.candidates import Candidates
+from ...audit.observer import UPLOADS, Observer
 from ...fl.fields import Several
-from ...fl.laws import GaussianLaw
 from ...fl.recorder import View
-from ..attack import Knowledge, Undefined
-from ..membership.candidates import RoundRows, candidate_gradients, rounds_of
-from ..uploads import reduce_view
+from ..attack import Knowledge
 from .attribute_attack import AttributeAttack
+from .lots import Lot, groups_of
 
-_FLOOR = 0.1
+_FLOOR = 0.01
 """Share of the mean variance that is added to every direction: few public records show none of the rare ones."""
 _NO_NOISE = 1e-24
 """Variance of an upload of one sample without noise, so that its likelihood stays finite."""
@@ -34,7 +29,7 @@ _NO_NOISE = 1e-24
 @dataclass(frozen=True, kw_only=True)
 class AttributeLikelihood(AttributeAttack):
     """An attack whose score is the log-likelihood of what the observer receives if the client holds the completed
-    record: of the client's uploads, or of the sum of all clients' uploads, averaged over the rounds.
+    record: the client's uploads of all rounds, or the sums of all clients' uploads.
 
     A defense's published clipping and noise of samples enter it. Records of a client with other data than the public
     ones, clipped reports and several local steps are approximated.
@@ -49,115 +44,61 @@ class AttributeLikelihood(AttributeAttack):
     def scores(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> FloatArray:
         shown = self.shown(knowledge)
         public = knowledge.public_images[: self.samples], knowledge.public_labels[: self.samples]
-        asked = shown.clients if view.observer.rank >= UPLOADS.rank else (_ALL,)
-        if view.observer.rank == SHUFFLED.rank:
-            reduced = reduce_view(view, knowledge)
-            view, knowledge = reduced.view, reduced.knowledge
-        rounds, kinds = list(rounds_of(view)), dict[_Lot, list[int]]()
-        for place, client in enumerate(asked):
-            kinds.setdefault(_lot_of(client, view, knowledge), []).append(place)
-        found = np.zeros((len(asked), len(shown.labels)))
-        for lot, places in kinds.items():
-            others, records = (
-                torch.stack([lot.share(_gradients(knowledge, rows.model, one)) for rows in rounds])
-                for one in (Candidates(images=public[0], labels=public[1], clients=(0,)), shown)
-            )
-            expected = others.mean(1) * (lot.size - 1)
-            received = torch.stack([_received(rounds, asked[place], expected) for place in places])
-            found[places] = lot.log_likelihoods(received, others.mean(0), records.mean(0), rounds=len(rounds))
+        groups = groups_of(view, knowledge, shown.clients)
+        found = np.zeros((sum(len(group.places) for group in groups), len(shown.labels)))
+        for group in groups:
+            products = _Products()
+            for rows in group.rounds:
+                others = group.shares(rows, knowledge, *public)
+                records = group.shares(rows, knowledge, shown.images, shown.labels)
+                left = group.received(rows) - (group.lot.size - 1) * others.mean(0)
+                products.add(group.lot, others, records, left)
+            found[group.places] = products.log_likelihoods()
         return found.reshape(-1)
 
 
-_ALL = -1
-"""In place of a client's number: all clients together, of whom only the sum is known."""
-
-
-def _gradients(knowledge: Knowledge, model: Tensor, samples: Candidates) -> Tensor:
-    return torch.cat([gradients for _, gradients in candidate_gradients(knowledge.network, model, samples)])
-
-
-def _received(rounds: Sequence[RoundRows], client: int, expected: Tensor) -> Tensor:
-    """What a client's uploads hold beyond the other samples' ``expected (rounds, d)``: ``(d,)``, mean over its
-    rounds.
-    """
-    left = [
-        (rows.gradients.mean(0) if client == _ALL else rows.gradients[rows.senders.index(client)]) - mean
-        for rows, mean in zip(rounds, expected, strict=True)
-        if client == _ALL or client in rows.senders
-    ]
-    if not left:
-        raise Undefined(f"client {client} took part in no round, so there is nothing to score")
-    return torch.stack(left).mean(0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Lot:
-    """How the samples behind an upload, or a sum of uploads, enter it.
-
-    ``size``: number of samples; ``rate``: the chance of each in each of ``steps`` steps; ``draws``: expected number of
-    samples in all steps together; ``law``: of the samples' sum, times ``weight``, where the defense publishes it;
-    ``noise``: the published standard deviation of each coordinate of the gradient.
+@dataclass(kw_only=True)
+class _Products:
+    """Inner products, summed over rounds, of what uploads hold beyond the expected shares of the other samples (the
+    left, L), of the records' shares (R), and of the directions in which the other samples vary (F), in the metric of
+    the inverse covariance of what is drawn anew in each round.
     """
 
-    size: int
-    rate: float
-    steps: int
-    draws: float
-    algorithm: Algorithm
-    law: GaussianLaw | None
-    weight: float
-    noise: float
+    ff: Tensor | float = 0.0
+    fr: Tensor | float = 0.0
+    lf: Tensor | float = 0.0
+    lr: Tensor | float = 0.0
+    rr: Tensor | float = 0.0
 
-    def share(self, gradients: Tensor) -> Tensor:
-        """Return what each sample is expected to add to the gradient behind the upload, from its gradient; both are
-        ``(m, d)``, the result in double precision.
-        """
-        drawn = gradients / self.draws
-        if self.law is not None:
-            drawn = self.weight * self.algorithm.gradient(self.law.contribution(gradients))
-        return drawn.double() * (self.rate * self.steps)
+    def add(self, lot: Lot, others: Tensor, records: Tensor, left: Tensor) -> None:
+        """Add a round; ``others (m, d)`` and ``records (n, d)``: shares of the samples, ``left (clients, d)``."""
+        count = len(others)
+        fixed = (others - others.mean(0)) * ((lot.size - 1) / count) ** 0.5
+        drawn = others * (lot.size * (1 / lot.rate - 1) / (lot.steps * count)) ** 0.5
+        spread = _FLOOR * float(fixed.square().sum() + drawn.square().sum()) / fixed.shape[1]
+        spread += lot.noise**2 + _NO_NOISE
+        f, r = (_whitened(rows, drawn, spread, drawn=lot.rate < 1) for rows in (fixed, records))
+        self.ff, self.fr = self.ff + fixed @ f.T, self.fr + fixed @ r.T
+        self.lf, self.lr = self.lf + left @ f.T, self.lr + left @ r.T
+        self.rr = self.rr + (records * r).sum(1)
 
-    def log_likelihoods(self, received: Tensor, others: Tensor, records: Tensor, *, rounds: int) -> FloatArray:
+    def log_likelihoods(self) -> FloatArray:
         """Return the log-likelihoods ``(clients, n)``, up to a constant per client, of each of n records being among a
         client's samples.
-
-        ``received (clients, d)``: what the uploads hold beyond the expected shares of the other samples; ``others (m,
-        d)`` and ``records (n, d)``: shares, means over the rounds.
         """
-        count = len(others)
-        fixed = (others - others.mean(0)) * ((self.size - 1) / count) ** 0.5
-        sampled = others * (self.size * (1 / self.rate - 1) / (self.steps * count * rounds)) ** 0.5
-        rows = torch.cat([fixed, sampled]) if self.rate < 1 else fixed
-        spread = _FLOOR * float(rows.square().sum()) / rows.shape[1] + self.noise**2 / rounds + _NO_NOISE
-        # Woodbury: the covariance has as many directions as there are public records, plus the same spread in all.
-        inner = spread * torch.eye(len(rows)).double() + rows @ rows.T
-        whitened = (records - rows.T.matmul(torch.linalg.solve(inner, rows @ records.T)).T) / spread
-        found = received @ whitened.T - (records * whitened).sum(1) / 2
-        return np.asarray(found.numpy(), dtype=np.float64)
+        assert isinstance(self.ff, Tensor)
+        assert isinstance(self.fr, Tensor)
+        solved = torch.linalg.solve(torch.eye(len(self.ff)).double() + self.ff, self.fr)
+        found = self.lr - self.lf @ solved - (self.rr - (self.fr * solved).sum(0)) / 2
+        return np.asarray(torch.as_tensor(found).numpy(), dtype=np.float64)
 
 
-def _lot_of(client: int, view: View, knowledge: Knowledge) -> _Lot:
-    plan, steps = view.plan, view.plan.algorithm.local_steps
-    if client == _ALL:
-        size, drawn = sum(plan.sizes), sum(map(plan.expected_lot, range(plan.clients))) * plan.cohort_rate
-        rate, weight = drawn / size, plan.sizes[0] / size
-    else:
-        size, drawn, weight = plan.sizes[client], plan.expected_lot(client), 1.0
-        rate = plan.lot.rate(size)
-    law, seen = (knowledge.law(observer, max(client, 0)) for observer in (UPLOADS, view.observer))
-    noise = 0.0
-    if isinstance(seen, GaussianLaw) and client == _ALL:
-        noise = seen.noise_std
-    elif isinstance(law, GaussianLaw):
-        # Of a mean of equal clients, each with noise of its own: the squares of the weights add up to the weight.
-        noise = law.noise_std * weight**0.5
-    return _Lot(
-        size=size,
-        rate=rate,
-        steps=steps,
-        draws=drawn * steps,
-        algorithm=plan.algorithm,
-        law=law if isinstance(law, GaussianLaw) and law.scale < 0 else None,
-        weight=weight,
-        noise=abs(float(plan.algorithm.gradient(torch.tensor([noise])))),
-    )
+def _whitened(rows: Tensor, basis: Tensor, spread: float, *, drawn: bool) -> Tensor:
+    """The rows times the inverse of ``basis^T basis + spread``, by Woodbury; without lots drawn at random, of
+    ``spread`` alone.
+    """
+    if not drawn:
+        return rows / spread
+    inner = spread * torch.eye(len(basis)).double() + basis @ basis.T
+    found: Tensor = (rows - torch.linalg.solve(inner, basis @ rows.T).T @ basis) / spread
+    return found

@@ -1,4 +1,4 @@
-"""Tabulate attribute inference beside imputation without the model, and what claims allow at most."""
+"""Tabulate attribute and property inference beside guesses from public records, and what claims allow at most."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,12 +27,20 @@ _NOTE = (
     "or removed units by a group of two, so by 2ε. Means over seeds with 95 % t intervals; marked †: one seed, over "
     "records."
 )
+_SHARES_NOTE = (
+    "The attack estimates the share of a group in each client's data. Error: mean absolute error over clients; of the "
+    "public share: the same for a guess of the share among public records. Removed: the part of the public share's "
+    "squared error that the estimates remove. Right order: pairs of clients whose shares are in the right order, 0.5 "
+    "by chance. At most: what a claim about one client allows for the advantage of telling two data sets of a client "
+    "apart. A claim about one sample covers no share of a group, because many records change it: OUT OF SCOPE. Means "
+    "over seeds with 95 % t intervals; marked †: one seed, over clients."
+)
 _METRICS = {"attribute_accuracy", "attribute_imputed", "attribute_majority", "attribute_over_imputation"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inference:
-    """The results of one attack on one column against one defense: the rows of all seeds, by metric."""
+    """The results of one attack on one column or group against one defense: the rows of all seeds, by metric."""
 
     federation: str
     defense: str
@@ -59,7 +67,7 @@ class Inference:
         return self.rows["attribute_accuracy"][0].unit.rpartition(" ")[2]
 
     def at_most(self) -> str:
-        """Return the smallest bound of the claims on the difference between members and others."""
+        """Return the smallest bound of the claims, see ``most_over_others``."""
         bounds = [most_over_others(one) for one in self.claims]
         return numerals.rounded_up(min(bounds)) if bounds else VERDICTS["OUT_OF_SCOPE"]
 
@@ -78,10 +86,7 @@ def attribute_table(folder: RunFolder) -> Table:
     """Return a table with one row per defense, observer and attribute inference attack; it has no rows where no attack
     inferred a column.
     """
-    found = [row for row in folder.rows("attack", status="ok") if row.metric.startswith("attribute_")]
-    rows = [
-        one for group in grouped(found, "federation", "defense", "observer", "attack") for one in _of(folder, group)
-    ]
+    rows = _rows(folder, "attribute_", _METRICS, (Unit.SAMPLE, Unit.CLIENT))
     columns = {
         "defense": namer(rows),
         "adversary": lambda row: row.setting.observer.phrase,
@@ -97,10 +102,34 @@ def attribute_table(folder: RunFolder) -> Table:
     return tabulate("Attributes by observer", rows, columns, about=3, note=_NOTE)
 
 
-def _of(folder: RunFolder, group: Sequence[Record]) -> list[Inference]:
+def property_table(folder: RunFolder) -> Table:
+    """Return a table with one row per defense, observer and property inference attack; it has no rows where no attack
+    inferred the share of a group.
+    """
+    rows = _rows(folder, "property_", {"property_error", "property_public_error"}, (Unit.CLIENT,))
+    columns = {
+        "defense": namer(rows),
+        "adversary": lambda row: row.setting.observer.phrase,
+        "attack": lambda row: row.attack,
+        Right("error"): lambda row: row.words("property_error"),
+        Right("error of the public share"): lambda row: row.words("property_public_error"),
+        Right("removed"): lambda row: row.words("property_gain"),
+        Right("right order"): lambda row: row.words("property_order"),
+        Right("at most"): Inference.at_most,
+    }
+    return tabulate("Shares of a group in clients' data", rows, columns, about=3, note=_SHARES_NOTE)
+
+
+def _rows(folder: RunFolder, prefix: str, needed: set[str], units: tuple[Unit, ...]) -> list[Inference]:
+    found = [row for row in folder.rows("attack", status="ok") if row.metric.startswith(prefix)]
+    groups = grouped(found, "federation", "defense", "observer", "attack")
+    return [one for group in groups for one in _of(folder, group, needed, units)]
+
+
+def _of(folder: RunFolder, group: Sequence[Record], needed: set[str], units: tuple[Unit, ...]) -> list[Inference]:
     first, by_metric = group[0], gathered((row.metric, row) for row in group)
     setting = setting_of(folder.files.arrays(first) or {}, first.observer)
-    if setting is None or not by_metric.keys() >= _METRICS:
+    if setting is None or not by_metric.keys() >= needed:
         return []
     claims = [one.claim for one in folder.claims_on(first.federation, first.defense)]
     return [
@@ -108,12 +137,12 @@ def _of(folder: RunFolder, group: Sequence[Record]) -> list[Inference]:
             **shared(first, "federation", "defense", "control", "attack"),
             setting=setting,
             rows=by_metric,
-            claims=tuple(one for one in claims if _covers(one, setting)),
+            claims=tuple(one for one in claims if _covers(one, setting, units)),
         )
     ]
 
 
-def _covers(claim: Claim, setting: Setting) -> bool:
-    """Whether the claim is about one sample, or about one client and so about its samples, and covers the observer."""
+def _covers(claim: Claim, setting: Setting, units: tuple[Unit, ...]) -> bool:
+    """Whether the claim is about one of these units and covers the observer; one about clients covers their samples."""
     alike = replace(setting, unit=claim.unit, adjacency=claim.adjacency)
-    return claim.unit in (Unit.SAMPLE, Unit.CLIENT) and not beyond_all(claim, alike)
+    return claim.unit in units and not beyond_all(claim, alike)

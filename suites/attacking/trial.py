@@ -18,6 +18,7 @@ from ...audit.evidence import (
     CandidateScores,
     Exposures,
     LabelCounts,
+    PropertyEstimates,
     Reconstructions,
     SourceScores,
     TokenGuesses,
@@ -40,7 +41,7 @@ from ..config.tables.suite import FederationSpec, PlanChange
 from ..results.cell import Cell
 from ..results.record import Record
 from ..results.store import Store
-from ..scoring.attribute_rows import score_attributes
+from ..scoring.attribute_rows import score_attributes, score_properties
 from ..scoring.label_rows import score_label_counts, score_tokens
 from ..scoring.membership_rows import all_scores, counted_scores, score_exposures, score_membership, score_source
 from ..scoring.reconstruction_rows import score_reconstructions
@@ -244,6 +245,8 @@ def score(
         if not isinstance(planted, PlantedRecords):
             raise TypeError("the attack returned attribute scores, but its method plant() named no records to score")
         return score_attributes(cell, evidence, planted, trained.task, store)
+    if isinstance(evidence, PropertyEstimates):
+        return score_properties(cell, evidence, trained.task, store)
     if isinstance(evidence, Exposures):
         if not isinstance(planted, PlantedCandidates):
             raise TypeError("the attack returned exposures, but its method plant() named no secrets to score")
@@ -259,8 +262,8 @@ def score(
     if isinstance(evidence, TokenGuesses):
         return score_tokens(cell, evidence, task, trained.plan, lots)
     raise TypeError(
-        "an attack must return CandidateScores, SourceScores, AttributeScores, Reconstructions, LabelCounts, "
-        f"TokenGuesses or Exposures, got {type(evidence).__name__}"
+        "an attack must return CandidateScores, SourceScores, AttributeScores, PropertyEstimates, Reconstructions, "
+        f"LabelCounts, TokenGuesses or Exposures, got {type(evidence).__name__}"
     )
 
 

@@ -1,10 +1,10 @@
-"""Compare guessed columns of records with the truth, and with what public records alone say about them."""
+"""Compare guessed columns of records, and shares of groups, with the truth and with what public records alone say."""
 
 import numpy as np
 
 from ...attacks.attributes.attribute_attack import imputed
-from ...audit.evidence import AttributeScores, CandidateScores
-from ...fl.candidates import PlantedRecords
+from ...audit.evidence import AttributeScores, CandidateScores, PropertyEstimates
+from ...fl.candidates import Column, PlantedRecords
 from ...fl.task import Task
 from ..results.cell import Cell
 from ..results.record import Record
@@ -89,3 +89,39 @@ def _difference(inside: np.ndarray, outside: np.ndarray) -> Interval:
     half = 1.96 * float(np.sqrt(inside.var(ddof=1) / len(inside) + outside.var(ddof=1) / len(outside)))
     ends = (value - half, value + half) if half else (None, None)
     return Interval(value=value, low=ends[0], high=ends[1], method=f"95 % normal, {_RECORDS}")
+
+
+def score_properties(cell: Cell, evidence: PropertyEstimates, task: Task, store: Store) -> list[Record]:
+    """Build the result rows of estimates of the share of a group in each client's data, with intervals over clients.
+
+    ``property_gain``: the part of the squared error of the public share that the estimates remove: 0 is as good as the
+    public share, 1 exact, and less than 0 worse. ``property_error``, ``property_public_error``: the mean absolute error
+    of the estimates and of the public share. ``property_order``: the share of pairs of clients with different shares
+    whose order the estimates get right, .5 by chance.
+
+    Raises:
+        ValueError: unless there is one estimate per client.
+    """
+    if evidence.values.shape != (task.clients,):
+        raise ValueError(f"there must be one estimate for each of {task.clients} clients, got {evidence.values.shape}")
+    column = Column.of(task.test_images, task.columns, evidence.column)
+    group = [(column.of_records(task.images[part]) == evidence.value).double().mean() for part in task.parts]
+    truth, public = np.array(group), float((column.of_records(task.test_images) == evidence.value).double().mean())
+    errors, others = evidence.values - truth, public - truth
+    rows = {
+        "property_error": (mean_interval(np.abs(errors), over="clients"), "share of records", "lower_leaks"),
+        "property_public_error": (mean_interval(np.abs(others), over="clients"), "share of records", "lower_leaks"),
+    }
+    if others.any():
+        gain = (others**2 - errors**2) / np.mean(others**2)
+        rows["property_gain"] = mean_interval(gain, over="clients"), "share of the squared error", "higher_leaks"
+    apart = truth[:, None] > truth
+    if apart.any():
+        ahead = np.sign(evidence.values[:, None] - evidence.values)[apart]
+        rows["property_order"] = Interval(value=float((1 + ahead.mean()) / 2)), "share of pairs", "higher_leaks"
+    arrays = {"estimates": evidence.values, "shares": truth, **setting_arrays(evidence.setting)}
+    artifact = store.save_arrays(cell.cell_id, "scores", arrays)
+    return [
+        cell.record(metric=metric, **one.fields, n=task.clients, unit=unit, direction=direction, artifact=artifact)
+        for metric, (one, unit, direction) in rows.items()
+    ]

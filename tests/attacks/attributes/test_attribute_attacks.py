@@ -91,6 +91,11 @@ def test_a_sum_of_two_samples_reveals_more_than_a_coin_and_less_than_all():
     assert 0.65 < found < 1
 
 
+def _blocks(cov, rounds):
+    size = len(cov) // rounds
+    return [cov[start:, start:][:size, :size] for start in range(0, len(cov), size)]
+
+
 @pytest.mark.parametrize("observer", [UPLOADS, AGGREGATE, GLOBAL_MODELS])
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_the_likelihood_is_that_of_a_gaussian_with_the_public_moments(observer, rounds):
@@ -109,18 +114,18 @@ def test_the_likelihood_is_that_of_a_gaussian_with_the_public_moments(observer, 
             network.sample_gradients(seen.broadcast, images.unsqueeze(0), labels.unsqueeze(0))[0].double().numpy()
             for seen in view.rounds
         ]
-        means.append(np.mean(each, 0) / size)
+        means.append(np.hstack(each) / size)
     others, records = means
     models = [seen.broadcast[0] for seen in view.rounds] + [view.final_model[0]]
     seen = [
         ((before - after).double().numpy() if summed else -one.reports.values[0, 2].double().numpy())
         for one, before, after in zip(view.rounds, models, models[1:], strict=False)
     ]
-    fixed = (size - 1) * np.cov(others.T, bias=True)
-    sampled = size * (1 / 0.5 - 1) * (others.T @ others) / 150 / rounds
-    spread = 0.1 * np.trace(fixed + sampled) / others.shape[1]
-    cov = fixed + sampled + spread * np.eye(others.shape[1])
-    point = np.mean(seen, 0) - (size - 1) * others.mean(0)
+    fixed, dim = (size - 1) * np.cov(others.T, bias=True), others.shape[1] // rounds
+    drawn = np.kron(np.eye(rounds), np.ones((dim, dim))) * size * (others.T @ others) / 150
+    spread = np.repeat([np.trace(one[:dim, :dim]) for one in _blocks(fixed + drawn, rounds)], dim) / dim
+    cov = fixed + drawn + 0.01 * np.diag(spread)
+    point = np.concatenate(seen) - (size - 1) * others.mean(0)
     naive = np.array([multivariate_normal(record, cov).logpdf(point) for record in records]).reshape(-1, k)
     ours = found.reshape(-1, len(naive), k)[0 if summed else 2]
     np.testing.assert_allclose(ours - ours[:, :1], naive - naive[:, :1], rtol=1e-3, atol=1e-3)
@@ -207,7 +212,7 @@ def test_the_imputation_learns_what_public_records_say():
 def test_a_column_is_hidden_in_all_its_features_and_a_number_is_high_or_low():
     data = table()
     task = build_task(data, model="logistic", partition=IID(), clients=2, streams=Streams(0))
-    group, number = Column.of(task, "group"), Column.of(task, "x0")
+    group, number = Column.of(task.test_images, task.columns, "group"), Column.of(task.test_images, task.columns, "x0")
     assert group.completed(task.images[:2]).shape == (6, 1, 1, 10)
     assert torch.equal(group.completed(task.images[:2])[:3, 0, 0, :3], torch.eye(3))
     assert torch.equal(group.of_records(group.completed(task.images[:5])), torch.arange(3).repeat(5))

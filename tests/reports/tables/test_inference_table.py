@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import AGGREGATE, UPLOADS
-from fedassay.reports.tables.inference_table import attribute_table, most_over_others
+from fedassay.reports.tables.inference_table import attribute_table, most_over_others, property_table
 
 VALUES = {"over_imputation": 0.1, "accuracy": 0.9, "imputed": 0.8, "majority": 0.66, "gain": 0.12}
 
@@ -74,3 +74,31 @@ def test_a_claim_of_one_sample_or_client_bounds_the_difference(unit, adjacency, 
     else:
         assert float(row["at most"]) == pytest.approx(most_over_others(claim), abs=0.01)
         assert most_over_others(claim) == pytest.approx(bound, abs=1e-4)
+
+
+@pytest.mark.parametrize(("unit", "bound"), [(Unit.CLIENT, math.tanh(1.0)), (Unit.SAMPLE, None)])
+def test_a_share_of_a_group_is_covered_by_claims_about_clients_alone(unit, bound, run_maker, make_claim):
+    claim = make_claim(1.0, unit=unit, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS)
+    run_maker.sign("dp", claim)
+    told = {"unit": "client", "adjacency": "replace_one", "rounds": 20, "design": "clustered"}
+    artifact = run_maker.arrays("shares", "scores", **{name: np.asarray(word) for name, word in told.items()})
+    for metric, value in (("error", 0.02), ("public_error", 0.1), ("gain", 0.9)):
+        run_maker.row(
+            cell_id="shares",
+            defense="dp",
+            attack="by_uploads",
+            observer="uploads",
+            metric=f"property_{metric}",
+            value=value,
+            ci_low=value - 0.01,
+            ci_high=value + 0.01,
+            artifact=artifact,
+        )
+    table = property_table(run_maker.write())
+    (row,) = (dict(zip(table.headers, row, strict=True)) for row in table.rows)
+    assert row["error"] == "0.020 [0.010, 0.030]†"
+    assert (row["removed"], row["right order"]) == ("0.900 [0.890, 0.910]†", "–")
+    if bound is None:
+        assert row["at most"] == "OUT OF SCOPE"
+    else:
+        assert float(row["at most"]) == pytest.approx(bound, abs=0.01)

@@ -34,7 +34,7 @@ def planted():
     for images in (task.images, task.outsider_images, task.test_images):
         images[:, 0, 0, 0] = (images[:, 0, 0, 0] > 0.4).float()
     candidates = plant_candidates(task, count=3, clients=(0, 1), rng=np.random.default_rng(2))
-    return task, PlantedRecords.of(candidates, Column.of(task, 0))
+    return task, PlantedRecords.of(candidates, Column.of(task.test_images, task.columns, 0))
 
 
 def rows_of(planted, values):
@@ -95,5 +95,5 @@ def test_what_attacks_are_shown_does_not_depend_on_the_hidden_values():
         for images in (task.images, task.outsider_images):
             images[:, 0, 0, 0] = value
         candidates = plant_candidates(task, count=3, clients=(0, 1), rng=np.random.default_rng(2))
-        shown.append(PlantedRecords.of(candidates, Column.of(task, 0)).shown.images)
+        shown.append(PlantedRecords.of(candidates, Column.of(task.test_images, task.columns, 0)).shown.images)
     assert torch.equal(*shown)
