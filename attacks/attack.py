@@ -12,11 +12,13 @@ from torch import Tensor
 
 from ..audit.claim import Adjacency, Unit
 from ..audit.evidence import (
+    AttributeScores,
     CandidateScores,
     Design,
     Exposures,
     LabelCounts,
     Projections,
+    PropertyEstimates,
     Reconstructions,
     Setting,
     SourceScores,
@@ -35,7 +37,17 @@ from ..fl.recorder import View
 from ..fl.task import Task
 from .shadow_bank import ShadowBank
 
-Evidence = CandidateScores | SourceScores | LabelCounts | TokenGuesses | Exposures | Reconstructions | Projections
+Evidence = (
+    CandidateScores
+    | SourceScores
+    | AttributeScores
+    | PropertyEstimates
+    | LabelCounts
+    | TokenGuesses
+    | Exposures
+    | Reconstructions
+    | Projections
+)
 
 
 class Undefined(ValueError):
@@ -85,6 +97,7 @@ class Knowledge:
         hypotheses: (round, client, which candidates) -> how likely that round's release is with and without each
             candidate in the client's lot; worst case only.
         shadows: logits of the candidates under models that the adversary trained by the same plan.
+        columns: of rows of a table, the name of each column and the number of its features; empty: not known.
     """
 
     level: Level
@@ -98,6 +111,7 @@ class Knowledge:
     initial: Tensor | None = None
     hypotheses: Callable[[int, int, slice], Hypotheses] | None = None
     shadows: ShadowBank | None = None
+    columns: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def of(
@@ -115,6 +129,7 @@ class Knowledge:
             law=lambda observer, client: protection.law(observer, plan, client),
             public_images=task.test_images,
             public_labels=task.test_labels,
+            columns=task.columns,
             **more,
         )
 

@@ -242,6 +242,40 @@ class SourceScores:
 
 
 @dataclass(frozen=True, eq=False)
+class AttributeScores:
+    """Scores of an attack that guesses one column of records; the value with the highest score is the guess.
+
+    ``values``: (n, k), one score per record and value of the column; or (clients * n, k), client by client, where an
+    attack scores each record at each client in question.
+    """
+
+    values: FloatArray
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", finite_array("values", self.values, dimensions=2))
+
+
+@dataclass(frozen=True, eq=False)
+class PropertyEstimates:
+    """Estimates of the share of records with one value of a column in each client's data.
+
+    ``values``: (clients,) in [0, 1]; ``column``: its name or the number of its feature; ``value``: the value's number.
+    """
+
+    values: FloatArray
+    setting: Setting
+    column: int | str
+    value: int
+
+    def __post_init__(self) -> None:
+        shares = checked_scores("values", self.values)
+        if shares.min() < 0 or shares.max() > 1:
+            raise ValueError(f"shares must be in [0, 1], got {shares.min()} to {shares.max()}")
+        object.__setattr__(self, "values", shares)
+
+
+@dataclass(frozen=True, eq=False)
 class VoteScores:
     """Scores of an attack that guesses a teacher's vote on each query; the class with the highest score is the guess.
 
@@ -424,6 +458,8 @@ class Projections:
 Evidence = (
     CandidateScores
     | SourceScores
+    | AttributeScores
+    | PropertyEstimates
     | MembershipScores
     | Guesses
     | Reconstructions

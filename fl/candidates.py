@@ -1,5 +1,6 @@
-"""Candidates of membership attacks, with the true answers about their membership, fixed before training starts."""
+"""Candidates of membership and attribute inference attacks, with the true answers, fixed before training starts."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..audit.claim import Unit
+from .data.dataset import feature_numbers
 from .task import Task
 
 
@@ -81,6 +83,108 @@ class PlantedCandidates:
     def member(self) -> np.ndarray:
         """One boolean per candidate, shape ``(n,)``: whether one of the audited clients trained on it."""
         return self.holder >= 0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Column:
+    """A sensitive column of a record, with the values that it can have.
+
+    Args:
+        places: the numbers of its features in the flattened record.
+        values: (k, features), what the features are for each of the k values: of a category its indicators, of a number
+            the least and the largest value of the public records. A record has the value that is nearest to its
+            features.
+    """
+
+    places: tuple[int, ...]
+    values: Tensor
+
+    @classmethod
+    def of(cls, public: Tensor, named: tuple[tuple[str, int], ...], column: int | str) -> "Column":
+        """Return a column of records like the ``public (n, c, h, w)`` ones, by its name or, of a single feature, by the
+        feature's number; ``named``: the columns of ``Task``.
+
+        Raises:
+            ValueError: for a column that does not exist, or that has one value in all public records.
+        """
+        places, features = feature_numbers((column,), named), math.prod(public.shape[1:])
+        if max(places) >= features or min(places) < 0:
+            raise ValueError(f"column must be in 0..{features - 1}, or the name of a column, got {column!r}")
+        if len(places) > 1:
+            return cls(places=places, values=torch.eye(len(places)))
+        seen = public.flatten(1)[:, list(places)]
+        if seen.min() == seen.max():
+            raise ValueError(f"column {column!r} has the same value in all public records: there is nothing to infer")
+        return cls(places=places, values=torch.stack([seen.min(), seen.max()]).unsqueeze(1))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def of_records(self, images: Tensor) -> Tensor:
+        """Return the number of each record's value, ``(n,)`` in 0..k-1."""
+        return torch.cdist(images.flatten(1)[:, list(self.places)].double(), self.values.double()).argmin(1)
+
+    def others(self, images: Tensor) -> Tensor:
+        """Return all other features of the records, ``(n, features)``."""
+        rows = images.flatten(1)
+        kept = torch.ones(rows.shape[1], dtype=torch.bool)
+        kept[list(self.places)] = False
+        return rows[:, kept]
+
+    def completed(self, images: Tensor) -> Tensor:
+        """Return each record with each of the k values in turn, ``(n * k, c, h, w)``."""
+        rows = images.flatten(1).repeat_interleave(len(self), 0)
+        rows[:, list(self.places)] = self.values.repeat(len(images), 1)
+        return rows.view(-1, *images.shape[1:])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Records(Candidates):
+    """Records that are known except for one ``column``: each is shown k times in turn, with each of the column's k
+    values, so that the candidates ``k * i .. k * i + k - 1`` are record i.
+    """
+
+    column: Column
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlantedRecords(PlantedCandidates):
+    """The records of an attribute inference attack, with the true ``value (n,)`` of each, which no attack receives.
+
+    ``holder``, ``sample`` and ``stands_for`` have an entry per candidate, so k per record. Members are records of the
+    audited clients; all others were drawn like them, and no client trained on them.
+    """
+
+    shown: Records
+    value: np.ndarray
+
+    @classmethod
+    def of(cls, planted: PlantedCandidates, column: Column) -> "PlantedRecords":
+        """Hide a column of candidate samples."""
+        k, shown = len(column), planted.shown
+        return cls(
+            shown=Records(
+                images=column.completed(shown.images),
+                labels=shown.labels.repeat_interleave(k),
+                clients=shown.clients,
+                column=column,
+            ),
+            holder=planted.holder.repeat(k),
+            sample=planted.sample.repeat(k),
+            stands_for=None if planted.stands_for is None else planted.stands_for.repeat(k),
+            value=column.of_records(shown.images).numpy(),
+        )
+
+    @property
+    def records(self) -> PlantedCandidates:
+        """The records, each once, with their first value."""
+        k, shown = len(self.shown.column), self.shown
+        return PlantedCandidates(
+            shown=Candidates(images=shown.images[::k], labels=shown.labels[::k], clients=shown.clients),
+            holder=self.holder[::k],
+            sample=self.sample[::k],
+            stands_for=None if self.stands_for is None else self.stands_for[::k],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,6 +50,12 @@ def _check_count_or_all(name: str, value: object, *, least: int = 1) -> None:
         check_count(name, value, least=least, alternative=' or "all"')
 
 
+def _check_column(name: str, value: object) -> None:
+    # A number in quotes is a mistake, and no column has such a name.
+    if not isinstance(value, str) or not value or value.isdecimal():
+        check_count(name, value, least=0, alternative=" or a column's name")
+
+
 Count = Annotated[int, check_count]
 """A whole number >= 1."""
 Several = Annotated[int, partial(check_count, least=2)]
@@ -58,6 +64,8 @@ Index = Annotated[int, partial(check_count, least=0)]
 """A whole number >= 0."""
 CountOrAll = Annotated[int | Literal["all"], _check_count_or_all]
 IndexOrAll = Annotated[int | Literal["all"], partial(_check_count_or_all, least=0)]
+ColumnName = Annotated[int | str, _check_column]
+"""A column's name, or the number of a feature, a whole number >= 0."""
 Positive = Annotated[float, check_positive]
 Weight = Annotated[float, check_weight]
 """A finite number >= 0."""

@@ -206,6 +206,7 @@ class Task:
         first_model: (d,) without inert weights, the model of the first round that a preparation of the data gives;
             None: it is drawn, or trained by the warm start.
         options: of the algorithm, which a preparation of the data replaces.
+        columns: of rows of a table, the name of each column and the number of its features; empty: not known.
     """
 
     network: Network
@@ -225,6 +226,7 @@ class Task:
     label_scale: tuple[float, ...] = ()
     first_model: Tensor | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    columns: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("", "outsider_", "test_"):
@@ -405,6 +407,7 @@ class Task:
             warm_start=None,
             label_scale=(),
             first_model=None,
+            columns=(),
         )
 
 
@@ -482,6 +485,7 @@ def build_task(
         warm_start=start,
         label_scale=dataset.label_scale,
         options=options or {},
+        columns=dataset.columns,
     )
 
 

@@ -32,7 +32,9 @@ LONG = (claims_hold, estimator_error_rate)
 """Checks that take seconds of a part."""
 FOLDERS = {
     "defense": ["defenses"],
-    "attack": [f"attacks.{one}" for one in ("gradient", "labels", "membership", "text", "vertical", "transfer")],
+    "attack": [
+        f"attacks.{one}" for one in ("gradient", "labels", "membership", "attributes", "text", "vertical", "transfer")
+    ],
 }
 PARTS = [(kind, name) for kind in FOLDERS for name in own_parts(kind)]
 EACH = [

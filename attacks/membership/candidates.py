@@ -8,7 +8,7 @@ model that the server would have if it aggregated one client's upload alone.
 from abc import ABC
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -160,6 +160,22 @@ def client_model_losses(rows: RoundRows, view: View, knowledge: Knowledge, shown
         return torch.stack([knowledge.network.losses(one, shown.images, shown.labels) for one in models]).double()
 
 
+def plant_samples(task: Task, count: int, client: int | Literal["all"], rng: np.random.Generator) -> PlantedCandidates:
+    """Draw ``count`` samples of a client, or of all, and as many comparable samples that no client trains on.
+
+    Raises:
+        Undefined: under the partition by_owner, which leaves no comparable ones.
+    """
+    # Under by_owner an outsider differs from members by its owner alone, so scores would measure that difference.
+    if task.exchangeable == "none":
+        raise Undefined(
+            "under the partition by_owner no sample outside of training is comparable to a client's samples; "
+            "use the attack writer_membership"
+        )
+    clients = range(task.clients) if client == "all" else (client,)
+    return plant_candidates(task, count=count, clients=clients, rng=rng)
+
+
 @dataclass(frozen=True, kw_only=True)
 class MembershipAttack(Attack, ABC):
     """A base class of attacks that score candidates: samples of the audited clients, and comparable samples that no
@@ -175,14 +191,7 @@ class MembershipAttack(Attack, ABC):
     client: IndexOrAll = 0
 
     def plant(self, task: Task, rng: np.random.Generator) -> PlantedCandidates:
-        # Under by_owner an outsider differs from members by its owner alone, so scores would measure that difference.
-        if task.exchangeable == "none":
-            raise Undefined(
-                "under the partition by_owner no sample outside of training is comparable to a client's samples; "
-                "use the attack writer_membership"
-            )
-        clients = range(task.clients) if self.client == "all" else (self.client,)
-        return plant_candidates(task, count=self.count, clients=clients, rng=rng)
+        return plant_samples(task, self.count, self.client, rng)
 
     def shown(self, knowledge: Knowledge) -> Candidates:
         """Return the candidate samples that the attack scores; raise ValueError if none were chosen before training."""

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...audit.wording import nearest
 from ..objective import CLASSIFICATION, MULTILABEL, NEXT_TOKEN, REGRESSION, objective_of
 from ..streams import Streams
 
@@ -201,6 +202,28 @@ def _check_columns(columns: tuple[tuple[str, int], ...], shape: tuple[int, int, 
             f"columns must give each column of a table's rows a name of its own and a number of features, "
             f"{shape[2]} in all, got {columns[:3]}"
         )
+
+
+def feature_numbers(columns: Sequence[int | str], named: tuple[tuple[str, int], ...]) -> tuple[int, ...]:
+    """Return the numbers of the features, along the flattened row, of columns that are given by number or by name.
+
+    ``named``: of a table, the name of each column and the number of its features. Raises ValueError for an unknown
+    name.
+    """
+    found, start = dict[str, range](), 0
+    for name, width in named:
+        found[name] = range(start, start + width)
+        start += width
+    numbers: list[int] = []
+    for one in columns:
+        if isinstance(one, int):
+            numbers.append(one)
+        elif one in found:
+            numbers += found[one]
+        else:
+            known = f"known: {nearest(one, found)}" if found else "the columns of this data set have no names"
+            raise ValueError(f"columns: unknown column {one!r}; {known}")
+    return tuple(numbers)
 
 
 # In this order and only where given, so that a data set without annotations has the digest of its images and labels.

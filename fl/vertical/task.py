@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ...audit.metrics import ScoresByRun, area
-from ...audit.wording import nearest
-from ..data.dataset import Dataset
+from ..data.dataset import Dataset, feature_numbers
 from ..hooks import check_returned
 from ..objective import CLASSIFICATION
 from ..streams import Streams
@@ -90,7 +89,7 @@ def column_groups(
     if isinstance(columns, int):
         groups = _strips(shape, columns, 1 + active, named)
     else:
-        groups = tuple(_numbers(group, named) for group in columns)
+        groups = tuple(feature_numbers(group, named) for group in columns)
         _check_groups(groups, int(np.prod(shape)), active=active, named=named)
     return groups if active else (*groups, ())
 
@@ -114,24 +113,6 @@ def _strips(
         )
     numbers = np.arange(np.prod(shape)).reshape(shape)
     return tuple(tuple(int(one) for one in strip.flatten()) for strip in np.array_split(numbers, parties, axis=2))
-
-
-def _numbers(group: tuple[int | str, ...], named: tuple[tuple[str, int], ...]) -> tuple[int, ...]:
-    """The features of columns that are given by number or by name."""
-    found, start = dict[str, range](), 0
-    for name, width in named:
-        found[name] = range(start, start + width)
-        start += width
-    numbers: list[int] = []
-    for one in group:
-        if isinstance(one, int):
-            numbers.append(one)
-        elif one in found:
-            numbers += found[one]
-        else:
-            known = f"known: {nearest(one, found)}" if found else "the columns of this data set have no names"
-            raise ValueError(f"columns: unknown column {one!r}; {known}")
-    return tuple(numbers)
 
 
 def _check_groups(

@@ -29,6 +29,8 @@ PRIMARY = (
     "auc",
     "psnr",
     "source_advantage",
+    "attribute_over_imputation",
+    "property_gain",
     "label_over_chance",
     "label_accuracy",
     "label_exact_rate",
@@ -39,7 +41,9 @@ PRIMARY = (
     "macro_f1",
 )
 """The first of these that an attack measures represents it: the exposure of secrets, AUC for membership, PSNR for
-reconstruction, the advantage over chance for source inference, the accuracy over chance for labels where lots allow it
+reconstruction, the advantage over chance for source inference, that
+over imputation for attributes, the removed part of the public share's error
+for properties, the accuracy over chance for labels where lots allow it
 and else the accuracy, and the accuracy over chance for tokens. Of training it is the accuracy, IoU for segmentation, R2
 for regression, and macro F1 for several labels per sample. The choice depends on what was measured and not on the
 values, because choosing the best of several metrics would inflate the false positive rate.

@@ -51,6 +51,8 @@ _CHANCE = {
     "auc": 0.5,
     "label_over_chance": 0.0,
     "source_advantage": 0.0,
+    "attribute_over_imputation": 0.0,
+    "property_gain": 0.0,
     "token_over_chance": 0.0,
     "exposure": 1 / math.log(2),
 }
@@ -60,6 +62,8 @@ _DID = {
     "label_accuracy": "named labels",
     "label_over_chance": "named labels",
     "source_advantage": "named who holds a record",
+    "property_gain": "inferred the share of a group",
+    "attribute_over_imputation": "inferred a sensitive column of records",
     "column_error": "reconstructed columns",
     "token_over_chance": "recovered tokens",
     "exposure": "found secrets that the model memorised",

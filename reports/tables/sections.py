@@ -8,6 +8,7 @@ from ..reading.run_folder import RunFolder
 from . import summary
 from .auditors import mutant_rows, mutant_table
 from .covered import value_words
+from .inference_table import attribute_table, property_table
 from .membership_table import membership_table
 from .pooled_rows import AttackRow, attack_grids, omission_rows, pooled_attacks, pooled_utility, primary_results
 from .printed import (
@@ -172,6 +173,7 @@ def sections(folder: RunFolder) -> list[Section]:
         _section("attacks", *(attack_table(grid, grid.lines, note=note) for grid in grids)),
         _section("reconstruction", reconstruction_table(reconstruction_rows(folder))),
         _section("membership", membership_table(folder)),
+        _section("attributes", attribute_table(folder), property_table(folder)),
         _section("utility", utility_table(pooled_utility(folder))),
         _section("spread", spread_table(pooled_utility(folder))),
         _section("traffic", traffic_table(pooled_utility(folder))),

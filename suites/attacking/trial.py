@@ -13,10 +13,19 @@ from torch import Tensor
 
 from ...attacks.attack import Knowledge, Level
 from ...attacks.uploads import reduce_view
-from ...audit.evidence import CandidateScores, Exposures, LabelCounts, Reconstructions, SourceScores, TokenGuesses
+from ...audit.evidence import (
+    AttributeScores,
+    CandidateScores,
+    Exposures,
+    LabelCounts,
+    PropertyEstimates,
+    Reconstructions,
+    SourceScores,
+    TokenGuesses,
+)
 from ...audit.observer import UPLOADS
 from ...audit.wording import counted
-from ...fl.candidates import PlantedCandidates, PlantedOwners
+from ...fl.candidates import PlantedCandidates, PlantedOwners, PlantedRecords
 from ...fl.engine import ResumeState, run_federation
 from ...fl.plan import Plan
 from ...fl.protection import Protection
@@ -32,6 +41,7 @@ from ..config.tables.suite import FederationSpec, PlanChange
 from ..results.cell import Cell
 from ..results.record import Record
 from ..results.store import Store
+from ..scoring.attribute_rows import score_attributes, score_properties
 from ..scoring.label_rows import score_label_counts, score_tokens
 from ..scoring.membership_rows import all_scores, counted_scores, score_exposures, score_membership, score_source
 from ..scoring.reconstruction_rows import score_reconstructions
@@ -231,6 +241,12 @@ def score(
                 "the attack returned source-inference scores, but its method plant() named no candidates to score"
             )
         return score_source(cell, evidence, planted, store)
+    if isinstance(evidence, AttributeScores):
+        if not isinstance(planted, PlantedRecords):
+            raise TypeError("the attack returned attribute scores, but its method plant() named no records to score")
+        return score_attributes(cell, evidence, planted, trained.task, store)
+    if isinstance(evidence, PropertyEstimates):
+        return score_properties(cell, evidence, trained.task, store)
     if isinstance(evidence, Exposures):
         if not isinstance(planted, PlantedCandidates):
             raise TypeError("the attack returned exposures, but its method plant() named no secrets to score")
@@ -246,8 +262,8 @@ def score(
     if isinstance(evidence, TokenGuesses):
         return score_tokens(cell, evidence, task, trained.plan, lots)
     raise TypeError(
-        "an attack must return CandidateScores, SourceScores, Reconstructions, LabelCounts, TokenGuesses or Exposures, "
-        f"got {type(evidence).__name__}"
+        "an attack must return CandidateScores, SourceScores, AttributeScores, PropertyEstimates, Reconstructions, "
+        f"LabelCounts, TokenGuesses or Exposures, got {type(evidence).__name__}"
     )
 
 

@@ -48,7 +48,8 @@ class PartFile:
 _FOLDERS: dict[Kind, tuple[str, ...]] = {
     "defense": ("defenses",),
     "attack": tuple(
-        f"attacks.{folder}" for folder in ("gradient", "labels", "membership", "text", "vertical", "transfer")
+        f"attacks.{folder}"
+        for folder in ("gradient", "labels", "membership", "attributes", "text", "vertical", "transfer")
     ),
 }
 _CONTROL = "Control"

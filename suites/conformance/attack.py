@@ -15,11 +15,11 @@ from ...attacks.membership.shadow_attack import ShadowAttack
 from ...attacks.shadow_bank import ShadowBank
 from ...attacks.transfer.vote_attack import VoteAttack, VoteKnowledge
 from ...attacks.vertical.attack import VerticalAttack, VerticalEvidence, VerticalKnowledge
-from ...audit.evidence import LabelCounts, Reconstructions, TokenGuesses, VoteScores
+from ...audit.evidence import AttributeScores, LabelCounts, Reconstructions, TokenGuesses, VoteScores
 from ...audit.parts import Spec
 from ...defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from ...defenses.transfer.gnmax import GNMax
-from ...fl.candidates import PlantedCandidates, PlantedOwners
+from ...fl.candidates import PlantedCandidates, PlantedOwners, PlantedRecords
 from ...fl.engine import run_federation
 from ...fl.protection import Protection
 from ...fl.recorder import LotRecorder, View, ViewRecorder
@@ -78,7 +78,8 @@ def runs(subject: CheckedPart) -> str | None:
     arrays = _arrays(evidence)
     require(all(np.isfinite(array).all() for array in arrays), "its evidence holds NaN or infinity")
     if seen.planted is not None and hasattr(evidence, "values"):
-        require(len(evidence.values) == len(seen.planted.member), "it must give one row of scores per candidate")
+        shown = evidence.values.size if isinstance(evidence, AttributeScores) else len(evidence.values)
+        require(shown == len(seen.planted.member), "it must give one row of scores per candidate")
     clients, network = seen.task.clients, seen.task.network
     if isinstance(evidence, LabelCounts | TokenGuesses):
         require(evidence.counts.shape == (clients, network.classes), "it must count each class for each upload")
@@ -158,7 +159,8 @@ def null_case(subject: CheckedPart) -> str | None:
     """On models that never saw the candidates, its scores do not separate members from others."""
     attack: Attack = subject.make()
     seen = _observed(attack)
-    if not isinstance(seen.planted, PlantedCandidates) or attack.level is Level.WORST_CASE:
+    others = not isinstance(seen.planted, PlantedCandidates) or isinstance(seen.planted, PlantedRecords)
+    if others or attack.level is Level.WORST_CASE:
         return "not checked: only attacks of a realistic adversary that score candidate samples have this check"
     truth = seen.planted.member.copy()
     other = dataclasses.replace(seen, view=_observed(attack, seed=1).view)

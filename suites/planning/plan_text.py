@@ -17,6 +17,7 @@ from ...audit.metrics import null_area_error
 from ...audit.observer import FINAL_MODEL, UPLOADS
 from ...audit.supplied.power import certifiable
 from ...audit.wording import counted
+from ...fl.candidates import PlantedRecords
 from ...fl.data.datasets import load_dataset
 from ...fl.models.network import WORDS, returns_probabilities
 from ...fl.streams import Streams
@@ -180,6 +181,9 @@ def _scored(job: TrialJob, entry: AttackEntry) -> tuple[tuple[int, ...], float] 
     if planted is None or type(attack).run.__annotations__.get("return") in (Exposures, Exposures.__name__):
         return None
     inside, outside = int(planted.member.sum()), int((~planted.member).sum())
+    if isinstance(planted, PlantedRecords):
+        values = len(planted.shown.column)
+        return (inside // values,), 1 / values
     if isinstance(attack, SourceAttack):
         return ((inside,), 1 / task.clients) if task.clients > 1 else None
     return ((inside, outside), 0.5) if inside and outside else None

@@ -12,6 +12,8 @@ DEFAULT_MARGINS = {
     "auc": 0.05,
     "psnr": 1.0,
     "source_advantage": 0.05,
+    "attribute_over_imputation": 0.05,
+    "property_gain": 0.1,
     "label_over_chance": 0.1,
     "label_accuracy": 0.1,
     "label_exact_rate": 0.1,

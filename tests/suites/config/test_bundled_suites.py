@@ -20,6 +20,7 @@ SUITES = {
     "gradient": ["gradients"],
     "labels": ["labels"],
     "text": ["text"],
+    "attributes": ["attributes"],
     "membership": ["membership", "membership_final", "membership_writers", "membership_location30"],
 }
 
