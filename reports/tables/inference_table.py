@@ -96,7 +96,7 @@ def attribute_table(folder: RunFolder) -> Table:
         Right("majority"): lambda row: row.words("attribute_majority"),
         Right("chance"): lambda row: row.chance,
         Right("over imputation"): lambda row: row.words("attribute_over_imputation"),
-        Right("members over others"): lambda row: row.words("attribute_gain"),
+        Right("members above others"): lambda row: row.words("attribute_gain"),
         Right("at most"): Inference.at_most,
     }
     return tabulate("Attributes by observer", rows, columns, about=3, note=_NOTE)
