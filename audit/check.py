@@ -219,9 +219,9 @@ _AFTER = {
 def _with_unit(number: float, unit: str, digits: int) -> str:
     if unit.startswith(_SHARE):
         return f"{100 * number:.{digits}g} % of {unit.removeprefix(_SHARE)}"
-    if unit in _BEFORE:
-        return f"{unit} {number:.{digits}g}"
     noun, _, rest = _AFTER.get(unit, unit).partition(" ")
+    if noun in _BEFORE:
+        return f"{noun} {number:.{digits}g} {rest}".rstrip()
     one = number == 1 and noun.endswith("s")
     return " ".join(filter(None, (f"{number:.{digits}g}", noun.removesuffix("s") if one else noun, rest)))
 

@@ -201,7 +201,10 @@ class Claim:
             curve=curve,
         )
         if claim.curve_shortfall() > _CURVE_SLACK:
-            raise ValueError(f"mu {mu} does not imply epsilon {epsilon} at delta {delta}: state values that agree")
+            implied = f"epsilon {epsilon_from_mu(mu, delta):.4g}" if mu and delta else "no finite epsilon"
+            raise ValueError(
+                f"mu {mu} does not imply epsilon {epsilon} at delta {delta}, but {implied}: state values that agree"
+            )
         return claim
 
     def curve_shortfall(self) -> float:

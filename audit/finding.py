@@ -179,6 +179,15 @@ def _why_blind(checks: Sequence[CheckResult], subject: Subject) -> str:
     return f"{subject.value} ({next(reasons, 'no check applies')})"
 
 
+BY_CHECKS = "the implementation checks fail with probability 0.9 if the true eps is at least"
+"""What stands in a reason before the epsilon that the checks of the code detect."""
+
+
+def detected_by_checks(reason: str, detectable: float | None) -> bool:
+    """Return whether a finding's minimum detectable epsilon is that of its checks of the code, not of its runs."""
+    return detectable is not None and f"{BY_CHECKS} {plain(round(detectable, 3))} " in reason
+
+
 @dataclass(frozen=True, kw_only=True)
 class CheckPower:
     """The smallest violation that the implementation checks of a claim, all of which passed, can detect.
@@ -344,11 +353,7 @@ def _powered(
     powers = [measured.detectable if refutable else None, None if counted is None else counted.detectable]
     known = replace(measured, detectable=min((one for one in powers if one is not None), default=None))
     if counted is not None and counted.detectable <= weak_beyond(claim.epsilon):
-        words = (
-            "the implementation checks fail with probability 0.9 if the true eps is at least "
-            f"{plain(round(counted.detectable, 3))}"
-        )
-        words = f"{words} and {counted.assumption}"
+        words = f"{BY_CHECKS} {plain(round(counted.detectable, 3))} and {counted.assumption}"
         reason = f"{words}; the compared runs alone are not enough: {alone}" if alone else f"{finding.reason}; {words}"
         return replace(finding, verdict=Verdict.NOT_REFUTED, reason=reason, measurement=known)
     if not alone:
@@ -395,7 +400,8 @@ def _enough(claim: Claim, measured: Measurement) -> str:
             f"; the best attack needs {needed:,} counted runs per arm, and this attack needs more than the "
             f"{made:,} that were made"
         )
-    return f"; about {needed:,} counted runs per arm would be enough"
+    limit = plain(weak_beyond(claim.epsilon))
+    return f"; about {needed:,} counted runs per arm would be enough to find a true eps of {limit}"
 
 
 def accept_weak(finding: Finding) -> Finding:

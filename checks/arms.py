@@ -530,15 +530,14 @@ def bound_result(check: Check, claim: Claim, measured: Measurement, words: str) 
         return result
     if (tangent := measured.tangent) is not None:
         low = max(_bound_at(measured, tangent), math.nextafter(tangent.epsilon, math.inf))
-        words = (
-            f"tested against the stated curve at delta {tangent.delta:.3g} in {measured.n1} runs per arm, "
-            f"{measured.witness}"
+        words = f"tested against the stated curve in {measured.n1} runs per arm, {measured.witness}"
+        return check.at_most(
+            low, tangent.epsilon, unit=f"epsilon at delta {tangent.delta:.3g}", witness=words, evidence=measured
         )
-        return check.at_most(low, tangent.epsilon, unit="epsilon", witness=words, evidence=measured)
     fpr, fnr = measured.fpr_high or 0.0, measured.fnr_high or 0.0
     allowed = 0.0 if claim.curve is None else float(np.asarray(claim.curve.fnr(fpr)))
-    words = f"tested against the stated curve at FPR {fpr:.3g}, {measured.witness}"
-    return check.at_least(fnr, allowed, unit="FNR", witness=words, evidence=measured)
+    words = f"tested against the stated curve, {measured.witness}"
+    return check.at_least(fnr, allowed, unit=f"FNR at FPR {fpr:.3g}", witness=words, evidence=measured)
 
 
 def _bound_at(measured: Measurement, tangent: Tangent) -> float:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from ..adapters.target import find_function, read_input, read_json
 from ..audit.arrays import IntArray
 from ..audit.claim import Claim
 from ..audit.evidence import Design, checked_scores
-from ..audit.finding import Finding, accept_weak, not_audited, not_run
+from ..audit.finding import Finding, Verdict, accept_weak, not_audited, not_run
 from ..audit.mechanism.mechanism import DEFAULT_TRIALS, FEWEST, audit_mechanism, audit_outputs
 from ..audit.metrics import MembershipResult
 from ..audit.supplied.chosen import EstimatorOptions, chosen, options_of
@@ -96,10 +96,10 @@ _ONLY_SCORES = (
 _DESIGNS = {
     Design.INDEPENDENT: "independent runs, each with its own noise (stated, not checked)",
     Design.ONE_RUN: "one run, in which an independent fair coin included each canary (stated)",
-    Design.CLUSTERED: f"clustered scores: {ONE_PER_CLUSTER} (stated, not checked); if those coins were fair, "
-    "--one-run as well lets all scores count",
+    Design.CLUSTERED: f"clustered scores: {ONE_PER_CLUSTER} (stated, not checked)",
     Design.FIXED_SPLIT: "samples of one model whose members were not drawn by coins: no bound on epsilon follows",
 }
+_ALL_COUNT = "; all scores count with --one-run as well, if the coins of membership were fair"
 _SEVERAL_RUNS = "several runs, in each of which an independent fair coin included each canary (stated)"
 _LAYOUTS = "columns score and is_member, or member and nonmember"
 
@@ -240,7 +240,9 @@ def _scores(target: str, claim: Claim | None, assumed: Mapping[str, str], given:
     else:
         _refuse(target, given, ("included", "dimension", "guesses"), "--one-run")
     if given["included"] is not None and given["is_member"] is not None:
-        raise ConfigError("the column that names the members can be named only once, got --included and --is-member")
+        raise ConfigError(
+            "the column that names the members can be named only once, got --included and --is-member: leave one out"
+        )
     names = ScoreColumns.stated(
         target,
         score=given["score"],
@@ -282,7 +284,9 @@ def _scores(target: str, claim: Claim | None, assumed: Mapping[str, str], given:
             if claim is None:
                 report.attack()  # Now, because names of runs may be missing.
                 return not_audited(None, "no claim was stated (--epsilon), so none was judged")
-            return _audit_table(table, claim, chosen, common, given)
+            found = _audit_table(table, claim, chosen, common, given)
+            more = _ALL_COUNT if chosen is Design.CLUSTERED and found.verdict is Verdict.UNDERPOWERED else ""
+            return replace(found, reason=f"{found.reason}{more}")
         except ValueError as error:
             raise ConfigError(f"{target} (columns {' and '.join(table.columns)}): {error}") from None
 

@@ -20,27 +20,41 @@ if TYPE_CHECKING:
 
 _TENTHS = 10
 """Lines about the progress of a run; one with fewer cells has a line for each."""
+_POOLED = " pooled"
+"""How the title of a verdict ends, which is one over all seeds."""
+_LONG = 10.0
+"""Seconds after which a verdict has a line of its own."""
 
 
 class Lines:
-    """A progress display for log files, which prints a line per tenth of the work, with the remaining time."""
+    """A progress display for log files, which prints a line per tenth of the work, with the remaining time. Verdicts of
+    audits come last and take longer, so that no time is estimated for them, and those that take long have a line each.
+    """
 
     def start(self, total: int, cached: int) -> None:
         self._total, self._done, self._begun, self._at = total, cached, cached, time.monotonic()
+        self._said, self._judging = self._at, False
         # Flushed, because a log is read while the run goes on.
         print(f"run    {counted(total, 'cell')}, cached {cached}", flush=True)
 
     def advance(self, titles: Iterable[str], failed: Iterable[str]) -> None:
+        now = time.monotonic()
         for title in titles:
             self._done += 1
-            if self._total <= _TENTHS or self._done == self._total:
-                print(f"run    {self._done}/{self._total} {printable(title)}", flush=True)
-            elif _TENTHS * self._done // self._total > _TENTHS * (self._done - 1) // self._total:
-                each = (time.monotonic() - self._at) / (self._done - self._begun)
-                left = duration(each * (self._total - self._done))
-                print(f"run    {self._done}/{self._total}, {left} left", flush=True)
+            self._judging |= title.endswith(_POOLED)
+            tenth = _TENTHS * self._done // self._total > _TENTHS * (self._done - 1) // self._total
+            slow = self._judging and now - self._said >= _LONG
+            if self._total <= _TENTHS or self._done == self._total or slow or (self._judging and tenth):
+                self._say(printable(f" {title}"), now)
+            elif tenth:
+                left = duration((now - self._at) / (self._done - self._begun) * (self._total - self._done))
+                self._say(f", {left} left, and longer if audits follow", now)
         for reason in failed:
             print(f"FAILED {printable(reason)}", flush=True)
+
+    def _say(self, words: str, now: float) -> None:
+        self._said = now
+        print(f"run    {self._done}/{self._total}{words}", flush=True)
 
     def close(self) -> None:
         return

@@ -6,7 +6,7 @@ Two separate bounds (``clopper_pearson``) lose more where both rates are far fro
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from scipy.special import bdtr, bdtrc, ndtri
@@ -92,6 +92,23 @@ def tangent_low(counts: ErrorCounts, tangent: Tangent) -> float:
     """
     rates, weight = _likely_and_rare(counts, tangent.complement), math.exp(tangent.epsilon)
     return ratio_low(*rates, weight=weight, delta=tangent.delta, alpha=counts.alpha)
+
+
+def refuted_point(measured: Measurement) -> tuple[float, float] | None:
+    """Return a false-positive and a false-negative rate that together refute the stated trade-off curve: upper bounds
+    on both rates, or, where a tangent was tested, the counted first rate and what the test leaves of the second at it;
+    None unless the curve was refuted.
+    """
+    if not measured.below_curve:
+        return None
+    if measured.tangent is None:
+        return measured.fpr_high or 0.0, measured.fnr_high or 0.0
+    counts = {one.name: getattr(measured, one.name) for one in fields(ErrorCounts)}
+    # Half of the level, as the other half is that of the bound on epsilon.
+    tangent, errors = measured.tangent, ErrorCounts(**counts | {"alpha": measured.alpha / 2})
+    delta = crossing(lambda delta: under_tangent(errors, replace(tangent, delta=delta)), high=1.0, relative=1e-4)[0]
+    fpr = errors.false_positives / errors.n0
+    return fpr, float(replace(tangent, delta=delta).fnr(fpr))
 
 
 def _likely_and_rare(counts: ErrorCounts, complement: bool) -> tuple[int, int, int, int]:

@@ -192,7 +192,8 @@ def reach(
     part = "" if fixed else f", of which {100 * CHOOSING:g} % only choose the threshold"
     least, needed = fewest_to_refute(claim, alpha=alpha, guesses=guesses), ""
     if least is not None and least > min(counted):
-        needed = f"; {least if fixed else scores_of(least):,} per arm are needed to refute the claim"
+        scores = least if fixed else scores_of(least)
+        needed = f"; even without an error, at least {scores:,} per arm are needed to refute the claim"
     return f"{nonmembers} + {members} scores{part}: max certifiable {plain(round(best, 2))}{needed}"
 
 
@@ -236,7 +237,11 @@ def too_few_scores(claim: Claim, members: int, nonmembers: int, *, alpha: float)
     if min(members, nonmembers) > 1:
         return ""
     least = fewest_to_refute(claim, alpha=alpha, guesses=_guesses(claim, members, nonmembers, fixed=False))
-    needed = "" if least is None else f": at least {scores_of(least):,} of each are needed to refute the claim"
+    needed = (
+        ""
+        if least is None
+        else f": even without an error, at least {scores_of(least):,} of each are needed to refute the claim"
+    )
     return (
         f"nothing was measured, because {members:,} + {nonmembers:,} scores of members and non-members are too few "
         f"to choose a threshold on one part and count on the other{needed}"

@@ -26,8 +26,9 @@ from .frame import Figure, Panel, panel_figure
 STATED: dict[str, Any] = {"color": frame.INK, "linewidth": 1.3, "linestyle": (0, (5, 2.5))}
 
 
+_CURVE = "stated trade-off curve"
 LIMITS: dict[str, dict[str, Any]] = {
-    "stated trade-off curve": STATED,
+    _CURVE: STATED,
     "excluded by (ε, δ)": {"facecolor": "none", "edgecolor": frame.FAINT, "hatch": "////", "linewidth": 0.8},
     "chance": frame.CHANCE_LINE,
 }
@@ -268,7 +269,8 @@ def _corner(ax: Axes, row: ClaimRow) -> None:
 
 def roc_of_scores(attack: MembershipResult, claims: Sequence[Claim]) -> Figure:
     """Draw the ROC curve of a user's scores, with the region that ``claims`` exclude, if any."""
-    limits = LIMITS if claims else {"chance": LIMITS["chance"]}
+    left_out = {*([] if claims else ["excluded by (ε, δ)"]), *([] if any(one.curve for one in claims) else [_CURVE])}
+    limits = {name: look for name, look in LIMITS.items() if name not in left_out}
     title, columns = "ROC curve of the scores", ("metric", "value and 95 % interval")
     return panel_figure(
         KEY,

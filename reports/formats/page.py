@@ -27,6 +27,7 @@ from ..tables.answers import (
     PEOPLE,
     WEAK_OWNER,
     answers,
+    audited_size,
     controls_sentence,
     headline,
     what_was_tested,
@@ -61,6 +62,7 @@ def html(folder: RunFolder) -> str:
             pictures={one.row.defense: three_pictures(folder, one.row.defense) for one in answered},
             reached={one.row.defense: first_screen.reached(folder, one.row.defense) for one in answered},
             controls_words=controls_sentence(claims),
+            audited_size=audited_size(folder) if folder.gate is not None else "",
             verdict_line=summary.verdict_line(folder),
             exit_words=summary.exit_words(folder),
             sections=sections(folder),
@@ -142,7 +144,8 @@ _ENGINEER = {
     "broken": "Mend what was found, or state a larger ε, and test again.",
     "open": "Audit again with more runs (--trials) or more scores, until the test can decide.",
     "watched": "Mend what kept the checks below from running, and watch again.",
-    "none": "Audit again with a claim: --epsilon and --delta.",
+    "none": "The members of one model cannot test a claim: use canaries that fair coins include (--one-run), or "
+    "several runs, and state a claim (--epsilon, --delta).",
 }
 """What an engineer should do next, by what the page found."""
 

@@ -18,7 +18,17 @@ from ...suites.results.record import NUMBERS, ROUNDS, Record
 from ...suites.results.store import RECOMPUTE, read_arrays
 
 _SIDES = ("member", "nonmember")
-_ONE_NUMBER = ("fpr_high", "fnr_high", "alpha", "auc", "auc_error", "auc_freedom", "rounds")
+_ONE_NUMBER = (
+    "fpr_high",
+    "fnr_high",
+    "refuted_fpr",
+    "refuted_fnr",
+    "alpha",
+    "auc",
+    "auc_error",
+    "auc_freedom",
+    "rounds",
+)
 _IMAGES = {"originals": 4, "reconstructions": 4, "psnr": 1}
 """Name -> number of dimensions; the first dimension counts the images."""
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...audit.claim import AS_PUBLISHED, Claim, Unit
+from ...audit.finding import detected_by_checks
 from ...audit.observer import (
     ACTIVE_PARTY,
     AGGREGATE,
@@ -26,8 +27,9 @@ class ClaimRow:
     """A claim and the result of one audit of it, by canaries or by attacks on final models.
 
     ``stated``: None for an audit of a defense that states no claim. ``record``: None for a claim that this run did not
-    audit. ``fpr_high``, ``fnr_high``: joint upper bounds on the audit's error rates. ``checks``: the rows of the
-    claim's implementation checks. ``single_run``: whether all canaries of the claim were in one run.
+    audit. ``fpr_high``, ``fnr_high``: joint upper bounds on the audit's error rates. ``refuted``:
+    a false-positive and a false-negative rate that together refute the claim's trade-off curve. ``checks``: the rows
+    of the claim's implementation checks. ``single_run``: whether all canaries of the claim were in one run.
     """
 
     defense: str
@@ -36,6 +38,7 @@ class ClaimRow:
     record: Record | None
     fpr_high: float | None = None
     fnr_high: float | None = None
+    refuted: tuple[float, float] | None = None
     rounds_run: int | None = None
     """Rounds of the federation, where the suite states them."""
     checks: tuple[Record, ...] = ()
@@ -106,6 +109,16 @@ class ClaimRow:
     def detectable(self) -> float | None:
         """The smallest true epsilon at which this audit refutes the claim with 90 % power."""
         return self.record.detectable if self.record and self.stated else None
+
+    @property
+    def rates(self) -> tuple[float | None, float | None]:
+        """The error rates that show most against the claim's trade-off curve."""
+        return self.refuted or (self.fpr_high, self.fnr_high)
+
+    @property
+    def by_checks(self) -> bool:
+        """Whether ``detectable`` is what checks of the code detect, and not runs."""
+        return self.record is not None and detected_by_checks(self.record.reason, self.detectable)
 
     @property
     def looked_at(self) -> list[str]:
@@ -188,7 +201,7 @@ def _claim_row(folder: RunFolder, stated: StatedClaim | None, record: Record | N
         raise ValueError("a row of the claim table needs a claim or the result row of an audit, got neither")
     arrays = (folder.files.arrays(record) if record else None) or {}
     bounds = {name: float(arrays[name]) for name in ("fpr_high", "fnr_high") if name in arrays}
-
+    refuted = (float(arrays["refuted_fpr"]), float(arrays["refuted_fnr"])) if "refuted_fnr" in arrays else None
     return ClaimRow(
         defense=source.defense,
         federation=source.federation,
@@ -197,6 +210,7 @@ def _claim_row(folder: RunFolder, stated: StatedClaim | None, record: Record | N
         checks=_checks(folder).get(record.cell_id, ()) if record is not None else (),
         rounds_run=folder.rounds_of(source.federation),
         single_run=(source.federation, source.defense, source.claim_id) in _single_runs(folder),
+        refuted=refuted,
         audited_on=audited_on(record, _own_training(folder)) if record is not None else "",
         **bounds,
     )

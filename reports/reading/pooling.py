@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,6 +41,20 @@ class Pooled:
 
 
 TWO_SEEDS = "2 seeds, no interval"
+
+    def joint(self, of: int) -> "Pooled":
+        """Return the interval widened so that it holds jointly for ``of`` values (Bonferroni), by the quantiles of
+        Student's t for a mean over seeds, and of the normal distribution, approximately, for all others.
+        """
+        from scipy.special import ndtri, stdtrit
+
+        if self.low is None or self.high is None or of == 1:
+            return self
+        tail = (1 - LEVEL) / 2
+        seeds = "t interval" in self.method
+        own, wide = (-float(stdtrit(self.n - 1, one) if seeds else ndtri(one)) for one in (tail, tail / of))
+        low, high = (self.value + wide / own * (end - self.value) for end in (self.low, self.high))
+        return replace(self, low=low, high=high)
 
 
 def gathered(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:

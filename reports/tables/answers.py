@@ -43,6 +43,7 @@ _PLAIN = {check: check.plain for check in CHECKS.values() if check.plain} | {
     "weights": "the noise of single layers",
     "sampling": "how records and clients are drawn at random",
 }
+_TOLD_APART = "runs with the unit can be distinguished from runs without it more often than the claim allows"
 _FOLLOWS = "follows from the aggregates"
 _LONGEST_FIRST = sorted(_PLAIN, key=len, reverse=True)
 
@@ -83,7 +84,7 @@ _NAMED = 1
 _GUESSED = round(PEOPLE * FALSE_ALARMS)
 _TOO_FEW = re.compile(
     r"even without any error, (?P<absent>[\d,]+) \+ (?P<present>[\d,]+) trials would not refute the claim"
-    r"(; about (?P<least>[\d,]+) counted runs per arm would be enough)?"
+    r"(; about (?P<least>[\d,]+) counted runs per arm would be enough( to find a true eps of [\d.]+)?)?"
 )
 """The reason of an audit with too few runs, as ``audit.finding`` words it."""
 _UNITS = {
@@ -120,6 +121,7 @@ WEAK_OWNER = "Do not report this claim as tested: only a large violation is rule
 _WEAK_ENGINEER = "Raise the number of runs of this audit in the suite until the min detectable ε is at most {most}."
 _INCOMPLETE_OWNER = "Do not rely on this run: it is incomplete."
 _MISSED_OWNER = "Do not rely on this run: its audits missed a fault that was planted to test them."
+_CHECKED_OWNER = "Do not rely on this run: its runs missed a fault that was planted to test them; only checks found it."
 _MISSED = "Raise the number of runs of the suite's audit until it refutes the planted faults ({})."
 _WIDER = "To stop the attacks outside this claim, choose a defense whose claim covers {}."
 _CHANGE_FIRST = "The model is of no use: change the settings of the defense first."
@@ -167,10 +169,18 @@ class ClaimAnswer:
         return gate.verdict_line.partition(": ")[2]
 
     @property
+    def missed(self) -> bool:
+        """Whether a fault that was planted to test the run escaped its runs and its checks."""
+        return bool(missed_controls(self.folder)[0])
+
+    @property
     def evidence(self) -> str:
         """A description of what the failed checks found."""
         failed = self.row.failed_checks
-        named = "; ".join(plain_names(short_words(check.reason)) for check in failed[:_NAMED])
+        # An epsilon at the delta of a curve's tangent looks smaller than the claimed one.
+        named = "; ".join(
+            _TOLD_APART if " at " in check.unit else plain_names(short_words(check.reason)) for check in failed[:_NAMED]
+        )
         more = f"; and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
         return f"Failed {_checks(self.row)}: {named}{more}." if failed else ""
 
@@ -178,12 +188,17 @@ class ClaimAnswer:
     def promise(self) -> str:
         """The claim in plain words."""
         claim = self.row.claim
-        kind, _ = self.folder.federations.get(self.row.federation, (HORIZONTAL, {}))
         return (
             f"Claim: what {claim.observer.phrase} can learn about any one {claim.unit}, which is "
             f"{_UNITS[claim.unit]}, is limited to ε = {plain(claim.epsilon)} (δ = {plain(claim.delta)}, "
-            f"{claim.adjacency.phrase}, {kind.span(claim.rounds)})."
+            f"{claim.adjacency.phrase}, {self.span})."
         )
+
+    @property
+    def span(self) -> str:
+        """The rounds of the claim, in words."""
+        kind, _ = self.folder.federations.get(self.row.federation, (HORIZONTAL, {}))
+        return kind.span(self.row.claim.rounds)
 
     @property
     def unit(self) -> str:
@@ -201,11 +216,13 @@ class ClaimAnswer:
         undecided = _undecided(row) if self.verdict == "UNDERPOWERED" else ""
         if row.detectable is None:
             return undecided or "How large a violation this test would find is not known."
+        if self.missed:
+            return undecided or "How large a violation this test would find is not known: it missed a planted fault."
         found = numerals.epsilon(row.detectable)
         between = f"; between ε {claimed} and {found} it may miss it" if row.detectable > row.claim.epsilon else ""
         shown = (
-            f"If the noise is so small that the true ε is {found} (claimed: {claimed}), this test finds it in 9 of 10 "
-            f"cases{between}."
+            f"If all noise is so small that the true ε is {found} (claimed: {claimed}), "
+            f"{'the checks of the code find' if row.by_checks else 'this test finds'} it in 9 of 10 cases{between}."
         )
         return " ".join(filter(None, (undecided, shown)))
 
@@ -274,8 +291,11 @@ class ClaimAnswer:
         """The same in short."""
         if not self._members:
             return ""
-        best = self._members[0]
-        return f"{best.attack} was right in {percent(best.area)} of pairs (guessing: {percent(0.5)})."
+        best, of = self._members[0], len(self._members)
+        ends, allowed = best.interval(1 - (1 - LEVEL) / of), percent(_allowed_area(self.row.claim))
+        interval = f"95 % interval {percent(ends[0])} to {percent(ends[1])}; " if ends else ""
+        right = f"right in {percent(best.area)} of pairs"
+        return f"{right} ({interval}the claim allows {allowed}, guessing {percent(0.5)})."
 
     @cached_property
     def _beyond(self) -> list[tuple[str, list[AttackRow]]]:
@@ -328,7 +348,8 @@ class ClaimAnswer:
     def owner(self) -> str:
         """Advice to the owner of the system."""
         if self.incomplete:
-            return _MISSED_OWNER if missed_controls(self.folder) else _INCOMPLETE_OWNER
+            missed, checked = missed_controls(self.folder)
+            return _MISSED_OWNER if missed else _CHECKED_OWNER if checked else _INCOMPLETE_OWNER
         if self.weak and self.verdict == "NOT_REFUTED":
             return WEAK_OWNER
         own = OWNER.get(self.verdict, NOT_TESTED)
@@ -358,7 +379,7 @@ class ClaimAnswer:
                 f"Read which implementation {_checks(row)} failed: each names a difference from what the claim assumes."
             )
         if self.incomplete:
-            missed = missed_controls(self.folder)
+            missed = [name for names in missed_controls(self.folder) for name in names]
             return _MISSED.format(", ".join(missed)) if missed else f"Complete the run first ({self.incomplete})."
         if self.weak and self.verdict == "NOT_REFUTED":
             return _WEAK_ENGINEER.format(most=plain(weak_beyond(row.claim.epsilon)))
@@ -373,12 +394,14 @@ class ClaimAnswer:
 
 
 def answers(folder: RunFolder) -> list[ClaimAnswer]:
-    """Return one answer per claim of the run, without controls. Claims that need attention come first, then claims
-    outside of which attacks succeeded.
+    """Return one answer per claim of the run, without controls. Claims that need attention come first, then sweeps
+    and claims outside of which attacks succeeded.
     """
     rows = claims_under_test(folder)
     name = namer(rows, controls=False)
-    ordered = sorted(rows, key=lambda row: (not row.needs_attention, not successes(folder, row.defense)))
+    # All claims of a sweep stay together: no epsilon of it is worse than others because a chance attack succeeded.
+    attacked = {folder.line_of(row.defense) for row in rows if successes(folder, row.defense)}
+    ordered = sorted(rows, key=lambda row: (not row.needs_attention, folder.line_of(row.defense) not in attacked))
     return [ClaimAnswer(folder=folder, row=row, defense=name(row)) for row in ordered]
 
 
@@ -446,7 +469,7 @@ class Recognised:
 def _violation(row: ClaimRow, claim: Claim) -> str:
     if row.epsilon_low is not None and row.epsilon_low > claim.epsilon:
         return f"The true ε is at least {at_least(row.epsilon_low)}, and the claimed one is {plain(claim.epsilon)}."
-    if claim.curve is None or (one := Recognised.beyond(claim, row.fpr_high, row.fnr_high)) is None:
+    if claim.curve is None or (one := Recognised.beyond(claim, *row.rates)) is None:
         return "The test found more than the claim allows at one rate of false alarms (its trade-off curve)."
     found, allowed, alarms = one.words
     return (
@@ -565,9 +588,11 @@ def _found_words(folder: RunFolder, rows: Sequence[ClaimRow]) -> str:
         names = ", ".join(dict.fromkeys(row.defense for row in rows if row.verdict == "REFUTED"))
         return f"The privacy claim is violated: {names}" if len(rows) == 1 else f"{broken} of {total} violated: {names}"
     if folder.gate.exit_code == INCOMPLETE:
-        missed = missed_controls(folder)
+        missed, checked = missed_controls(folder)
         if missed:
             return f"Could not decide: the audits missed {counted(len(missed), 'planted fault')}"
+        if checked:
+            return f"Could not decide: too few runs to find {counted(len(checked), 'planted fault')}"
         return f"Incomplete: {total} cannot be judged yet"
     open_ = sum(row.verdict != "NOT_REFUTED" or bool(row.failed_checks) for row in rows)
     if open_:
@@ -579,10 +604,14 @@ def _found_words(folder: RunFolder, rows: Sequence[ClaimRow]) -> str:
     return f"No violation found in {total}, but {tests} weak"
 
 
-def missed_controls(folder: RunFolder) -> list[str]:
-    """Return the defenses that are broken on purpose and whose audits found nothing."""
+def missed_controls(folder: RunFolder) -> tuple[list[str], list[str]]:
+    """Return the defenses that are broken on purpose and whose audits found nothing, and those whose fault only
+    implementation checks found.
+    """
     done = ("REFUTED", "NOT_AUDITED", "FAILED")
-    return [row.defense for row in claim_rows(folder) if row.should_be_refuted and row.verdict not in done]
+    left = [row for row in claim_rows(folder) if row.should_be_refuted and row.verdict not in done]
+    missed = [row.defense for row in left if not row.failed_checks]
+    return missed, [row.defense for row in left if row.failed_checks]
 
 
 def controls_sentence(rows: Sequence[ClaimRow]) -> str:
@@ -604,12 +633,15 @@ def controls_sentence(rows: Sequence[ClaimRow]) -> str:
     rest = f" {open_} of {len(controls)} {'is' if open_ == 1 else 'are'} not tested yet." if open_ else ""
     if not tested:
         return about + rest
-    shows = (
-        "so these audits find such errors"
-        if found == len(tested)
-        else "so these audits miss violations, and their other answers say little"
-    )
-    return f"{about} {found} of {len(tested)} {'was' if found == 1 else 'were'} found, {shows}.{rest}"
+    checked = sum(row.verdict != "REFUTED" and bool(row.failed_checks) for row in tested)
+    if found + checked < len(tested):
+        shows = ", so these audits miss violations, and their other answers say little"
+    elif checked:
+        shows = f", {checked} by checks of the code alone: the runs are too few to find such errors"
+    else:
+        shows = ", so these audits find such errors"
+    by = " by runs" if checked else ""
+    return f"{about} {found} of {len(tested)} {'was' if found == 1 else 'were'} found{by}{shows}.{rest}"
 
 
 def what_was_tested(folder: RunFolder) -> list[str]:
@@ -629,6 +661,15 @@ def what_was_tested(folder: RunFolder) -> list[str]:
     extra = [f"Their claims were {words}." for words in audited]
     sized = _audit_size(folder) if folder.gate is not None else f" So far: {cells(folder)}."
     return [f"{about} ({'; '.join(said)}).{sized}" if said else f"{about}.{sized}", *extra]
+
+
+def audited_size(folder: RunFolder) -> str:
+    """Return how large the federations of the audits were, in one sentence; empty without such an audit."""
+    audit = folder.manifest.suite.get("audit")
+    if not _audit_size(folder) or not isinstance(audit, dict):
+        return ""
+    clients, samples = counted(audit["clients"], "client"), counted(audit["samples_per_client"], "record")
+    return f"Claims were audited with {clients} of at most {samples} each."
 
 
 def _trained(folder: RunFolder, federation: str, dataset: str, model: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from ..reading.claims import covers
-from ..reading.pooling import gathered
+from ..reading.pooling import Pooled, gathered
 from ..reading.run_folder import RunFolder, once_per_run
 from . import numerals
 from .pooled_rows import AttackRow, pooled_attacks, primary_results
@@ -85,20 +85,35 @@ def did_words(folder: RunFolder, one: AttackRow) -> str:
         return f"{about} ({compared}; {_unknown(one)})"
     if better:
         return f"{about} {_DID[one.metric] if succeeded(folder, one) else _OTHER} ({compared})"
-    return f"{about} ({value}{_interval(one)}; guessing: {guess})"
+    return f"{about} ({value}{_interval(folder, one)}; guessing: {guess})"
 
 
 def better_than_guessing(folder: RunFolder, one: AttackRow) -> bool | None:
-    """Return whether the whole confidence interval of an attack is better than guessing, or the interval of the share
-    of images that it reconstructed; None if there is no interval or no null attack to compare with.
+    """Return whether the whole confidence interval of an attack, which holds jointly for all attacks outside the claims
+    of the run, is better than guessing, or the interval of the share of images that it reconstructed; None if there is
+    no interval or no null attack to compare with.
     """
     rebuilt, prior = rebuilt_images(folder, one), priors(folder).get(one.federation)
     if rebuilt is not None and prior is not None and rebuilt.low > prior:
         return True
-    guess, pooled = guess_of(folder, one), one.pooled
+    guess, pooled = guess_of(folder, one), _joint(folder, one)
     if guess is None or pooled is None or pooled.low is None or pooled.high is None:
         return None
     return pooled.high < guess if one.direction == _LOWER else pooled.low > guess
+
+
+@once_per_run
+def _compared(folder: RunFolder) -> int:
+    """The number of attacks outside the claims under test: one of them may seem to succeed by chance."""
+    defenses = {one.defense for one in folder.claims if not one.control}
+    outside = (chain.from_iterable(outside_attacks(folder, defense).values()) for defense in defenses)
+    return max(
+        1, sum(len([*uncovered_attacks(folder, one), *rows]) for one, rows in zip(defenses, outside, strict=True))
+    )
+
+
+def _joint(folder: RunFolder, one: AttackRow) -> Pooled | None:
+    return one.pooled and one.pooled.joint(_compared(folder))
 
 
 def beats_guessing(folder: RunFolder, one: AttackRow) -> bool:
@@ -140,7 +155,8 @@ def successes_words(folder: RunFolder, defenses: Sequence[str]) -> str:
     if not named:
         return ""
     *more, last = dict.fromkeys(_DID[metric] for metric in sorted({row.metric for row in done}, key=list(_DID).index))
-    where = f"{', '.join(named)}; on {', '.join(sorted({row.federation for row in done}))}"
+    places = sorted({row.federation for row in done})
+    where = f"{', '.join(named)}; on the {'federation' if len(places) == 1 else 'federations'} {', '.join(places)}"
     return f"outside the claims, attacks {' and '.join(filter(None, (', '.join(more), last)))} ({where})"
 
 
@@ -193,14 +209,16 @@ def rebuilt_images(folder: RunFolder, one: AttackRow) -> Success | None:
     return rebuilt_counts(folder).get((one.federation, one.defense, one.attack, one.observer))
 
 
-def _interval(one: AttackRow) -> str:
+def _interval(folder: RunFolder, one: AttackRow) -> str:
     """The interval with what it is over, after a comma."""
-    if one.pooled is None or one.pooled.low is None or one.pooled.high is None:
+    joint, of = _joint(folder, one), _compared(folder)
+    if joint is None or joint.low is None or joint.high is None:
         return ""
-    ends = (one.pooled.low, one.pooled.high)
+    ends = (joint.low, joint.high)
     form = percent if one.metric == "auc" or one.count else lambda end: numerals.metric_value(one.metric, end)
     value = f"; {value_words(one)}" if one.metric == "psnr" else ""
-    return f"{value}, 95 % interval over {one.pooled.over}: {' to '.join(map(form, ends))}"
+    several = f", joint for {of} attacks" if of > 1 else ""
+    return f"{value}, 95 % interval over {joint.over}{several}: {' to '.join(map(form, ends))}"
 
 
 def _unknown(one: AttackRow) -> str:

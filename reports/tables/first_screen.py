@@ -4,9 +4,11 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from ...audit.claim import Claim
-from ...audit.finding import Finding
+from ...audit.estimators.event_ratio import refuted_point
+from ...audit.finding import Finding, detected_by_checks
 from ...audit.observer import Observer
 from ...audit.wording import plain
 from ...suites.results.record import Record
@@ -83,7 +85,8 @@ class Watcher:
 @dataclass(frozen=True, kw_only=True)
 class Tested:
     """A claim and the results of one test of it: a lower bound on epsilon, the minimum detectable epsilon, the largest
-    certifiable epsilon, and upper bounds on error rates; None for what does not exist.
+    certifiable epsilon, and bounds on both error rates; None for what does not exist. ``by_checks``: whether the
+    second one is that of checks of the code, not of runs.
     """
 
     claim: Claim
@@ -91,9 +94,9 @@ class Tested:
     epsilon_low: float | None = None
     detectable: float | None = None
     ceiling: float | None = None
-    fpr_high: float | None = None
-    fnr_high: float | None = None
+    rates: tuple[float | None, float | None] = (None, None)
     failed_checks: tuple[Record, ...] = ()
+    by_checks: bool = False
 
     @classmethod
     def of(cls, claim: Claim, finding: Finding) -> "Tested":
@@ -101,33 +104,39 @@ class Tested:
         measured = finding.measurement
         if measured is None:
             return cls(claim=claim, verdict=finding.verdict.value)
-        numbers = ("epsilon_low", "detectable", "ceiling", "fpr_high", "fnr_high")
-        return cls(claim=claim, verdict=finding.verdict.value, **{name: getattr(measured, name) for name in numbers})
+        rates = refuted_point(measured) or (measured.fpr_high, measured.fnr_high)
+        bounds: dict[str, Any] = {name: getattr(measured, name) for name in ("epsilon_low", "detectable", "ceiling")}
+        by_checks = detected_by_checks(finding.reason, measured.detectable)
+        return cls(claim=claim, verdict=finding.verdict.value, rates=rates, by_checks=by_checks, **bounds)
 
 
-def ruler(row: ClaimRow | Tested) -> Ruler:
-    """Return the ruler of a claim: of epsilon, or of the share of recognised runs if this share refuted the claim."""
+def ruler(row: ClaimRow | Tested, *, missed: bool = False) -> Ruler:
+    """Return the ruler of a claim: of epsilon, or of the share of recognised runs if this share refuted the claim.
+    ``missed``: whether a fault that was planted to test the run escaped runs and checks, so that what they would find
+    is not shown.
+    """
     claim, low = row.claim, row.epsilon_low
     proved = f"proved: the true ε is at least {numerals.lower_bound(low)}"
-    if row.verdict == "REFUTED" and (low is None or low <= claim.epsilon):
+    broken = row.verdict == "REFUTED"
+    if broken and (low is None or low <= claim.epsilon):
         seen = max((one.value or 0.0 for one in row.failed_checks if one.unit == "epsilon"), default=0.0)
         if seen > claim.epsilon:
             low, proved = seen, f"a failed check gives ε = {numerals.epsilon(seen)}"
-    if row.verdict == "REFUTED" and (low is None or low <= claim.epsilon):
-        at_rate = Recognised.beyond(claim, row.fpr_high, row.fnr_high)
+    if broken and (low is None or low <= claim.epsilon):
+        # A bound below the claim would look like agreement with it.
+        low, at_rate = None, Recognised.beyond(claim, *row.rates)
         if at_rate is not None:
             return _recognised(at_rate, str(claim.unit))
+    other = "; another test than a bound on ε refutes it" if broken and low is None else ""
     marks: dict[Meaning, tuple[float | None, str]] = {
         Meaning.PROVED: (low, proved),
-        Meaning.CLAIM: (claim.epsilon, f"claimed: ε is at most {plain(claim.epsilon)}"),
+        Meaning.CLAIM: (claim.epsilon, f"claimed: ε is at most {plain(claim.epsilon)}{other}"),
     }
-    broken = low is not None and low > claim.epsilon
     if not broken:  # What could have been found is of no interest where a violation was.
         found, most = numerals.epsilon(row.detectable), numerals.epsilon(row.ceiling)
-        marks[Meaning.SEEN] = (
-            row.detectable,
-            f"too little noise, with a true ε of {found} or more, is found in 9 of 10 tests",
-        )
+        how = "checks of the code, not by runs" if row.by_checks else "runs"
+        words = f"all noise too small, for a true ε of {found} or more: found in 9 of 10 tests, by {how}"
+        marks[Meaning.SEEN] = (None if missed else row.detectable, words)
         marks[Meaning.MOST] = (row.ceiling, f"the most that this number of runs can prove: {most}")
     given = [value for value, _ in marks.values() if value is not None and math.isfinite(value)]
     # Far beyond the claim, how far is of no interest: such marks stand at the right end.
@@ -153,7 +162,7 @@ def _recognised(one: Recognised, unit: str) -> Ruler:
 
 MEANS = {
     "covered": "Covered: the claim limits what they learn about one {}, but attacks within this limit may succeed.",
-    "in-doubt": "In doubt: the claim about those who see more is broken.",
+    "in-doubt": "In doubt: the claim about those who see more is violated.",
     "claimed": "Undecided: the claim covers them, and this test does not decide.",
     "open": "Not covered: nothing is promised.",
 }
@@ -188,7 +197,7 @@ def watchers_of(
             if row.verdict != "REFUTED":
                 return "claimed", "the claim covers it, but the test decided nothing"
             own = claim.observer.name == observer.name
-            return ("broken", "the claim is broken") if own else ("in-doubt", "covered by a claim that is broken")
+            return ("broken", "the claim is violated") if own else ("in-doubt", "covered by a claim that is violated")
         if observer in elsewhere:
             return "covered", "another claim covers it"
         return (

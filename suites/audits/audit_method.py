@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from ...audit.check import MEASURED, PURE, SENSITIVITY, CheckResult
 from ...audit.claim import Claim
+from ...audit.estimators.event_ratio import refuted_point
 from ...audit.evidence import MembershipScores, Setting
 from ...audit.finding import (
     CheckPower,
@@ -588,7 +589,8 @@ def _judged(planned: PlannedAudit, store: Store) -> list[Record]:
         # The largest of several bounds holds with the sum of their error probabilities.
         total = sum(one.alpha for one in (reading.measurement, *larger))
         measured = replace(measured, alpha=min(total, math.nextafter(1, 0)))
-    scores = store.save_arrays(audit.cell.cell_id, "scores", _arrays(reading))
+    rates = zip(("refuted_fpr", "refuted_fnr"), map(np.array, refuted_point(measured) or ()), strict=False)
+    scores = store.save_arrays(audit.cell.cell_id, "scores", _arrays(reading) | dict(rates))
     verdict = verdict_row(audit.cell, replace(finding, measurement=measured), checks, scores)
     return [verdict.model_copy(update=_added(verdict, coverage, checks, stopped)), *check_rows(audit.cell, checks)]
 

@@ -16,6 +16,7 @@ WORDS = {OK: "OK", FAIL: "FAIL", INCONCLUSIVE: "INCONCLUSIVE", INCOMPLETE: "INCO
 
 EVERYTHING = ("fail", "incomplete", "inconclusive")
 """The problems that end with a non-zero exit code, unless the caller names fewer."""
+_ONLY_CHECKS = " (found by its checks, not by its runs)"
 NO_CONTROL = "no control ran, so the run does not show that its tests find violations"
 _CODES = {"fail": FAIL, "incomplete": INCOMPLETE, "inconclusive": INCONCLUSIVE}
 
@@ -86,8 +87,11 @@ def problems(
     troubled = [(row, code) for row in records if (code := row_exit_code(row)) != OK]
     failed = [row.defense for row, _ in troubled if row.status == "failed"]
 
+    caught = {row.cell_id for row in records if row.role == "check" and row.verdict == "FAILED"}
+
     def names(role: str, code: int) -> list[str]:
-        return [row.defense for row, own in troubled if (row.role, own, row.status) == (role, code, "ok")]
+        rows = [row for row, own in troubled if (row.role, own, row.status) == (role, code, "ok")]
+        return [f"{row.defense}{_ONLY_CHECKS if row.control and row.cell_id in caught else ''}" for row in rows]
 
     found = [
         (INCOMPLETE, missing, f"{counted(missing, 'cell')} missing"),

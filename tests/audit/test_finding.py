@@ -92,7 +92,9 @@ def test_underpowered_states_how_many_trials_it_would_take_and_that_many_do(clai
     )
     reason = judge(claim, few).reason
     needed = enough_trials(8.0, curve=None, epsilon=4.0, delta=1e-5, alpha=0.05)
-    assert reason.endswith(f"would not refute the claim; about {needed:,} counted runs per arm would be enough")
+    assert reason.endswith(
+        f"would not refute the claim; about {needed:,} counted runs per arm would be enough to find a true eps of 8"
+    )
     # A Gaussian mechanism of epsilon 8 is refuted by 90 % of audits of this size at their best threshold.
     points = gaussian_points(mu_from_epsilon(8.0, 1e-5))
     plan = trials_needed(points, curve=None, epsilon=4.0, delta=1e-5, alpha=0.05)
@@ -333,7 +335,7 @@ def test_a_weak_test_says_how_many_runs_would_do_or_that_none_are_known(claim_of
     few = measurement_of(n0=1000, n1=1000, epsilon_low=0.5, detectable=40.0)
     assert judge(claim_of(), few).reason == (
         "weak test: the minimum detectable epsilon of the runs, 40, is more than 8 (the larger of 2 eps and eps + 1); "
-        "about 41,283 counted runs per arm would be enough"
+        "about 41,283 counted runs per arm would be enough to find a true eps of 8"
     )
     many = measurement_of(n0=50_000, n1=50_000, epsilon_low=0.5, detectable=40.0)
     assert judge(claim_of(), many).reason.endswith(

@@ -38,16 +38,29 @@ def test_a_log_numbers_the_cells_from_those_that_were_finished_before(capsys):
 
 
 def test_a_long_run_has_a_line_per_tenth_with_the_time_that_is_left(capsys, monkeypatch):
-    clock = iter(range(0, 4000, 2))
+    clock = iter(range(4000))
     monkeypatch.setattr(progress_module.time, "monotonic", lambda: next(clock))
     lines = Lines()
     lines.start(182, 2)
     for number in range(180):
         lines.advance([f"cell {number}"], [])
     out = capsys.readouterr().out.splitlines()
-    # Two seconds for 17 cells: 163 of them take 19.
-    assert out[:2] == ["run    182 cells, cached 2", "run    19/182, about 19 seconds left"]
+    # A second for each of 163 cells.
+    assert out[:2] == ["run    182 cells, cached 2", "run    19/182, about 3 minutes left, and longer if audits follow"]
     assert (len(out), out[-1]) == (11, "run    182/182 cell 179")
+
+
+def test_no_time_is_estimated_for_verdicts_from_cells_that_take_less(capsys, monkeypatch):
+    now = iter([0, *range(1, 87), *range(100, 1500, 100)])
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: next(now))
+    lines = Lines()
+    lines.start(100, 0)
+    for number in range(100):
+        lines.advance([f"dp_sgd {'pooled' if number > 85 else number}"], [])
+    out = capsys.readouterr().out.splitlines()
+    assert out[8] == "run    80/100, about 20 seconds left, and longer if audits follow"
+    # Each verdict took a hundred seconds, so that each has a line.
+    assert out[9:] == [f"run    {number}/100 dp_sgd pooled" for number in range(87, 101)]
 
 
 def test_a_bar_counts_cells_and_failures_and_prints_reasons_as_they_are():

@@ -385,8 +385,8 @@ def test_the_plan_counts_the_scores_that_are_counted(say, tmp_path):
     fixed = say("audit", "s.npz", *CLAIM, *RUNS, "--epsilon", 3, "--threshold", 9, "--higher-is-member").stdout
     assert "50 + 50 scores, of which 20 % only choose the threshold: max certifiable 2.88" in split
     assert "50 + 50 scores: max certifiable 2.57" in fixed
-    least = int(fixed.partition("; ")[2].partition(" per arm")[0])
-    needed = int(split.partition("; ")[2].partition(" per arm")[0])
+    least = int(fixed.partition("at least ")[2].partition(" per arm")[0])
+    needed = int(split.partition("at least ")[2].partition(" per arm")[0])
     assert largest_certifiable_epsilon(least, least, 1e-5, 0.05) > 3
     # By default guesses count, of as many runs as coins take.
     coins = [coin_runs(n - choosing(n), n - choosing(n)) for n in (needed - 1, needed)]

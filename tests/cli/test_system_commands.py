@@ -153,8 +153,8 @@ def test_an_audit_of_a_system_takes_its_claim_and_the_planned_runs(say, target, 
 @pytest.mark.parametrize(
     ("system", "words", "kind", "said"),
     [
-        ("quiet", ("watch",), "broken", "Claim broken"),
-        ("halved", ("audit", "--trials", "300"), "broken", "Claim broken"),
+        ("quiet", ("watch",), "broken", "The privacy claim is violated"),
+        ("halved", ("audit", "--trials", "300"), "broken", "The privacy claim is violated"),
         ("correct", ("audit", "--trials", "20"), "open", "Could not decide"),
     ],
 )

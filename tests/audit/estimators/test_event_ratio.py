@@ -1,6 +1,7 @@
 """The exact test of a ratio of two rates: valid at the boundary, close to the best that the counts allow."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from fedassay.audit.estimators.event_ratio import (
     event_ratio_of_counts,
     ratio_low,
     refuted_fnr,
+    refuted_point,
     under_tangent,
 )
 from fedassay.audit.evidence import Setting
@@ -90,3 +92,21 @@ def test_a_tangent_refutes_true_claims_at_its_level_and_more_false_ones_than_two
     # The stated power is .9.
     assert 0.8 <= share_refuted(by_tangent, rates, n, alpha, seed=1) < 1
     assert share_refuted(by_two_bounds, rates, n, alpha, seed=1) < 0.5
+
+
+@pytest.mark.parametrize("complement", [False, True])
+def test_the_point_that_refuted_a_curve_lies_between_the_counts_and_the_curve(complement, measurement_of):
+    curve = GaussianCurve(1.0)
+    # At these rates of false alarms the curve allows false-negative rates of 0.611 and 0.0562.
+    fpr, fnr = (0.1, 0.5) if not complement else (0.72, 0.03)
+    tangent, n = Tangent.at(curve, fpr), 20_000
+    assert tangent.complement == complement
+    counts = {"false_positives": round(fpr * n), "false_negatives": round(fnr * n), "n0": n, "n1": n, "alpha": 0.01}
+    found = measurement_of(**counts, below_curve=True, tangent=tangent, fpr_high=None, fnr_high=None)
+    rate, bound = refuted_point(found)
+    assert rate == fpr
+    assert fnr < bound < float(curve.fnr(fpr))
+    # Three standard errors of the contrast, at most.
+    assert bound - fnr < 3 * math.sqrt((fnr * (1 - fnr) + math.exp(2 * tangent.epsilon) * fpr * (1 - fpr)) / n)
+    assert refuted_point(replace(found, below_curve=False)) is None
+    assert refuted_point(measurement_of(below_curve=True)) == (0.0209, 0.0355)

@@ -85,3 +85,13 @@ def test_equal_shares_of_all_seeds_have_the_exact_interval_of_their_counts():
     # 0 of 10: the upper end p solves (1 - p)^10 = .025.
     none = count_over_seeds(0, 10, seeds=2, kind="uploads")
     assert (none.low, none.high) == (0.0, pytest.approx(1 - 0.025**0.1))
+
+
+def test_a_joint_interval_is_that_of_a_higher_level():
+    values = [0.53, 0.54, 0.55]
+    # Bonferroni for ten values: 99.5 % each; t intervals are widened exactly.
+    wide, known = mean_over_seeds(values).joint(10), mean_over_seeds(values, level=0.995)
+    assert (wide.low, wide.high) == pytest.approx((known.low, known.high))
+    assert mean_over_seeds(values).joint(1) == mean_over_seeds(values)
+    one = mean_over_seeds([0.5])
+    assert one.joint(10) == one

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.curve import GaussianCurve
+from fedassay.audit.finding import BY_CHECKS
 from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.reports.formats.page import html
 from fedassay.reports.reading.pooling import Pooled
@@ -53,7 +54,18 @@ def test_the_marks_of_a_claim_stand_at_their_values(answer):
     values = {"proved": 1.0, "claim": 4.0, "seen": 6.0, "most": 8.0}
     assert places(drawn) == pytest.approx({kind: WIDTH * value / 9.2 for kind, value in values.items()})
     assert drawn.broken is False
-    assert drawn.sentence.startswith("Axis of ε: proved: the true ε is at least 1.00; claimed: ε is at most 4; too")
+    assert drawn.sentence.startswith("Axis of ε: proved: the true ε is at least 1.00; claimed: ε is at most 4; all")
+
+
+def test_the_smallest_violation_that_a_test_finds_names_runs_or_checks(answer):
+    """An epsilon of 4.04 that is found, beside 2.03 that can be proved, contradict each other otherwise."""
+    detected = f"{BY_CHECKS} 4.036 if its noise is 0.99 of the law's; the runs alone would not be enough: x"
+    one = answer(value=0.0, detectable=4.036, ceiling=2.03, reason=detected)
+    assert "4.04 or more: found in 9 of 10 tests, by checks of the code, not by runs" in ruler_of(one).sentence
+    assert (
+        "tests, by runs" in ruler(replace(one.row, record=one.row.record.model_copy(update={"reason": "x"}))).sentence
+    )
+    assert places(ruler(one.row, missed=True)).keys() == {"claim", "most"}
 
 
 def test_what_lies_far_beyond_the_claim_stands_at_the_end_and_what_is_not_known_nowhere(answer):
@@ -88,6 +100,13 @@ def test_a_claim_that_its_curve_refuted_is_drawn_on_an_axis_of_runs(answer, run_
         f"Axis of runs with the {claim.unit} that are recognised, at 10 in 100 false alarms: recognised: at least 56 "
         "of 100; the claim allows: at most 39 of 100."
     )
+
+
+def test_a_bound_below_a_violated_claim_is_not_drawn(answer):
+    """It would read as agreement with the claim, which another test refuted."""
+    drawn = ruler_of(answer(value=1.89, verdict="REFUTED", ceiling=5.8))
+    assert places(drawn).keys() == {"claim"}
+    assert "another test" in drawn.sentence
 
 
 def test_shares_that_refuted_a_claim_are_never_printed_in_the_wrong_order(answer, run_maker):

@@ -83,8 +83,11 @@ def test_the_row_states_what_was_measured_and_how(store, audit_of):
         "threshold": (),
         "fpr_high": (),
         "fnr_high": (),
+        "refuted_fpr": (),
+        "refuted_fnr": (),
         "alpha": (),
     }
+    assert (arrays["refuted_fpr"], arrays["refuted_fnr"]) == (arrays["fpr_high"], arrays["fnr_high"])
     # The joint point that the row reports is that of the arrays beside it.
     errors = np.count_nonzero(arrays["nonmember"] > arrays["threshold"])
     share = float(arrays["alpha"]) / 2 / 2  # Two tests, two rates.

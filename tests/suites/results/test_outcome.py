@@ -79,6 +79,12 @@ def test_the_line_names_the_model_that_was_audited_where_the_federation_trains_a
         ([failed()], 0, INCOMPLETE, "INCOMPLETE: 1 cell FAILED (d)"),
         ([row()], 2, INCOMPLETE, "INCOMPLETE: 2 cells missing"),
         ([audit("NOT_REFUTED", control=True)], 0, INCOMPLETE, "INCOMPLETE: controls not refuted: d"),
+        (
+            [audit("UNDERPOWERED", control=True), row(role="check", verdict="FAILED", control=True)],
+            0,
+            INCOMPLETE,
+            "INCOMPLETE: controls not refuted: d (found by its checks, not by its runs)",
+        ),
         ([row(status="skipped", value=None), row(status="unavailable", value=None)], 0, OK, "OK: no claim was audited"),
     ],
 )
