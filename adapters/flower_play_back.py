@@ -6,7 +6,7 @@ has a thousandth of the clip norm.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -59,6 +59,8 @@ _PLACES = 64
 """Other messages of a round in which a unit is tried, at most."""
 _OTHER_SEEDS, _ALIKE = 4, 0.25
 """Seeds under which a movement is repeated, and its relative difference from which it depends on the noise."""
+_MOSTLY = 0.9
+"""Share of a squared movement from which on one place is named."""
 _SUM = 1e-3
 """Relative error of a sum that is rounding, as that of single precision."""
 
@@ -398,7 +400,23 @@ class FlowerPlayBack:
                 "how far a unit changes the model depends on the noise, for example because the model is rounded "
                 "afterwards"
             )
+        if found.passed is False and (where := self._moved_place(case)):
+            found = replace(found, witness=f"{found.witness}; {where}")
         return found
+
+    def _moved_place(self, case: Replies) -> str:
+        """The array or number that is hardly clipped, where a unit moves one of several by more than the clip norm."""
+        rows, _, direction = self.worst(case)
+        moved = max(float(torch.linalg.vector_norm(found[-1])) for _, _, _, found in self._kept(case))
+        if moved <= self.play.stated.clip_norm * (1 + _ALIKE):
+            return ""
+        index = int(direction.abs().argmax())
+        name, place = next(
+            (one, place) for one, place in self.play.layout.slices.items() if place.start <= index < place.stop
+        )
+        if direction[index] ** 2 > _MOSTLY and torch.count_nonzero(rows[-1]) > 1:
+            return f"number {index - place.start} of the array {name} moves most"
+        return f"the array {name} moves most" if float(direction[place].square().sum()) > _MOSTLY else ""
 
     @cached_property
     def _has_own_seed(self) -> bool:

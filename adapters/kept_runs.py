@@ -149,7 +149,8 @@ class KeptRuns:
             yield
 
     def share(self, look: Mapping[str, Any], alpha: float) -> float:
-        """Return the significance level of this verdict; see ``share_of``."""
+        """Spend the significance level of this verdict, and return it; see ``share_of``."""
+        spend(self.folder / VERDICTS, look)
         return share_of(self.folder / VERDICTS, look, alpha)
 
     def _check(self, facts: Mapping[str, Any]) -> None:
@@ -320,13 +321,18 @@ def share_of(path: Path, look: Mapping[str, Any], alpha: float) -> float:
     these runs, a quarter for the second. ``look``: what distinguishes this verdict from others; ``path``: the file of
     earlier verdicts, see ``known_verdicts``. The folder must be locked.
 
-    The levels of all verdicts add up to alpha, so that runs may be added after a verdict was seen.
+    The levels of all verdicts add up to alpha, so that runs may be added after a verdict was seen. A level is spent by
+    ``spend``, when the verdict is there: an audit that was interrupted has shown nothing of its runs, and costs none.
     """
     looks, text = known_verdicts(path, kept=True), json.dumps(look, sort_keys=True)
+    return alpha / 2.0 ** ((looks.index(text) if text in looks else len(looks)) + 1)
+
+
+def spend(path: Path, look: Mapping[str, Any]) -> None:
+    """Note that a verdict was given, before anybody sees it; arguments as for ``share_of``."""
+    looks, text = known_verdicts(path, kept=True), json.dumps(look, sort_keys=True)
     if text not in looks:
-        looks.append(text)
-        _write_verdicts(path, looks)
-    return alpha / 2.0 ** (looks.index(text) + 1)
+        _write_verdicts(path, [*looks, text])
 
 
 def _write_verdicts(path: Path, looks: list[str]) -> None:

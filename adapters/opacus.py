@@ -69,6 +69,7 @@ class Training(TrainingOnData):
         super().__init__(data, delta=delta, epsilon=epsilon, unit=unit, adjacency=adjacency, setting=setting)
         self._build, self._train = build, train
         self.interrupted: TrainingRecord | None = None
+        self._calibrated: dict[str, float] = {}
 
     def run(self, member: bool = False, seed: int = 0, *, plant: Plant | None = None) -> TrainingRecord:
         """Train once with the seed set in all global generators, and return what was recorded.
@@ -119,7 +120,7 @@ class Training(TrainingOnData):
         """
         with seeded(seed):
             data = LoggedData(self._data, planted=planted, **changes)
-            built = self._build(data)
+            built = self._built(data)
             parts = parts_of(built)
             if planted:
                 _check_plant(parts, own_vectors=own_vectors)
@@ -163,13 +164,31 @@ class Training(TrainingOnData):
             return recording
         return replace(recording, accounted=float(parts.accountant.get_epsilon(delta=self._delta)))
 
+    def _built(self, data: LoggedData) -> Any:
+        """What ``build`` makes; noise is calibrated once for equal arguments, as this may take longer than training."""
+        from opacus import privacy_engine  # Here, after opacus_hooks has named what is not installed.
+
+        calibrate = privacy_engine.get_noise_multiplier
+
+        def calibrated(**given: Any) -> float:
+            key = repr(sorted(given.items()))
+            if key not in self._calibrated:
+                self._calibrated[key] = calibrate(**given)
+            return self._calibrated[key]
+
+        privacy_engine.get_noise_multiplier = calibrated
+        try:
+            return self._build(data)
+        finally:
+            privacy_engine.get_noise_multiplier = calibrate
+
     def step(self) -> Step:
         """Return the training's clip and noise, built anew by ``build``, as a step that can be run on given rows.
 
         Raises ValueError for ghost clipping, which takes no rows.
         """
         with seeded(0):
-            parts = parts_of(self._build(LoggedData(self._data)))
+            parts = parts_of(self._built(LoggedData(self._data)))
         if parts.ghost:
             raise ValueError("ghost clipping never computes per-sample gradients, so none can be played back")
         return Step(

@@ -35,6 +35,7 @@ from ..audit.estimators.release_tests import (
     audit_release_tests,
     chance_of_best,
     could_refute,
+    counted_errors,
     design_test,
     expected_measurement,
     expected_scores,
@@ -42,12 +43,22 @@ from ..audit.estimators.release_tests import (
     simulated_release_points,
 )
 from ..audit.evidence import Projections, Setting
-from ..audit.finding import WEAK_TEST, Finding, Verdict, Weakness, checked_alone, judge, not_run, with_limit
+from ..audit.finding import (
+    WEAK_TEST,
+    Finding,
+    Verdict,
+    Weakness,
+    checked_alone,
+    judge,
+    not_run,
+    weak_beyond,
+    with_limit,
+)
 from ..audit.measurement import Measurement
 from ..audit.output_file import check_inside, parsed_json, write_atomically
 from ..audit.power import trials_needed
 from ..audit.supplied.given import check_alpha, check_whole
-from ..audit.supplied.power import with_power
+from ..audit.supplied.power import detectable_by_tests
 from ..audit.wording import shortened
 from ..checks.training_record import Plant, TrainingRecord
 from ..checks.watched_run import Watched
@@ -58,6 +69,10 @@ _FIRST, _LOOK = 4, 1.25
 """Runs per arm at the first look at the runs so far, and the growth of their number; a look takes a tenth of a second.
 """
 _LIMIT, _POWER = 10**6, 0.9
+_MOST_TIMES, _LIKELY = 4, 1.28
+"""Runs that are planned so that an audit can end with OK, over those of its power, at most; standard deviations of the
+counts of errors with which it still does, so that it does with probability 0.9.
+"""
 _SIMULATED, _MOST_SIMULATED = 50_000, 3 * 10**7
 """Simulated runs per arm from which the power is computed, and most of their releases."""
 _PAIRS, _MOST_PAIRS, _BY_CHANCE = 8, 64, 1e-3
@@ -185,6 +200,9 @@ class ReplicaPlan:
         noise_share: the share of the claimed noise against which the number of runs was planned.
         power: probability with which so many runs refute this share, at least.
         weak: why the test would be weak if nothing refutes the claim; empty where it would not.
+        enough: runs per arm with which it would not be, at this ``alpha`` and at half of it, which a further verdict on
+            the same runs has; None where no number up to a million is enough.
+        accept_weak: whether the user accepts a weak test.
     """
 
     release: GaussianRelease
@@ -194,6 +212,8 @@ class ReplicaPlan:
     noise_share: float
     power: float = 0.9
     weak: str = ""
+    enough: tuple[int | None, int | None] = (None, None)
+    accept_weak: bool = False
     expected: tuple[tuple[FloatArray, FloatArray], ...] = field(default=(), compare=False, repr=False)
 
     @property
@@ -201,13 +221,12 @@ class ReplicaPlan:
         """Why the audit may have been too weak if it refutes nothing; the runs were planned to detect
         ``noise_share``.
         """
-        words = (
+        low = (
             f"weak test: if only {self.noise_share:g} of the claimed noise is added, the claim is refuted with "
-            f"probability {self.power:g}"
+            f"probability {self.power:g}, but a test needs {_POWER}"
         )
-        return (
-            WEAK_TEST if self.power >= _POWER else replace(WEAK_TEST, low_power=f"{words}, but a test needs {_POWER}")
-        )
+        enough = _enough(self.enough[1])
+        return replace(WEAK_TEST, low_power="" if self.power >= _POWER else f"{low}{enough}", enough=enough)
 
     @property
     def runs(self) -> int:
@@ -221,11 +240,19 @@ class ReplicaPlan:
             f"{self.noise_share:g} of the claimed noise is added (fewer runs if an interim test decides; alpha "
             f"{self.alpha:g} in all)"
         )
-        return (
-            f"{line}; if they do not refute it, the verdict is UNDERPOWERED (exit code 11): {self.weak}"
-            if self.weak
-            else line
+        if not self.weak:
+            return line
+        ends = (
+            "NOT REFUTED by a weak test, accepted (exit code 0)" if self.accept_weak else "UNDERPOWERED (exit code 11)"
         )
+        return f"{line}; if they do not refute it, the verdict is {ends}: {self.weak}"
+
+
+def _enough(runs: int | None) -> str:
+    """How many runs per arm would be no weak test."""
+    if runs is None:
+        return f"; even {_LIMIT:,} runs per arm would not be enough"
+    return f"; about {runs:,} counted runs per arm would be enough"
 
 
 def plan_replicas(
@@ -236,10 +263,13 @@ def plan_replicas(
     alpha: float = 0.05,
     seed: int = 0,
     runs: int | None = None,
+    accept_weak: bool = False,
 ) -> ReplicaPlan:
-    """Plan enough runs to refute, with probability 0.9, a system with only ``noise_share`` of the claimed noise.
+    """Plan enough runs to refute, with probability 0.9, a system with only ``noise_share`` of the claimed noise, and
+    enough for no weak test of a correct system, unless that takes more than four times as many.
 
-    ``noise_share`` in (0, 1); ``runs``: per arm, >= 1, in place of as many as are needed. The system runs once, to
+    ``noise_share`` in (0, 1); ``runs``: per arm, >= 1, in place of as many as are needed; ``accept_weak``: whether a
+    weak test will be accepted, for which no further runs are planned. The system runs once, to
     count its releases; where its steps do not follow one law, their noise is that of this run, and their sampling rates
     are those of its ledger. Raises ValueError for a system without noise or with a ledger of other steps, for one that
     is no ``Runner``, where no unit can be planted, and where more than a million runs would be needed.
@@ -258,39 +288,70 @@ def plan_replicas(
     rng = np.random.default_rng(seed)
     stated: dict[str, Any] = {"curve": claim.curve, "epsilon": claim.epsilon, "delta": claim.delta}
     share = alpha / 2
-    count = runs
-    if count is None:
-        points = simulated_release_points(release, faults[0], rng=rng)
-        planned = trials_needed(points, **stated, alpha=share / len(faults), limit=_LIMIT)
-        count = None if planned is None else planned.trials
-    tests = tuple(design_test(release, one, n=count or _LIMIT, rng=rng, **stated) for one in faults)
+    points = simulated_release_points(release, faults[0], rng=rng)
+    planned = trials_needed(points, **stated, alpha=share / len(faults), limit=_LIMIT)
+    # The same tests for every number of runs, so that what is said to be enough is.
+    tests = tuple(
+        design_test(release, one, n=planned.trials if planned else _LIMIT, rng=rng, **stated) for one in faults
+    )
     # The rates at which a threshold was chosen look better than they are: those of fresh runs decide.
     simulated = max(RUNS, min(_SIMULATED, _MOST_SIMULATED // release.rounds))
     errors = simulated_errors(tests, release, faults[0], rng=rng, runs=simulated, cautious=1)
+    correct = simulated_errors(tests, release, BrokenRelease(), rng=rng)
 
-    def power(n: int) -> float:
-        return chance_of_best(errors, n=n, alpha=share, **stated)
+    def power(n: int, level: float = share) -> float:
+        return chance_of_best(errors, n=n, alpha=level, **stated)
 
-    if runs is None:
-        count = None if count is None else fewest(lambda n: power(n) >= _POWER, _LIMIT)
-    if count is None:
+    def fewest_with_power(level: float) -> int | None:
+        return fewest(lambda n: power(n, level) >= _POWER, _LIMIT)
+
+    needed = [fewest_with_power(level) for level in (share, share / 2)]
+    if runs is None and needed[0] is None:
         raise ValueError(
             f"more than {_LIMIT:,} runs per arm would be needed: use watch and play_back, which find small faults"
         )
-    measured = expected_measurement(
-        tests, release, setting=Setting.claimed(claim), n=count, alpha=share, rng=rng, **stated
-    )
+    enough = [
+        None if one is None else _not_weak(correct, claim, level, least=one)
+        for one, level in zip(needed, (share, share / 2), strict=True)
+    ]
+    count = runs or needed[0] or _LIMIT
+    if runs is None and not accept_weak and (enough[0] or math.inf) <= _MOST_TIMES * count:
+        count = enough[0] or count
+    measured = expected_measurement(correct, setting=Setting.claimed(claim), n=count, alpha=share, **stated)
+    measured = replace(measured, detectable=detectable_by_tests(correct, claim, trials=count, alpha=share))
     planned_for = ReplicaPlan(
         release=release,
         tests=tests,
         looks=_looks(count),
-        expected=expected_scores(release, tests, rng=rng),
+        # Of draws of their own, so that bets are the same for every number of runs: whoever stops an audit and plans
+        # another number goes on with one test, whose error probability is spent once.
+        expected=expected_scores(release, tests, rng=np.random.default_rng([seed, 1])),
         alpha=alpha,
         noise_share=noise_share,
         power=_POWER if runs is None else math.floor(100 * power(count)) / 100,
+        enough=(enough[0], enough[1]),
+        accept_weak=accept_weak,
     )
-    expected = judge(claim, with_power(measured, claim), weakness=planned_for.weakness)
+    expected = judge(claim, measured, weakness=replace(planned_for.weakness, enough=_enough(enough[0])))
     return replace(planned_for, weak=expected.reason if expected.verdict is Verdict.UNDERPOWERED else "")
+
+
+def _not_weak(errors: Sequence[tuple[float, float]], claim: Claim, alpha: float, *, least: int) -> int | None:
+    """The fewest runs per arm, ``least`` or more, whose minimum detectable epsilon is small enough with probability
+    0.9, by the error rates (FPR, FNR) of each test on a correct system.
+    """
+
+    def enough(n: int) -> bool:
+        for sign in (-1, 1):
+            moved = [[rate + sign * _LIKELY * math.sqrt(rate * (1 - rate) / n) for rate in rates] for rates in errors]
+            rates = [(min(max(fpr, 0.0), 1.0), min(max(fnr, 0.0), 1.0)) for fpr, fnr in moved]
+            found = detectable_by_tests(rates, claim, trials=n, alpha=alpha)
+            if found is None or found > weak_beyond(claim.epsilon):
+                return False
+        return True
+
+    found = fewest(lambda n: enough(n + least - 1), _LIMIT)
+    return None if found is None else found + least - 1
 
 
 def _looks(runs: int) -> tuple[int, ...]:
@@ -475,9 +536,10 @@ def _judged(
     if all((np.ptp(one.values, axis=0) < _EQUAL).all() for one in sides) and (np.abs(sides[1].values) > _EQUAL).any():
         # What is equal in all runs may be a secret's, with which they are no independent trials.
         return not_run(claim, _SAME.format(look))
-    measured = with_power(
-        audit_release_tests(sides[0], sides[1], plan.release, plan.tests, **stated), claim, trials=plan.runs
-    )
+    measured = audit_release_tests(sides[0], sides[1], plan.release, plan.tests, **stated)
+    errors = counted_errors(sides[0], sides[1], plan.release, plan.tests)
+    known = detectable_by_tests(errors, claim, trials=plan.runs, alpha=stated["alpha"])
+    measured = replace(measured, detectable=known)
     if look == plan.runs:
         return judge(claim, _of_both(measured, plan), weakness=weakness)
     levels = {name: value for name, value in stated.items() if name != "witness"}

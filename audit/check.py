@@ -830,8 +830,8 @@ ACCOUNTED = Check(
     "epsilon accounted",
     EPSILON,
     hook=("accountant",),
-    cause="the accountant prints a smaller epsilon than its own history of steps implies",
-    mend="read epsilon after the last step, at the claim's delta",
+    cause="epsilon was read before the last step, or the noise multiplier is smaller than this epsilon needs",
+    mend="read epsilon after the last step, at the claim's delta, and leave the calibrated noise multiplier as it is",
     seen="the accountant states {}",
 )
 UPDATES = Check(
@@ -875,9 +875,9 @@ EFFECTIVE = Check(
     MOVE,
     NOISE,
     hook=("noised step",),
-    cause="one unit changes the release by more than the clip norm, or the noise is divided, for example by a mean "
-    "over units",
-    mend="scale the noise and the clip norm by the same factor",
+    cause="one unit changes the release by more than the clip norm, or the noise is smaller than stated, for example "
+    "divided by the number of units",
+    mend="clip all numbers of a unit together, and scale the noise and the clip norm by the same factor",
     seen="the release has {}",
 )
 PLAYED = Check("play-back")

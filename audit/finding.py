@@ -144,6 +144,8 @@ class Weakness:
             where the detectable epsilon, that of a Gaussian mechanism and of the best attack on it, is small enough.
         not_looked_at: which parts of the claim no check looked at, with the reasons; it counts where the checks, and
             not the runs, have the power.
+        enough: how many runs would be enough, where it is known of the attack that was made; else it is stated of the
+            best attack.
     """
 
     unseen: str = ""
@@ -151,6 +153,7 @@ class Weakness:
     unknown_power: str = ""
     low_power: str = ""
     not_looked_at: str = ""
+    enough: str = ""
 
 
 _UNKNOWN = "weak test: its power is not known, and its lower bound on epsilon is small"
@@ -347,7 +350,11 @@ def _powered(
         # So the detectable epsilon of this audit is not known, and no number may be printed for it.
         unknown = replace(measured, detectable=None)
         return _underpowered(finding, weakness.unseen, unknown) if refutable else finding
-    alone = _without_power(claim, measured, weakness) if refutable else f"{finding.reason}{_enough(claim, measured)}"
+    alone = (
+        _without_power(claim, measured, weakness)
+        if refutable
+        else f"{finding.reason}{weakness.enough or _enough(claim, measured)}"
+    )
     # What passed says nothing for a claim of which a part was not looked at.
     counted = None if weakness.not_looked_at else checked
     powers = [measured.detectable if refutable else None, None if counted is None else counted.detectable]
@@ -376,7 +383,7 @@ def _without_power(claim: Claim, measured: Measurement, weakness: Weakness) -> s
         return weakness.low_power
     return (
         f"weak test: the minimum detectable epsilon of the runs, {plain(round(measured.detectable, 2))}, is more than "
-        f"{plain(limit)} (the larger of 2 eps and eps + 1){_enough(claim, measured)}"
+        f"{plain(limit)} (the larger of 2 eps and eps + 1){weakness.enough or _enough(claim, measured)}"
     )
 
 

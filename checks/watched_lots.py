@@ -309,6 +309,8 @@ def _epsilon(recording: TrainingRecord) -> CheckResult:
     if not math.isfinite(again):
         return ACCOUNTED.skipped("the accountant's history implies no finite epsilon")
     witness = f"epsilon printed at delta {delta:g}; computed again from the accountant's history, it is {again:.4g}"
+    if len(noises := {noise for noise, _, _ in recording.ledger}) == 1:
+        witness += f" with noise multiplier {noises.pop():.4g}"
     required = again * (1 - _EPSILON_ROUNDING)
     return ACCOUNTED.at_least(recording.accounted, required, unit="epsilon", witness=witness)
 

@@ -54,10 +54,13 @@ class Watched:
 
     @property
     def reported(self) -> str:
-        """The epsilon that the system reports, and whether it is correct, in one line; empty if it reports none."""
+        """The epsilon that the system reports, and whether the stated noise implies it, in one line; empty if none.
+
+        Other checks show whether this noise is added.
+        """
         for one in self.results:
             if one.name == ACCOUNTED and one.measured is not None:
-                right = "right" if one.passed else "too small"
+                right = "agrees with the stated noise" if one.passed else "too small for the stated noise"
                 return f"reported epsilon {one.measured:.4g}: {right} ({one.witness})"
         return ""
 
@@ -76,7 +79,14 @@ class Watched:
         """Return one line per check, failed ones first."""
         words = {False: "FAILED", None: "not checked", True: "passed"}
         ordered = sorted(self.results, key=lambda one: (one.passed is not False, one.passed is None))
-        return [f"{'limited' if limit_of([one]) else words[one.passed]}: {one.words}" for one in ordered]
+        groups: dict[object, list[CheckResult]] = {}
+        for one in ordered:
+            # Equal reasons, and failures of one check in several cases, stand in one line.
+            alike = one.witness if one.passed is None else one.check.cause if one.passed is False else one.words
+            groups.setdefault((one.passed, alike), []).append(one)
+        return [
+            f"{'limited' if limit_of(group) else words[group[0].passed]}: {_folded(group)}" for group in groups.values()
+        ]
 
     def finding(self, claim: Claim) -> Finding:
         """Return the finding on a claim: REFUTED if a check failed, UNDERPOWERED if no check examined lots, clip, noise
@@ -85,6 +95,23 @@ class Watched:
         failed = [one.words for one in self.failed]
         found = checked_alone(claim, failed, not_looked_at=self.blind, aside="" if self.blind else self.aside)
         return with_limit(found, self.results)
+
+
+def folded_names(names: Sequence[str]) -> str:
+    """Return names of checks, each once, with its cases in brackets: ``effective noise multiplier (two rounds)``."""
+    cases: dict[str, list[str]] = {}
+    for name, _, case in (one.partition(", ") for one in dict.fromkeys(names)):
+        cases.setdefault(name, []).extend([case] if case else [])
+    return ", ".join(f"{name} ({'; '.join(of)})" if of else name for name, of in cases.items())
+
+
+def _folded(group: Sequence[CheckResult]) -> str:
+    first, *others = group
+    if not others:
+        return first.words
+    if first.passed is None:
+        return f"{folded_names([one.name for one in group])}: {first.witness}"
+    return f"{first.words}; so does {folded_names([one.name for one in others])}"
 
 
 def watched(recording: TrainingRecord) -> Watched:

@@ -38,7 +38,9 @@ from mine import training
 
 
 def test_the_claim_of_the_training_holds(fedassay_system):
-    fedassay_system(training)  # minutes; with replicas=False checks alone, seconds
+    # Seconds for the checks, then minutes for the runs. If these cannot decide, the test fails before them and says so:
+    # choose replicas=False (checks alone) or accept_weak=True.
+    fedassay_system(training)
 '''
 BASELINE = "baselines/main.json"
 RUN = "runs/first"

@@ -211,8 +211,8 @@ class SystemFixture:
         ``options`` are those of ``fedassay.audit_replicas``.
         """
         __tracebackhide__ = True
-        from ..adapters.replicas import audit_replicas
-        from ..adapters.runner import watch
+        from ..adapters.replicas import audit_replicas, plan_replicas
+        from ..adapters.runner import watch, why_not_planted
         from ..audit.finding import accept_weak as accepted
         from ..suites.results.outcome import judge_finding
         from .system_run import judge_watched
@@ -225,13 +225,29 @@ class SystemFixture:
             pytest.fail("\n".join(results.lines()), pytrace=False)
         if not replicas:
             return None
-        finding = audit_replicas(system, seed=seed, **options)
+        if options.get("plan") is None and not why_not_planted(system):
+            plan = plan_replicas(system, seed=seed, plant=options.get("plant"), accept_weak=accept_weak)
+            if plan.weak and not accept_weak:
+                # Before the runs, because no correct training could pass.
+                pytest.fail(f"no runs were made: {plan.line()}\n{_choose(plan.enough[0])}", pytrace=False)
+            options["plan"] = plan
+        finding = audit_replicas(system, seed=seed, seen=results, **options)
         finding = accepted(finding) if accept_weak else finding
         gate = judge_finding(type(system).__name__, finding)
         self.note_verdict(finding.line())
         if gate.exit_code:
-            pytest.fail(f"{gate.verdict_line}\n{finding.line()}", pytrace=False)
+            choose = f"\n{_choose(None)}" if finding.verdict.value == "UNDERPOWERED" else ""
+            pytest.fail(f"{gate.verdict_line}\n{finding.line()}{choose}", pytrace=False)
         return finding
+
+
+def _choose(enough: int | None) -> str:
+    """What can be chosen where runs decide nothing."""
+    runs = "" if enough is None else f", or plan=plan_replicas(system, runs={enough}) for enough runs"
+    return (
+        "nothing was found against the system, and runs decide too little: choose replicas=False (checks decide) or "
+        f"accept_weak=True (runs may still refute the claim){runs}"
+    )
 
 
 @dataclass

@@ -4,19 +4,20 @@ import hashlib
 import inspect
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..adapters.kept_runs import default_folder, held_folder, known_verdicts, share_of
+from ..adapters.kept_runs import default_folder, held_folder, known_verdicts, share_of, spend
 from ..adapters.replicas import KeptProjections, ReplicaPlan, audit_replicas, first_run, plan_replicas
 from ..adapters.runner import Runner, is_runner, missing_parts, watch, why_not_planted
 from ..adapters.target import find_object
 from ..audit.finding import Finding, accept_weak
-from ..audit.wording import counted, duration
-from ..checks.watched_run import Watched
+from ..audit.wording import counted, duration, plain
+from ..checks.watched_run import Watched, folded_names
 from ..suites.config.source import ConfigError
 from ..suites.results.outcome import FAIL, INCONCLUSIVE, OK, Outcome, judge_finding
 from .console import print_lines
@@ -61,9 +62,9 @@ def carry_out_watch(target: str, *, seed: int, as_json: bool, html: Path | None 
         text = json.dumps({"target": target, "checks": checks, "exit_code": gate.exit_code}, indent=1)
         print_lines(*text.split("\n"))
     else:
-        print_lines(*_reported(results), *results.lines(), f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
+        print_lines(*results.lines(), *_reported(results), f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
     if html is not None:
-        lines = [*_reported(results), *results.lines()]
+        lines = [*results.lines(), *_reported(results)]
         write_page(html, target, system.claim, gate, checks=_outcomes(results), lines=lines, as_json=as_json)
     return gate.exit_code
 
@@ -75,7 +76,7 @@ def _outcomes(seen: Watched) -> list[tuple[str, bool | None, str]]:
 def judge_watched(results: Watched) -> Outcome:
     """Return the verdict on the checks of one watched run."""
     if results.failed:
-        names = ", ".join(dict.fromkeys(one.name for one in results.failed))
+        names = folded_names([one.name for one in results.failed])
         return Outcome(verdict_line=f"FAIL: implementation checks failed: {names}", exit_code=FAIL)
     passed = sum(one.passed is True for one in results.results)
     if not passed:
@@ -88,6 +89,7 @@ def judge_watched(results: Watched) -> Outcome:
 
 def carry_out_replicas(target: str, system: Runner, given: Mapping[str, Any]) -> int:
     """Judge the claim of a system by replicas, print the finding, and return the exit code."""
+    (_ignored if given["json"] else print_lines)("watch  one run with its checks, and its repeats on other records")
     seen = with_config_errors(target, lambda: watch(system, seed=given["seed"]))
     if reason := "a check failed" if seen.failed else with_config_errors(target, lambda: why_not_planted(system)):
         return _carry_out(target, system, given, seen, f"no runs: {reason}", None)
@@ -117,6 +119,8 @@ def _carry_out(
         if kept is None:
             raise
         fail(f"{word(error)}. {kept.way_on}", code=exit_code(error))
+    if kept is not None:
+        kept.spend()  # Before the verdict is seen.
     finding = accept_weak(finding) if given["accept_weak"] else finding
     gate = judge_finding(target, finding)
     measured = finding.measurement
@@ -135,12 +139,18 @@ def _carry_out(
 
 @dataclass(frozen=True, kw_only=True)
 class _KeptAudit:
-    """The plan of an audit whose runs are kept in the file ``path``; ``seconds``: wall time of one run."""
+    """The plan of an audit whose runs are kept in the file ``path``.
+
+    ``seconds``: wall time of one run; ``spend``: notes that the verdict was given, which costs its part of
+    ``total_alpha``.
+    """
 
     plan: ReplicaPlan
     path: Path
     runs: KeptProjections
     seconds: float
+    total_alpha: float
+    spend: Callable[[], None]
 
     @classmethod
     def prepared(cls, target: str, system: Runner, given: Mapping[str, Any], held: ExitStack) -> "_KeptAudit":
@@ -160,8 +170,10 @@ class _KeptAudit:
         verdicts = path.with_name("replicas.verdicts.json")
         known_verdicts(verdicts, kept=path.exists())
         share = share_of(verdicts, look, given["alpha"])
-        plan = plan_replicas(system, alpha=share, seed=given["seed"], runs=given["trials"])
-        return cls(plan=plan, path=path, runs=runs, seconds=first.seconds)
+        options: dict[str, Any] = {"runs": given["trials"], "accept_weak": given["accept_weak"]}
+        plan = plan_replicas(system, alpha=share, seed=given["seed"], **options)
+        found: dict[str, Any] = {"total_alpha": given["alpha"], "spend": partial(spend, verdicts, look)}
+        return cls(plan=plan, path=path, runs=runs, seconds=first.seconds, **found)
 
     @property
     def way_on(self) -> str:
@@ -177,7 +189,32 @@ class _KeptAudit:
         older = [str(one) for one in sorted(others) if one != self.path.parent and name.startswith("audit-")]
         aside = f"; not used, because they are of another version or seed: {', '.join(older)}" if older else ""
         kept = f"runs   at most {total}, of which {total - left} are kept in {self.path.parent}{aside}"
-        return [*([f"time   {duration(left * self.seconds / jobs)} ({each})"] if left else []), kept]
+        part = round(self.total_alpha / self.plan.alpha)
+        earlier = part.bit_length() - 2
+        spent = (
+            f"because {counted(earlier, 'verdict')} on these runs came before; an audit that is stopped before its "
+            "verdict costs nothing"
+            if earlier
+            else "so that runs can be added after the verdict; each further verdict has half as much"
+        )
+        alpha = f"alpha  {plain(self.plan.alpha)} of {plain(self.total_alpha)}, {spent}"
+        return [*self._ways(jobs), alpha, *([f"time   {self._time(left, jobs)} ({each})"] if left else []), kept]
+
+    def _time(self, runs: int, jobs: int) -> str:
+        return duration(runs * self.seconds / jobs)
+
+    def _ways(self, jobs: int) -> list[str]:
+        """How an audit that cannot end with OK could, before it costs any time; nothing where it can."""
+        if not self.plan.weak or self.plan.accept_weak:
+            return []
+        if (runs := self.plan.enough[0]) is None:
+            more = "no number of runs up to a million ends with OK, only the checks of fedassay watch decide here"
+        else:
+            more = f"--trials {runs} ends with OK if nothing refutes the claim, in {self._time(2 * runs, jobs)}"
+        return [
+            f"weak   {more}; --accept-weak ends with exit code 0 after these runs; fedassay watch checks the code "
+            "alone, without runs; a claim of larger epsilon needs fewer runs"
+        ]
 
 
 def _audited(system: Runner, options: Mapping[str, Any], kept: "_KeptAudit | None") -> Finding:

@@ -282,8 +282,7 @@ def simulated_errors(
 
 
 def expected_measurement(
-    tests: Sequence[ReleaseTest],
-    release: GaussianRelease,
+    errors: Sequence[tuple[float, float]],
     *,
     setting: Setting,
     n: int,
@@ -291,15 +290,13 @@ def expected_measurement(
     delta: float,
     curve: Curve | None,
     epsilon: float,
-    rng: np.random.Generator,
 ) -> Measurement:
-    """Return what ``audit_release_tests`` is expected to measure in ``n`` runs per arm of a mechanism that is as
-    claimed: each simulated error occurs as often as on average.
+    """Return what ``audit_release_tests`` is expected to measure in ``n`` runs per arm: each error occurs as often as
+    the rates (FPR, FNR) of each test say.
     """
-    errors = dict(zip(tests, simulated_errors(tests, release, BrokenRelease(), rng=rng), strict=True))
 
-    def measure(test: ReleaseTest, share: float) -> Measurement:
-        fpr, fnr = errors[test]
+    def measure(rates: tuple[float, float], share: float) -> Measurement:
+        fpr, fnr = rates
         out, within = np.arange(n) < round(fpr * n), np.arange(n) >= round(fnr * n)
         return clopper_pearson(
             MembershipScores(within.astype(np.float64), out.astype(np.float64), setting),
@@ -310,7 +307,21 @@ def expected_measurement(
             epsilon=epsilon,
         )
 
-    return best_of(tests, alpha, measure)
+    return best_of(errors, alpha, measure)
+
+
+def counted_errors(
+    member: Projections, nonmember: Projections, release: GaussianRelease, tests: Sequence[ReleaseTest]
+) -> list[tuple[float, float]]:
+    """Return the error rates (FPR, FNR) of each test in the recorded runs."""
+    sides = [
+        [release_scores(one.values, release, test.broken, seen=one.seen) for test in tests]
+        for one in (member, nonmember)
+    ]
+    return [
+        (float(np.mean(out > test.threshold)), float(np.mean(within <= test.threshold)))
+        for test, within, out in zip(tests, *sides, strict=True)
+    ]
 
 
 def audit_release_tests(

@@ -5,7 +5,7 @@ assigned anew, the highest to members. Where not even this assignment would refu
 with these scores, whatever their power by the number of trials.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,11 +32,9 @@ COUNTED_EVENTS = ("event_ratio", "guess_odds")
 _WITHOUT_POWER = ("sequential",)
 
 
-def with_power(measured: Measurement, claim: Claim, *, trials: int | None = None) -> Measurement:
+def with_power(measured: Measurement, claim: Claim) -> Measurement:
     """Return the measurement; if it lacks a minimum detectable epsilon, add the one with the roles of the two inputs
     exchanged.
-
-    ``trials``: per arm, where the counts are those of the first of so many.
 
     ``detectable`` is computed at the false-positive rate of the event. An event that is nearly certain without the
     canary has no power at this rate, while its complement may have. The rate is the counted one, because planned
@@ -46,8 +44,8 @@ def with_power(measured: Measurement, claim: Claim, *, trials: int | None = None
     if measured.detectable is not None or measured.false_negatives is None or not counting:
         return measured
     found = minimum_detectable_epsilon(
-        n0=trials or measured.n1,
-        n1=trials or measured.n0,
+        n0=measured.n1,
+        n1=measured.n0,
         alpha=measured.share,
         delta=measured.delta,
         fpr=(measured.false_negatives + 0.5) / (measured.n1 + 1),
@@ -55,6 +53,32 @@ def with_power(measured: Measurement, claim: Claim, *, trials: int | None = None
         epsilon=claim.epsilon,
     )
     return replace(measured, detectable=found)
+
+
+def detectable_by_tests(
+    errors: Sequence[tuple[float, float]], claim: Claim, *, trials: int, alpha: float
+) -> float | None:
+    """Return the minimum detectable epsilon of several tests with the error rates ``errors`` (FPR, FNR), each of which
+    has its share of ``alpha`` in ``trials`` trials per input; None if no test detects any.
+
+    It is the smallest one of all tests, each at the rate of either of its errors: a test that refutes by one of the two
+    refutes the claim.
+    """
+    curves = claim.curve, _exchanged(claim.curve)
+    found = [
+        minimum_detectable_epsilon(
+            n0=trials,
+            n1=trials,
+            alpha=alpha / len(errors),
+            delta=claim.delta,
+            fpr=(rate * trials + 0.5) / (trials + 1),
+            curve=curve,
+            epsilon=claim.epsilon,
+        )
+        for rates in errors
+        for rate, curve in zip(rates, curves, strict=True)
+    ]
+    return min((one for one in found if one is not None), default=None)
 
 
 def weakness_of(measured: Measurement) -> Weakness:

@@ -20,6 +20,7 @@ LEVEL = 0.95
 # Enough for the 2.5 % quantiles, each of which then rests on fifty draws.
 BOOTSTRAP_DRAWS = 2000
 BOOTSTRAP_SEED = 0
+TWO_SEEDS = "2 seeds, no interval"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +39,6 @@ class Pooled:
     method: str
     over: str = ""
     both: tuple[float, ...] = ()
-
-
-TWO_SEEDS = "2 seeds, no interval"
 
     def joint(self, of: int) -> "Pooled":
         """Return the interval widened so that it holds jointly for ``of`` values (Bonferroni), by the quantiles of

@@ -117,6 +117,44 @@ def test_a_plan_says_before_the_runs_that_they_would_be_a_weak_test():
     assert plan_replicas(a_system(1.0, 0.1, 10)).weak == ""
 
 
+def test_the_default_number_of_runs_can_end_with_ok_where_four_times_the_power_s_do():
+    system = a_system(1.355, 0.1, 50)
+    powered, planned = (plan_replicas(system, alpha=0.025, accept_weak=weak) for weak in (True, False))
+    assert powered.weak
+    assert "NOT REFUTED by a weak test, accepted (exit code 0): weak test" in powered.line()
+    assert powered.runs < planned.runs == planned.enough[0] == powered.enough[0] < planned.enough[1]
+    assert planned.weak == ""
+    assert plan_replicas(system, alpha=0.025, runs=planned.runs).weak == ""
+    fewer = plan_replicas(system, alpha=0.025, runs=3 * planned.runs // 4)
+    # Of this attack, at the alpha of a further verdict.
+    assert f"; about {planned.enough[1]:,} counted runs per arm would be enough" in fewer.weakness.enough
+    assert f"; about {planned.enough[0]:,} counted runs per arm would be enough" in fewer.weak
+    later = plan_replicas(system, alpha=0.0125, runs=planned.enough[1])
+    assert later.weak == ""
+
+
+@pytest.mark.long
+@pytest.mark.simulations
+def test_so_many_runs_of_a_correct_system_end_with_ok_in_nine_of_ten_audits():
+    system = a_system(1.355, 0.1, 50)
+    plan, rng, verdicts = plan_replicas(system, alpha=0.025), np.random.default_rng(3), []
+    for _ in range(100):
+        arms = [draw_projections(plan.release, BrokenRelease(), arm=arm, n=plan.runs, rng=rng) for arm in (0, 1)]
+        runs = {(bool(arm), number): one for arm in (0, 1) for number, one in enumerate(arms[arm])}
+        kept = KeptProjections(path=None, facts={}, runs=runs)
+        verdicts.append(replicas._judged(system.claim, plan, kept, plan.runs, Plant(), "").verdict.value)
+    # 90 expected; three standard deviations fewer are 81.
+    assert verdicts.count("NOT_REFUTED") >= 81
+    assert verdicts.count("REFUTED") <= 7
+
+
+def test_bets_and_thresholds_are_those_of_any_number_of_runs(plan):
+    # So that an audit that was stopped and planned anew goes on with one test, and is no second look.
+    other = plan_replicas(GaussianRunner(), runs=2 * plan.runs)
+    assert other.tests == plan.tests
+    assert all(np.array_equal(*pair) for pair in zip(np.array(plan.expected), np.array(other.expected), strict=True))
+
+
 def test_a_stated_number_of_runs_has_its_own_power(plan):
     fewer = plan_replicas(GaussianRunner(), runs=plan.runs // 2)
     assert (fewer.runs, fewer.looks[-1]) == (plan.runs // 2, plan.runs // 2)

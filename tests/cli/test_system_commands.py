@@ -2,13 +2,21 @@
 
 import json
 import re
+from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
 from fedassay.adapters import replicas
+from fedassay.audit.check import EFFECTIVE, PRESENT, REPLAYED, SCALE
+from fedassay.checks.watched_run import Watched
+from fedassay.cli.pytest_plugin import SystemFixture
+from fedassay.cli.system_run import judge_watched
 from fedassay.fl.folder_lock import locked
+from fedassay.suites.results.outcome import Outcome
+from foreign_runner import GaussianRunner
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
+PASSED = REPLAYED.passes("equal")
 SYSTEMS = """\
 from dataclasses import replace
 
@@ -197,7 +205,10 @@ def test_an_interrupted_audit_keeps_its_runs_and_the_same_command_goes_on(say, t
     with monkeypatch.context() as patched:
         patched.setattr(replicas, "_made", stopped)
         stopped_at = say("audit", target("correct"))
-    assert stopped_at.exit_code == 130
+        other = say("audit", target("correct"), "--trials", "100")
+    assert (stopped_at.exit_code, other.exit_code) == (130, 130)
+    # No verdict was seen, so that none is paid for.
+    assert "alpha  0.025 of 0.05, so that runs can be added after the verdict" in other.output
     assert re.search(r"^time   about .* \(.* runs of .* s each\)", stopped_at.output, re.MULTILINE)
     folder = folder_of(stopped_at.output)
     assert f"Finished runs are kept in {folder}; repeat the command to continue" in " ".join(stopped_at.output.split())
@@ -215,8 +226,14 @@ def test_more_runs_are_added_to_the_kept_ones_at_a_level_of_their_own(say, targe
     first = say("audit", target("correct"), "--trials", "100")
     assert "alpha 0.025 in all" in first.output
     assert "of which 0 are kept" in first.output
+    enough = re.search(
+        r"^weak   --trials (\d+) ends with OK if nothing refutes the claim, in about", first.output, re.M
+    )
+    assert 100 < int(enough[1]) < 500
+    assert first.output.index("weak   --trials") < first.output.index("run    ")
     more = say("audit", target("correct"), "--trials", "150")
     assert "alpha 0.0125 in all" in more.output
+    assert "because 1 verdict on these runs came before; an audit that is stopped before its verdict" in more.output
     # The first audit ended where no further run could refute the claim.
     kept = int(re.search(r"at most 300, of which (\d+) are kept", more.output)[1])
     assert 100 < kept <= 200
@@ -317,6 +334,26 @@ def test_an_exception_of_the_system_names_the_run(say, target):
     assert watched.exit_code == 1
     assert "RuntimeError: out of memory" in watched.output
     assert "raised in the watched run" in watched.output
+
+
+def test_the_fixture_names_the_choice_before_any_run_that_could_not_end_with_ok(monkeypatch):
+    weak = replace(replicas.plan_replicas(GaussianRunner(), runs=20), enough=(300, 340))
+    monkeypatch.setattr(replicas, "plan_replicas", lambda *given, **options: weak)
+    monkeypatch.setattr(replicas, "audit_replicas", Mock(side_effect=AssertionError))
+    fine = Outcome(verdict_line="OK", exit_code=0)
+    monkeypatch.setattr("fedassay.cli.system_run.judge_watched", lambda found: fine)
+    with pytest.raises(pytest.fail.Exception, match=r"choose replicas=False .* or accept_weak=True .*runs=300"):
+        SystemFixture(note_verdict=print)(GaussianRunner())
+
+
+def test_equal_reasons_and_failures_of_one_check_stand_in_one_line():
+    cases = [EFFECTIVE.of(words).at_least(1.0, 3.0, unit="sensitivities", witness="a unit") for words in ("a", "b")]
+    lines = Watched(results=(*cases, SCALE.skipped("few"), PRESENT.skipped("few"), PASSED)).lines()
+    assert len(lines) == 3
+    assert lines[0].startswith("FAILED: effective noise multiplier, a: ")
+    assert lines[0].endswith("; so does effective noise multiplier (b)")
+    assert lines[2] == "not checked: noise scale, noise present: few"
+    assert "failed: effective noise multiplier (a; b)" in judge_watched(Watched(results=tuple(cases))).verdict_line
 
 
 @pytest.mark.simulations
