@@ -20,6 +20,8 @@ LEVEL = 0.95
 # Enough for the 2.5 % quantiles, each of which then rests on fifty draws.
 BOOTSTRAP_DRAWS = 2000
 BOOTSTRAP_SEED = 0
+_NO_NEWS = 0.5
+"""Width of an interval of a share from which it says nothing that its range does not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +67,9 @@ def mean_over_seeds(
 ) -> Pooled:
     """Compute the mean of ``values``, array ``(n,)`` with one entry per seed (n >= 1), with a two-sided t interval.
 
-    Equal values give no interval: a width of zero would claim certainty. ``share``: whether the values are shares in
-    [0, 1], such as an accuracy; where the interval would leave that range, it is computed on the logit scale (delta
+    Equal values give no interval: a width of zero would claim certainty. Nor do shares of two seeds whose interval, of
+    12.7 standard errors to each side, is most of [0, 1]. ``share``: whether the values are shares in [0, 1], such as an
+    accuracy; where the interval would leave that range, it is computed on the logit scale (delta
     method), on which it cannot. ``limits``: the least and the largest value that the metric can have, at which the
     interval ends.
     """
@@ -88,6 +91,8 @@ def mean_over_seeds(
         half /= mean * (1 - mean)
         low, high = float(expit(logit(mean) - half)), float(expit(logit(mean) + half))
         method += " on the logit scale"
+    if share and len(sample) == 2 and high - low > _NO_NEWS:
+        return Pooled(value=mean, low=None, high=None, n=2, method="2 seeds: no interval")
     # Values outside of the limits are impossible, so the shorter interval covers the true mean as often.
     low, high = max(low, limits[0]), min(high, limits[1])
     return Pooled(value=mean, low=low, high=high, n=len(sample), method=method, over=f"{len(sample)} seeds")

@@ -266,6 +266,9 @@ _NARROW = 30
 _NUMBERS = 2**22
 """Numbers that one call of the hooks holds at most; more would not fit into memory."""
 
+_MOST = 2**24
+"""Numbers of one trial, at most: thousands of larger ones would take hours."""
+
 
 class CraftedReports(ReplicaMethod):
     """An audit method for claims about client reports; the defense must publish the distribution of one client's
@@ -285,6 +288,12 @@ class CraftedReports(ReplicaMethod):
 
     def out_of_scope(self, request: Case) -> str:
         unit, part = request.claim.unit, request.claim.part
+        if (drawn := _numbers_of_trial(request)) > _MOST:
+            return (
+                f"this claim is not audited at this size: one trial draws {drawn:,} random numbers, those of all "
+                f"{request.own[1].clients:,} clients in {request.claim.rounds} rounds, and at most {_MOST:,} are "
+                "drawn; audit the defense in a smaller federation"
+            )
         if unit in (Unit.REPORT, Unit.CLIENT) or (unit is Unit.COORDINATE and part == COORDINATE):
             return ""
         # With lots of one sample the report is of one record, drawn at the rate that the claim states.
@@ -326,6 +335,14 @@ class CraftedReports(ReplicaMethod):
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
         misfits = [check.words for check in checks if check.name == FITS and check.passed is False]
         return Weakness(unseen=f"the published law does not score these reports ({misfits[0]})" if misfits else "")
+
+
+def _numbers_of_trial(request: Case) -> int:
+    """How many random numbers one trial draws: behind a shuffler those of all clients, as they hide the subject's."""
+    claim, plan = request.claim, request.own[1]
+    if claim.observer.rank != SHUFFLED.rank:
+        return 0
+    return plan.clients * claim.rounds * (1 if claim.part == COORDINATE else plan.layout.dim)
 
 
 def report_law(request: Case) -> ReportLaw | None:

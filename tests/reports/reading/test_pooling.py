@@ -18,7 +18,7 @@ def test_an_interval_ends_where_the_metric_ends():
     assert limits_of("mse") == (-math.inf, math.inf)
 
 
-@pytest.mark.parametrize("values", [[0.49, 0.5, 0.51], [0.0, 0.0, 0.001], [1.0, 0.999, 1.0], [0.0, 1.0]])
+@pytest.mark.parametrize("values", [[0.49, 0.5, 0.51], [0.0, 0.0, 0.001], [1.0, 0.999, 1.0], [0.0, 0.5, 1.0]])
 def test_the_interval_of_shares_holds_their_mean_and_stays_in_range(values):
     pooled, plain = mean_over_seeds(values, share=True), mean_over_seeds(values)
     assert 0 <= pooled.low < pooled.value < pooled.high <= 1
@@ -30,6 +30,13 @@ def test_values_that_allow_no_interval_get_none_and_say_why(values, why):
     pooled = mean_over_seeds(values)
     assert (pooled.low, pooled.high) == (None, None)
     assert pooled.method.startswith(why)
+
+
+def test_shares_of_two_seeds_that_are_far_apart_have_no_interval():
+    # Half the width: 12.7 * .1 = 1.27 on the plain scale, and .004 to .996 on the logit scale.
+    found = mean_over_seeds([0.4, 0.6], share=True)
+    assert (found.low, found.high, found.method) == (None, None, "2 seeds: no interval")
+    assert mean_over_seeds([0.50, 0.51], share=True).low == pytest.approx(0.505 - 12.706 * 0.005, abs=1e-4)
 
 
 def test_the_bootstrap_of_five_images_reaches_both_ends():
@@ -60,7 +67,7 @@ def test_what_is_no_number_is_refused(pool, values):
 @pytest.mark.parametrize("metric", ["class_accuracy_worst", "client_iou_mean", "client_macro_f1_worst", "accuracy"])
 def test_the_accuracy_of_the_worst_is_a_share_too(metric):
     assert named_share(metric)
-    pooled = mean_over_seeds([0.0, 0.6], share=named_share(metric))
+    pooled = mean_over_seeds([0.0, 0.5, 0.6], share=named_share(metric))
     assert 0 <= pooled.low < pooled.value < pooled.high <= 1
 
 
