@@ -30,7 +30,7 @@ from ...fl.laws import Mixing, ReportLaw
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.rounds import Round, Rounds
-from ...fl.sampling import FixedSize
+from ...fl.sampling import Epoch, FixedSize
 from ...fl.streams import Runs, Streams, uniform
 from ...fl.task import Task
 from ..config.tables.suite import AuditSpec
@@ -187,12 +187,14 @@ def seen_in_rounds(
     """Yield what the observer receives in each round; each cohort is drawn from all clients by the plan's sampling
     rule.
     """
-    updates = trial.updates(arm, replicas, job.claim.adjacency)
+    updates, clients, senders = trial.updates(arm, replicas, job.claim.adjacency), plan.clients, list(trial.senders)
+    if isinstance(plan.cohort, Epoch) and not (trial.shuffled or plan.cohort.same or clients % plan.cohort.rounds):
+        # Of cohorts of one size, one client comes to each with one probability: as if they had one client each.
+        clients, senders = plan.cohort.rounds, [sender % plan.cohort.rounds for sender in senders]
 
     def invited(turn: Round) -> Tensor:
         # Drawn among all clients, then cut: a cohort of fixed size depends on how many clients there are.
-        drawn = plan.draw_cohort(turn.run.generator, replicas, plan.clients, round=turn.number)
-        return drawn[:, list(trial.senders)]
+        return plan.draw_cohort(turn.run.generator, replicas, clients, round=turn.number)[:, senders]
 
     def rows(turn: Round) -> Message:
         rows = trial.drawn(updates, turn.generator("lot"))
