@@ -509,6 +509,11 @@ def held_rows(
     return tuple(torch.from_numpy(inside)[part] for part in (*parts, *absent))
 
 
+def dealt_of(dataset: Dataset) -> int:
+    """Return how many training samples of a data set clients may hold: all but a tenth."""
+    return len(dataset.train_labels) - len(dataset.train_labels) // 10
+
+
 def _pools(
     dataset: Dataset, labels: Tensor, rule: WarmStartRule | None, streams: Streams
 ) -> tuple[Indices, Indices, WarmStart | None]:

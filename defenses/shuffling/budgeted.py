@@ -145,8 +145,9 @@ class BudgetedReports(Protection):
 
 def budgets_of(senders: tuple[int, ...], budgets: tuple[float, ...]) -> Tensor:
     """Return the budget of each report's sender as float64, array of shape ``(rows,)`` with one entry per report."""
-    least = min(budgets)
-    # A canary client has no budget in the plan; the smallest gives it the most noise.
+    # A canary client has no budget in the plan; the smallest gives it the most noise. It is looked for only then: each
+    # of fifty thousand clients asks for its own budget.
+    least = min(budgets) if max(senders, default=0) >= len(budgets) else 0.0
     each = [budgets[sender] if sender < len(budgets) else least for sender in senders]
     return torch.tensor(each, dtype=torch.float64)
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ...audit.parts import Spec, build, find_outside, name_and_options, version_of
-from . import adult, cifar, location30, qmnist, receipts, shakespeare, sroie
+from . import adult, cifar, location30, public_features, qmnist, receipts, shakespeare, sroie
 from .data_folder import DataFolder, cache_folder, checksum
 from .dataset import Dataset, DatasetMissing, fixed_order
 from .files.lookup import DataFile, dataset_from, names_a_file
@@ -40,7 +40,8 @@ _SUMS = {
 }
 """The SHA-256 sums of the archives; torchvision itself knows only MD5 sums, which another file may have on purpose."""
 _IDX_FILES = [name.removesuffix(".gz") for name in _SUMS["mnist"]]
-_FOUND = "found in FEDASSAY_DATA"
+_FOUND, _CACHED, _MISSING = "found in FEDASSAY_DATA", "in the cache", "would be downloaded"
+_SOURCES = (_MISSING, _CACHED, _FOUND)
 
 
 def _load_qmnist(folder: DataFolder) -> Dataset:
@@ -59,7 +60,9 @@ _FOLDER_ONLY: dict[str, tuple[Callable[[DataFolder], Dataset], str]] = {
 }
 """The loader of each data set without another source than FEDASSAY_DATA, and the file whose presence shows that it is
 there."""
-KNOWN_DATASETS = ("digits", *_FOLDERS, *_FOLDER_ONLY, *_DRAWN)
+_FROM_IMAGES = {"fashion_features": ("fashion_mnist", "mnist"), "mnist_features": ("mnist", "fashion_mnist")}
+"""The private and the public images of each data set of public features."""
+KNOWN_DATASETS = ("digits", *_FOLDERS, *_FROM_IMAGES, *_FOLDER_ONLY, *_DRAWN)
 
 
 def load_dataset(spec: Spec | DataFile) -> Dataset:
@@ -75,6 +78,8 @@ def load_dataset(spec: Spec | DataFile) -> Dataset:
     - mnist, fashion_mnist: 60,000 and 10,000 images 28x28. Read from the cache folder (FEDASSAY_CACHE, else
       ~/.cache/fedassay), which is filled from `$FEDASSAY_DATA/MNIST/raw/*.gz` (or FashionMNIST) where these exist, and
       by torchvision's download otherwise.
+    - fashion_features: Fashion-MNIST as rows 1x1x32 by a fixed map of edges, whose components are MNIST's: no private
+      image changes the map (see ``public_features``). mnist_features: MNIST by components of Fashion-MNIST.
     - qmnist: MNIST with the 539 writers of its training images as their owners, from
       `$FEDASSAY_DATA/QMNIST/raw/qmnist-train-labels-idx2-int.gz`.
     - cifar10: a class-balanced part of CIFAR-10, 10,000 and 2,500 images 3x32x32 where all sheets exist, from
@@ -122,12 +127,14 @@ def available(name: str) -> str:
         return "bundled"
     if name in _DRAWN:
         return "drawn here"
+    if name in _FROM_IMAGES:
+        return min(map(available, _FROM_IMAGES[name]), key=_SOURCES.index)
     if name in _FOLDER_ONLY:
         found = DataFolder.from_environment().has(_FOLDER_ONLY[name][1])
         return _FOUND if found else "not here: FEDASSAY_DATA must name its folder"
     if _found_gz(name):
         return _FOUND
-    return "in the cache" if _is_complete(cache_folder() / _FOLDERS[name]) else "would be downloaded"
+    return _CACHED if _is_complete(cache_folder() / _FOLDERS[name]) else _MISSING
 
 
 @functools.cache
@@ -141,6 +148,9 @@ def _load(name: str) -> Dataset:
         return _load_digits()
     if name in _DRAWN:
         return _DRAWN[name]()
+    if name in _FROM_IMAGES:
+        private, public = map(load_dataset, _FROM_IMAGES[name])
+        return public_features.public_features(private, public)
     folder = DataFolder.from_environment()
     folder.check()
     return _FOLDER_ONLY[name][0](folder) if name in _FOLDER_ONLY else _load_mnist(name)

@@ -188,7 +188,10 @@ def privacy_utility(folder: RunFolder) -> Figure | None:
         ((point.row.federation, neighbours_of(point.row.claim), point.row.claim.observer.phrase), point)
         for point in points
     )
-    baseline = undefended(defense for _, defense in utility) or ""
+    baselines = {
+        name: utility.get((name, undefended(defense for where, defense in utility if where == name) or ""))
+        for name, _ in utility
+    }
     limits = {metric: _accuracy_range([row for row in rows if row.metric == metric]) for metric in _metrics(rows)}
     return panel_figure(
         UTILITY_KEY,
@@ -196,8 +199,8 @@ def privacy_utility(folder: RunFolder) -> Figure | None:
             Panel(
                 title=terms,
                 below=f"adversary: {observer}",
-                room=label_room(text for *_, text, _ in _labels(panel, utility.get((federation, baseline)), 0.0)),
-                draw=partial(_utility_panel, panel, utility.get((federation, baseline)), limits),
+                room=label_room(text for *_, text, _ in _labels(panel, baselines[federation], 0.0)),
+                draw=partial(_utility_panel, panel, baselines[federation], limits),
             )
             for (federation, terms, observer), panel in panels.items()
         ],
@@ -233,8 +236,9 @@ def _utility_panel(
     if baseline and baseline.pooled:
         ax.axhline(drawn(baseline.metric, baseline.pooled.value), **frame.REFERENCE_LINE)
     for place, line in enumerate(_lines(points).values()):
-        ends = sorted((point.row.claim.epsilon, point.height) for point in line)
-        ax.plot(*zip(*ends, strict=True), color=_colour(place, line), linewidth=1.4)
+        # Of a defense with claims for several groups of clients the line passes through the weakest.
+        ends = gathered((point.row.defense, (point.row.claim.epsilon, point.height)) for point in line)
+        ax.plot(*zip(*sorted(map(max, ends.values())), strict=True), color=_colour(place, line), linewidth=1.4)
         for point in line:
             _point(ax, place, _colour(place, line), point)
     label_column(ax, _labels(points, baseline, right))

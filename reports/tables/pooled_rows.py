@@ -339,9 +339,12 @@ def _joined(rows: Iterable[OmissionRow], field: str) -> list[OmissionRow]:
 
 
 def undefended(defenses: Iterable[str]) -> str | None:
-    """Return the suite's label of the federation without a defense; None if the suite lists none."""
-    present = set(defenses)
-    return next((label for label in UNDEFENDED if label in present), None)
+    """Return the suite's label of the federation without a defense, such as ``none`` or, where each federation has one,
+    ``device_none``; None if the suite lists none.
+    """
+    present = sorted(set(defenses))
+    named = (*(label for label in UNDEFENDED if label in present), *(one for one in present if one.endswith("_none")))
+    return next(iter(named), None)
 
 
 def _measured(group: Iterable[Record]) -> list[Record]:

@@ -41,6 +41,10 @@ _SAMPLES, _NUMBERS = 4, 2**22
 """Samples of each client for checks of the claim's own model, and per-sample gradients of one round in numbers: larger
 models are not checked.
 """
+_GROWTH, _REPORTS = 8, 2**22
+"""By how much the audit's federation grows where its claim rests on more clients, and the numbers that all of them send
+in a round at most.
+"""
 _ROUNDING = 1e-9
 
 
@@ -97,11 +101,17 @@ class Case:
         claim may rest on it: clients then keep theirs.
         """
         small = self._small(self.inert)
-        # A guarantee may rest on the number of clients, such as one behind a shuffler.
-        if self.defense is None or not self.fitted(small[1]).reason:
+        if self.defense is None:
             return small
-        every = self._small(self.inert, clients=self._audited().clients)
-        return small if self.fitted(every[1]).reason else every
+        every, clients = self._audited().clients, small[1].clients
+        # A guarantee may rest on the number of clients, such as one behind a shuffler: the first that suffices.
+        tried = small
+        while self.fitted(tried[1]).reason:
+            clients = min(every, _GROWTH * clients)
+            if tried[1].clients == every or clients * small[1].layout.dim > _REPORTS:
+                return small
+            tried = self._small(self.inert, clients=clients)
+        return tried
 
     def _small(self, inert: int, clients: int | None = None) -> tuple[Task, Plan]:
         task = self._audited()

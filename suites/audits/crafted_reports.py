@@ -30,7 +30,7 @@ from ...fl.laws import Mixing, ReportLaw
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.rounds import Round, Rounds
-from ...fl.sampling import FixedSize
+from ...fl.sampling import Epoch, FixedSize
 from ...fl.streams import Runs, Streams, uniform
 from ...fl.task import Task
 from ..config.tables.suite import AuditSpec
@@ -187,12 +187,14 @@ def seen_in_rounds(
     """Yield what the observer receives in each round; each cohort is drawn from all clients by the plan's sampling
     rule.
     """
-    updates = trial.updates(arm, replicas, job.claim.adjacency)
+    updates, clients, senders = trial.updates(arm, replicas, job.claim.adjacency), plan.clients, list(trial.senders)
+    if isinstance(plan.cohort, Epoch) and not (trial.shuffled or plan.cohort.same or clients % plan.cohort.rounds):
+        # Of cohorts of one size, one client comes to each with one probability: as if they had one client each.
+        clients, senders = plan.cohort.rounds, [sender % plan.cohort.rounds for sender in senders]
 
     def invited(turn: Round) -> Tensor:
         # Drawn among all clients, then cut: a cohort of fixed size depends on how many clients there are.
-        drawn = plan.draw_cohort(turn.run.generator, replicas, plan.clients, round=turn.number)
-        return drawn[:, list(trial.senders)]
+        return plan.draw_cohort(turn.run.generator, replicas, clients, round=turn.number)[:, senders]
 
     def rows(turn: Round) -> Message:
         rows = trial.drawn(updates, turn.generator("lot"))
@@ -266,6 +268,9 @@ _NARROW = 30
 _NUMBERS = 2**22
 """Numbers that one call of the hooks holds at most; more would not fit into memory."""
 
+_MOST = 2**24
+"""Numbers of one trial, at most: thousands of larger ones would take hours."""
+
 
 class CraftedReports(ReplicaMethod):
     """An audit method for claims about client reports; the defense must publish the distribution of one client's
@@ -285,6 +290,12 @@ class CraftedReports(ReplicaMethod):
 
     def out_of_scope(self, request: Case) -> str:
         unit, part = request.claim.unit, request.claim.part
+        if (drawn := _numbers_of_trial(request)) > _MOST:
+            return (
+                f"this claim is not audited at this size: one trial draws {drawn:,} random numbers, those of all "
+                f"{request.own[1].clients:,} clients in {request.claim.rounds} rounds, and at most {_MOST:,} are "
+                "drawn; audit the defense in a smaller federation"
+            )
         if unit in (Unit.REPORT, Unit.CLIENT) or (unit is Unit.COORDINATE and part == COORDINATE):
             return ""
         # With lots of one sample the report is of one record, drawn at the rate that the claim states.
@@ -336,6 +347,14 @@ class CraftedReports(ReplicaMethod):
             if misfits
             else ""
         )
+
+
+def _numbers_of_trial(request: Case) -> int:
+    """How many random numbers one trial draws: behind a shuffler those of all clients, as they hide the subject's."""
+    claim, plan = request.claim, request.own[1]
+    if claim.observer.rank != SHUFFLED.rank:
+        return 0
+    return plan.clients * claim.rounds * (1 if claim.part == COORDINATE else plan.layout.dim)
 
 
 def report_law(request: Case) -> ReportLaw | None:

@@ -34,7 +34,7 @@ from ...fl.preparation import Pipeline, check_options, preparation_from
 from ...fl.protection import Protection
 from ...fl.sampling import cohort_from, sampling_from
 from ...fl.streams import Streams
-from ...fl.task import Task, WarmStartRule, build_task
+from ...fl.task import Task, WarmStartRule, build_task, dealt_of
 from ...fl.training.executor_choice import executor_named
 from ...fl.training.local import LocalTrainer
 from .catalogue import (
@@ -552,7 +552,13 @@ def audited(federation: FederationSpec, audit: AuditSpec) -> FederationSpec:
     # The constants, and the number of samples that are used, are those of the federation's own data.
     if change["dataset"] != federation.dataset:
         change |= {"normalise": None, "samples": None}
-    return federation.model_copy(update=change)
+    found = federation.model_copy(update=change)
+    if audit.dataset is None:
+        return found
+    # A small data set may offer less than one sample for each client; audits run few clients anyway.
+    offered = dealt_of(load_dataset(found.data))
+    few = {"clients": min(found.clients, offered), "held_out": 0}
+    return found if found.clients + found.held_out <= offered else found.model_copy(update=few)
 
 
 def _as_written(part: Part) -> DefenseSpec:

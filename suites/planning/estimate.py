@@ -60,16 +60,24 @@ def pilot_times(plan: RunPlan, limit: float = LIMIT) -> Pilot:
     ``limit``: CPU seconds after which no further piece is begun; one that was begun is finished.
     """
     start, begun = time.process_time(), time.perf_counter()
-    cells = _cells(plan, start + limit)
+    cells = _cells(plan, start, limit)
     waited = (time.perf_counter() - begun) / max(1e-3, time.process_time() - start)
     return Pilot(cells=cells, rest=_START_UPS * min(start, _LONGEST_START), slowdown=max(1.0, waited))
 
 
-def _cells(plan: RunPlan, end: float) -> dict[str, float]:
-    found = dict(_of_trials(plan, end))
-    runs = _of_blocks(plan, end)
+def _cells(plan: RunPlan, start: float, limit: float) -> dict[str, float]:
+    # A half for audits, which otherwise would not be timed in a plan of many trainings.
+    found = dict(_of_trials(plan, start + limit * (0.5 if plan.blocks else 1.0)))
+    runs = _of_blocks(plan, start + limit)
+    alike: dict[Kind, list[float]] = {}
     for block in plan.blocks:
         if (each := runs.get(_block_kind(block))) is not None:
+            alike.setdefault(_similar(block), []).append(each)
+    for block in plan.blocks:
+        # A kind that there was no time for is taken to cost what similar ones do.
+        if (kind := _block_kind(block)) not in runs and (others := alike.get(_similar(block))):
+            runs[kind] = median(others)
+        if (each := runs.get(kind)) is not None:
             found[block.cell.cell_id] = each * block.runs
     found |= dict(_of_audits(plan, runs))
     for job in plan.shadows:
@@ -174,7 +182,7 @@ def _in_a_folder(work: Callable[[Store], Any], cells: list[str]) -> dict[str, fl
 def _of_blocks(plan: RunPlan, end: float) -> dict[Kind, float]:
     """CPU seconds of one run of each kind of audit."""
     found: dict[Kind, float] = {}
-    for block in plan.blocks:
+    for block in _one_of_each_first(plan.blocks):
         kind = _block_kind(block)
         if kind not in found and time.process_time() < end:
             short = replace(block, replicas=min(block.replicas, block.audit.batch))
@@ -188,6 +196,17 @@ def _of_blocks(plan: RunPlan, end: float) -> dict[Kind, float]:
     return found
 
 
+def _one_of_each_first(blocks: Iterable[BlockJob]) -> list[BlockJob]:
+    """The blocks with one of each group of similar ones first, as far as time allows."""
+    places: dict[Kind, int] = {}
+    ranked = []
+    for block in blocks:
+        place = _similar(block)
+        places[place] = places.get(place, -1) + 1
+        ranked.append((places[place], block))
+    return [block for _, block in sorted(ranked, key=lambda one: one[0])]
+
+
 def _run_time(block: BlockJob, rounds: int) -> float | None:
     short = replace(block, claim=replace(block.claim, rounds=rounds))
     found = _in_a_folder(lambda store: short.run(store, frozenset()), [block.cell.cell_id])
@@ -196,6 +215,12 @@ def _run_time(block: BlockJob, rounds: int) -> float | None:
 
 def _block_kind(block: BlockJob) -> Kind:
     return (block.cell.facts["federation"], block.cell.facts["defense"], block.method.name, block.claim.claim_id)
+
+
+def _similar(block: BlockJob) -> Kind:
+    """Blocks of one group differ in the defense, or in the numbers of its claim, alone."""
+    claim = block.claim
+    return (block.cell.facts["federation"], block.method.name, str(claim.unit), claim.part, str(claim.observer))
 
 
 def _of_audits(plan: RunPlan, runs: Mapping[Kind, float]) -> Iterator[tuple[str, float]]:

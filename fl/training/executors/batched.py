@@ -14,6 +14,7 @@ from torch import Tensor
 from ...algorithms import Numbers
 from ...plan import Plan
 from ...protection import Context, State
+from ...sampling import Full
 from ..devices import CPU, free_numbers, moved, moved_numbers, numbers_of_sample
 from ..local import LocalResult, LocalStep, LocalTrainer, Lot, check_unchanged, sums_by_norm
 
@@ -137,10 +138,13 @@ class Batched(LocalTrainer):
                 moved_numbers(_joined([kept.get(client, {}) for client in clients]), self.device),
             ),
         )
-        held, taken, version = [self.held(client) for client in clients], list[list[LocalStep]](), start._version
+        taken, version = list[list[LocalStep]](), start._version
+        alone = self._with_one_sample(clients, context)
+        held = [] if alone else [self.held(client) for client in clients]
         for number in range(algorithm.local_steps):
-            lots = [self.lot(own, client, context, number) for own, client in zip(held, clients, strict=True)]
-            steps = self._steps(local.reshape(count, replicas, -1), lots, context, state)
+            lots = [self.lot(own, client, context, number) for own, client in zip(held, clients, strict=False)]
+            given = local.reshape(count, replicas, -1)
+            steps = self._steps_on(given, clients, context) if alone else self._steps(given, lots, context, state)
             local, local_state = algorithm.step(local, torch.cat([step.direction for step in steps]), local_state)
             taken.append(steps)
         check_unchanged(start, version, algorithm, self.protection)
@@ -153,6 +157,29 @@ class Batched(LocalTrainer):
                 kept={name: value[rows] for name, value in keep.items()},
                 **self.recorded(client, context, [steps[place] for steps in taken]),
             )
+
+    def _with_one_sample(self, clients: Sequence[int], context: Context) -> bool:
+        """Whether each of these clients has one sample, which is its whole lot: then there is nothing to draw."""
+        nothing_drawn = self.is_plain and type(context.plan.lot) is Full and not self.task.network.dropout_rate
+        return nothing_drawn and not any(
+            client in self.planted_clients
+            or len(self.task.parts[client]) != 1
+            or self._planted_rows(client, context.round) is not None
+            for client in clients
+        )
+
+    def _steps_on(self, local: Tensor, clients: Sequence[int], context: Context) -> list[LocalStep]:
+        """The steps of clients with one sample each at ``local (B, R, d)``: one lookup for a block, not one per client,
+        which with ten thousand clients takes four times as long as the arithmetic.
+        """
+        replicas = local.shape[1]
+        places = torch.cat([self.task.parts[client] for client in clients]).repeat_interleave(replicas)
+        places = moved(places, self.device).unsqueeze(1)
+        ones = torch.ones(len(places), 1, device=places.device)
+        joined = JoinedLots(images=self.pool[0][places], labels=self.pool[1][places], weights=ones, dropout=None)
+        found = self.gradients(local.flatten(0, 1), joined, context.plan)
+        drawn = torch.ones(replicas, 1, dtype=torch.bool)
+        return [LocalStep(direction=own, drawn=drawn) for own in torch.split(found, replicas)]
 
     def _steps(self, local: Tensor, lots: Sequence[Lot], context: Context, state: State) -> list[LocalStep]:
         """The steps of a block's clients at ``local (B, R, d)``; lots that cannot be joined are computed one by one."""

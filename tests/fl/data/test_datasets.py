@@ -193,7 +193,7 @@ def test_available_names_the_source_of_each_data_set(fresh, tiny, monkeypatch):
         "would be downloaded",
         "would be downloaded",
     ]
-    from_folders = [available(name) for name in KNOWN_DATASETS[3:-2]]
+    from_folders = [available(name) for name in KNOWN_DATASETS[5:-2]]
     assert set(from_folders) == {"not here: FEDASSAY_DATA must name its folder"}
     monkeypatch.setenv("FEDASSAY_DATA", str(tiny))
     assert [available(name) for name in KNOWN_DATASETS[:3]] == [
@@ -204,6 +204,7 @@ def test_available_names_the_source_of_each_data_set(fresh, tiny, monkeypatch):
     (tiny / "QMNIST" / "raw").mkdir(parents=True)
     (tiny / "QMNIST" / "raw" / "qmnist-train-labels-idx2-int.gz").touch()
     assert available("qmnist") == "found in FEDASSAY_DATA"
+    assert available("fashion_features") == "would be downloaded"
     load_dataset("mnist")
     monkeypatch.delenv("FEDASSAY_DATA")
     assert available("mnist") == "in the cache"
@@ -316,7 +317,7 @@ def test_a_broken_cache_folder_is_named(fresh, tiny, monkeypatch):
         load_dataset("mnist")
 
 
-@pytest.mark.parametrize("name", KNOWN_DATASETS[4:-2])
+@pytest.mark.parametrize("name", KNOWN_DATASETS[6:-2])
 def test_a_missing_data_set_of_a_folder_names_the_file_that_it_needs(fresh, name):
     files = {"sroie_tampered": "sroie", "shakespeare_secrets": "shakespeare"}.get(name, name)
     with pytest.raises(DatasetMissing, match=rf"{files} is not on this machine.*folder that holds .*is not set"):
