@@ -160,7 +160,7 @@ def null_case(subject: CheckedPart) -> str | None:
     attack: Attack = subject.make()
     seen = _observed(attack)
     others = not isinstance(seen.planted, PlantedCandidates) or isinstance(seen.planted, PlantedRecords)
-    if others or attack.level is Level.WORST_CASE:
+    if seen.planted is None or others or attack.level is Level.WORST_CASE:
         return "not checked: only attacks of a realistic adversary that score candidate samples have this check"
     truth = seen.planted.member.copy()
     other = dataclasses.replace(seen, view=_observed(attack, seed=1).view)
