@@ -297,10 +297,12 @@ def _free_moves(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> Che
     """The largest move over the noise in its direction, over all directions (the Mahalanobis length of the move)."""
     allowed = max(_HIDES, 3 * largest_move(claim))
     there, dim = sample.present & ~sample.silent, sample.values.shape[-1]
-    # Clip norms may adapt: the noise of each round, and its moves, count in units of the round's noise.
-    scales = np.where(there, np.sqrt(np.square(sample.contrasts).mean(axis=(0, 3))), 0.0)
+    # Clip norms may adapt in each run: every noise vector counts in units of its own size, and a move in units of the
+    # round's median. A few vectors of much noise would otherwise hide that there is noise in all directions.
+    own = np.sqrt(np.square(sample.contrasts).mean(axis=3))
+    scales = np.where(there, np.ma.median(np.ma.masked_equal(own, 0.0), axis=0).filled(0.0), 0.0)
     units = np.where(scales > 0, scales, 1.0)
-    vectors = (sample.contrasts / units[..., None])[:, there].reshape(-1, dim)
+    vectors = (sample.contrasts / np.where(own > 0, own, 1.0)[..., None])[:, there].reshape(-1, dim)
     largest = scales.max(axis=0)
     # A later round than those of the sample is compared with the loudest one.
     moves = [

@@ -50,7 +50,7 @@ from .neighbours import (
     steeper,
 )
 from .noise_law import LawOfDraws, draw_checks, other_data_check
-from .noise_sample import NUMBERS, NoiseSample, noise_sample, runs_needed, same_state, spacing
+from .noise_sample import NUMBERS, NoiseSample, equal_states, noise_sample, runs_needed, same_state, spacing
 from .noise_structure import Move, bare_checks, freshness_checks, noise_checks, structure_checks
 from .setup import SeenLaws
 
@@ -238,12 +238,18 @@ def _without(draw: Recording, rounds: set[int]) -> Recording:
 
 
 def _moved(setup: ReplaySetup, pair: RunPair) -> Iterator[Move]:
-    """How far the pair's row moved each row of the first and the last round that both runs have."""
+    """How far the pair's row moved each row of the first and the last round that both runs have.
+
+    A round whose public state follows from noised releases that the row moved shows nothing: noise of another size does
+    not cancel.
+    """
     law = setup.law(pair.sender)
     if (law is not None and not law.additive) or pair.before.senders != pair.after.senders:
         return
     rounds = min(len(pair.before.releases), len(pair.after.releases))
     for turn in sorted({0, rounds - 1}):
+        if not equal_states(pair.before.states[turn], pair.after.states[turn]):
+            continue
         delta = (pair.after.releases[turn] - pair.before.releases[turn]).numpy() / pair.rows
         for row in np.flatnonzero(np.abs(delta).max(axis=1) > 0):
             yield Move(delta[row], f"{pair.witness}, round {turn}", turn, pair)

@@ -10,12 +10,14 @@ from fedassay.checks.noise_structure import Move, structure_checks
 DIM, ROUNDS = 40, 12
 
 
-@pytest.mark.parametrize("growth", [1.0, 5.0, 0.2])
+@pytest.mark.parametrize(("growth", "spread"), [(1.0, 0.0), (5.0, 0.0), (0.2, 0.0), (1.0, 5.0)])
 @pytest.mark.parametrize("shown", [False, True])
-def test_a_direction_without_noise_is_found_whatever_the_sizes_of_the_rounds(growth, shown):
+def test_a_direction_without_noise_is_found_whatever_the_sizes_of_rounds_and_runs(growth, spread, shown):
+    """As by a clip norm that follows noised counts of few participants, which differ from run to run."""
     rng = np.random.default_rng(1)
     scales = growth ** np.arange(ROUNDS)
     noise = rng.normal(size=(8, 2, ROUNDS, DIM)) * scales[:, None]
+    noise[..., 1:, :] *= np.exp(spread * rng.normal(size=(8, 1, ROUNDS - 1, 1)))
     direction = rng.normal(size=DIM)
     direction /= np.linalg.norm(direction)
     if shown:
