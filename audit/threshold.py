@@ -181,7 +181,7 @@ Gaussian scores, and refutes half as often at epsilon 1."""
 
 
 def choosing(scores: int, fraction: float = CHOOSING) -> int:
-    """Return how many of the ``scores`` of one side are used to choose the threshold; of two scores, one is."""
+    """Return how many of the ``scores`` of one side are used to choose the threshold; of two scores, one chooses it."""
     return max(round(fraction * scores), min(1, scores - 1))
 
 

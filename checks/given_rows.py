@@ -1,4 +1,5 @@
-"""Run the hooks of a defense in many small surroundings of one unit, on rows that are given in place of a training.
+"""Run the hooks of a defense on given rows (client updates or sample gradients) in place of a training, in many small
+surroundings of one unit.
 
 Draw the surroundings of one unit: who holds it, what it holds in each round, and what all others hold.
 
@@ -76,7 +77,7 @@ PLACES = ("the first sample of a client", "its last sample", "any of its samples
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Surroundings:
-    """The inputs of independent runs (replicas): in each, a unit and the rows of all others.
+    """The inputs of independent runs (replicas): each run has a unit and the rows of all other participants.
 
     Args:
         holders: ``(R,)``, the client that is the unit, or that holds it.

@@ -1,4 +1,5 @@
-"""Try all that a preparation of the data publishes together with all that a training on its data releases.
+"""Test by trials everything that a preparation of the data publishes, together with everything that a training on the
+prepared data releases.
 
 Wherever prepared rows of other records, the first model or the plan follow a changed record, the training's release may
 move by more than its claim allows for one record. Trainings on both prepared data sets show whether it does. What is

@@ -1,4 +1,5 @@
-"""Hold a published law against the claim that it stands behind: the epsilon that the law implies, without a trial.
+"""Compare a privacy claim with the epsilon that the defense's published noise distribution (its law) implies, without a
+trial.
 
 Rounds, steps, sampling rate, clip norm, noise and scale of the law give the privacy losses of two neighbouring inputs.
 Their epsilon is bounded from below (``defenses.accounting.below``), so that a rounding, a looser accountant or a part

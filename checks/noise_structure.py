@@ -1,4 +1,5 @@
-"""Check the noise of many runs where no law need be published: that it is there, is drawn anew, and covers each move.
+"""Check the noise of many runs, whether or not its distribution is published: noise must be present, be drawn anew, and
+cover each change that a unit causes.
 
 Compare runs that differ only in the defense's random draws, so that the difference between them is the noise.
 

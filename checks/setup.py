@@ -1,4 +1,5 @@
-"""The federation and the claim that checks run, and the Gaussian laws that runs show where none is published."""
+"""The federation and the privacy claim that checks run, and the Gaussian laws estimated from runs where none is
+published."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

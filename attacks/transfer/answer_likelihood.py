@@ -23,7 +23,8 @@ class AnswerLikelihood(VoteAttack):
     observer: ClassVar[Observer] = UPLOADS
 
     def run(self, view: TransferView, knowledge: VoteKnowledge, rng: np.random.Generator) -> VoteScores:
-        """Return log-likelihoods, or the answers, ``(queries, classes)``.
+        """Return the log-likelihood of each vote, ``(queries, classes)``; without a published law of an answer, return
+        the answers.
 
         Raises:
             Undefined: if the defense publishes no law of an answer, and an answer has no number per class.

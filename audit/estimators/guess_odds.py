@@ -115,7 +115,8 @@ class EventGuesses(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class GuessRule:
-    """A score above ``high`` is a guess of the second input, one of at most ``low`` a guess of the first.
+    """A rule for guesses: a score above ``high`` is a guess of the second input, a score of at most ``low`` is a guess
+    of the first.
 
     ``high`` may be infinite, ``low`` minus infinity: then there are no such guesses. Raises ValueError unless
     ``low`` <= ``high``.
@@ -225,8 +226,8 @@ class GuessCounts:
         return self.in_as_out + self.out_as_in
 
     def errors(self, threshold: float | None, alpha: float) -> ErrorCounts:
-        """Return the error counts at the threshold for guesses of the second input, or at that for the first if only
-        the first is ever guessed.
+        """Return the error counts at the threshold for guesses of the second input. If only the first input is ever
+        guessed, the threshold is that for guesses of the first input.
 
         Runs above it count as guesses of the second input, all others as guesses of the first.
         """
@@ -407,8 +408,8 @@ def _detectable(counts: GuessCounts, claimed: float, alpha: float, delta: float,
 
 def detectable_at(claimed: float, delta: float, alpha: float, runs: int, rate: float) -> float | None:
     """Return the smallest true epsilon that guesses in ``runs`` runs of each input refute with probability 0.9. A guess
-    of either input is wrong at this ``rate``; the mechanisms are those of ``minimum_detectable_epsilon``. Return None
-    if no mu or epsilon up to 60 suffices.
+    of either input is wrong with probability ``rate``; the mechanisms are those of ``minimum_detectable_epsilon``.
+    Return None if no mu or epsilon up to 60 suffices.
     """
     coins = coin_runs(runs, runs)
 

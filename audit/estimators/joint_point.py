@@ -35,7 +35,8 @@ class JointPointRule:
     witness: str
 
     def of_scores(self, scores: MembershipScores, threshold: ThresholdPolicy) -> Measurement:
-        """Count the errors of membership scores at one or more thresholds, and measure them as ``of_counts``."""
+        """Count the errors of membership scores at one or more thresholds, and convert the counts to a lower bound on
+        epsilon as ``of_counts`` does."""
         check_independent_trials(scores.setting, self.estimator, self.delta, self.alpha)
         points = threshold.counts(scores.member, scores.nonmember, delta=self.delta, alpha=self.alpha)
         return self.of_counts(points, setting=scores.setting, threshold_policy=str(threshold))

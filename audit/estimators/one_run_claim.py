@@ -106,7 +106,7 @@ def measured_by_guesses(
     rng: Callable[[], np.random.Generator],
     witness: str,
 ) -> Measurement:
-    """Guess as often as is planned for the claim, from one run's scores, which canaries it includes, and return the
+    """Guess from one run's scores which canaries the run includes, as often as is planned for the claim. Return the
     largest lower bound on epsilon over all estimators, at a joint error rate ``alpha``.
 
     ``member``: (m,), the coins; one half of the guesses is "in". ``rng``: makes each estimator's generator, which

@@ -202,8 +202,8 @@ def design_test(
     epsilon: float,
     rng: np.random.Generator,
 ) -> ReleaseTest:
-    """Choose, by simulating a broken version of the mechanism, the score threshold at which its runs refute the claim
-    best.
+    """Simulate a broken version of the mechanism, and choose the score threshold at which runs of this version refute
+    the claim best.
 
     It is chosen for ``n`` runs with and ``n`` without the canary.
 

@@ -1,4 +1,4 @@
-"""A mechanism's outputs as columns of numbers, for scores to be learnt on, and the cells of a column.
+"""Converts a mechanism's outputs to columns of numbers, from which scores are learnt, and divides a column into cells.
 
 Each frequent value is a cell of its own, and intervals hold the rest. So a coordinate may be discrete, continuous or
 both at once, and may be NaN or infinite.

@@ -255,8 +255,8 @@ def fewest_to_refute(claim: Claim, *, alpha: float, guesses: bool = False) -> in
 
 
 def too_few_scores(claim: Claim, members: int, nonmembers: int, *, alpha: float) -> str:
-    """Return why a single score on one side decides nothing if a part of each side only chooses the threshold; an empty
-    string if both sides have more.
+    """Return why a single score of a member or of a non-member decides nothing if a part of the scores only chooses the
+    threshold; an empty string if both groups have more than one score.
     """
     if min(members, nonmembers) > 1:
         return ""

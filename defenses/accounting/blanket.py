@@ -107,7 +107,7 @@ class BlanketPair:
 
     def hidden_by(self, chances: FloatArray) -> Self:
         """Return the bound for other clients with different budgets, whose reports are drawn from this blanket with
-        their own ``chances``. It is exact for equal chances.
+        their own ``chances``. The bound is exact for equal chances.
 
         The number of blanket reports among the m likeliest ones is at least, in stochastic order, that of m equal
         chances of their geometric mean (Boland, Singh, Cukic 2002), and more of them hide no less; m makes the
@@ -129,8 +129,8 @@ class BlanketPair:
         return self._mixed(rate, np.append(0.0 * self.one, 1.0), more=True)
 
     def one_of(self, records: int) -> Self:
-        """Return the bound for one of the client's ``records`` records, if its report is about one record drawn
-        uniformly.
+        """Return the bound for one of the client's ``records`` records, if the client's report is about one record
+        drawn uniformly.
 
         For two-valued randomised response, whose least favourable other records are like the one without.
         """
@@ -250,7 +250,8 @@ def laplace(*, epsilon0: float, reports: int, clipped: bool) -> BlanketPair:
 
 def laplace_chances(neighbours: FloatArray, epsilon: float, *, clipped: bool) -> FloatArray:
     """Compute the probabilities with which reports at the budgets ``neighbours``, of any value, are drawn from the
-    normalised blanket of ``laplace`` at ``epsilon``. Each is the smallest ratio of the neighbour's blanket to this one.
+    normalised blanket of ``laplace`` at ``epsilon``. Each probability is the smallest ratio of the neighbour's blanket
+    to this blanket.
 
     It is at the middle of the range for smaller budgets and at its ends for larger ones. Without clipping a larger
     budget has thinner tails and no such chance.

@@ -53,8 +53,8 @@ _STANDARD = np.polynomial.hermite_e.hermegauss(60)
 
 class GaussianMixture(NamedTuple):
     """A mechanism of ``releases`` releases with Gaussian noise ``sigma``. The unit moves each release by one of the
-    distances ``moved``, drawn with the probabilities ``chances``; under replace-one, its replacement moves it as far in
-    the other direction.
+    distances ``moved``, drawn with the probabilities ``chances``; under replace-one, the unit's replacement moves the
+    release as far in the other direction.
     """
 
     sigma: float

@@ -217,7 +217,7 @@ class AdaptiveClipProtection(NoiseDecayProtection):
 
     def paid_epsilon(self, plan: Plan) -> float:
         """Compute, for the version that the paper publishes, the true epsilon of both queries (gradients and norms)
-        over all rounds; it holds however the noise shrinks.
+        over all rounds; this epsilon holds however the noise shrinks.
 
         As published a norm is counted from 0, and the filter omits the cost of that query. The first decrease needs
         four losses, so it comes with the fourth round at the earliest. Noise that stays constant needs no filter.

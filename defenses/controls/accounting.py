@@ -19,7 +19,7 @@ from .case import At, ClientCase, Fault, ReportCase, SampleCase, lengths_of
 
 
 class VisibleCohort(Fault, ReportCase):
-    """Amplification by sampling clients is counted against a server that sees who sends."""
+    """The claim counts amplification by the sampling of clients, against a server that sees which clients send."""
 
     sampled = Unit.CLIENT
     curve = False
@@ -108,7 +108,7 @@ class _QuantilePaid(ClientCase):
 
 
 class QuantileUnpaid(Fault, _QuantilePaid):
-    """The count that adapts the clip norm has noise of .05, which no accountant counts."""
+    """The count that adapts the clip norm has noise of only .05, and no accountant counts the release of this count."""
 
     joint = 1.0
     count_std = 0.05
@@ -125,7 +125,8 @@ class _HiddenLaw(SampleCase):
 
 
 class ChosenClip(Fault, _HiddenLaw):
-    """Of three clip norms, each with its noise, one is chosen by the largest raw gradient of the lot, unpaid."""
+    """One of three clip norms, each with its noise, is chosen by the largest raw gradient of the lot; no accountant
+    counts this choice."""
 
     def total(self, gradients: Tensor, present: Tensor, at: At) -> Tensor:
         rows = gradients.nan_to_num().clamp(-1e6, 1e6)

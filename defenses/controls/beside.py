@@ -1,4 +1,4 @@
-"""Faults outside the update: something raw is sent, stored or broadcast with it; and correct masks and indices."""
+"""Faults outside the update: raw information is sent, stored or broadcast with it; and correct masks and indices."""
 
 from dataclasses import replace
 
@@ -104,7 +104,7 @@ class _Quantised(ReportCase):
 
 
 class LowBits(Fault, _Quantised):
-    """The lowest bit of every quantised, noised number is the sign of the raw number, by a slip of packing."""
+    """The lowest bit of every quantised, noised number is the sign of the raw number, by a mistake in packing."""
 
     def lowest(self, updates: Message) -> Tensor | int:
         return updates.values > 0
@@ -196,7 +196,8 @@ class FirstHalfSent(PublicRandomMask):
 
 
 class RandomIndicesInSide(ReportCase):
-    """Each client draws an eighth of the coordinates, states them in a side array, and sends these with noise."""
+    """Each client draws an eighth of the coordinates, states their indices in a side array, and sends these coordinates
+    with noise."""
 
     published = False
 
@@ -210,7 +211,8 @@ class RandomIndicesInSide(ReportCase):
 
 
 class PublicNoiseBroadcast(ClientCase):
-    """Noise from a public seed is added to the private model that is broadcast, and counts for nothing."""
+    """Noise from a public seed is added to the private model that is broadcast, and the claim does not count this
+    noise."""
 
     observer = AGGREGATE
 

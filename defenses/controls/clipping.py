@@ -1,4 +1,4 @@
-"""Faults of clipping, which does not bound what the accountant assumes, and unusual correct clips."""
+"""Faults of clipping, where the clip does not bound what the accountant assumes, and unusual correct clips."""
 
 import math
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ class PerStepBound(Fault, ClientCase):
 
 
 class AverageThenClip(Fault, ClientCase):
-    """The mean of the updates is clipped, with the noise that fits one client's share of it."""
+    """The mean of the updates is clipped, with the noise that fits one client's share of the mean."""
 
     def clipped(self, values: Tensor, at: At) -> Tensor:
         return values.nan_to_num()
@@ -197,7 +197,8 @@ class ControlAdaptiveClipRaw(Control, DPFedAvg):
 
 
 class UserClipPerClientProtection(UserLevelProtection):
-    """A broken protection in which each client clips a user to the whole bound, not to one of k shares of it."""
+    """A broken protection in which each client clips a user's gradients to the whole bound, not to one of k shares of
+    the bound."""
 
     @property
     def share(self) -> float:
@@ -307,7 +308,8 @@ class NormalisedGradients(SampleCase):
 
 
 class LaplaceSteps(SampleCase):
-    """The sum of gradients clipped in L1 gets Laplace noise, with the pure amplification of Poisson lots."""
+    """The sum of gradients clipped in L1 gets Laplace noise, and the claim uses the amplification of a pure epsilon by
+    Poisson lots."""
 
     published = False
     epsilon = 8.0

@@ -88,7 +88,7 @@ class Turns(Fault, _ThinnedCohorts):
 
 
 class OneCoinForAll(Fault, _ThinnedCohorts):
-    """One coin decides for all clients together, and an empty round shows it."""
+    """One coin decides for all clients together, and an empty round reveals the coin."""
 
     def drawn(self, coins: Tensor, at: At) -> Tensor:
         return coins[:, :1].expand_as(coins).clone()
@@ -105,7 +105,8 @@ class SecretCohorts(ClientCase):
 
 
 class ActualCohort(Fault, ClientCase):
-    """Sum and noise are divided by the number of clients that came, which the scale of the noise shows."""
+    """Sum and noise are divided by the number of clients that take part, and the scale of the noise reveals this
+    number."""
 
     def mean(self, received: Message, at: At) -> Tensor:
         came = received.present.sum(1, keepdim=True).clamp_min(1)
@@ -113,7 +114,7 @@ class ActualCohort(Fault, ClientCase):
 
 
 class MeanOfPresent(Fault, ClientCase):
-    """The mean is over the clients that came, and its noise is for the expected cohort."""
+    """The mean is over the clients that take part, although its noise is for the expected cohort size."""
 
     def total(self, received: Message, at: At) -> Tensor:
         came = received.present.sum(1, keepdim=True).clamp_min(1)
@@ -132,7 +133,7 @@ class RescaledByLargest(Fault, ClientCase):
 
 
 class WeightAfterClip(Fault, ClientCase):
-    """A client weights its update by its progress after the clip, by up to 4."""
+    """A client weights its update by its progress after the clip, by a factor of up to 4."""
 
     def clipped(self, values: Tensor, at: At) -> Tensor:
         lengths = lengths_of(values).nan_to_num(posinf=100.0)

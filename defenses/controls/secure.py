@@ -187,7 +187,8 @@ class SharesByCount(ReportCase):
 
 
 class SharesWithoutOne(SharesByCount):
-    """n - 1 shares suffice, so that the claim holds for another client who subtracts its own share."""
+    """Shares of n - 1 clients suffice, so that the claim also holds against another client, who subtracts its own noise
+    share."""
 
     shift = 2.0
     missing = 1
@@ -195,7 +196,7 @@ class SharesWithoutOne(SharesByCount):
 
 
 class WeightedBySizeNow(ClientCase):
-    """Updates are weighted by the sizes of the round's plan, with noise for the largest weight of it."""
+    """Updates are weighted by the sizes of the round's plan, with noise for the largest weight of the round."""
 
     published = False
 

@@ -1,4 +1,4 @@
-"""Defenses of a transfer by answers that are broken on purpose."""
+"""Defenses of a knowledge transfer by answers that are broken on purpose."""
 
 import math
 from dataclasses import replace
@@ -218,7 +218,7 @@ class ScaleHalvedVotes(NoisyVotes):
 
 
 class ControlVotesScaleHalved(Control, LNMax):
-    """This broken LNMax takes 1 / b for the epsilon of a label, where it is 2 / b.
+    """This broken LNMax takes 1 / b for the epsilon of a label, although this epsilon is 2 / b.
 
     The real bug: the scale of a count, of which one teacher changes one vote, although a changed vote changes two
     counts.

@@ -94,7 +94,8 @@ class ControlEmbeddingNoiseShared(Control, EmbeddingGaussian):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlEmbeddingResent(Control, EmbeddingGaussian):
-    """This broken noise on embeddings is that of one release, and they are sent in every epoch, each with new noise.
+    """In this broken defense the noise on embeddings is that of one release, although embeddings are sent in every
+    epoch, each time with new noise.
 
     The real bug: the budget is computed per message, and the training loop asks for the embeddings once per epoch.
 
@@ -209,7 +210,7 @@ class ControlLabelsRedrawn(Control, LabelRandomisedResponse):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PriorOfLabelsProtection(ChannelProtection):
-    """A broken protection that draws labels among the likeliest classes of the labels themselves."""
+    """A broken protection that draws labels among the classes that are most frequent in the protected labels."""
 
     epsilon: float
 

@@ -94,8 +94,8 @@ def check_bits(bits: int) -> None:
 
 
 def rounded_norm_bound(norm: float, dim: int) -> float:
-    """Return a bound, in grid steps, on the L2 norm that a vector of norm ``norm`` has after random rounding; it fails
-    with probability at most exp(-1/2) (Kairouz et al. 2021, Theorem 1).
+    """Return a bound, in grid steps, on the L2 norm that a vector of norm ``norm`` has after random rounding; the bound
+    fails with probability at most exp(-1/2) (Kairouz et al. 2021, Theorem 1).
     """
     # The concentration bound of the paper; the other term of the minimum holds surely.
     spread = math.sqrt(2 * math.log(1 / _BETA)) * (norm + math.sqrt(dim) / 2)

@@ -121,7 +121,7 @@ class SecureSumProtection(Protection):
         return self.summed(unmasked.sum(1), reports.present)
 
     def summed(self, total: Tensor, survived: Tensor) -> Message:
-        """Return what arrives at the server, given the sum ``total (replicas, d)`` of the words of clients
+        """Return what arrives at the server, given the sum ``total (replicas, d)`` of the encoded vectors of clients
         ``survived``.
         """
         survivors = survived.sum(1, keepdim=True)

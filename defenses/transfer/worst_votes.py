@@ -1,5 +1,5 @@
-"""Votes as a mechanism: what an observer is given, as a function of one histogram or one teacher's logits and a
-generator, with the neighbouring inputs whose outputs are easiest to distinguish. ``audit_mechanism`` takes both.
+"""Votes as a mechanism for ``audit_mechanism``: a function from one vote histogram or one teacher's logits, and a
+generator, to what an observer receives. The neighbouring inputs are those whose outputs are easiest to distinguish.
 """
 
 import math
