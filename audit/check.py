@@ -1,5 +1,6 @@
 """Implementation checks of privacy claims: what each check examines, in the field's terms and in plain words, and its
-result."""
+result.
+"""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -32,7 +33,7 @@ _MARK = "; in "
 
 
 class Check(str):
-    """The name of an implementation check, with its subjects. It makes the check's results.
+    """The name of an implementation check, with its subjects. A ``Check`` also builds the check's results.
 
     Args:
         name: as rows, texts and tables print it.

@@ -188,7 +188,9 @@ BY_CHECKS = "the implementation checks fail with probability 0.9 if the true eps
 
 
 def detected_by_checks(reason: str, detectable: float | None) -> bool:
-    """Return whether a finding's minimum detectable epsilon is that of its checks of the code, not of its runs."""
+    """Return whether a finding's minimum detectable epsilon was computed for its checks of the code, not for its
+    runs.
+    """
     return detectable is not None and f"{BY_CHECKS} {plain(round(detectable, 3))} " in reason
 
 

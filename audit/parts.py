@@ -285,8 +285,8 @@ def _check_options(what: str, function: Callable[..., Any], options: Mapping[str
 
 
 def import_first_from(folder: str) -> None:
-    """Put the folder of a file that the user names on the import path, before all but Python's own modules. It stays
-    there: a part may import more modules when it runs, and worker processes inherit this import path.
+    """Put the folder of a file that the user names on the import path, before all but Python's own modules. The folder
+    stays there, because a part may import more modules when it runs, and worker processes inherit this import path.
 
     Raises ValueError if the folder holds a module of the name of a library of this package, which it would replace.
     """

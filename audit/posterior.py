@@ -67,7 +67,8 @@ def right_guesses(prior: float, epsilon: float, delta: float = 0.0) -> float:
 
 
 def group_privacy(epsilon: float, delta: float, units: int) -> tuple[float, float]:
-    """Return the (epsilon, delta) that an (epsilon, delta)-DP mechanism satisfies for a group of so many units.
+    """Return the (epsilon, delta) that an (epsilon, delta)-DP mechanism satisfies for a group of ``units`` units
+    together.
 
     ``(k epsilon, delta (e^(k epsilon) - 1) / (e^epsilon - 1))``, which is ``k delta`` at epsilon 0, and a delta of 1 at
     most. It applies the definition k times: every further unit multiplies the delta so far by ``e^epsilon`` and adds

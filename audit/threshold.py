@@ -186,8 +186,8 @@ def choosing(scores: int, fraction: float = CHOOSING) -> int:
 
 
 def scores_of(counted: int) -> int:
-    """Return the smallest number of scores of one side of which at least ``counted`` remain when a share ``CHOOSING``
-    of them chooses the threshold.
+    """Return the smallest number of scores, of members or of non-members, of which at least ``counted`` remain when a
+    share ``CHOOSING`` of them chooses the threshold.
     """
     return next(n for n in count(max(counted, int(counted / (1 - CHOOSING)) - 1)) if n - choosing(n) >= counted)
 

@@ -199,8 +199,8 @@ class FixedEvents:
 
     @property
     def counted(self) -> Arms:
-        """The inputs for the runs in which the events are counted; they leave out all parts of the outputs that neither
-        event reads.
+        """The inputs for the runs in which the events are counted; these inputs leave out all parts of the outputs that
+        neither event reads.
         """
         scores = [self.epsilon.score, self.event.score]
         parts = frozenset(score.part for score in scores if isinstance(score, _OF_ONE_PART))
@@ -345,8 +345,8 @@ class TwoArms:
         return measured if refuted else replace(measured, detectable=self.detectable(n))
 
     def detectable(self, runs: int) -> float | None:
-        """The smallest true epsilon at which so many runs of each arm refute the claim with probability 0.9, if the
-        pilot finds the best score and threshold; None if no epsilon in reach suffices.
+        """The smallest true epsilon at which this number of runs of each arm refutes the claim with probability 0.9, if
+        the pilot finds the best score and threshold; None if no epsilon in reach suffices.
         """
         return _detectable(self.claim.curve, self.claim.epsilon, self.claim.delta, self.share, runs)
 
@@ -817,7 +817,7 @@ class LinearScore:
 
 def fitted_directions(name: str, places: IntArray, out: FloatArray, within: FloatArray) -> Iterator[LinearScore]:
     """Fit Fisher's linear discriminant to pilot outputs: to the rounds' numbers, and to their cumulative sums, which
-    the models contain. None for a single round, or if the outputs do not vary.
+    the models contain. Return None for a single round, or if the outputs do not vary.
 
     The covariance is shrunk towards its diagonal by the share of Schaefer and Strimmer (2005) that is expected to err
     the least: noise may be independent from round to round, or from model to model.

@@ -132,7 +132,7 @@ class Surroundings:
         )
 
     def repeated(self, run: int, runs: int) -> "Surroundings":
-        """Return so many runs that all have the inputs of one of these runs."""
+        """Return the given number of runs, all with the inputs of one of these runs."""
 
         def of(values: Tensor) -> Tensor:
             return values[run : run + 1].expand(runs, *values.shape[1:])
@@ -227,7 +227,7 @@ def in_constellations(around: Surroundings, chosen: Tensor, *, clip_norm: float,
 
 
 def among_samples(around: Surroundings, chosen: Tensor, *, samples: int, clip_norm: float, seed: int) -> Surroundings:
-    """Return the same runs, with the holder's first samples placed around the unit, which is the first of them.
+    """Return the same runs, with the holder's first samples placed around the unit, which is itself the first sample.
 
     All other clients hold zeros. ``chosen`` is that of ``in_constellations``.
     """
@@ -414,7 +414,9 @@ class HookSetup(ClaimSetup):
         return replace(self, plan=replace(self.plan, cohort=cohort, lot=lot))
 
     def surroundings(self, holders: Sequence[int], *, rounds: int, runs: int, further: int = 0) -> Surroundings:
-        """Return drawn surroundings for so many runs; each number ``further`` gives different ones."""
+        """Return drawn surroundings for the given number of runs; each number ``further`` gives different
+        surroundings.
+        """
         return draw_surroundings(
             holders=list(holders),
             clients=self.plan.clients,
@@ -437,7 +439,9 @@ class HookSetup(ClaimSetup):
         return self.run(around, arm, **changes).releases(self.claim, around.holders)
 
     def rounds(self, streams: Streams, rows: Rows | None, runs: int, senders: tuple[int, ...] | None = None) -> Rounds:
-        """Return the rounds of so many runs, opened one after the other, and never closed."""
+        """Return the rounds of the given number of runs; the rounds are opened one after the other, and never
+        closed.
+        """
         return Rounds(
             plan=self.plan,
             protection=self.protection,
@@ -451,7 +455,7 @@ class HookSetup(ClaimSetup):
         )
 
     def model(self, runs: int) -> Tensor:
-        """Return the initial model of so many runs, which share its memory."""
+        """Return the initial model of the given number of runs, which share the model's memory."""
         return self.task.initial(ReplayedStreams(self.seed)).expand(runs, -1)
 
     def why_not(self, *, lots: bool = False) -> str:

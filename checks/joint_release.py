@@ -101,7 +101,7 @@ class JointRelease:
     refused: list[str] = field(default_factory=list)
 
     def result(self) -> CheckResult:
-        """Find the pair of data sets on which runs with equal draws differ most, and run trials on it."""
+        """Find the pair of data sets on which runs with equal draws differ most, and run trials on this pair."""
         setup = self.setup
         pairs = list(self._relevant())
         if self.refused and not pairs:

@@ -1,5 +1,6 @@
 """Count an event in draws on two data sets that are neighbours, or two steps apart, and compare the counts with one
-privacy claim."""
+privacy claim.
+"""
 
 import math
 import time
@@ -122,14 +123,16 @@ class DrawCounter:
     @property
     def delta(self) -> float:
         """The delta that the claim implies for two data sets that are ``apart`` steps from each other (group
-        privacy)."""
+        privacy).
+        """
         claim = self.setup.claim
         return claim.delta if self.apart == 1 else claim.delta * (1 + math.exp(min(claim.epsilon, 300.0)))
 
     @property
     def nothing(self) -> str:
         """The reason why the claim implies nothing about data sets ``apart`` steps from each other; empty if it implies
-        something."""
+        something.
+        """
         return (
             (
                 "not looked at: the two data sets are two steps apart, and at this epsilon group privacy bounds "

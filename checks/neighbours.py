@@ -394,7 +394,7 @@ class RunPair:
         return self.setup.run(self.present, rounds=self.rounds)
 
     def again(self, noise: int) -> tuple[Recording, Recording]:
-        """Run both inputs once more, over all rounds, with the noise that this number selects."""
+        """Run both inputs once more, over all rounds, with the noise that the number ``noise`` selects."""
         return self._before(noise, None), self.setup.run(self.present, noise=noise)
 
     def _before(self, noise: int, rounds: int | None) -> Recording:
@@ -403,12 +403,16 @@ class RunPair:
         return self.setup.run(self.without, noise=noise, rounds=rounds)
 
     def replicas(self, noise: int, number: int) -> tuple[list[Recording], list[Recording]]:
-        """Run both inputs in so many further replicas, over all rounds, with the noise that this number selects."""
+        """Run both inputs in the given number of further replicas, over all rounds, with the noise that the number
+        ``noise`` selects.
+        """
         without, present = (self.setup.run_many(number, inputs, noise=noise) for inputs in (self.without, self.present))
         return without, present
 
     def many(self, noise: int, number: int, rounds: int = 2) -> tuple[ManyRuns, ManyRuns]:
-        """Run the first rounds of both inputs in so many replicas at once, with the noise that this number selects."""
+        """Run the first rounds of both inputs in the given number of replicas at once, with the noise that the number
+        ``noise`` selects.
+        """
         without, present = (
             self.setup.many(number, inputs, noise=noise, rounds=rounds) for inputs in (self.without, self.present)
         )

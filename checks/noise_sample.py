@@ -1,5 +1,6 @@
 """Many runs of one federation, made together, that differ only in the noise of the defense's hooks; checks test this
-noise."""
+noise.
+"""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -66,7 +66,8 @@ def noise_checks(
     reason: str = "",
     constant: Collection[int] = (),
 ) -> list[CheckResult]:
-    """Check that noise is present, and drawn anew for each client and round; its size needs more draws to check.
+    """Check that noise is present, and drawn anew for each client and round; a check of the noise's size needs more
+    draws.
 
     Args:
         draws: at least two recordings with equal data, cohorts and lots.

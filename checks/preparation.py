@@ -61,7 +61,7 @@ class _Made(NamedTuple):
 
 
 def preparation_checks(setup: PreparationSetup) -> tuple[CheckResult, ...]:
-    """Return the results of all checks of a preparation; their ``evidence`` may refute the claim."""
+    """Return the results of all checks of a preparation; the ``evidence`` of these results may refute the claim."""
     if reason := _why_not(setup):
         return (PREPARATION.skipped(reason),)
     try:

@@ -64,7 +64,8 @@ class AttributeAttack(Attack, ABC):
 
     def shown(self, knowledge: Knowledge) -> Records:
         """Return the completed records (each known record with each value of the column); raise ValueError if no
-        records were chosen before training."""
+        records were chosen before training.
+        """
         if not isinstance(knowledge.candidates, Records):
             raise ValueError(
                 f"{type(self).__name__} needs records as candidates, which must be planted before training"

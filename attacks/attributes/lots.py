@@ -1,5 +1,6 @@
 """What an observer receives from clients, and what each sample of a client is expected to add to the received
-values."""
+values.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -96,7 +97,8 @@ class Group:
 
     def received(self, rows: RoundRows) -> Tensor:
         """Return the gradients behind the clients' uploads of a round, or the mean of all these gradients, ``(clients,
-        d)``."""
+        d)``.
+        """
         if self.clients == [ALL]:
             return rows.gradients.double().mean(0, keepdim=True)
         return rows.gradients[[rows.senders.index(client) for client in self.clients]].double()

@@ -16,7 +16,8 @@ from .property_attack import PropertyAttack
 @dataclass(frozen=True, kw_only=True)
 class RandomProperty(PropertyAttack):
     """A null attack that draws each client's share uniformly; the baseline of the estimation error is the public
-    share."""
+    share.
+    """
 
     null: ClassVar[bool] = True
     observer: ClassVar[Observer] = FINAL_MODEL

@@ -96,8 +96,8 @@ def lot_labels(gradients: Tensor, model: Tensor, network: Network, k: int, publi
 def simulated_updates(
     network: Network, plan: Plan, client: int, model: Tensor, images: Tensor, labels: Tensor
 ) -> Tensor:
-    """Compute the update ``(n, d)`` that ``client`` would send after training on each candidate batch; it is
-    differentiable.
+    """Compute the update ``(n, d)`` that ``client`` would send after training on each candidate batch; the update is
+    differentiable with respect to the candidates.
 
     ``images (n, k, c, h, w)``, class probabilities ``labels (n, k, classes)``. Where a step's lot holds fewer than k
     samples, the steps use the k in turn. Dropout is not simulated. Raises Undefined where the client's steps depend on

@@ -99,7 +99,8 @@ def setting_of(view: VerticalView, unit: Unit = Unit.LABEL) -> Setting:
 
 def clipped_rows(rows: Tensor, law: VerticalLaw) -> Tensor:
     """Return the rows clipped to the clip norm of the noise distribution: in L1 norm for Laplace noise, in L2 norm for
-    Gaussian noise."""
+    Gaussian noise.
+    """
     if law.clip is None:
         return rows
     order = 1 if law.noise is Noise.LAPLACE else 2

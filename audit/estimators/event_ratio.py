@@ -51,7 +51,7 @@ def event_ratio_of_counts(
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Compute a lower bound on epsilon at ``delta`` from the error counts of one event; its confidence is 1 -
+    """Compute a lower bound on epsilon at ``delta`` from the error counts of one event; the bound's confidence is 1 -
     ``counts.alpha``.
 
     Assumes independent trials, and that event and ``contrast`` were fixed before these counts were seen. ``epsilon``:
@@ -98,8 +98,8 @@ def tangent_low(counts: ErrorCounts, tangent: Tangent) -> float:
 
 def refuted_point(measured: Measurement) -> tuple[float, float] | None:
     """Return a false-positive rate (FPR) and a false-negative rate (FNR) that together refute the stated trade-off
-    curve; None unless the curve was refuted. Both rates are upper bounds or, if a tangent was tested, the counted FPR
-    and the largest FNR that the test allows at this FPR.
+    curve; None unless the curve was refuted. Both returned rates are upper bounds or, if a tangent was tested, the
+    counted FPR and the largest FNR that the test allows at this FPR.
     """
     if not measured.below_curve:
         return None

@@ -82,8 +82,8 @@ def cautious(likely: FloatArray, rare: FloatArray, pilot: int, compared: int, ca
 def expected_bound(
     likely: ArrayLike, rare: ArrayLike, plan: CountingPlan, *, fair_coins: bool, sides: ArrayLike = 1
 ) -> FloatArray:
-    """Return the lower bound on epsilon that is expected from two counts whose ratio is at most ``e^epsilon``; it may
-    be negative.
+    """Return the lower bound on epsilon that is expected from two counts whose ratio is at most ``e^epsilon``; this
+    bound may be negative.
 
     ``likely``, ``rare``: the two rates, per trial of each input, of any broadcastable shapes. ``fair_coins``: whether
     coins choose the inputs of the counted trials (``guess_odds``); otherwise the rates are those of one event in
@@ -245,8 +245,8 @@ class GuessCounts:
 
 
 def odds_low(right: int, wrong: int, alpha: float, *, delta: float = 0.0, runs: int = 0, sides: int = 2) -> float:
-    """Return the largest epsilon that so many right and wrong guesses refute at ``delta`` and level ``alpha``; 0 if
-    they refute none.
+    """Return the largest epsilon that the given numbers of right and wrong guesses refute at ``delta`` and level
+    ``alpha``; 0 if they refute none.
 
     ``runs``: with and without a guess, needed where delta > 0; ``sides``: how many of the two inputs are guessed.
     """
@@ -360,7 +360,8 @@ def guess_odds_of_counts(
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Compute a lower bound on epsilon at ``delta`` from counted guesses; it holds with probability 1 - ``alpha``.
+    """Compute a lower bound on epsilon at ``delta`` from counted guesses; the bound holds with probability 1 -
+    ``alpha``.
 
     Assumes independent runs, inputs by independent fair coins, and guesses by a rule that was fixed before.
     ``sides``: how many of the two inputs it guesses. ``epsilon``: the claimed one, from which ``detectable`` is

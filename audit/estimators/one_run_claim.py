@@ -119,8 +119,8 @@ def measured_by_guesses(
 
 
 def best_of_guesses(claim: Claim, canaries: int, *, alpha: float) -> Measurement:
-    """Return the largest lower bound on epsilon that the planned number of guesses can give; it is reached if all
-    guesses are right.
+    """Return the largest lower bound on epsilon that the planned number of guesses can give; this bound is reached if
+    all guesses are right.
     """
     setting = replace(Setting.claimed(claim), design=Design.ONE_RUN)
     # No data are needed: the number of guesses is fixed, and all of them right is the best that can happen.

@@ -47,7 +47,7 @@ _FEW = 16
 @dataclass(frozen=True, eq=False)
 class Cells:
     """A partition of the numbers: cell 0 is NaN, then one cell per value in ``atoms``, then the intervals between
-    ``edges``. Both are sorted.
+    ``edges``. Both ``atoms`` and ``edges`` are sorted.
     """
 
     atoms: FloatArray

@@ -192,8 +192,8 @@ class RowScore:
 
 
 def value(columns: Columns, sign: int) -> RowScore:
-    """Return a score that is the single column of ``columns``, or its negative; it resolves the tails more finely than
-    any table.
+    """Return a score that is the single column of ``columns``, or its negative; this score resolves the tails more
+    finely than any table.
     """
     return RowScore(f"{'-' if sign < 0 else ''}({columns})", lambda rows: sign * finite(columns.of(rows))[:, 0])
 

@@ -1,2 +1,3 @@
 """Accounting: the privacy cost of releases, computed by the library dp-accounting (Google) where it can, and otherwise
-exactly."""
+exactly.
+"""

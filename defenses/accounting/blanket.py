@@ -100,8 +100,8 @@ class BlanketPair:
         return min(1.0, mean_excess(values, chances, self.reports) / self.reports + self.lost)
 
     def epsilon(self, delta: float) -> float:
-        """Compute the smallest epsilon at ``delta`` in (0, 1), rounded up by at most 1e-9; it never exceeds the pure
-        epsilon.
+        """Compute the smallest epsilon at ``delta`` in (0, 1), rounded up by at most 1e-9; this epsilon never exceeds
+        the pure epsilon.
         """
         return min(self.pure_epsilon, least_epsilon(self.delta, delta, surely=self.lost))
 
@@ -139,7 +139,7 @@ class BlanketPair:
 
     def drawn(self, rate: float) -> Self:
         """Return the bound if each client sends its own report with probability ``rate``, and otherwise a report from
-        the blanket, which the adversary cannot distinguish from it.
+        the blanket, which the adversary cannot distinguish from a client's own report.
         """
         return self._mixed(rate, self.blanket / self.blanket.sum(), more=False)
 
@@ -154,7 +154,7 @@ class BlanketPair:
 
 def mean_excess(values: FloatArray, chances: FloatArray, times: int) -> float:
     """Compute an upper bound on E[(X_1 + ... + X_n)+] of n = ``times`` independent numbers, each one of ``values`` with
-    the probabilities ``chances``; their mean is at most 0.
+    the probabilities ``chances``; the mean of each number is at most 0.
     """
     high = float(values.max())
     if high <= 0:

@@ -243,8 +243,8 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class LayeredGaussian:
-    """A mechanism that makes ``releases`` Gaussian releases of all ``layers`` of an update. It computes the exact mu
-    (as in mu-GDP) of each layer alone and of all layers jointly.
+    """A mechanism that makes ``releases`` Gaussian releases of all ``layers`` of an update. The mechanism computes the
+    exact mu (as in mu-GDP) of each layer alone and of all layers jointly.
 
     The noise must not depend on the data: no composition theorem covers a sigma that is set by a score of private data
     (FedRE, equation 6).

@@ -159,8 +159,8 @@ def gaussian_mixtures(event: DpEvent, releases: int = 1, *, replaced: bool = Fal
 
 @dataclass(frozen=True, eq=False)
 class MixtureAccountant:
-    """An accountant of Gaussian mixtures. Its numbers hold for both directions of adjacency, and its numerical error is
-    on the safe side.
+    """An accountant of Gaussian mixtures. The accountant's epsilon and delta hold for both directions of adjacency, and
+    their numerical error is on the safe side.
 
     ``interval``: largest distance of the dots on which losses lie; they are closer where one release loses little.
     """

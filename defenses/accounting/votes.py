@@ -193,7 +193,7 @@ class GapBound:
 
     @cached_property
     def by_gap(self) -> FloatArray:
-        """The bound for a query with each gap 0..teachers; it falls with the gap."""
+        """The bound for a query with each gap 0..teachers; the bound falls with the gap."""
         gaps = np.arange(self.teachers + 1)
         logs = math.log(self.classes - 1) + log_ndtr(-gaps / (math.sqrt(2) * self.sigma))
         raw = gnmax_rdp(np.minimum(logs, 0.0), sigma=self.sigma, order=self.order)

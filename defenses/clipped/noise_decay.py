@@ -30,7 +30,7 @@ _NOISE_IMAGES = 64
 @dataclass(frozen=True, kw_only=True)
 class NoiseSplit:
     """A rule that divides the accounted noise between two queries on one batch, the sum of gradients and the sum of
-    their norms; it also sets the constant that is subtracted from every norm, and the smallest clip norm.
+    their norms; the rule also sets the constant that is subtracted from every norm, and the smallest clip norm.
 
     Args:
         direction: noise on the sum of gradients, in clip norms, at a charged noise of 1.

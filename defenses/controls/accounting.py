@@ -42,7 +42,7 @@ class ConversionForgotten(Fault, ReportCase):
 
 
 class OneRoundOnly(Fault, ClientCase):
-    """Noise is calibrated to one round, and the claim covers all of them."""
+    """Noise is calibrated to one round, although the claim covers all rounds."""
 
     @classmethod
     def bug(cls, plan: Plan) -> dict[str, object]:
@@ -58,7 +58,7 @@ class DividedTwice(Fault, ClientCase):
 
 
 class RedrawUntilUseful(Fault, ClientCase):
-    """Noise is drawn anew until the noised sum points along the raw sum."""
+    """Noise is drawn anew until the noised sum points in the direction of the sum before noise."""
 
     def noise(self, like: Tensor, at: At) -> Tensor:
         noise = super().noise(like, at)
@@ -126,7 +126,8 @@ class _HiddenLaw(SampleCase):
 
 class ChosenClip(Fault, _HiddenLaw):
     """One of three clip norms, each with its noise, is chosen by the largest raw gradient of the lot; no accountant
-    counts this choice."""
+    counts this choice.
+    """
 
     def total(self, gradients: Tensor, present: Tensor, at: At) -> Tensor:
         rows = gradients.nan_to_num().clamp(-1e6, 1e6)

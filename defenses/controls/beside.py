@@ -1,4 +1,6 @@
-"""Faults outside the update: raw information is sent, stored or broadcast with it; and correct masks and indices."""
+"""Faults outside the update: data before noise are sent, stored or broadcast with the update; and correct masks and
+indices.
+"""
 
 from dataclasses import replace
 
@@ -82,7 +84,7 @@ class _SizeOfPacket(ReportCase):
 
 
 class CompressedSize(Fault, _SizeOfPacket):
-    """The size of the packet that is reported is that of the sparse raw update, not of the noised one."""
+    """The reported packet size is the size of the sparse update before noise, not of the noised update."""
 
     curve = False
 
@@ -197,7 +199,8 @@ class FirstHalfSent(PublicRandomMask):
 
 class RandomIndicesInSide(ReportCase):
     """Each client draws an eighth of the coordinates, states their indices in a side array, and sends these coordinates
-    with noise."""
+    with noise.
+    """
 
     published = False
 
@@ -212,7 +215,8 @@ class RandomIndicesInSide(ReportCase):
 
 class PublicNoiseBroadcast(ClientCase):
     """Noise from a public seed is added to the private model that is broadcast, and the claim does not count this
-    noise."""
+    noise.
+    """
 
     observer = AGGREGATE
 

@@ -195,7 +195,8 @@ class SampledCase(ProtectionCase, ABC):
 @dataclass(frozen=True, kw_only=True)
 class SampleCase(SampledCase, ABC):
     """DP-SGD at each client. The case claims privacy for one sample (add/remove) against the server that sees every
-    upload."""
+    upload.
+    """
 
     per_sample: bool = True
     sampled = Unit.SAMPLE
@@ -227,7 +228,8 @@ class SampleCase(SampledCase, ABC):
 
 class ClientCase(SampledCase, ABC):
     """DP-FedAvg with a trusted server. The case claims privacy for one client (add/remove) against other clients, who
-    see every model."""
+    see every model.
+    """
 
     sampled = Unit.CLIENT
     observer = GLOBAL_MODELS
@@ -270,7 +272,8 @@ class ClientCase(SampledCase, ABC):
 @dataclass(frozen=True, kw_only=True)
 class ReportCase(ProtectionCase, ABC):
     """Local DP by Gaussian noise on the clipped update. The case claims privacy for any two values of one client's
-    report."""
+    report.
+    """
 
     noise_std: float = 1.0
 

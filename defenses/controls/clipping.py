@@ -198,7 +198,8 @@ class ControlAdaptiveClipRaw(Control, DPFedAvg):
 
 class UserClipPerClientProtection(UserLevelProtection):
     """A broken protection in which each client clips a user's gradients to the whole bound, not to one of k shares of
-    the bound."""
+    the bound.
+    """
 
     @property
     def share(self) -> float:
@@ -309,7 +310,8 @@ class NormalisedGradients(SampleCase):
 
 class LaplaceSteps(SampleCase):
     """The sum of gradients clipped in L1 gets Laplace noise, and the claim uses the amplification of a pure epsilon by
-    Poisson lots."""
+    Poisson lots.
+    """
 
     published = False
     epsilon = 8.0

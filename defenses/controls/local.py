@@ -356,7 +356,8 @@ class ExponentialChoice(LaplaceReports):
 
 class MirroredNoise(ReportCase):
     """The drawn noise gets the sign of the number that it hides, which leaves the law of the noise unchanged;
-    ``additive`` is false."""
+    ``additive`` is false.
+    """
 
     def noise(self, updates: Message, at: At) -> Tensor:
         noise = super().noise(updates, at)

@@ -111,7 +111,8 @@ class UniformNoise(Fault, SampleCase):
 
 class LaplaceNoise(Fault, ClientCase):
     """Noise is Laplace noise with the stated standard deviation, and the claim states the trade-off curve of Gaussian
-    noise."""
+    noise.
+    """
 
     def noise(self, like: Tensor, at: At) -> Tensor:
         return torch.from_numpy(at.rng.laplace(0, self.std / 2**0.5, tuple(like.shape)).astype(np.float32))
@@ -439,7 +440,8 @@ class PublicRotation(ReportCase):
 
 class CorrelatedCoordinates(ReportCase):
     """Noise z_j + z_{j-1} / 2 is correlated along the coordinates, and twice as large, because its linear map shrinks
-    vectors by a factor of 2 at most."""
+    vectors by a factor of 2 at most.
+    """
 
     published = False
 

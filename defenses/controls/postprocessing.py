@@ -1,5 +1,6 @@
 """Correct cases that compute on what is private already, at no privacy cost, or that protect more than the claim
-needs."""
+needs.
+"""
 
 import numpy as np
 import torch

@@ -80,7 +80,8 @@ class FewerRoundsThenSilent(ReportCase):
 
 class FewerRoundsThenWeaker(ReportCase):
     """One claim is about the first half of the rounds; a weaker claim is about all rounds, and later rounds have less
-    noise."""
+    noise.
+    """
 
     published = False
 

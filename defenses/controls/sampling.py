@@ -95,7 +95,9 @@ class OneCoinForAll(Fault, _ThinnedCohorts):
 
 
 class SecretCohorts(ClientCase):
-    """The hook ``participates`` draws a cohort that other clients do not see; its rate counts as amplification."""
+    """The hook ``participates`` draws a cohort that other clients do not see; the claim counts the cohort's sampling
+    rate as amplification.
+    """
 
     thinning = 0.3
 
@@ -106,7 +108,8 @@ class SecretCohorts(ClientCase):
 
 class ActualCohort(Fault, ClientCase):
     """Sum and noise are divided by the number of clients that take part, and the scale of the noise reveals this
-    number."""
+    number.
+    """
 
     def mean(self, received: Message, at: At) -> Tensor:
         came = received.present.sum(1, keepdim=True).clamp_min(1)

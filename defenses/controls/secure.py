@@ -100,7 +100,7 @@ class _NothingBeside(_SecureSum):
 
 
 class LengthBesideMask(Fault, _NothingBeside):
-    """The raw length travels in the clear beside the masked word, for a check of outliers."""
+    """The length of the update is sent in the clear beside the masked word, for a check of outliers."""
 
     def length(self, updates: Message) -> Tensor:
         return lengths_of(updates.values).squeeze(-1).nan_to_num()
@@ -124,7 +124,9 @@ class _SentInParts(_SecureSum):
 
 
 class PartsRoundedUp(Fault, _SentInParts):
-    """A vector is split into 256 equal parts, one for each helper, and every part is rounded by itself, half up."""
+    """A vector is split into 256 equal parts, one for each helper, and every part is rounded separately, with halves
+    rounded up.
+    """
 
     parts = 256
 
@@ -149,7 +151,7 @@ class _OverflowBit(_SecureSum):
 
 
 class OverflowBeside(Fault, _OverflowBit):
-    """A client that has to cut its numbers to the range of words says so, in one bit beside its masked word."""
+    """A client that has to cut its numbers to the range of words reports this in one bit beside its masked word."""
 
     def encodes(self, updates: Message) -> Tensor:
         return updates.values
@@ -188,7 +190,8 @@ class SharesByCount(ReportCase):
 
 class SharesWithoutOne(SharesByCount):
     """Shares of n - 1 clients suffice, so that the claim also holds against another client, who subtracts its own noise
-    share."""
+    share.
+    """
 
     shift = 2.0
     missing = 1

@@ -1,2 +1,3 @@
 """Local DP in a federation: each client randomises a few sampled coordinates one by one, or chooses coordinates
-privately."""
+privately.
+"""

@@ -243,8 +243,8 @@ class Masks:
 
 
 def draw_masks(invited: Tensor, survived: Tensor, dim: int, grid: Grid, rng: np.random.Generator) -> Masks:
-    """Draw masks for the clients ``invited``; the clients ``survived`` also sent their vectors. Both are booleans of
-    shape ``(replicas, rows)`` for runs and clients.
+    """Draw masks for the clients ``invited``; the clients ``survived`` also sent their vectors. ``invited`` and
+    ``survived`` are booleans of shape ``(replicas, rows)`` for runs and clients.
 
     Exact integers, drawn uniformly from the grid's words. The law is the same for any number of clients.
     """

@@ -95,7 +95,7 @@ class SecureSumProtection(Protection):
 
     def encoded(self, updates: Message, rng: np.random.Generator, invited: Tensor | None = None) -> Tensor:
         """Return each client's vector before masks are added, int64 in grid steps: the rounded update plus a noise
-        share. Each client draws from a generator of its own.
+        share. Each client draws its noise share from a generator of its own.
 
         ``invited (replicas,)``: clients of the cohort, where these are a block of them.
         """

@@ -305,8 +305,8 @@ class AssuredCohort:
 
 
 def among_equals(*, others: int, epsilon0: float) -> Profile:
-    """Return the privacy profile (delta as a function of epsilon) of one coordinate that is shuffled among those of
-    ``others`` other clients; all clients use clip-Laplace at ``epsilon0``.
+    """Return the privacy profile (delta as a function of epsilon) of one coordinate that is shuffled among the
+    coordinates of ``others`` other clients; all clients use clip-Laplace at ``epsilon0``.
     """
     return Tighter(LocalPair(epsilon0), laplace(epsilon0=epsilon0, reports=others + 1, clipped=True))
 
@@ -458,7 +458,8 @@ class Terms:
 
     def total(self, release: Profile, *, delta: float, failure: float = 0.0) -> float:
         """Compute the epsilon of all coordinates of all rounds together; ``release`` is the release of one
-        coordinate."""
+        coordinate.
+        """
         return many_epsilon(release, releases=self.releases, delta=delta - failure)
 
     def of_clients(

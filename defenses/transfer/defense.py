@@ -127,7 +127,8 @@ _UNITS = {
 @dataclass(frozen=True, kw_only=True)
 class PreparedTransfer:
     """A calibrated protection of a transfer together with the claims that its defense states; a defense may state
-    none."""
+    none.
+    """
 
     protection: TransferProtection
     claims: tuple[Claim, ...]

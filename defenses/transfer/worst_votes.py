@@ -153,7 +153,7 @@ def teachers_logits(inputs: FloatArray, teachers: int) -> Tensor:
 
 def one_teacher_apart(pair: Pair) -> Pair:
     """Return a pair of inputs of ``teachers_mechanism``, ``(2, queries, classes)``, built from a pair of vote counts;
-    they differ only in the first teacher's logits.
+    the two inputs differ only in the first teacher's logits.
 
     Where its vote moves, its logits are as far apart as clipping allows: 100 for one label and -100 for the other.
     """
