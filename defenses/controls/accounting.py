@@ -19,7 +19,7 @@ from .case import At, ClientCase, Fault, ReportCase, SampleCase, lengths_of
 
 
 class VisibleCohort(Fault, ReportCase):
-    """The claim counts amplification by the sampling of clients, against a server that sees which clients send."""
+    """Amplification by sampling clients is counted against a server that sees who sends."""
 
     sampled = Unit.CLIENT
     curve = False
@@ -42,7 +42,7 @@ class ConversionForgotten(Fault, ReportCase):
 
 
 class OneRoundOnly(Fault, ClientCase):
-    """Noise is calibrated to one round, although the claim covers all rounds."""
+    """Noise is calibrated to one round, and the claim covers all of them."""
 
     @classmethod
     def bug(cls, plan: Plan) -> dict[str, object]:
@@ -58,7 +58,7 @@ class DividedTwice(Fault, ClientCase):
 
 
 class RedrawUntilUseful(Fault, ClientCase):
-    """Noise is drawn anew until the noised sum points in the direction of the sum before noise."""
+    """Noise is drawn anew until the noised sum points along the raw sum."""
 
     def noise(self, like: Tensor, at: At) -> Tensor:
         noise = super().noise(like, at)
@@ -108,7 +108,7 @@ class _QuantilePaid(ClientCase):
 
 
 class QuantileUnpaid(Fault, _QuantilePaid):
-    """The count that adapts the clip norm has noise of only .05, and no accountant counts the release of this count."""
+    """The count that adapts the clip norm has noise of .05, which no accountant counts."""
 
     joint = 1.0
     count_std = 0.05
@@ -125,9 +125,7 @@ class _HiddenLaw(SampleCase):
 
 
 class ChosenClip(Fault, _HiddenLaw):
-    """One of three clip norms, each with its noise, is chosen by the largest raw gradient of the lot; no accountant
-    counts this choice.
-    """
+    """Of three clip norms, each with its noise, one is chosen by the largest raw gradient of the lot, unpaid."""
 
     def total(self, gradients: Tensor, present: Tensor, at: At) -> Tensor:
         rows = gradients.nan_to_num().clamp(-1e6, 1e6)

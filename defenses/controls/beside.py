@@ -84,7 +84,7 @@ class _SizeOfPacket(ReportCase):
 
 
 class CompressedSize(Fault, _SizeOfPacket):
-    """The reported packet size is the size of the sparse update before noise, not of the noised update."""
+    """The size of the packet that is reported is that of the sparse raw update, not of the noised one."""
 
     curve = False
 
@@ -106,7 +106,7 @@ class _Quantised(ReportCase):
 
 
 class LowBits(Fault, _Quantised):
-    """The lowest bit of every quantised, noised number is the sign of the raw number, by a mistake in packing."""
+    """The lowest bit of every quantised, noised number is the sign of the raw number, by a slip of packing."""
 
     def lowest(self, updates: Message) -> Tensor | int:
         return updates.values > 0
@@ -198,9 +198,7 @@ class FirstHalfSent(PublicRandomMask):
 
 
 class RandomIndicesInSide(ReportCase):
-    """Each client draws an eighth of the coordinates, states their indices in a side array, and sends these coordinates
-    with noise.
-    """
+    """Each client draws an eighth of the coordinates, states them in a side array, and sends these with noise."""
 
     published = False
 
@@ -214,9 +212,7 @@ class RandomIndicesInSide(ReportCase):
 
 
 class PublicNoiseBroadcast(ClientCase):
-    """Noise from a public seed is added to the private model that is broadcast, and the claim does not count this
-    noise.
-    """
+    """Noise from a public seed is added to the private model that is broadcast, and counts for nothing."""
 
     observer = AGGREGATE
 

@@ -67,7 +67,7 @@ class PerStepBound(Fault, ClientCase):
 
 
 class AverageThenClip(Fault, ClientCase):
-    """The mean of the updates is clipped, with the noise that fits one client's share of the mean."""
+    """The mean of the updates is clipped, with the noise that fits one client's share of it."""
 
     def clipped(self, values: Tensor, at: At) -> Tensor:
         return values.nan_to_num()
@@ -309,9 +309,7 @@ class NormalisedGradients(SampleCase):
 
 
 class LaplaceSteps(SampleCase):
-    """The sum of gradients clipped in L1 gets Laplace noise, and the claim uses the amplification of a pure epsilon by
-    Poisson lots.
-    """
+    """The sum of gradients clipped in L1 gets Laplace noise, with the pure amplification of Poisson lots."""
 
     published = False
     epsilon = 8.0

@@ -35,7 +35,7 @@ class _Miscounted(Control, DPFTRL):
 
 
 class ControlOneParticipation(_Miscounted):
-    """The sensitivity is that of a client who takes part in a single round, although clients take part in several.
+    """The sensitivity is that of a client who takes part in a single round, and clients take part in several.
 
     Real bug: no public report is known to us.
     """
@@ -66,7 +66,7 @@ class ControlShortHorizon(_Miscounted):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlRestartUnpaid(_Miscounted):
-    """The tree of the noise begins anew every second round, and the sensitivity counts only one of the trees.
+    """The tree begins anew every second round, and only one of the trees is counted.
 
     Real bug: no public report is known to us.
     """
@@ -79,8 +79,7 @@ class ControlRestartUnpaid(_Miscounted):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlColumnsNotNormalised(_Miscounted):
-    """The sensitivity assumes that the strategy matrix has orthogonal columns of norm 1, although its columns are
-    longer.
+    """Columns of the strategy count as 1 and as orthogonal, and are longer.
 
     Real bug: no public report is known to us.
     """
@@ -93,7 +92,7 @@ class ControlColumnsNotNormalised(_Miscounted):
 
 
 class ControlNodesRedrawn(Control, DPFTRL):
-    """Each prefix sum draws the noise of its nodes again, instead of using the noise of earlier sums.
+    """Each prefix sum draws the noise of its nodes again, instead of the noise that earlier sums have had.
 
     Real bug: no public report is known to us.
     """

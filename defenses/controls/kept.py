@@ -52,7 +52,7 @@ class ServerMomentumRaw(Fault, _MomentumInState):
 
 
 class StaleUpdates(Fault, ClientCase):
-    """The last update of an absent client is used again, so that this client contributes to nearly every round."""
+    """For an absent client its last update is used again, so that it is in nearly every round."""
 
     def total(self, received: Message, at: At) -> Tensor:
         total = super().total(received, at)

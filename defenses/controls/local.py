@@ -148,7 +148,7 @@ class _GumbelPlace(_LocalCase):
 
 
 class GumbelScale(Fault, _GumbelPlace):
-    """The exponential mechanism that picks a coordinate assumes a sensitivity of 1 for scores in [-1, 1]."""
+    """The exponential mechanism that picks a coordinate counts a sensitivity of 1 for scores in [-1, 1]."""
 
     counted = 1.0
 
@@ -355,9 +355,7 @@ class ExponentialChoice(LaplaceReports):
 
 
 class MirroredNoise(ReportCase):
-    """The drawn noise gets the sign of the number that it hides, which leaves the law of the noise unchanged;
-    ``additive`` is false.
-    """
+    """The drawn noise gets the sign of the number that it hides, and so has the same law; ``additive`` is false."""
 
     def noise(self, updates: Message, at: At) -> Tensor:
         noise = super().noise(updates, at)

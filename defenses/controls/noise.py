@@ -78,7 +78,7 @@ class _NoiseForRareClass(SampleCase):
 
 
 class MoreForRareClass(Fault, _NoiseForRareClass):
-    """A client adds more noise if its own samples lack a class, and the size of the noise reveals this."""
+    """A client adds more noise where its own samples lack a class, which the size of its noise shows."""
 
     asked = True
 
@@ -110,9 +110,7 @@ class UniformNoise(Fault, SampleCase):
 
 
 class LaplaceNoise(Fault, ClientCase):
-    """Noise is Laplace noise with the stated standard deviation, and the claim states the trade-off curve of Gaussian
-    noise.
-    """
+    """Noise is Laplace noise with the stated standard deviation, under the curve of the Gaussian."""
 
     def noise(self, like: Tensor, at: At) -> Tensor:
         return torch.from_numpy(at.rng.laplace(0, self.std / 2**0.5, tuple(like.shape)).astype(np.float32))
@@ -439,9 +437,7 @@ class PublicRotation(ReportCase):
 
 
 class CorrelatedCoordinates(ReportCase):
-    """Noise z_j + z_{j-1} / 2 is correlated along the coordinates, and twice as large, because its linear map shrinks
-    vectors by a factor of 2 at most.
-    """
+    """Noise z_j + z_{j-1} / 2 is correlated along the coordinates, and twice as large: its map shrinks by 2 at most."""
 
     published = False
 

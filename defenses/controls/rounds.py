@@ -64,7 +64,7 @@ def _half_claim(case: type[ReportCase], plan: Plan) -> Claim:
 
 
 class FewerRoundsThenSilent(ReportCase):
-    """The case claims privacy for the first half of the rounds, and no client takes part in the other rounds."""
+    """It claims the first half of the rounds, and no client takes part in the others."""
 
     def participates(self, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         return torch.full((context.replicas, len(context.senders)), context.round < _half(context.plan))
@@ -79,9 +79,7 @@ class FewerRoundsThenSilent(ReportCase):
 
 
 class FewerRoundsThenWeaker(ReportCase):
-    """One claim is about the first half of the rounds; a weaker claim is about all rounds, and later rounds have less
-    noise.
-    """
+    """One claim is about the first half of the rounds; a weaker one is about all, and later rounds have less noise."""
 
     published = False
 
@@ -122,7 +120,7 @@ class FinalModelOnly(ReportCase):
 
 
 class ReplacedClient(ClientCase):
-    """The case claims privacy for one client replaced by another, which moves the sum by two clip norms at most."""
+    """It claims one client replaced by another, which moves the sum by two clip norms at most."""
 
     @classmethod
     def prepare(cls, plan: Plan) -> Prepared:

@@ -88,16 +88,14 @@ class Turns(Fault, _ThinnedCohorts):
 
 
 class OneCoinForAll(Fault, _ThinnedCohorts):
-    """One coin decides for all clients together, and an empty round reveals the coin."""
+    """One coin decides for all clients together, and an empty round shows it."""
 
     def drawn(self, coins: Tensor, at: At) -> Tensor:
         return coins[:, :1].expand_as(coins).clone()
 
 
 class SecretCohorts(ClientCase):
-    """The hook ``participates`` draws a cohort that other clients do not see; the claim counts the cohort's sampling
-    rate as amplification.
-    """
+    """The hook ``participates`` draws a cohort that other clients do not see; its rate counts as amplification."""
 
     thinning = 0.3
 
@@ -107,9 +105,7 @@ class SecretCohorts(ClientCase):
 
 
 class ActualCohort(Fault, ClientCase):
-    """Sum and noise are divided by the number of clients that take part, and the scale of the noise reveals this
-    number.
-    """
+    """Sum and noise are divided by the number of clients that came, which the scale of the noise shows."""
 
     def mean(self, received: Message, at: At) -> Tensor:
         came = received.present.sum(1, keepdim=True).clamp_min(1)
@@ -117,7 +113,7 @@ class ActualCohort(Fault, ClientCase):
 
 
 class MeanOfPresent(Fault, ClientCase):
-    """The mean is over the clients that take part, although its noise is for the expected cohort size."""
+    """The mean is over the clients that came, and its noise is for the expected cohort."""
 
     def total(self, received: Message, at: At) -> Tensor:
         came = received.present.sum(1, keepdim=True).clamp_min(1)
@@ -136,7 +132,7 @@ class RescaledByLargest(Fault, ClientCase):
 
 
 class WeightAfterClip(Fault, ClientCase):
-    """A client weights its update by its progress after the clip, by a factor of up to 4."""
+    """A client weights its update by its progress after the clip, by up to 4."""
 
     def clipped(self, values: Tensor, at: At) -> Tensor:
         lengths = lengths_of(values).nan_to_num(posinf=100.0)

@@ -100,7 +100,7 @@ class _NothingBeside(_SecureSum):
 
 
 class LengthBesideMask(Fault, _NothingBeside):
-    """The length of the update is sent in the clear beside the masked word, for a check of outliers."""
+    """The raw length travels in the clear beside the masked word, for a check of outliers."""
 
     def length(self, updates: Message) -> Tensor:
         return lengths_of(updates.values).squeeze(-1).nan_to_num()
@@ -124,9 +124,7 @@ class _SentInParts(_SecureSum):
 
 
 class PartsRoundedUp(Fault, _SentInParts):
-    """A vector is split into 256 equal parts, one for each helper, and every part is rounded separately, with halves
-    rounded up.
-    """
+    """A vector is split into 256 equal parts, one for each helper, and every part is rounded by itself, half up."""
 
     parts = 256
 
@@ -151,7 +149,7 @@ class _OverflowBit(_SecureSum):
 
 
 class OverflowBeside(Fault, _OverflowBit):
-    """A client that has to cut its numbers to the range of words reports this in one bit beside its masked word."""
+    """A client that has to cut its numbers to the range of words says so, in one bit beside its masked word."""
 
     def encodes(self, updates: Message) -> Tensor:
         return updates.values
@@ -189,9 +187,7 @@ class SharesByCount(ReportCase):
 
 
 class SharesWithoutOne(SharesByCount):
-    """Shares of n - 1 clients suffice, so that the claim also holds against another client, who subtracts its own noise
-    share.
-    """
+    """n - 1 shares suffice, so that the claim holds for another client who subtracts its own share."""
 
     shift = 2.0
     missing = 1
@@ -199,7 +195,7 @@ class SharesWithoutOne(SharesByCount):
 
 
 class WeightedBySizeNow(ClientCase):
-    """Updates are weighted by the sizes of the round's plan, with noise for the largest weight of the round."""
+    """Updates are weighted by the sizes of the round's plan, with noise for the largest weight of it."""
 
     published = False
 

@@ -218,7 +218,7 @@ class ScaleHalvedVotes(NoisyVotes):
 
 
 class ControlVotesScaleHalved(Control, LNMax):
-    """This broken LNMax takes 1 / b for the epsilon of a label, although this epsilon is 2 / b.
+    """This broken LNMax takes 1 / b for the epsilon of a label, where it is 2 / b.
 
     The real bug: the scale of a count, of which one teacher changes one vote, although a changed vote changes two
     counts.

@@ -94,8 +94,7 @@ class ControlEmbeddingNoiseShared(Control, EmbeddingGaussian):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlEmbeddingResent(Control, EmbeddingGaussian):
-    """In this broken defense the noise on embeddings is that of one release, although embeddings are sent in every
-    epoch, each time with new noise.
+    """This broken noise on embeddings is that of one release, and they are sent in every epoch, each with new noise.
 
     The real bug: the budget is computed per message, and the training loop asks for the embeddings once per epoch.
 
