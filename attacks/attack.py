@@ -154,8 +154,9 @@ def clustered_setting(view: View, unit: Unit, adjacency: Adjacency, *, rounds: i
 
 @dataclass(frozen=True, kw_only=True)
 class AttackPart:
-    """The root of all attacks (one per file), of every kind of federated learning; the fields of a subclass are the
-    attack's public configuration, whose types state what they refuse (``fl.fields.check_fields``).
+    """The base class of all attacks, of every kind of federated learning; each file holds one attack. The fields of a
+    subclass are the attack's public configuration, and their types state which values they refuse
+    (``fl.fields.check_fields``).
 
     ``null`` marks a baseline that ignores its view: the result of guessing without any observation.
     """

@@ -30,7 +30,7 @@ class ModelLogits:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Moments:
-    """The mean, and the sum of squared deviations from it, of each candidate's logits under some shadow models.
+    """The mean of each candidate's logits under some shadow models, and the sum of squared deviations from this mean.
 
     ``mean`` and ``squares`` (N,): mean and sum of squared deviations; ``count`` (N,): number of models.
     """

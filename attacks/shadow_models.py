@@ -1,4 +1,4 @@
-"""Shadow models, each trained on a known half of the samples, of which every one is attacked in turn."""
+"""Shadow models, each trained on a known half of the samples; every shadow model is attacked in turn."""
 
 from dataclasses import dataclass, replace
 

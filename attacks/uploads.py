@@ -1,5 +1,5 @@
-"""Reads the uploads of a round from a view: the gradients behind them, or, of sums and shuffled reports, their stand-
-ins.
+"""Reads the gradients behind the uploads of a round from a view; sums and shuffled reports are converted to stand-ins
+for uploads.
 
 The sum of a round becomes one upload of one client whose lot is all clients' lots together. Shuffled reports become
 uploads with arbitrary numbers for senders: row i has sender i, which identifies no client.

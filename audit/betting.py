@@ -1,4 +1,4 @@
-"""Bets on guesses of who was in the runs, against everything that a claim's trade-off curve allows at once.
+"""Bets on guesses of which runs contained the canary, against everything that a claim's trade-off curve allows at once.
 
 Whatever the event A ("guess: with the canary") is, the curve f bounds its rates by each of its tangents: ``u P1(A) + v
 P0(not A) <= 2`` for the pair (u, v) of that tangent, where P1 is with and P0 without the canary. So a *stake* that pays
@@ -33,8 +33,8 @@ KEPT = 2
 
 
 def tangents_of(curve: Curve) -> tuple[Tangent, ...]:
-    """Return the tangents of a trade-off curve on which bets are placed; the curve of one (epsilon, delta) pair has
-    two.
+    """Return the tangents of a trade-off curve on which bets are placed; the curve of one (epsilon, delta) pair has two
+    tangents.
     """
     if isinstance(curve, ProfileCurve) and len(curve.epsilons) == 1:
         epsilon, remove, add = curve.epsilons[0], curve.delta_remove[0], curve.delta_add[0]
@@ -45,7 +45,7 @@ def tangents_of(curve: Curve) -> tuple[Tangent, ...]:
 
 
 def pays(tangents: tuple[Tangent, ...]) -> FloatArray:
-    """Return what a bet on each tangent pays if it is right, ``(k, 2)``: in runs with and in runs without the
+    """Return what a bet on each tangent pays if the bet is right, ``(k, 2)``: in runs with and in runs without the
     canary.
     """
     rows = []

@@ -51,8 +51,8 @@ def privacy_loss(fpr: ArrayLike, fnr: ArrayLike, delta: float) -> FloatArray:
 
 
 def epsilon_low(fp: int, fn: int, n0: int, n1: int, delta: float, alpha: float) -> float:
-    """Return a lower bound on a mechanism's epsilon at ``delta`` from an attack's error counts; its confidence is 1 -
-    ``alpha``.
+    """Return a lower bound on a mechanism's epsilon at ``delta`` from an attack's error counts; the bound's confidence
+    is 1 - ``alpha``.
 
     The bound is never below 0.
 

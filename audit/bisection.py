@@ -1,4 +1,4 @@
-"""The place up to which a condition holds, by doubling and bisection."""
+"""Finds the number up to which a condition holds, by doubling and bisection."""
 
 from bisect import bisect_left
 from collections.abc import Callable
@@ -12,8 +12,8 @@ def crossing(
     relative: float = 1e-9,
     absolute: float = 0.0,
 ) -> tuple[float, float]:
-    """Return two close numbers between which the condition ``holds`` becomes false: it holds at the first and not at
-    the second. Both are ``low`` if it does not hold there.
+    """Return two close numbers between which the condition ``holds`` becomes false: ``holds`` is true at the first
+    number and false at the second. Both numbers are ``low`` if ``holds`` is false at ``low``.
 
     ``holds`` must hold up to some number and nowhere beyond. ``high``: a number at which it does not hold, None to
     double 1 until it does not. The two are apart by at most the larger of ``absolute`` and ``relative`` times the
@@ -34,8 +34,8 @@ def crossing(
 
 
 def fewest(enough: Callable[[int], bool], limit: int) -> int | None:
-    """Return the smallest whole number from 1 to ``limit`` that is ``enough``, None if none is; every larger number
-    must be enough too.
+    """Return the smallest whole number from 1 to ``limit`` for which ``enough`` is true; None if there is none.
+    ``enough`` must then be true for every larger number too.
     """
     high = 1
     while not enough(high):

@@ -1,5 +1,5 @@
-"""Calibration: how often each estimator wrongly refutes true claims about known mechanisms, and what it makes of
-degenerate inputs.
+"""Calibration: how often each estimator wrongly refutes true claims about known mechanisms, and what each estimator
+returns for degenerate inputs.
 
 All evidence is built from scores drawn with and without the canary, so that one law serves all estimators.
 

@@ -1,4 +1,6 @@
-"""Implementation checks of claims: what each looks at, in the field's terms and in plain words, and what it found."""
+"""Implementation checks of privacy claims: what each check examines, in the field's terms and in plain words, and its
+result.
+"""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -31,7 +33,7 @@ _MARK = "; in "
 
 
 class Check(str):
-    """The name of an implementation check, with its subjects. It makes the check's results.
+    """The name of an implementation check, with its subjects. A ``Check`` also builds the check's results.
 
     Args:
         name: as rows, texts and tables print it.
@@ -87,7 +89,7 @@ class Check(str):
 
     @property
     def metric(self) -> str:
-        """The metric of its result rows."""
+        """The metric in the rows of the check's results."""
         return f"check_{self.replace(' ', '_')}"
 
     def skipped(self, reason: str, **also: Any) -> "CheckResult":

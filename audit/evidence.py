@@ -198,7 +198,7 @@ class CandidateScores:
 
 @dataclass(frozen=True, eq=False)
 class CanaryScores:
-    """The scores of the canaries of one run, and which of them fair coins included.
+    """The scores of the canaries of one run, and which of these canaries were included by fair coins.
 
     ``values``: (m,), higher means included. ``included``: (m,) booleans. Raises ValueError for another shape or type of
     ``included``, and for another design than ``one_run``.

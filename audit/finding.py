@@ -20,8 +20,8 @@ from .wording import at_least, at_most, plain
 
 
 def beyond_scope(claim: Claim, setting: Setting) -> str:
-    """Return why a claim does not cover evidence from this setting (its unit, adversary, rounds); empty string if it
-    does.
+    """Return why a claim does not cover evidence from this setting (its unit, adversary, rounds); empty string if the
+    claim covers it.
 
     The setting's observer, unit, adjacency and rounds are compared with the claim's.
     """
@@ -41,7 +41,8 @@ def beyond_scope(claim: Claim, setting: Setting) -> str:
 
 
 def beyond_all(claim: Claim, setting: Setting) -> str:
-    """Return why the claim does not cover the whole release (it may cover one layer only); empty string if it does.
+    """Return why the claim does not cover the whole release (it may cover one layer only); empty string if the claim
+    covers all of it.
 
     A claim of one layer, or of some users only, bounds no attack on the whole release. In a vertical federation, a
     claim of a person's columns at one party bounds no attack on the person, whose columns at other parties are released
@@ -187,7 +188,9 @@ BY_CHECKS = "the implementation checks fail with probability 0.9 if the true eps
 
 
 def detected_by_checks(reason: str, detectable: float | None) -> bool:
-    """Return whether a finding's minimum detectable epsilon is that of its checks of the code, not of its runs."""
+    """Return whether a finding's minimum detectable epsilon was computed for its checks of the code, not for its
+    runs.
+    """
     return detectable is not None and f"{BY_CHECKS} {plain(round(detectable, 3))} " in reason
 
 

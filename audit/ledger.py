@@ -1,4 +1,5 @@
-"""One probability of a false alarm per run, shared out in one place among the families of its statistical tests.
+"""The probability of a false alarm in one run, shared out in one place among the families of the run's statistical
+tests.
 
 By Bonferroni's inequality the levels of all tests add up to at most their ledger's total, however tests depend on each
 other. In a suite run of 100 claims, all correct, any check fails with probability .046 at most (4.6e-4 per claim). All

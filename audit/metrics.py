@@ -370,8 +370,8 @@ def joint_statement(sides: ScoresByRun, rate: float, alpha: float = 0.05) -> Joi
 
 
 def tpr_interval(sides: ScoresByRun, rate: float, level: float = 0.95) -> tuple[float, float] | None:
-    """Return a confidence interval of an attack's TPR at the FPR ``rate`` itself, in (0, 1); None if there are fewer
-    than ``fewest_for_tpr`` independent non-members, with which no FPR can be bounded by ``rate``.
+    """Return a confidence interval of an attack's TPR at the FPR ``rate`` itself, in (0, 1). Return None if there are
+    fewer than ``fewest_for_tpr`` independent non-members, because no FPR can then be bounded by ``rate``.
 
     ``level``: its confidence, of which each of four bounds has a quarter. The TPR above a threshold whose FPR is
     certainly at most ``rate`` is the lower end, that at or above one whose FPR is certainly at least ``rate`` the upper
@@ -460,8 +460,8 @@ class MembershipResult:
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """AUC, and TPR at FPRs of 1 % and 0.1 %, each as metric, value, low, high and the number of non-members needed;
-        the values are None if they are not measurable.
+        """One row each for the AUC and for the TPR at FPRs of 1 % and 0.1 %: metric, value, low, high and the number of
+        non-members needed. Values that cannot be measured are None.
         """
         rows = [("AUC", self.auc.value, self.auc.low, self.auc.high, 1)]
         for rate in RATES:

@@ -102,7 +102,7 @@ class Observer:
 
     def covers(self, other: "Observer") -> bool:
         """Return whether a claim against this observer covers evidence collected by ``other``: only if ``other`` sees
-        no more.
+        no more than this observer.
         """
         ladders = [ladder for ladder in _LADDERS if {self.name, other.name} <= set(ladder)]
         # Flags are compared too: a stronger view alone does not imply, say, the masked words.

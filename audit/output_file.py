@@ -1,5 +1,5 @@
-"""Write a file completely or not at all, and never through a link out of the folder that was named for it; the
-checksum in a JSON file.
+"""Write a file completely or not at all, and never through a link out of the folder that was named for the file;
+compute the checksum in a JSON file.
 """
 
 import hashlib

@@ -1,5 +1,5 @@
-"""Finds parts: those of a folder by their file names, and those from outside the package by ``package.module:Name``, by
-``file.py:Name`` or by an entry point.
+"""Finds parts, such as attacks and defenses: parts of a folder by their file names, and parts from outside the package
+by ``package.module:Name``, by ``file.py:Name`` or by an entry point.
 
 One mechanism serves all kinds of parts. A part is named by text, so that worker processes and resumed runs find it too.
 A table gives its options: ``{ part = "mypackage.models:Small", width = 32 }``.
@@ -212,7 +212,7 @@ def _is_own(frame: FrameType) -> bool:
 
 
 def version_of(part: Any, name: str = "") -> str:
-    """Return a part's version; for one from outside the package it includes a digest of its source.
+    """Return a part's version; the version of a part from outside the package includes a digest of the part's source.
 
     The digest is needed because authors edit their part without changing its version. ``name``: the text that names the
     part; for an object, such as a data set, its module holds the source.
@@ -244,7 +244,8 @@ def path_of(part: Any) -> str:
 
 
 def written(kind: str, value: Any) -> Any:
-    """Return a part that Python code gives as an object in the form in which a suite names it; text and tables stay.
+    """Return a part in the form in which a suite names it, if Python code gives the part as an object; text and tables
+    are returned unchanged.
 
     A function or class becomes its path, and an instance of a data class a table of its path and its fields.
 
@@ -284,8 +285,8 @@ def _check_options(what: str, function: Callable[..., Any], options: Mapping[str
 
 
 def import_first_from(folder: str) -> None:
-    """Put the folder of a file that the user names on the import path, before all but Python's own modules. It stays
-    there: a part may import more modules when it runs, and worker processes inherit this import path.
+    """Put the folder of a file that the user names on the import path, before all but Python's own modules. The folder
+    stays there, because a part may import more modules when it runs, and worker processes inherit this import path.
 
     Raises ValueError if the folder holds a module of the name of a library of this package, which it would replace.
     """
@@ -327,8 +328,8 @@ def two_files(name: str, folder: Path) -> tuple[str, Path] | None:
 
 
 def check_not_shadowed(name: str, what: str) -> None:
-    """Raise ValueError if a module of the working directory, which is searched last, has the ``name`` of one of Python
-    or of an installed package, which was loaded; ``what``: the text that names it.
+    """Raise ValueError if a module of the working directory, which is searched last, has the same ``name`` as a loaded
+    module of Python or of an installed package; ``what``: the text that names the module.
     """
     loaded, own = two_files(name, Path.cwd()) or ("", None)
     if own and (loaded == "Python itself" or _is_library(loaded)):
@@ -339,7 +340,7 @@ def check_not_shadowed(name: str, what: str) -> None:
 
 def check_name_free(path: Path, what: str) -> None:
     """Raise ValueError if a file that the user names would take the place of a module of Python or of a library, once
-    its folder is searched first; ``what``: the text that names it.
+    its folder is searched first; ``what``: the text that names the file.
     """
     name = path.stem
     loaded = getattr(sys.modules.get(name), "__file__", None) or ""

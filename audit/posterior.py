@@ -1,4 +1,5 @@
-"""What a claim lets an adversary believe about one unit or several together, and reconstruct of one.
+"""Bounds that a privacy claim implies on what an adversary can infer about one unit, or about several units together,
+and on what it can reconstruct of one unit.
 
 The bounds of a belief follow from Bayes' rule; with delta 0 they hold after every output. With delta > 0 an output of
 small probability may give certainty, so that only the share of right guesses is bounded.
@@ -19,8 +20,9 @@ _LARGEST_EXPONENT = 700.0
 
 
 def posterior_bounds(prior: float, epsilon: float) -> tuple[float, float]:
-    """Return the smallest and the largest probability that an adversary assigns to a hypothesis about one unit after an
-    epsilon-DP output (delta 0), from its probability ``prior`` before it.
+    """Return the smallest and the largest probability that an adversary assigns to a hypothesis about one unit after
+    seeing the output of an epsilon-DP mechanism (delta 0). Before the output, the adversary assigned the probability
+    ``prior``.
 
     ``p / (e^epsilon + (1 - e^epsilon) p)`` and ``e^epsilon p / (1 + (e^epsilon - 1) p)``, for two neighbouring data
     sets, such as with and without the unit.
@@ -42,8 +44,8 @@ def posterior_bounds(prior: float, epsilon: float) -> tuple[float, float]:
 
 
 def right_guesses(prior: float, epsilon: float, delta: float = 0.0) -> float:
-    """Return the largest probability with which an adversary guesses right which of two neighbouring data sets gave an
-    (epsilon, delta)-DP output, if the first has probability ``prior``.
+    """Return the largest probability with which an adversary guesses right from which of two neighbouring data sets an
+    (epsilon, delta)-DP output was computed, if the first has probability ``prior``.
 
     The best guess lies at a corner of the trade-off region (Kairouz et al. 2015): always one of the two but for a
     share delta, or error rates of ``(1 - delta) / (1 + e^epsilon)`` each. At delta 0 and prior 1/2 it equals the larger
@@ -65,7 +67,8 @@ def right_guesses(prior: float, epsilon: float, delta: float = 0.0) -> float:
 
 
 def group_privacy(epsilon: float, delta: float, units: int) -> tuple[float, float]:
-    """Return the (epsilon, delta) that an (epsilon, delta)-DP mechanism satisfies for so many units together.
+    """Return the (epsilon, delta) that an (epsilon, delta)-DP mechanism satisfies for a group of ``units`` units
+    together.
 
     ``(k epsilon, delta (e^(k epsilon) - 1) / (e^epsilon - 1))``, which is ``k delta`` at epsilon 0, and a delta of 1 at
     most. It applies the definition k times: every further unit multiplies the delta so far by ``e^epsilon`` and adds
@@ -106,8 +109,8 @@ _HOLD_A_SAMPLE = (Unit.SAMPLE, Unit.CLIENT, Unit.USER, Unit.REPORT)
 
 
 def success_bound(kappa: float, *, epsilon: float, delta: float = 0.0, curve: Curve | None = None) -> float:
-    """Return the largest success probability of a reconstruction attack that a claim allows; blind guessing reaches
-    ``kappa``.
+    """Return the largest success probability of a reconstruction attack that a claim allows; blind guessing succeeds
+    with probability ``kappa``.
 
     It lies in [kappa, 1]; (epsilon, delta)-DP and the stated ``curve`` both allow it.
 

@@ -50,7 +50,8 @@ class Look:
 
 
 def planned_looks(replicas: int, alpha: float) -> tuple[Look, ...]:
-    """Return the looks at an audit of at most ``replicas`` runs per arm; their levels sum to at most ``alpha``.
+    """Return the planned interim looks at an audit of at most ``replicas`` runs per arm; their levels sum to at most
+    ``alpha``.
 
     Looks that would have equally many runs are one, with the sum of their levels; none has fewer than two runs.
 
@@ -74,7 +75,8 @@ _LARGEST = 60.0
 @dataclass(frozen=True, kw_only=True)
 class _Design:
     """``weights``: (k,) the probability of each plausible count of false positives; ``allowed``: (k,) the largest
-    count of false negatives that still refutes together with it, -1 where none does."""
+    count of false negatives that still refutes together with it, -1 where none does.
+    """
 
     n1: int
     weights: FloatArray

@@ -181,13 +181,13 @@ Gaussian scores, and refutes half as often at epsilon 1."""
 
 
 def choosing(scores: int, fraction: float = CHOOSING) -> int:
-    """Return how many of the ``scores`` of one side are used to choose the threshold; of two scores, one is."""
+    """Return how many of the ``scores`` of one side are used to choose the threshold; of two scores, one chooses it."""
     return max(round(fraction * scores), min(1, scores - 1))
 
 
 def scores_of(counted: int) -> int:
-    """Return the smallest number of scores of one side of which at least ``counted`` remain when a share ``CHOOSING``
-    of them chooses the threshold.
+    """Return the smallest number of scores, of members or of non-members, of which at least ``counted`` remain when a
+    share ``CHOOSING`` of them chooses the threshold.
     """
     return next(n for n in count(max(counted, int(counted / (1 - CHOOSING)) - 1)) if n - choosing(n) >= counted)
 

@@ -1,1 +1,1 @@
-"""Implementation checks: deterministic comparisons of replayed runs, of draws and of laws."""
+"""Implementation checks: deterministic comparisons of replayed runs, of random draws and of noise distributions."""

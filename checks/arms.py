@@ -1,4 +1,5 @@
-"""Trials of two neighbouring inputs of one claim: a pilot teaches scores and fixes events, and fresh runs are counted.
+"""Trials of two neighbouring inputs of one privacy claim: scores are learnt and events fixed on pilot runs, and the
+events are counted in fresh runs.
 
 The bound assumes nothing about the system but that its runs are independent. The event that is counted may be any
 function of all that the claim's observer receives, so nothing is assumed of the noise, and what is done with a release
@@ -154,8 +155,8 @@ def _placed(values: FloatArray | None, runs: int, width: int) -> FloatArray:
 
 
 class Hits(NamedTuple):
-    """The numbers of outputs in the event that tests the stated curve and in the event that tests epsilon, and the
-    number that the latter event's rule, if it has one, assigns to the input without the unit.
+    """The numbers of outputs in the event that tests the stated curve and in the event that tests epsilon. If the
+    latter event has a rule that also guesses the input without the unit, a third number counts these guesses.
     """
 
     curve: int
@@ -198,8 +199,8 @@ class FixedEvents:
 
     @property
     def counted(self) -> Arms:
-        """The inputs for the runs in which the events are counted; they leave out all parts of the outputs that neither
-        event reads.
+        """The inputs for the runs in which the events are counted; these inputs leave out all parts of the outputs that
+        neither event reads.
         """
         scores = [self.epsilon.score, self.event.score]
         parts = frozenset(score.part for score in scores if isinstance(score, _OF_ONE_PART))
@@ -344,8 +345,8 @@ class TwoArms:
         return measured if refuted else replace(measured, detectable=self.detectable(n))
 
     def detectable(self, runs: int) -> float | None:
-        """The smallest true epsilon at which so many runs of each arm refute the claim with probability 0.9, if the
-        pilot finds the best score and threshold; None if no epsilon in reach suffices.
+        """The smallest true epsilon at which this number of runs of each arm refutes the claim with probability 0.9, if
+        the pilot finds the best score and threshold; None if no epsilon in reach suffices.
         """
         return _detectable(self.claim.curve, self.claim.epsilon, self.claim.delta, self.share, runs)
 
@@ -501,7 +502,8 @@ def tangent_at(curve: Curve | None, fpr: float, fnr: float, runs: int) -> Tangen
 
 def below_tangent(found: Measurement, errors: ErrorCounts, tangent: Tangent, witness: str) -> Measurement:
     """Return a measurement of epsilon, extended by a test of another event against a tangent of the stated curve, at
-    the level of these counts. If that event lies below the tangent, counts and witness are replaced by its own.
+    the level of these counts. If that event lies below the tangent, counts and witness are replaced by those of that
+    event.
     """
     if not under_tangent(errors, tangent):
         return replace(found, below_curve=False, tangent=tangent)
@@ -621,8 +623,9 @@ def of_one_step(measured: Measurement, claim: Claim) -> Measurement:
 
 
 def wanted_epsilon(claim: Claim) -> float:
-    """Return the true epsilon of a violation that trials should detect: slightly more than the claim if its curve is
-    tested. If only (epsilon, delta) is tested, rare events decide, and the value is below the limit of weak tests.
+    """Return the true epsilon of a violation that trials should detect: slightly more than the claimed epsilon if the
+    claim's curve is tested. If only (epsilon, delta) is tested, rare events decide, and the value is below the limit of
+    weak tests.
     """
     if claim.curve is not None:
         return (_WANTED if isinstance(claim.curve, GaussianCurve) else _WANTED_OF_PROFILE) * claim.epsilon
@@ -814,7 +817,7 @@ class LinearScore:
 
 def fitted_directions(name: str, places: IntArray, out: FloatArray, within: FloatArray) -> Iterator[LinearScore]:
     """Fit Fisher's linear discriminant to pilot outputs: to the rounds' numbers, and to their cumulative sums, which
-    the models contain. None for a single round, or if the outputs do not vary.
+    the models contain. Return None for a single round, or if the outputs do not vary.
 
     The covariance is shrunk towards its diagonal by the share of Schaefer and Strimmer (2005) that is expected to err
     the least: noise may be independent from round to round, or from model to model.

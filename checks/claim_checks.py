@@ -1,5 +1,5 @@
-"""Run every implementation check of one claim: replays, calls of hooks, the published law, measurements, and trials of
-everything that is received.
+"""Run every implementation check of one privacy claim: replays, calls of the defense's hooks, the published noise
+distribution, measurements, and trials of everything that the claim's observer receives.
 """
 
 import math

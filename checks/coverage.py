@@ -1,5 +1,5 @@
-"""State what the implementation checks of a claim looked at, what they did not, and the smallest epsilon that they
-would have found, from the results that they gave.
+"""State, from the results of a claim's implementation checks, what the checks examined, what they did not examine, and
+the smallest epsilon that they would have found.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
-"""Let trials decide what checks propose: a failed comparison of equal draws is reason to suspect a claim, and proves
-nothing where noised numbers were processed afterwards.
+"""Let trials decide about failed comparisons of runs with equal random draws. Such a failure is a reason to suspect a
+privacy claim, and proves nothing where noised numbers were processed afterwards.
 
 Each failed comparison names two inputs. Fresh runs on both, by the hooks as they are, show what everything that is
 received says about the unit. They refute the claim, or pass although a violation of the size that the comparison stands

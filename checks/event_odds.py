@@ -1,4 +1,4 @@
-"""Hold numbers of the public state, and arrays sent with reports, against the claim by how far a unit moves them.
+"""Compare a privacy claim with how far one unit moves numbers of the public state, and arrays sent with reports.
 
 Hold against the claim how often a number exceeds a threshold with and without one unit that moves it far over its
 noise.

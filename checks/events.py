@@ -1,4 +1,5 @@
-"""Count events of reports on extreme pairs of inputs, and state from which violation a count would refute a claim.
+"""Count events in reports on extreme pairs of inputs, and state how large a violation must be for a count to refute a
+claim.
 
 Scale the privacy losses of an event, to state from which violation a test that counts it would refute a claim.
 
@@ -74,8 +75,8 @@ def smallest_factor(p: float, q: float, refutes: Callable[[float, float], bool])
 
 
 def likely_counts(p: float, q: float, n: int) -> tuple[int, int]:
-    """Return counts among ``n`` runs with and without the unit that are at least this far apart with probability
-    0.9.
+    """Return counts of an event among ``n`` runs with and without the unit; with probability 0.9, the observed counts
+    are at least this far apart.
     """
     return int(binom.ppf(MISSED / 2, n, p)), int(binom.ppf(1 - MISSED / 2, n, q))
 

@@ -1,5 +1,5 @@
-"""Check that every number that depends on one unit or its record has independent noise, in all rounds and weights of a
-claim.
+"""Check that every number that depends on one unit or its record has independent noise, in all rounds and model weights
+that a claim covers.
 
 Four runs of given rows, of two inputs that differ in one unit under two draws of noise each, show in one pass through
 all rounds which numbers of all that the observer receives move with the unit and not with the noise. Only two clients
@@ -260,8 +260,8 @@ def _proposed(one: _Inputs, other: _Inputs, suspect: _Suspect, words: str) -> Su
 
 
 def every_number_checks(setup: HookSetup) -> Iterator[CheckResult]:
-    """Compare the unit's row with zeros in all rounds of the claim, and real records with those that the defense's
-    hooks request.
+    """Compare the unit's row with a row of zeros, in all rounds of the claim; compare real records with the records
+    that the defense's hooks request.
     """
     reason, setup = setup.why_not(lots=True), setup.everyone
     if reason:

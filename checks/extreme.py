@@ -1,4 +1,4 @@
-"""Send rows to a defense's hooks that training should not give: huge, infinite, no number, denormal, out of the radius.
+"""Send updates to a defense's hooks that training should not give: huge, infinite, NaN, denormal or outside the radius.
 
 A claim holds for every row that a client may hold. Runs of equal draws are compared with one whose row is zero: what is
 received must stay finite, and within what the law allows; without a law no number may become a million times as large

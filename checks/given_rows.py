@@ -1,4 +1,5 @@
-"""Run the hooks of a defense in many small surroundings of one unit, on rows that are given in place of a training.
+"""Run the hooks of a defense on given rows (client updates or sample gradients) in place of a training, in many small
+surroundings of one unit.
 
 Draw the surroundings of one unit: who holds it, what it holds in each round, and what all others hold.
 
@@ -76,7 +77,7 @@ PLACES = ("the first sample of a client", "its last sample", "any of its samples
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Surroundings:
-    """The inputs of independent runs (replicas): in each, a unit and the rows of all others.
+    """The inputs of independent runs (replicas): each run has a unit and the rows of all other participants.
 
     Args:
         holders: ``(R,)``, the client that is the unit, or that holds it.
@@ -131,7 +132,7 @@ class Surroundings:
         )
 
     def repeated(self, run: int, runs: int) -> "Surroundings":
-        """Return so many runs that all have the inputs of one of these runs."""
+        """Return the given number of runs, all with the inputs of one of these runs."""
 
         def of(values: Tensor) -> Tensor:
             return values[run : run + 1].expand(runs, *values.shape[1:])
@@ -226,7 +227,7 @@ def in_constellations(around: Surroundings, chosen: Tensor, *, clip_norm: float,
 
 
 def among_samples(around: Surroundings, chosen: Tensor, *, samples: int, clip_norm: float, seed: int) -> Surroundings:
-    """Return the same runs, with the holder's first samples placed around the unit, which is the first of them.
+    """Return the same runs, with the holder's first samples placed around the unit, which is itself the first sample.
 
     All other clients hold zeros. ``chosen`` is that of ``in_constellations``.
     """
@@ -413,7 +414,9 @@ class HookSetup(ClaimSetup):
         return replace(self, plan=replace(self.plan, cohort=cohort, lot=lot))
 
     def surroundings(self, holders: Sequence[int], *, rounds: int, runs: int, further: int = 0) -> Surroundings:
-        """Return drawn surroundings for so many runs; each number ``further`` gives different ones."""
+        """Return drawn surroundings for the given number of runs; each number ``further`` gives different
+        surroundings.
+        """
         return draw_surroundings(
             holders=list(holders),
             clients=self.plan.clients,
@@ -436,7 +439,9 @@ class HookSetup(ClaimSetup):
         return self.run(around, arm, **changes).releases(self.claim, around.holders)
 
     def rounds(self, streams: Streams, rows: Rows | None, runs: int, senders: tuple[int, ...] | None = None) -> Rounds:
-        """Return the rounds of so many runs, opened one after the other, and never closed."""
+        """Return the rounds of the given number of runs; the rounds are opened one after the other, and never
+        closed.
+        """
         return Rounds(
             plan=self.plan,
             protection=self.protection,
@@ -450,7 +455,7 @@ class HookSetup(ClaimSetup):
         )
 
     def model(self, runs: int) -> Tensor:
-        """Return the initial model of so many runs, which share its memory."""
+        """Return the initial model of the given number of runs, which share the model's memory."""
         return self.task.initial(ReplayedStreams(self.seed)).expand(runs, -1)
 
     def why_not(self, *, lots: bool = False) -> str:

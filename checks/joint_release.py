@@ -1,4 +1,5 @@
-"""Try all that a preparation of the data publishes together with all that a training on its data releases.
+"""Test by trials everything that a preparation of the data publishes, together with everything that a training on the
+prepared data releases.
 
 Wherever prepared rows of other records, the first model or the plan follow a changed record, the training's release may
 move by more than its claim allows for one record. Trainings on both prepared data sets show whether it does. What is
@@ -100,7 +101,7 @@ class JointRelease:
     refused: list[str] = field(default_factory=list)
 
     def result(self) -> CheckResult:
-        """Find the pair of data sets on which runs with equal draws differ most, and run trials on it."""
+        """Find the pair of data sets on which runs with equal draws differ most, and run trials on this pair."""
         setup = self.setup
         pairs = list(self._relevant())
         if self.refused and not pairs:

@@ -1,4 +1,5 @@
-"""Hold a published law against the claim that it stands behind: the epsilon that the law implies, without a trial.
+"""Compare a privacy claim with the epsilon that the defense's published noise distribution (its law) implies, without a
+trial.
 
 Rounds, steps, sampling rate, clip norm, noise and scale of the law give the privacy losses of two neighbouring inputs.
 Their epsilon is bounded from below (``defenses.accounting.below``), so that a rounding, a looser accountant or a part
@@ -132,8 +133,8 @@ def with_law_checks(
 def law_check(
     law: Law, claim: Claim, plan: Plan, *, rounds: int | None = None, reached: float = 1.0, remark: str = ""
 ) -> tuple[CheckResult, ...]:
-    """Compare a claim with the epsilon that a law implies over ``rounds`` rounds (by default those of the claim); also
-    compare the claim's trade-off curve, if it states one, with the law's curve.
+    """Compare a claim with the epsilon that a noise law implies over ``rounds`` rounds, by default the rounds of the
+    claim. Also compare the claim's trade-off curve, if the claim states one, with the law's curve.
 
     The epsilon is a lower bound at the claim's delta, and the check passes where it is at most one per cent above the
     claim's.

@@ -555,7 +555,7 @@ def releases_of(
 
 def proposed_noise(setup: ReplaySetup) -> Proposed:
     """Return runs for trials, without and with a row along the weights of least noise that changes its sign in every
-    round. Such runs reveal noise that is too small there, or that several rounds share.
+    round. Such runs reveal noise that is too small along these weights, or that several rounds share.
     """
     claim, holder = setup.claim, setup.checked_clients[0]
     direction = quietest(setup)

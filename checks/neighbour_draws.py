@@ -1,4 +1,6 @@
-"""Count an event in draws of two data sets that are neighbours, or two steps apart, against one claim."""
+"""Count an event in draws on two data sets that are neighbours, or two steps apart, and compare the counts with one
+privacy claim.
+"""
 
 import math
 import time
@@ -120,13 +122,17 @@ class DrawCounter:
 
     @property
     def delta(self) -> float:
-        """The delta that the claim implies for two data sets so far apart (group privacy)."""
+        """The delta that the claim implies for two data sets that are ``apart`` steps from each other (group
+        privacy).
+        """
         claim = self.setup.claim
         return claim.delta if self.apart == 1 else claim.delta * (1 + math.exp(min(claim.epsilon, 300.0)))
 
     @property
     def nothing(self) -> str:
-        """Why the claim implies nothing about data sets so far apart; empty if it implies something."""
+        """The reason why the claim implies nothing about data sets ``apart`` steps from each other; empty if it implies
+        something.
+        """
         return (
             (
                 "not looked at: the two data sets are two steps apart, and at this epsilon group privacy bounds "
@@ -138,7 +144,7 @@ class DrawCounter:
 
     @property
     def limit(self) -> float:
-        """The epsilon that the claim implies for two data sets so far apart."""
+        """The epsilon that the claim implies for two data sets that are ``apart`` steps from each other."""
         return self.setup.claim.epsilon * self.apart
 
     def needed(self) -> int:
@@ -181,7 +187,7 @@ class DrawCounter:
         again: Callable[[int, int], FloatArray],
         seconds: float,
     ) -> CheckResult:
-        """Fix an event on pilot draws of both arms, and count it in fresh ones.
+        """Fix an event on pilot draws of both arms, and count the event in fresh draws.
 
         Args:
             again: (arm, batch) -> the rows of one batch of draws, the same for equal numbers.

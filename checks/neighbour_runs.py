@@ -1,4 +1,4 @@
-"""Compares two runs of one training on neighbouring data, the second with the noised sums of the first.
+"""Compares two runs of one training on neighbouring data; the second run receives the noised sums of the first.
 
 Equal seeds and equal noised sums leave the data as the only difference: a replaced record moves each sum that holds it
 by two clip norms at most, and no other sum. This is a comparison of equal draws on equal models: from the step on where
@@ -40,7 +40,8 @@ class ReplacedRun:
 
 
 def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *, first: TrainingRecord) -> CheckResult:
-    """Check that a replaced record moves each sum that holds it by two clip norms at most, and no other row or sum.
+    """Check that a replaced record moves each sum that contains it by two clip norms at most, and moves no other row or
+    sum.
 
     ``control``: a run on the data of the ``first`` one, with its noised sums. From the step on where its sums differ,
     something else than the data moves them, and nothing is compared. The ``rest`` of its sums, and of those of the
@@ -82,8 +83,8 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
 
 
 def renamed(control: TrainingRecord, others: Sequence[ReplacedRun], *, first: TrainingRecord) -> str:
-    """Return how lots name a replaced record, if not by its index: only lots with this name moved; empty if no record
-    appears under another name. Arguments as in ``sums_on_neighbours``.
+    """Describe how lots name a replaced record if they do not use its index; only lots with this name moved. The result
+    is empty if no record appears under another name. Arguments as in ``sums_on_neighbours``.
     """
     steps = _equal_steps(first, control)
     for other in others:
@@ -100,9 +101,9 @@ def renamed(control: TrainingRecord, others: Sequence[ReplacedRun], *, first: Tr
 
 
 def unit_moves(within: TrainingRecord, out: TrainingRecord) -> CheckResult | None:
-    """Return a failed result if adding one unit moves a sum by more than one clip norm, and a skipped one if the unit's
-    row is not clipped at all, which another check reports; otherwise None. The two runs differ only in the unit's row,
-    which is zero in ``out``.
+    """Return a failed result if adding one unit moves a sum by more than one clip norm. Return a skipped result if the
+    unit's row is not clipped at all, which another check reports. Otherwise return None. The two runs differ only in
+    the unit's row, which is zero in ``out``.
     """
     for one, other in _alike(within, out):
         distance = _distance(one, other, "received")
@@ -152,8 +153,8 @@ def _alike(first: TrainingRecord, other: TrainingRecord) -> list[tuple[Release, 
 
 
 def moved_setting(first: TrainingRecord, other: TrainingRecord) -> str:
-    """Return which of clip norm and noise multiplier differs between two runs, at the first step with a difference,
-    provided that draws and models are equal until there; empty if neither differs.
+    """Return which of clip norm and noise multiplier differs between two runs, at the first step with a difference;
+    empty if neither differs. The difference counts only if draws and models are equal until this step.
     """
     for step, (one, again) in enumerate(zip(first.releases, other.releases, strict=False)):
         for name in ("clip_norm", "noise_multiplier"):

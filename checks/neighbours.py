@@ -1,4 +1,5 @@
-"""Pairs of neighbouring inputs of a federation whose model never changes, as data: what both runs are given, in words.
+"""Pairs of neighbouring inputs of a federation whose model never changes, each with a description of both runs in
+words.
 
 A pair is run twice with equal random draws, and everything that an observer receives is recorded. What is compared in
 the two recordings is for other modules; here stand the choices of what the unit is, of what surrounds it, and the other
@@ -150,7 +151,7 @@ class ReplaySetup(ClaimSetup):
 
     @property
     def no_law(self) -> str:
-        """Why what is released cannot be compared with a Gaussian law, if ``law`` is None."""
+        """The reason why the release cannot be compared with a Gaussian law, if ``law`` is None."""
         law = self.protection.law(self.claim.observer, self.plan, self.holder)
         if isinstance(law, GaussianLaw) and law.then:
             return f"the noised release is post-processed ({law.then})"
@@ -163,7 +164,7 @@ class ReplaySetup(ClaimSetup):
 
     @cached_property
     def unaccepted(self) -> str:
-        """Why the defense does not run with one client more than the plan has; empty if it does."""
+        """The reason why the defense does not run with one client more than the plan has; empty if the defense runs."""
         row = torch.zeros(self.plan.layout.dim)
         canary = Canary(unit=Unit.REPORT, present=row, absent=row)
         try:
@@ -175,7 +176,7 @@ class ReplaySetup(ClaimSetup):
 
     @property
     def holder(self) -> int:
-        """The client whose law is read before any row is planted."""
+        """The client whose noise distribution (law) is used before any row is planted."""
         return 0 if self.claim.unit in HELD_BY_CLIENTS or self.unaccepted else self.plan.clients
 
     @cached_property
@@ -393,7 +394,7 @@ class RunPair:
         return self.setup.run(self.present, rounds=self.rounds)
 
     def again(self, noise: int) -> tuple[Recording, Recording]:
-        """Run both once more, over all rounds, with the noise of this number."""
+        """Run both inputs once more, over all rounds, with the noise that the number ``noise`` selects."""
         return self._before(noise, None), self.setup.run(self.present, noise=noise)
 
     def _before(self, noise: int, rounds: int | None) -> Recording:
@@ -402,12 +403,16 @@ class RunPair:
         return self.setup.run(self.without, noise=noise, rounds=rounds)
 
     def replicas(self, noise: int, number: int) -> tuple[list[Recording], list[Recording]]:
-        """Run both in so many further replicas, over all rounds, with the noise of this number."""
+        """Run both inputs in the given number of further replicas, over all rounds, with the noise that the number
+        ``noise`` selects.
+        """
         without, present = (self.setup.run_many(number, inputs, noise=noise) for inputs in (self.without, self.present))
         return without, present
 
     def many(self, noise: int, number: int, rounds: int = 2) -> tuple[ManyRuns, ManyRuns]:
-        """Run the first rounds of both in so many replicas at once, with the noise of this number."""
+        """Run the first rounds of both inputs in the given number of replicas at once, with the noise that the number
+        ``noise`` selects.
+        """
         without, present = (
             self.setup.many(number, inputs, noise=noise, rounds=rounds) for inputs in (self.without, self.present)
         )

@@ -1,4 +1,5 @@
-"""Hold the noise of many runs against the published Gaussian law: in every margin, at all lags, along public vectors.
+"""Compare the noise of many runs with the published Gaussian law: in every margin, at all lags and along public
+vectors.
 
 Hold the noise of many runs against the published Gaussian law: every number, given all others, in every margin.
 
@@ -78,7 +79,7 @@ class LawOfDraws:
 
 
 def draw_checks(sample: NoiseSample, law: LawOfDraws, claim: Claim) -> list[CheckResult]:
-    """Check the scale of the noise in every margin, its scale given other noise, and its distribution.
+    """Check the scale of the noise in every margin, its conditional scale given other noise, and its distribution.
 
     The law is published for the public state of the first round, so that only rounds with this state are checked.
     """

@@ -1,4 +1,6 @@
-"""Many runs of one federation that differ in the hooks' noise alone, run together, so that the noise can be tested."""
+"""Many runs of one federation, made together, that differ only in the noise of the defense's hooks; checks test this
+noise.
+"""
 
 import math
 from collections.abc import Mapping, Sequence

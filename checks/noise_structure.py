@@ -1,4 +1,5 @@
-"""Check the noise of many runs where no law need be published: that it is there, is drawn anew, and covers each move.
+"""Check the noise of many runs, whether or not its distribution is published: noise must be present, be drawn anew, and
+cover each change that a unit causes.
 
 Compare runs that differ only in the defense's random draws, so that the difference between them is the noise.
 
@@ -65,7 +66,8 @@ def noise_checks(
     reason: str = "",
     constant: Collection[int] = (),
 ) -> list[CheckResult]:
-    """Check that noise is present, and drawn anew for each client and round; its size needs more draws to check.
+    """Check that noise is present, and drawn anew for each client and round; a check of the noise's size needs more
+    draws.
 
     Args:
         draws: at least two recordings with equal data, cohorts and lots.

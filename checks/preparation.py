@@ -1,4 +1,4 @@
-"""Hold what a preparation of data publishes, and what it does to other records, against a claim.
+"""Compare what a preparation of data publishes, and what it does to other records, with a privacy claim.
 
 The claim covers preparation, training and what is published after it together. Neighbouring data sets go through the
 user's own preparation. What differs without any noise has no finite epsilon, and is counted in independent draws. What
@@ -61,7 +61,7 @@ class _Made(NamedTuple):
 
 
 def preparation_checks(setup: PreparationSetup) -> tuple[CheckResult, ...]:
-    """Return the results of all checks of a preparation; their ``evidence`` may refute the claim."""
+    """Return the results of all checks of a preparation; the ``evidence`` of these results may refute the claim."""
     if reason := _why_not(setup):
         return (PREPARATION.skipped(reason),)
     try:

@@ -1,4 +1,5 @@
-"""Measure what noise of any shape is worth where a claim has no delta, and hold it against the claim's epsilon.
+"""Measure the privacy loss under noise of any distribution if a claim has no delta, and compare it with the claim's
+epsilon.
 
 One unit shifts a release by a vector, which runs of equal draws show. Where the noise is that of a random vector with
 independent numbers of one distribution, the largest privacy loss is the sum of those of all numbers. That of one number

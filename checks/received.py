@@ -1,4 +1,4 @@
-"""Reduce all that an observer receives in many runs to numbers, and find noise of few values among them.
+"""Reduce everything that an observer receives in many runs to numbers, and find noise that takes only a few values.
 
 Reduce everything that an observer receives in a batch of runs to numbers from which events can be learnt.
 

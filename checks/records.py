@@ -1,4 +1,4 @@
-"""Neighbouring data sets, as data: what a record or a client holds in one of two data sets that differ by it alone.
+"""Pairs of neighbouring data sets, which differ only in what one record or one client holds.
 
 A claim holds for every pair of neighbours. A record is replaced by records that move statistics most: with every
 feature far beyond the range of all others, or at the end of the range that the kind of data allows, of another label,

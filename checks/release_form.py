@@ -1,4 +1,5 @@
-"""Take the law of a defense that publishes none from runs of its hooks, and its size from the claim.
+"""Estimate the noise distribution (law) of a defense that publishes none: its form from runs of the defense's hooks,
+and its size from the claim.
 
 Where a release is seen to be a sum and Gaussian noise of one size in all rounds, runs show the noise, and the claim
 says how far one unit may move a release of such noise. Every check that needs a law can then be made. A release of
@@ -115,7 +116,7 @@ def _without_constants(noise: Tensor) -> Tensor:
 
 def covered_shift(claim: Claim, plan: Plan, protection: Protection, *, rate: float, steps: int) -> float | None:
     """Return the largest distance, in standard deviations of the noise, by which a unit may move each round's release
-    under the claim; None if the claim allows no distance, or any.
+    under the claim; None if the claim allows no distance, or every distance.
     """
     # Rounds may have shares of their own of the budget: then one round may have all of it.
     rounds = 1 if law_of_all_rounds(protection, plan) else None

@@ -369,7 +369,7 @@ def with_own_model(
     checks: Sequence[CheckResult], task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0
 ) -> tuple[CheckResult, ...]:
     """Return the results of the replay checks. If a check fails on the claim's own model, or can be made only there,
-    its result is the one on that model.
+    the result on that model is returned.
 
     Args:
         checks: results on the model of the audit.

@@ -15,8 +15,9 @@ from ..fl.protection import Protection
 
 
 def worst_results(results: Iterable[CheckResult], what: str, *, required: str = "") -> tuple[CheckResult, ...]:
-    """Return one result per check, in their order: the first failure; without failures the pass that is nearest to its
-    limit, whose witness states for how many of ``what`` the check was not judged; otherwise the first unjudged result.
+    """Return one result per check, in the order of the checks: the first failure; without failures the pass that is
+    nearest to its limit; otherwise the first unjudged result. The witness of a pass states for how many of ``what`` the
+    check was not judged.
 
     ``required``: the name of a check that has not passed unless it was judged in all cases.
     """
@@ -58,7 +59,7 @@ def placed(results: Iterable[CheckResult], protection: Protection) -> tuple[Chec
 
 
 def same_claim(one: Claim, other: Claim) -> bool:
-    """Return whether two claims promise the same privacy, whatever noise their plans need for it."""
+    """Return whether two claims promise the same privacy, whatever noise their plans need."""
     return _promise(one) == _promise(other)
 
 

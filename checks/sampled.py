@@ -1,4 +1,4 @@
-"""Hold how far and how often one unit moves a release against the law, with cohorts and lots as they are sampled.
+"""Compare how far and how often one unit moves a release with the noise law, while cohorts and lots are sampled.
 
 Runs with equal draws that differ in one unit show in which rounds its row was used, and how far it moved the release in
 every single cohort and lot. The row of each round lies in coordinates of its own, so that what is left of earlier
@@ -205,7 +205,7 @@ class Sampled:
 
     @cached_property
     def clean(self) -> bool:
-        """Whether no row moves a coordinate in which it, and every row of an earlier round, is zero."""
+        """Whether no row moves a coordinate in which this row and every row of an earlier round are zero."""
         parts = self.around.parts
         return all(
             not bool((self.moved[:, turn, parts[later]] != 0).any())

@@ -368,8 +368,9 @@ _FOLLOWED_WORDS = (
 
 
 def followed_check(sampled: Sampled) -> CheckResult | None:
-    """Return the check; None if it does not apply. It does not apply if neither a law nor the claim says that noise is
-    Gaussian, or if a row also affects later releases, as under momentum, because rounds are then not separate releases.
+    """Return the check; None if it does not apply. The check does not apply if neither a law nor the claim says that
+    noise is Gaussian, or if a row also affects later releases, as under momentum, because rounds are then not separate
+    releases.
     """
     setup, around = sampled.setup, sampled.around
     claim, plan = setup.claim, setup.plan
@@ -474,8 +475,8 @@ class _Numbers(NamedTuple):
 
 
 def together_check(sampled: Sampled) -> CheckResult | None:
-    """Return a check of a release together with the public state and with arrays of its length that are sent with it;
-    None if none of these has additive noise.
+    """Return a check of a release together with the public state and with arrays of the release's length that are sent
+    with it; None if none of these has additive noise.
 
     A few runs of the first round show what could break the claim. It is then measured in fresh runs of all rounds.
     """

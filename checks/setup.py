@@ -1,4 +1,6 @@
-"""The federation and the claim that checks run, and the Gaussian laws that runs show where none is published."""
+"""The federation and the privacy claim that checks run, and the Gaussian laws estimated from runs where none is
+published.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -59,8 +61,8 @@ class ClaimSetup:
         return self.plan.cohort_rate * min(self.plan.lot.rate(size) for size in self.plan.sizes)
 
     def local_epsilon(self, rounds: int) -> float:
-        """Return the largest epsilon that one round may have for a unit that takes part, if the unit affects so many
-        rounds; sampling and shuffling allow more than the claim's share of a round.
+        """Return the largest epsilon that one round may have for a unit that takes part, if the unit affects the given
+        number of rounds; sampling and shuffling allow more than the claim's share of a round.
         """
         each = self.claim.epsilon / max(1, rounds)
         hidden = self.rate / (self.plan.clients if self.claim.observer.rank == SHUFFLED.rank else 1)

@@ -1,4 +1,5 @@
-"""Check that the answers to all queries of a transfer have noise, whatever teachers vote: votes are given, and cheap.
+"""Check that the answers to all queries of a knowledge transfer have noise, whatever teachers vote. The check supplies
+the votes, which is cheap.
 
 Answers are drawn at the real number of queries, on votes of all kinds: with a lead of one vote, of all votes, or shared
 by all labels. An answer that is the same in all runs of one input, and another one in all runs of its neighbour, has no

@@ -1,5 +1,5 @@
-"""Compares the lots of a run, the records that each release was computed on, with the sampling that was accounted, and
-the accountant's history with the releases that were seen: their number, noise and epsilon.
+"""Compares a run's lots (the records from which each release was computed) with the sampling that was accounted. Also
+compares the accountant's history with the observed releases: their number, noise and epsilon.
 
 Under Poisson sampling every record is in every lot independently, with the accounted rate. All levels are exact or
 bounds: of the number of records, of pairs of equal records in two lots, and of neighbouring records in one lot.

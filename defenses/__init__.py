@@ -1,1 +1,3 @@
-"""Defenses: each file defines one, which states its claims; the other files are what several of them share."""
+"""Defenses: each file defines one defense, which states its privacy claims; other files hold what several defenses
+share.
+"""

@@ -37,9 +37,9 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class DefensePart:
-    """The root of all defenses, of every kind of federated learning. Its fields hold the public configuration, and
-    their types state what they refuse (``fl.fields.check_fields``); data and random generators are passed to methods as
-    arguments.
+    """The base class of all defenses, of every kind of federated learning. Its fields hold the public configuration,
+    and their types state which values they refuse (``fl.fields.check_fields``); data and random generators are passed
+    to methods as arguments.
 
     ``control`` marks a defense that is broken on purpose: it states a claim that it does not satisfy, and an audit must
     refute it. One file holds one defense.

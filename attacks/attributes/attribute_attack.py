@@ -31,7 +31,7 @@ Prior = Literal["imputed", "columns", "uniform"]
 
 @dataclass(frozen=True, kw_only=True)
 class AttributeAttack(Attack, ABC):
-    """A base class of attacks that score the values of a column of known records, in logarithms of probabilities.
+    """A base class of attacks that score each possible value of one column of known records by a log-probability.
 
     Args:
         column: the column's name in a table or, of a single feature, the feature's number. Of a number it is inferred
@@ -63,7 +63,9 @@ class AttributeAttack(Attack, ABC):
         return AttributeScores(scores, clustered_setting(view, Unit.SAMPLE, Adjacency.REPLACE_ONE))
 
     def shown(self, knowledge: Knowledge) -> Records:
-        """Return the completed records; raise ValueError if none were chosen before training."""
+        """Return the completed records (each known record with each value of the column); raise ValueError if no
+        records were chosen before training.
+        """
         if not isinstance(knowledge.candidates, Records):
             raise ValueError(
                 f"{type(self).__name__} needs records as candidates, which must be planted before training"
@@ -72,14 +74,14 @@ class AttributeAttack(Attack, ABC):
 
     @abstractmethod
     def scores(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> FloatArray:
-        """Compute log-likelihoods of the n * k completed records, ``(n * k,)`` or ``(clients * n * k,)`` client by
-        client, up to a constant for each record.
+        """Compute log-likelihoods of the n * k completed records (n records with k values each), up to a constant for
+        each record. The result has shape ``(n * k,)`` or, client by client, ``(clients * n * k,)``.
         """
 
 
 def imputed(shown: Records, images: Tensor, labels: Tensor, *, classes: int) -> FloatArray:
-    """Return the logarithms of the probabilities ``(n, k)`` of the values of each record's column that a logistic
-    regression on public records gives, without any model, update or other message of a federation.
+    """Return the log-probabilities ``(n, k)`` that a logistic regression on public records gives to the k values of
+    each record's column. The regression uses no model, update or other message of a federation.
 
     It is the imputation with which Jayaraman and Evans (2022) compare attribute inference. The regression uses the
     other columns and, if ``classes`` is their number and not 0, the label. A value that no public record has keeps a

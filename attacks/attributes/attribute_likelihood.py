@@ -29,7 +29,7 @@ _NO_NOISE = 1e-24
 @dataclass(frozen=True, kw_only=True)
 class AttributeLikelihood(AttributeAttack):
     """An attack whose score is the log-likelihood of what the observer receives if the client holds the completed
-    record: the client's uploads of all rounds, or the sums of all clients' uploads.
+    record. The observer receives the client's uploads of all rounds, or the sums of all clients' uploads.
 
     A defense's published clipping and noise of samples enter it. Records of a client with other data than the public
     ones, clipped reports and several local steps are approximated.

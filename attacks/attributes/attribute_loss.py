@@ -16,8 +16,8 @@ from .attribute_attack import AttributeAttack, Prior
 
 @dataclass(frozen=True, kw_only=True)
 class AttributeLoss(AttributeAttack):
-    """An attack whose score is minus the cross-entropy of the completed record under the final model or, for an
-    observer of the models of all rounds, the mean over them.
+    """An attack whose score is minus the cross-entropy of the completed record under the final model. For an observer
+    of the models of all rounds, the score is the mean over these models.
 
     The model's probability of the label is then the likelihood of the value, and with the prior of the other columns
     the guess is the most probable value a posteriori. A model that never saw the record gives such a guess as well: the

@@ -1,4 +1,6 @@
-"""What an observer receives of clients, and what each of their samples is expected to add to it."""
+"""What an observer receives from clients, and what each sample of a client is expected to add to the received
+values.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ ALL = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Lot:
-    """How the samples behind an upload, or a sum of uploads, enter it.
+    """How a client's samples enter the client's upload, or the sum of all clients' uploads.
 
     Args:
         size: number of samples.
@@ -42,7 +44,7 @@ class Lot:
 
     @classmethod
     def of(cls, client: int, view: View, knowledge: Knowledge) -> "Lot":
-        """Return how the samples of a client, or of ``ALL``, enter what the observer receives of them."""
+        """Return how the samples of one client, or of ``ALL`` clients, enter what the observer receives."""
         plan, steps = view.plan, view.plan.algorithm.local_steps
         size, drawn, weight = plan.sizes[client], plan.expected_lot(client), 1.0
         rate = plan.lot.rate(size)
@@ -68,8 +70,8 @@ class Lot:
         )
 
     def share(self, gradients: Tensor) -> Tensor:
-        """Return what each sample is expected to add to the gradient behind the upload, from its gradient; both are
-        ``(m, d)``, the result in double precision.
+        """Return what each sample is expected to add to the gradient behind the upload, computed from the sample's
+        gradient; both are ``(m, d)``, the result in double precision.
         """
         drawn = gradients / self.draws
         if self.law is not None:
@@ -94,7 +96,9 @@ class Group:
     clients: list[int]
 
     def received(self, rows: RoundRows) -> Tensor:
-        """Return the gradients behind the clients' uploads of a round, or the mean of all, ``(clients, d)``."""
+        """Return the gradients behind the clients' uploads of a round, or the mean of all these gradients, ``(clients,
+        d)``.
+        """
         if self.clients == [ALL]:
             return rows.gradients.double().mean(0, keepdim=True)
         return rows.gradients[[rows.senders.index(client) for client in self.clients]].double()
@@ -107,7 +111,8 @@ class Group:
 
 
 def groups_of(view: View, knowledge: Knowledge, clients: Sequence[int]) -> list[Group]:
-    """Return what the observer receives of ``clients``, or of all clients together where it cannot identify them.
+    """Return what the observer receives from ``clients``, or from all clients together if the observer cannot identify
+    senders.
 
     Raises:
         Undefined: if a client took part in no round, uploads are masked, or the observer does not observe rounds.

@@ -25,7 +25,8 @@ _AT_ONCE = 100
 
 @dataclass(frozen=True, kw_only=True)
 class PropertyRegression(PropertyAttack):
-    """An attack that predicts the share by a ridge regression on the uploads of all rounds.
+    """An attack that predicts the share of a group in each client's data by a ridge regression on the uploads of all
+    rounds.
 
     The regression is learned from shadow clients, whose records the adversary draws from public ones, with shares that
     it chooses uniformly. Shadow clients train as the clients do, with lots and published noise of their own; where a

@@ -15,7 +15,9 @@ from .property_attack import PropertyAttack
 
 @dataclass(frozen=True, kw_only=True)
 class RandomProperty(PropertyAttack):
-    """A null attack that draws each client's share uniformly; the baseline of an error is the public share."""
+    """A null attack that draws each client's share uniformly; the baseline of the estimation error is the public
+    share.
+    """
 
     null: ClassVar[bool] = True
     observer: ClassVar[Observer] = FINAL_MODEL

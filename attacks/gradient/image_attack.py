@@ -1,5 +1,5 @@
-"""Base classes of attacks that return images, by a search or (null attacks) without the uploads, and the samples behind
-an upload: their number, labels and simulated updates.
+"""Base classes of attacks that return images, found by a search or (for null attacks) without the uploads; the number,
+the labels and the simulated updates of the samples behind an upload.
 """
 
 from abc import ABC, abstractmethod
@@ -96,8 +96,8 @@ def lot_labels(gradients: Tensor, model: Tensor, network: Network, k: int, publi
 def simulated_updates(
     network: Network, plan: Plan, client: int, model: Tensor, images: Tensor, labels: Tensor
 ) -> Tensor:
-    """Compute the update ``(n, d)`` that ``client`` would send after training on each candidate batch; it is
-    differentiable.
+    """Compute the update ``(n, d)`` that ``client`` would send after training on each candidate batch; the update is
+    differentiable with respect to the candidates.
 
     ``images (n, k, c, h, w)``, class probabilities ``labels (n, k, classes)``. Where a step's lot holds fewer than k
     samples, the steps use the k in turn. Dropout is not simulated. Raises Undefined where the client's steps depend on
@@ -143,7 +143,8 @@ def shown_dropout(gradients: Tensor, network: Network, plan: Plan, senders: Sequ
 
 
 def random_lots(labels: Tensor, public: Tensor, public_labels: Tensor, rng: np.random.Generator) -> ImageLots:
-    """Draw a random public image for each entry of ``labels (n, k)``; it has that label if any public image does.
+    """Draw a random public image for each entry of ``labels (n, k)``; the drawn image has that label if any public
+    image has it.
 
     ``public``: (m, c, h, w), the public images.
     """
@@ -179,8 +180,8 @@ class ImageAttack(UploadAttack, ABC):
         return lots_evidence(found, view)
 
     def lots(self, uploads: Uploads, k: int, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
-        """Return one batch of k images and labels for each of some ``uploads``, which were computed from k samples each
-        in equal lots.
+        """Return one batch of k images and labels for each of these ``uploads``; each upload was computed from k
+        samples, in lots of equal size.
         """
         raise TypeError(
             f"every image attack must define lots(uploads, k, knowledge, rng), but {type(self).__name__} does not"

@@ -39,8 +39,8 @@ class Imprint(ImageAttack):
     tasks: ClassVar[tuple[str, ...]] = TASKS
 
     def lots(self, uploads: Uploads, k: int, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
-        """Return the images read from each upload, and its labels, which are not matched to several images. Raises
-        Undefined if the model has no imprint layer, or training has changed it.
+        """Return the images read from each upload, and the upload's labels; several images of one upload are not
+        matched to its labels. Raises Undefined if the model has no imprint layer, or training has changed it.
         """
         network = knowledge.network
         if not network.bins:

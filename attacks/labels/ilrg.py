@@ -30,8 +30,8 @@ def solved_counts(gradient: LastLayer, model: LastLayer, size: int) -> FloatArra
 
 
 def rounded_counts(solved: FloatArray, size: int) -> IntArray:
-    """Round each label count to a whole number between 0 and the batch size, as in the paper; their sum may differ from
-    the batch size.
+    """Round each label count to a whole number between 0 and the batch size, as in the paper; the sum of the rounded
+    counts may differ from the batch size.
 
     Where all round to zero, the largest becomes 1.
     """

@@ -1,5 +1,5 @@
-"""Base class of attacks that infer labels from the uploads of one round, and what they read of an upload: the last
-layer's gradient, the public number of labels, the published noise of each coordinate.
+"""Base class of attacks that infer labels from the uploads of one round, and what such attacks know about an upload:
+the last layer's gradient, the public number of labels, the published noise of each coordinate.
 
 The number of samples in an upload is public where the plan fixes it: full lots and lots of fixed size. The size of a
 Poisson lot is not public; its expectation, which is, replaces it.
@@ -250,7 +250,7 @@ class LabelAttack(UploadAttack, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class NullLabelAttack(LabelAttack, ABC):
-    """A base class of null attacks on labels, which know the public number of labels behind each upload alone."""
+    """A base class of null attacks on labels, which use nothing but the public number of labels behind each upload."""
 
     null: ClassVar[bool] = True
 

@@ -1,4 +1,4 @@
-"""Base class of attacks that infer whether candidate samples were used in training, and what uploads show of
+"""Base class of attacks that infer whether candidate samples were used in training, and what uploads reveal about
 candidates.
 
 That is the inner product of each candidate's gradient with each upload of a round, and the candidate's loss under the
@@ -161,7 +161,7 @@ def client_model_losses(rows: RoundRows, view: View, knowledge: Knowledge, shown
 
 
 def plant_samples(task: Task, count: int, client: int | Literal["all"], rng: np.random.Generator) -> PlantedCandidates:
-    """Draw ``count`` samples of a client, or of all, and as many comparable samples that no client trains on.
+    """Draw ``count`` samples of one client, or of all clients, and as many comparable samples that no client trains on.
 
     Raises:
         Undefined: under the partition by_owner, which leaves no comparable ones.

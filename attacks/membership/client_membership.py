@@ -13,7 +13,8 @@ from .owner_attack import OwnerAttack
 
 @dataclass(frozen=True, kw_only=True)
 class ClientMembership(OwnerAttack):
-    """An attack that infers which clients took part in training; it scores each client by the same number of samples.
+    """An attack that infers which clients took part in training; the attack scores each client by the same number of
+    samples.
 
     It needs a federation that holds some clients out (``held_out``).
     """

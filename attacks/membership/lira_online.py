@@ -16,7 +16,7 @@ _LEAST_DEVIATION = 1e-6
 @dataclass(frozen=True, kw_only=True)
 class LiRAOnline(ShadowAttack):
     """An attack whose score is the log-likelihood ratio of the candidate's logit, under normal fits to the logits of
-    models trained with it and without it.
+    models trained with the candidate and without it.
 
     It is ln N(logit; in) - ln N(logit; out), with normal distributions in and out that are fitted to the reference
     models trained with and without the candidate.

@@ -14,7 +14,8 @@ from .source_attack import SourceAttack
 
 @dataclass(frozen=True, kw_only=True)
 class RandomSource(SourceAttack):
-    """A null attack that guesses at random which client a sample belongs to; it is right with probability 1 / clients.
+    """A null attack that guesses at random which client a sample belongs to; the guess is right with probability 1 /
+    clients.
 
     It is the baseline of source inference.
     """

@@ -12,8 +12,8 @@ from .owner_attack import OwnerAttack
 
 @dataclass(frozen=True, kw_only=True)
 class WriterMembership(OwnerAttack):
-    """An attack that infers which owners of samples, such as writers in QMNIST, took part; each is scored by equally
-    many samples.
+    """An attack that infers which owners of samples, such as writers in QMNIST, took part in training; each owner is
+    scored by the same number of samples.
 
     It needs a federation that holds some clients out (``held_out``) and whole writers with them (partition
     ``by_owner``).

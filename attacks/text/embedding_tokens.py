@@ -80,8 +80,8 @@ class EmbeddingTokens(TextAttack):
 
 
 def embedding_slice(network: Network) -> slice:
-    """Return the coordinates of the embedding of tokens in a flat parameter vector; raise Undefined if there is none,
-    if it is frozen, or if it is tied to another layer, whose gradient hides which rows are zero.
+    """Return the coordinates of the token embedding in a flat parameter vector. Raise Undefined if the model has no
+    embedding, if the embedding is frozen, or if it is tied to another layer, whose gradient hides which rows are zero.
     """
     named = dict(network.module.named_modules())
     found = [name for name, layer in named.items() if isinstance(layer, nn.Embedding)]

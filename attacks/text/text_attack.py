@@ -1,5 +1,5 @@
-"""Base class of attacks that recover tokens from the uploads of one round, and the texts whose inputs of linear layers
-lie in the spans of those layers' gradients (Petrov et al. 2024).
+"""Base class of attacks that recover tokens from the uploads of one round. A search finds the texts whose inputs to
+linear layers lie in the spans of those layers' gradients (Petrov et al. 2024).
 
 The gradient of a linear layer's weights is a sum over places of (gradient of the outputs) times (input), so its rows
 span no more than the inputs of all places.

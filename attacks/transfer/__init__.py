@@ -1,1 +1,3 @@
-"""Attacks on a transfer by answers: on one teacher's votes, and on the samples behind the student's labels."""
+"""Attacks on a knowledge transfer from teachers to a student: on one teacher's votes, and on the samples behind the
+student's labels.
+"""

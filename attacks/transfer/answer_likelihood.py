@@ -14,7 +14,8 @@ from .vote_attack import LEAST, VoteAttack, VoteKnowledge
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerLikelihood(VoteAttack):
-    """An attack of the server, which receives every teacher's own answers. Its scores are log-likelihoods of each vote.
+    """An attack of the server, which receives every teacher's own answers. The attack's scores are log-likelihoods of
+    each vote.
 
     Where the defense publishes no law of an answer, an answer with one number per class is itself the scores: that is a
     vote or noisy logits.
@@ -23,7 +24,8 @@ class AnswerLikelihood(VoteAttack):
     observer: ClassVar[Observer] = UPLOADS
 
     def run(self, view: TransferView, knowledge: VoteKnowledge, rng: np.random.Generator) -> VoteScores:
-        """Return log-likelihoods, or the answers, ``(queries, classes)``.
+        """Return the log-likelihood of each vote, ``(queries, classes)``; without a published law of an answer, return
+        the answers.
 
         Raises:
             Undefined: if the defense publishes no law of an answer, and an answer has no number per class.

@@ -35,8 +35,8 @@ class ShadowTeachers:
 
 
 def shadow_teachers(data: TransferTask, plan: TransferPlan, streams: Streams, *, count: int) -> ShadowTeachers:
-    """Train the teachers of ``count`` shadow transfers in pairs: for each sample, a fair coin decides in which transfer
-    of a pair its teacher holds it.
+    """Train the teachers of ``count`` shadow transfers in pairs: for each sample, a fair coin decides in which of a
+    pair's two transfers a teacher holds the sample.
 
     They share the public facts, the queries and the initial models; each has its own lots.
 
@@ -55,7 +55,7 @@ def shadow_teachers(data: TransferTask, plan: TransferPlan, streams: Streams, *,
 def shadow_students(
     data: TransferTask, plan: TransferPlan, protection: TransferProtection, streams: Streams, teachers: ShadowTeachers
 ) -> ShadowModels:
-    """Train one student on the answers of each set of teachers; each has its own lots and noise."""
+    """Train one student on the answers of each set of teachers; each student has its own lots and noise."""
     logits = teachers.logits
     runs = Runs(replicas=len(logits), block=_FIRST_BLOCK)
     models = run_transfer(data, plan, protection, streams, logits=logits, runs=runs)

@@ -53,7 +53,8 @@ class VoteKnowledge:
 
 @dataclass(frozen=True, kw_only=True)
 class VoteAttack(AttackPart, ABC):
-    """The base class of attacks on one teacher's votes. The unit is the teacher, whose client has other data instead.
+    """The base class of attacks on one teacher's votes. The unit is the teacher: in the neighbouring data set, the
+    teacher's client has other data.
 
     Args:
         teacher: number of the teacher whose votes are in question.

@@ -75,7 +75,7 @@ class VerticalAttack(AttackPart, ABC):
 
     def speeds(self, party: int) -> Mapping[int, float]:
         """Return factors on passive parties' learning rates, keyed by party, for a federation in which the passive
-        party ``party`` carries out this attack; empty, the default, if the attack keeps to the protocol.
+        party ``party`` carries out this attack. The default is no factors, for an attack that follows the protocol.
         """
         return {}
 
@@ -98,7 +98,9 @@ def setting_of(view: VerticalView, unit: Unit = Unit.LABEL) -> Setting:
 
 
 def clipped_rows(rows: Tensor, law: VerticalLaw) -> Tensor:
-    """Return the rows shortened to the law's clip: in L1 norm for Laplace noise, in L2 norm for Gaussian noise."""
+    """Return the rows clipped to the clip norm of the noise distribution: in L1 norm for Laplace noise, in L2 norm for
+    Gaussian noise.
+    """
     if law.clip is None:
         return rows
     order = 1 if law.noise is Noise.LAPLACE else 2

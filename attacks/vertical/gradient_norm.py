@@ -14,9 +14,9 @@ from .attack import GradientLabelAttack, VerticalKnowledge, scores_by_share
 
 @dataclass(frozen=True, kw_only=True)
 class GradientNorm(GradientLabelAttack):
-    """An attack whose score of the rarer class is the length of the person's gradient, divided by the mean length in
-    its step, averaged over the epochs, minus the length above which the rarer class's share of people lies. The other
-    class has minus that score.
+    """An attack whose score of the rarer class is a person's relative gradient length minus a threshold. The relative
+    length is the length divided by the mean length in its step, averaged over the epochs. The rarer class's share of
+    people lies above the threshold. The other class has minus that score.
 
     The probability of the rarer class is small for most people, so that its own people have the larger residuals. The
     attack needs the classes' shares, which are public, and no labels.

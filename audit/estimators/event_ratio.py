@@ -51,7 +51,8 @@ def event_ratio_of_counts(
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Compute a lower bound on epsilon at ``delta`` from the errors of one event, at ``counts.alpha``.
+    """Compute a lower bound on epsilon at ``delta`` from the error counts of one event; the bound's confidence is 1 -
+    ``counts.alpha``.
 
     Assumes independent trials, and that event and ``contrast`` were fixed before these counts were seen. ``epsilon``:
     the claimed one, from which ``detectable`` is computed. Raises ValueError for levels out of range and for trials
@@ -77,7 +78,8 @@ def event_ratio_of_counts(
 
 
 def under_tangent(counts: ErrorCounts, tangent: Tangent) -> bool:
-    """Return whether the error counts of an event lie under a tangent of a claim's trade-off curve, at their alpha.
+    """Return whether an event's error counts refute a tangent of a claim's trade-off curve, at the error probability
+    alpha of the counts.
 
     One test of both rates: it needs about half of the trials that two separate bounds do where neither rate is small.
     Assumes independent trials, and that event and tangent were fixed before the counts were seen.
@@ -95,9 +97,9 @@ def tangent_low(counts: ErrorCounts, tangent: Tangent) -> float:
 
 
 def refuted_point(measured: Measurement) -> tuple[float, float] | None:
-    """Return a false-positive and a false-negative rate that together refute the stated trade-off curve: upper bounds
-    on both rates, or, where a tangent was tested, the counted first rate and what the test leaves of the second at it;
-    None unless the curve was refuted.
+    """Return a false-positive rate (FPR) and a false-negative rate (FNR) that together refute the stated trade-off
+    curve; None unless the curve was refuted. Both returned rates are upper bounds or, if a tangent was tested, the
+    counted FPR and the largest FNR that the test allows at this FPR.
     """
     if not measured.below_curve:
         return None

@@ -82,8 +82,8 @@ def cautious(likely: FloatArray, rare: FloatArray, pilot: int, compared: int, ca
 def expected_bound(
     likely: ArrayLike, rare: ArrayLike, plan: CountingPlan, *, fair_coins: bool, sides: ArrayLike = 1
 ) -> FloatArray:
-    """Return the lower bound on epsilon that is expected from two counts whose ratio is at most ``e^epsilon``; it may
-    be negative.
+    """Return the lower bound on epsilon that is expected from two counts whose ratio is at most ``e^epsilon``; this
+    bound may be negative.
 
     ``likely``, ``rare``: the two rates, per trial of each input, of any broadcastable shapes. ``fair_coins``: whether
     coins choose the inputs of the counted trials (``guess_odds``); otherwise the rates are those of one event in
@@ -115,7 +115,8 @@ class EventGuesses(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class GuessRule:
-    """A score above ``high`` is a guess of the second input, one of at most ``low`` a guess of the first.
+    """A rule for guesses: a score above ``high`` is a guess of the second input, a score of at most ``low`` is a guess
+    of the first.
 
     ``high`` may be infinite, ``low`` minus infinity: then there are no such guesses. Raises ValueError unless
     ``low`` <= ``high``.
@@ -225,8 +226,8 @@ class GuessCounts:
         return self.in_as_out + self.out_as_in
 
     def errors(self, threshold: float | None, alpha: float) -> ErrorCounts:
-        """Return the error counts at the threshold for guesses of the second input, or at that for the first if only
-        the first is ever guessed.
+        """Return the error counts at the threshold for guesses of the second input. If only the first input is ever
+        guessed, the threshold is that for guesses of the first input.
 
         Runs above it count as guesses of the second input, all others as guesses of the first.
         """
@@ -244,8 +245,8 @@ class GuessCounts:
 
 
 def odds_low(right: int, wrong: int, alpha: float, *, delta: float = 0.0, runs: int = 0, sides: int = 2) -> float:
-    """Return the largest epsilon that so many right and wrong guesses refute at ``delta`` and level ``alpha``; 0 if
-    they refute none.
+    """Return the largest epsilon that the given numbers of right and wrong guesses refute at ``delta`` and level
+    ``alpha``; 0 if they refute none.
 
     ``runs``: with and without a guess, needed where delta > 0; ``sides``: how many of the two inputs are guessed.
     """
@@ -359,7 +360,8 @@ def guess_odds_of_counts(
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Compute a lower bound on epsilon at ``delta`` from counted guesses; it holds with probability 1 - ``alpha``.
+    """Compute a lower bound on epsilon at ``delta`` from counted guesses; the bound holds with probability 1 -
+    ``alpha``.
 
     Assumes independent runs, inputs by independent fair coins, and guesses by a rule that was fixed before.
     ``sides``: how many of the two inputs it guesses. ``epsilon``: the claimed one, from which ``detectable`` is
@@ -407,8 +409,8 @@ def _detectable(counts: GuessCounts, claimed: float, alpha: float, delta: float,
 
 def detectable_at(claimed: float, delta: float, alpha: float, runs: int, rate: float) -> float | None:
     """Return the smallest true epsilon that guesses in ``runs`` runs of each input refute with probability 0.9. A guess
-    of either input is wrong at this ``rate``; the mechanisms are those of ``minimum_detectable_epsilon``. Return None
-    if no mu or epsilon up to 60 suffices.
+    of either input is wrong with probability ``rate``; the mechanisms are those of ``minimum_detectable_epsilon``.
+    Return None if no mu or epsilon up to 60 suffices.
     """
     coins = coin_runs(runs, runs)
 

@@ -35,7 +35,9 @@ class JointPointRule:
     witness: str
 
     def of_scores(self, scores: MembershipScores, threshold: ThresholdPolicy) -> Measurement:
-        """Count the errors of membership scores at one or more thresholds, and measure them as ``of_counts``."""
+        """Count the errors of membership scores at one or more thresholds, and convert the counts to a lower bound on
+        epsilon as ``of_counts`` does.
+        """
         check_independent_trials(scores.setting, self.estimator, self.delta, self.alpha)
         points = threshold.counts(scores.member, scores.nonmember, delta=self.delta, alpha=self.alpha)
         return self.of_counts(points, setting=scores.setting, threshold_policy=str(threshold))
@@ -118,8 +120,8 @@ def best_of(tests: Sequence[Test], alpha: float, measure: Callable[[Test, float]
 
 
 def best_bound(measurements: Sequence[Measurement]) -> Measurement:
-    """Return the measurement that refutes the claim most clearly, among several whose error probabilities alpha sum to
-    that of the whole test (Bonferroni).
+    """Return the measurement that refutes the claim most clearly, among several measurements whose error probabilities
+    sum to the alpha of the whole test (Bonferroni).
 
     That is one whose error rates lie under the stated trade-off curve if there is one, else the one with the largest
     lower bound on epsilon; its ``alpha`` becomes the sum of all shares.

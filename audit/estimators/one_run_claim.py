@@ -106,7 +106,7 @@ def measured_by_guesses(
     rng: Callable[[], np.random.Generator],
     witness: str,
 ) -> Measurement:
-    """Guess as often as is planned for the claim, from one run's scores, which canaries it includes, and return the
+    """Guess from one run's scores which canaries the run includes, as often as is planned for the claim. Return the
     largest lower bound on epsilon over all estimators, at a joint error rate ``alpha``.
 
     ``member``: (m,), the coins; one half of the guesses is "in". ``rng``: makes each estimator's generator, which
@@ -119,8 +119,8 @@ def measured_by_guesses(
 
 
 def best_of_guesses(claim: Claim, canaries: int, *, alpha: float) -> Measurement:
-    """Return the largest lower bound on epsilon that the planned number of guesses can give; it is reached if all
-    guesses are right.
+    """Return the largest lower bound on epsilon that the planned number of guesses can give; this bound is reached if
+    all guesses are right.
     """
     setting = replace(Setting.claimed(claim), design=Design.ONE_RUN)
     # No data are needed: the number of guesses is fixed, and all of them right is the best that can happen.

@@ -78,7 +78,7 @@ def gaussian_canaries(
 
 
 def detectable_epsilon(canaries: int, *, epsilon: float, delta: float, alpha: float) -> float | None:
-    """Return the smallest true epsilon of a Gaussian release, at ``delta``, that so many canaries refute with
+    """Return the smallest true epsilon of a Gaussian release, at ``delta``, that this number of canaries refutes with
     probability 0.9.
 
     None for fewer than 20.

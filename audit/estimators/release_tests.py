@@ -202,8 +202,8 @@ def design_test(
     epsilon: float,
     rng: np.random.Generator,
 ) -> ReleaseTest:
-    """Choose, by simulating a broken version of the mechanism, the score threshold at which its runs refute the claim
-    best.
+    """Simulate a broken version of the mechanism, and choose the score threshold at which runs of this version refute
+    the claim best.
 
     It is chosen for ``n`` runs with and ``n`` without the canary.
 
@@ -218,8 +218,8 @@ def design_test(
 def simulated_release_points(
     release: GaussianRelease, broken: BrokenRelease, *, rng: np.random.Generator
 ) -> OperatingPoints:
-    """Simulate releases of a broken mechanism; return the error rates of detecting the canary in them, one pair per
-    threshold.
+    """Simulate releases of a broken mechanism; return the error rates of detecting the canary in these releases, one
+    pair per threshold.
     """
     (out,), (within,) = (_simulated_scores(release, broken, [broken], arm=arm, n=RUNS, rng=rng) for arm in (0, 1))
     return simulated_points(out, within)

@@ -1,4 +1,4 @@
-"""A mechanism's outputs as columns of numbers, for scores to be learnt on, and the cells of a column.
+"""Converts a mechanism's outputs to columns of numbers, from which scores are learnt, and divides a column into cells.
 
 Each frequent value is a cell of its own, and intervals hold the rest. So a coordinate may be discrete, continuous or
 both at once, and may be NaN or infinite.
@@ -47,7 +47,7 @@ _FEW = 16
 @dataclass(frozen=True, eq=False)
 class Cells:
     """A partition of the numbers: cell 0 is NaN, then one cell per value in ``atoms``, then the intervals between
-    ``edges``. Both are sorted.
+    ``edges``. Both ``atoms`` and ``edges`` are sorted.
     """
 
     atoms: FloatArray

@@ -1,5 +1,5 @@
-"""Scores of a mechanism's outputs, learnt from frequencies in pilot trials: tables of whole outputs, sums of log-
-likelihood ratios, values that repeat, lowest bits.
+"""Scores of a mechanism's outputs, learnt from frequencies in pilot trials: from tables of whole outputs, sums of
+log-likelihood ratios, values that repeat, or lowest bits.
 
 The sum of the ratios of single columns is the best score of independent coordinates, that of each column given the one
 before it of a sequence with flags, such as the answers of a sparse vector technique.
@@ -192,8 +192,8 @@ class RowScore:
 
 
 def value(columns: Columns, sign: int) -> RowScore:
-    """Return a score that is the single column of ``columns``, or its negative; it resolves the tails more finely than
-    any table.
+    """Return a score that is the single column of ``columns``, or its negative; this score resolves the tails more
+    finely than any table.
     """
     return RowScore(f"{'-' if sign < 0 else ''}({columns})", lambda rows: sign * finite(columns.of(rows))[:, 0])
 

@@ -118,7 +118,7 @@ def fix_guesses(
 
 
 def fix_both_sides(score: Score, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Event:
-    """Fix the event, of a score that guesses both inputs, that is expected to refute best; arguments as in
+    """Fix the event that is expected to refute best, for a score that guesses both inputs; arguments as in
     ``fix_event``.
     """
     return _guessing(score, *best_rule(member, nonmember, plan, both_sides=True))

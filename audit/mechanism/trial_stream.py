@@ -130,7 +130,7 @@ class Stream:
 
     @property
     def chunk(self) -> int:
-        """The number of trials that are drawn at once; it depends on the sizes of input and output alone."""
+        """The number of trials that are drawn at once; this number depends on the sizes of input and output alone."""
         size = max(np.asarray(self.x).size if self.batched else 1, int(np.prod(self.shape)))
         return int(np.clip(_VALUES // max(size, 1), _FEWEST, _MOST))
 

@@ -1,4 +1,5 @@
-"""Trials of two arms, without and with the unit: a pilot fixes events, fresh runs count one of them at planned looks.
+"""Trials of two arms, without and with the unit: a pilot fixes events, and one event is counted in fresh runs at
+planned interim looks.
 
 This is the loop of every statistical test of two arms, of a mechanism or of all that an observer receives. It assumes
 nothing but that runs are independent, which ``trial_stream.dependence`` tests.

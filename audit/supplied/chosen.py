@@ -227,7 +227,8 @@ _EVEN = 2
 def default_estimators(
     claim: Claim, members: int, nonmembers: int, *, threshold: float | None = None
 ) -> tuple[str, ...]:
-    """Return the names of the estimators that are used, for so many scores of independent runs, if the user names none.
+    """Return the names of the estimators that are used, for this number of scores of independent runs, if the user
+    names none.
 
     ``guess_odds`` proves a larger epsilon. Two bounds are read for a claim with a curve, which they test too, at a
     threshold that was fixed before, where one arm has more than twice as many scores as the other, and of very few.

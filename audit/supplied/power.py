@@ -194,7 +194,7 @@ def _ordered(pooled: FloatArray) -> FloatArray:
 def reach(
     claim: Claim, design: Design, members: int, nonmembers: int, *, alpha: float, fixed: bool, named: bool
 ) -> str:
-    """Return, in words, the largest epsilon that the default estimator can certify from so many scores.
+    """Return, in words, the largest epsilon that the default estimator can certify from this number of scores.
 
     ``fixed``: whether the threshold was fixed before, so that no part of the scores only chooses it; ``named``: whether
     other estimators were named, for which no largest epsilon is computed, as for a fixed split.
@@ -222,7 +222,7 @@ def reach(
 
 
 def certifiable(claim: Claim, members: int, nonmembers: int, *, alpha: float, fixed: bool = False) -> float:
-    """Return the largest epsilon that so many scores of independent runs can certify by the default estimator.
+    """Return the largest epsilon that the default estimator can certify from this number of scores of independent runs.
 
     ``fixed``: whether the threshold was fixed before, so that no part of the scores only chooses it.
     """
@@ -255,8 +255,8 @@ def fewest_to_refute(claim: Claim, *, alpha: float, guesses: bool = False) -> in
 
 
 def too_few_scores(claim: Claim, members: int, nonmembers: int, *, alpha: float) -> str:
-    """Return why a single score on one side decides nothing if a part of each side only chooses the threshold; an empty
-    string if both sides have more.
+    """Return why a single score of a member or of a non-member decides nothing if a part of the scores only chooses the
+    threshold; an empty string if both groups have more than one score.
     """
     if min(members, nonmembers) > 1:
         return ""
@@ -273,8 +273,8 @@ def too_few_scores(claim: Claim, members: int, nonmembers: int, *, alpha: float)
 
 
 def trials_text(claim: Claim, counted: int, *, alpha: float, learning: int = 0, coins: bool = False) -> str:
-    """Return in words what so many counted trials of each input can certify; ``learning``: further trials that are not
-    counted.
+    """Return in words what this number of counted trials of each input can certify; ``learning``: further trials that
+    are not counted.
 
     ``coins``: whether coins choose the inputs of the trials where the claim has no curve.
     """
@@ -284,7 +284,7 @@ def trials_text(claim: Claim, counted: int, *, alpha: float, learning: int = 0, 
 
 
 def too_few_trials(claim: Claim, counted: int, *, alpha: float, factor: int = 1, coins: bool = False) -> str:
-    """Return why so many counted trials of each input cannot decide anything; an empty string if they can.
+    """Return why this number of counted trials of each input cannot decide anything; an empty string if they can.
 
     ``factor``: trials per counted trial, for the number of trials that the message names; ``coins`` as in
     ``trials_text``.

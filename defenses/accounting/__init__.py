@@ -1,1 +1,3 @@
-"""Accounting: the cost of releases, by dp-accounting (Google) where it can, and else by exact computation."""
+"""Accounting: the privacy cost of releases, computed by the library dp-accounting (Google) where it can, and otherwise
+exactly.
+"""

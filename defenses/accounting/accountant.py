@@ -252,8 +252,8 @@ def renyi_budget(epsilon: float, delta: float) -> RenyiBudget:
 
 
 def epsilon_from_zcdp(rho: float, delta: float) -> float:
-    """Compute the smallest epsilon at ``delta`` in (0, 1) that rho-zCDP implies; its Renyi divergence at every order
-    a > 1 is at most rho a.
+    """Compute the smallest epsilon at ``delta`` in (0, 1) that rho-zCDP implies; the Renyi divergence of a rho-zCDP
+    mechanism at every order a > 1 is at most rho a.
 
     A mu-GDP mechanism is (mu^2 / 2)-zCDP; its exact epsilon lies below (``audit.curve.epsilon_from_mu``).
 

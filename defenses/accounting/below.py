@@ -1,4 +1,5 @@
-"""Bound the epsilon of composed releases from below, so that rounding can never make it larger than it is.
+"""Bound the epsilon of composed releases from below, so that rounding can never make the bound larger than the true
+epsilon.
 
 The accountants of this folder bound privacy losses from above, for claims. A check that holds a claim against something
 needs the opposite. Here a release is reduced to finitely many outcomes, which is post-processing, and each outcome's

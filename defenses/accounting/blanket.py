@@ -100,14 +100,14 @@ class BlanketPair:
         return min(1.0, mean_excess(values, chances, self.reports) / self.reports + self.lost)
 
     def epsilon(self, delta: float) -> float:
-        """Compute the smallest epsilon at ``delta`` in (0, 1), rounded up by at most 1e-9; it never exceeds the pure
-        epsilon.
+        """Compute the smallest epsilon at ``delta`` in (0, 1), rounded up by at most 1e-9; this epsilon never exceeds
+        the pure epsilon.
         """
         return min(self.pure_epsilon, least_epsilon(self.delta, delta, surely=self.lost))
 
     def hidden_by(self, chances: FloatArray) -> Self:
         """Return the bound for other clients with different budgets, whose reports are drawn from this blanket with
-        their own ``chances``. It is exact for equal chances.
+        their own ``chances``. The bound is exact for equal chances.
 
         The number of blanket reports among the m likeliest ones is at least, in stochastic order, that of m equal
         chances of their geometric mean (Boland, Singh, Cukic 2002), and more of them hide no less; m makes the
@@ -129,8 +129,8 @@ class BlanketPair:
         return self._mixed(rate, np.append(0.0 * self.one, 1.0), more=True)
 
     def one_of(self, records: int) -> Self:
-        """Return the bound for one of the client's ``records`` records, if its report is about one record drawn
-        uniformly.
+        """Return the bound for one of the client's ``records`` records, if the client's report is about one record
+        drawn uniformly.
 
         For two-valued randomised response, whose least favourable other records are like the one without.
         """
@@ -139,7 +139,7 @@ class BlanketPair:
 
     def drawn(self, rate: float) -> Self:
         """Return the bound if each client sends its own report with probability ``rate``, and otherwise a report from
-        the blanket, which the adversary cannot distinguish from it.
+        the blanket, which the adversary cannot distinguish from a client's own report.
         """
         return self._mixed(rate, self.blanket / self.blanket.sum(), more=False)
 
@@ -154,7 +154,7 @@ class BlanketPair:
 
 def mean_excess(values: FloatArray, chances: FloatArray, times: int) -> float:
     """Compute an upper bound on E[(X_1 + ... + X_n)+] of n = ``times`` independent numbers, each one of ``values`` with
-    the probabilities ``chances``; their mean is at most 0.
+    the probabilities ``chances``; the mean of each number is at most 0.
     """
     high = float(values.max())
     if high <= 0:
@@ -250,7 +250,8 @@ def laplace(*, epsilon0: float, reports: int, clipped: bool) -> BlanketPair:
 
 def laplace_chances(neighbours: FloatArray, epsilon: float, *, clipped: bool) -> FloatArray:
     """Compute the probabilities with which reports at the budgets ``neighbours``, of any value, are drawn from the
-    normalised blanket of ``laplace`` at ``epsilon``. Each is the smallest ratio of the neighbour's blanket to this one.
+    normalised blanket of ``laplace`` at ``epsilon``. Each probability is the smallest ratio of the neighbour's blanket
+    to this blanket.
 
     It is at the middle of the range for smaller budgets and at its ends for larger ones. Without clipping a larger
     budget has thinner tails and no such chance.

@@ -1,4 +1,5 @@
-"""Compute the epsilons of a federation from its public numbers, by unit and adversary, beside other ways of counting.
+"""Compute the epsilons of a federation from its public numbers, by unit and adversary, compared with other ways of
+accounting.
 
 A client's noise hides its update from the server only if the server sees no other form of it, and a random choice of
 clients helps only against those who do not know the choice. So each number is for one adversary (``Trust``).
@@ -85,8 +86,8 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class Way:
-    """Another way of accounting, with its mistake in ``words``; ``factor``: its epsilon divided by ours. It is
-    ``loose`` if its epsilon is far above the smallest valid one.
+    """Another way of accounting, with its mistake in ``words``; ``factor``: its epsilon divided by ours. The other way
+    is ``loose`` if its epsilon is far above the smallest valid one.
     """
 
     name: str

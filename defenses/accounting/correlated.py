@@ -133,7 +133,7 @@ class Participation:
 
     def largest(self, precision: FloatArray) -> float:
         """Return the largest sum of ``precision (rounds, rounds)``, with entries >= 0, over the pairs of rounds of one
-        pattern. It is exact if a client keeps its place in every pass, and otherwise an upper bound.
+        pattern. The result is exact if a client keeps its place in every pass, and otherwise an upper bound.
         """
         rounds = len(precision)
         if self.same or self.period == 1:

@@ -19,7 +19,7 @@ _NEVER = 1e-290
 @dataclass(frozen=True, eq=False)
 class CountLaw:
     """A distribution of a number of successes: ``pmf[i]`` is the probability of ``first + i`` successes. All other
-    numbers have a total probability of at most ``lost``; they are treated as privacy failures.
+    numbers of successes have a total probability of at most ``lost``, and are treated as privacy failures.
     """
 
     first: int

@@ -38,8 +38,8 @@ LEAST_NOISE = 0.3
 @dataclass(frozen=True, kw_only=True)
 class SampledGaussian:
     """A mechanism of ``steps`` Gaussian releases, each computed on a Poisson sample drawn at ``rate``; neighbours
-    differ by adding or removing one record, client or user. With ``fixed`` samples are uniform subsets of fixed size,
-    and neighbours differ by replacing one.
+    differ by adding or removing one record, client or user. With ``fixed``, samples are uniform subsets of fixed size,
+    and neighbours differ by replacing one record, client or user.
 
     Args:
         sigma: noise standard deviation over the **add/remove** sensitivity (the clip norm).
@@ -101,8 +101,8 @@ def _profile(mechanism: SampledGaussian, reach: float) -> ProfileCurve:
 @dataclass(frozen=True)
 class FixedSizeGaussian:
     """The privacy profile, under replace-one, of one Gaussian release on a uniform subset of fixed size: rate
-    delta(ln(1 + (e^epsilon - 1) / rate)), where delta(epsilon) is the profile of the release without sampling. It is
-    the same in both directions.
+    delta(ln(1 + (e^epsilon - 1) / rate)), where delta(epsilon) is the profile of the release without sampling. The
+    profile is the same in both directions.
 
     Of the subsets without the record, each is a subset with it in which another record stands in its place, so that a
     release moves by the whole replace-one sensitivity (Zhu, Dong, Wang 2022, Theorem 11). One release of records whose
@@ -243,8 +243,8 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class LayeredGaussian:
-    """A mechanism that makes ``releases`` Gaussian releases of all ``layers`` of an update. It computes the exact mu
-    (as in mu-GDP) of each layer alone and of all layers jointly.
+    """A mechanism that makes ``releases`` Gaussian releases of all ``layers`` of an update. The mechanism computes the
+    exact mu (as in mu-GDP) of each layer alone and of all layers jointly.
 
     The noise must not depend on the data: no composition theorem covers a sigma that is set by a score of private data
     (FedRE, equation 6).

@@ -53,8 +53,8 @@ _STANDARD = np.polynomial.hermite_e.hermegauss(60)
 
 class GaussianMixture(NamedTuple):
     """A mechanism of ``releases`` releases with Gaussian noise ``sigma``. The unit moves each release by one of the
-    distances ``moved``, drawn with the probabilities ``chances``; under replace-one, its replacement moves it as far in
-    the other direction.
+    distances ``moved``, drawn with the probabilities ``chances``; under replace-one, the unit's replacement moves the
+    release as far in the other direction.
     """
 
     sigma: float
@@ -159,8 +159,8 @@ def gaussian_mixtures(event: DpEvent, releases: int = 1, *, replaced: bool = Fal
 
 @dataclass(frozen=True, eq=False)
 class MixtureAccountant:
-    """An accountant of Gaussian mixtures. Its numbers hold for both directions of adjacency, and its numerical error is
-    on the safe side.
+    """An accountant of Gaussian mixtures. The accountant's epsilon and delta hold for both directions of adjacency, and
+    their numerical error is on the safe side.
 
     ``interval``: largest distance of the dots on which losses lie; they are closer where one release loses little.
     """

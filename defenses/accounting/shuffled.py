@@ -61,8 +61,8 @@ class ClonePair:
         return float(self.clones.pmf @ np.maximum(gain * own_one - cost * own_zero, 0)) + self.clones.lost
 
     def epsilon(self, delta: float) -> float:
-        """Compute the smallest epsilon at ``delta`` in (0, 1), rounded up by at most 1e-9; it never exceeds the local
-        epsilon.
+        """Compute the smallest epsilon at ``delta`` in (0, 1), rounded up by at most 1e-9; this epsilon never exceeds
+        the local epsilon.
         """
         return min(self.epsilon0, least_epsilon(self.delta, delta, surely=self.clones.lost))
 

@@ -18,8 +18,9 @@ Participations = Callable[[int], int]
 
 
 def sampled_spending(claim: Claim, mechanism: SampledGaussian) -> dict[str, Spending]:
-    """Return a dictionary from the claim's id to a function. It takes a number of rounds and computes, by privacy-loss
-    distributions, the epsilon of all Poisson-sampled Gaussian steps in them; every round has equally many steps.
+    """Return a dictionary from the claim's id to a function. The function takes a number of rounds and computes, by
+    privacy-loss distributions, the epsilon of all Poisson-sampled Gaussian steps in these rounds; every round has
+    equally many steps.
     """
     # Rounds must be alike for the first ones to be a prefix of the mechanism.
     each, rest = divmod(mechanism.steps, claim.rounds)
@@ -36,9 +37,9 @@ def sampled_spending(claim: Claim, mechanism: SampledGaussian) -> dict[str, Spen
 
 
 def gaussian_spending(claim: Claim, participations: Participations = int) -> dict[str, Spending]:
-    """Return a dictionary from the claim's id to a function. It takes a number of rounds and computes the epsilon of
-    one Gaussian release per round in which a client takes part; mu grows with the root of their number (Dong et al.
-    2022, Corollary 3.3).
+    """Return a dictionary from the claim's id to a function. The function takes a number of rounds and computes the
+    epsilon of one Gaussian release per round in which a client takes part; mu grows with the root of their number (Dong
+    et al. 2022, Corollary 3.3).
 
     Raises:
         ValueError: for a claim that states no Gaussian curve.

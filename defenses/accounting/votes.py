@@ -1,4 +1,5 @@
-"""Account for the labels that teachers' votes release: whatever the votes are, by the votes, and published with noise.
+"""Account for the labels that teachers' votes release: for all possible votes, for the given votes alone, or for the
+given votes with a bound that is published with noise.
 
 Account for released labels of teachers' votes, whatever the votes are: the sensitivities of a histogram of votes.
 
@@ -192,7 +193,7 @@ class GapBound:
 
     @cached_property
     def by_gap(self) -> FloatArray:
-        """The bound for a query with each gap 0..teachers; it falls with the gap."""
+        """The bound for a query with each gap 0..teachers; the bound falls with the gap."""
         gaps = np.arange(self.teachers + 1)
         logs = math.log(self.classes - 1) + log_ndtr(-gaps / (math.sqrt(2) * self.sigma))
         raw = gnmax_rdp(np.minimum(logs, 0.0), sigma=self.sigma, order=self.order)
@@ -227,9 +228,9 @@ class GapBound:
 
 @dataclass(frozen=True, kw_only=True)
 class SmoothRelease:
-    """The mechanism that publishes a number f with Gaussian noise proportional to its smooth sensitivity S: ``f + S
-    noise (z + Z)`` with a standard normal Z, where z is so large that the published number lies below f only with
-    probability ``shortfall``.
+    """The mechanism that publishes a number f with Gaussian noise proportional to its smooth sensitivity S, as ``f + S
+    noise (z + Z)`` with a standard normal Z. The constant z is so large that the published number lies below f only
+    with probability ``shortfall``.
 
     Args:
         beta: of the smooth sensitivity.

@@ -8,7 +8,7 @@ from .dp_fedavg import DPFedAvg
 
 class DPFedSGD(ClippedDefense):
     """A defense for client-level DP in which each client sends the gradient of one batch, and a trusted server clips
-    them and adds noise.
+    these gradients and adds noise to their sum.
 
     The mechanism is that of DP-FedAvg. The noise is added to gradients, so the server's learning rate scales it. The
     claim: one client, add/remove (cohorts of fixed size: replace-one). The adversary is another client, who sees every

@@ -32,8 +32,8 @@ class SparsifiedProtection(Protection):
         return self.noised.aggregate(received, context, state, rng)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """Return the distribution of one round's aggregate. Its privacy loss is exact for an update that is already
-        sparse, and an upper bound for any other.
+        """Return the distribution of one round's aggregate. The privacy loss of this distribution is exact for an
+        update that is already sparse, and an upper bound for any other.
         """
         law = self.noised.law(observer, plan, client)
         return law if isinstance(law, GaussianLaw) else None

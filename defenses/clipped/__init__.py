@@ -1,3 +1,1 @@
-"""Shared by defenses that clip to an L2 norm and add Gaussian noise: their fields and the claim that most of them
-state.
-"""
+"""Fields, and the privacy claim, that most defenses with L2 clipping and Gaussian noise share."""

@@ -30,7 +30,7 @@ _NOISE_IMAGES = 64
 @dataclass(frozen=True, kw_only=True)
 class NoiseSplit:
     """A rule that divides the accounted noise between two queries on one batch, the sum of gradients and the sum of
-    their norms; it also sets the constant that is subtracted from every norm, and the smallest clip norm.
+    their norms; the rule also sets the constant that is subtracted from every norm, and the smallest clip norm.
 
     Args:
         direction: noise on the sum of gradients, in clip norms, at a charged noise of 1.
@@ -217,7 +217,7 @@ class AdaptiveClipProtection(NoiseDecayProtection):
 
     def paid_epsilon(self, plan: Plan) -> float:
         """Compute, for the version that the paper publishes, the true epsilon of both queries (gradients and norms)
-        over all rounds; it holds however the noise shrinks.
+        over all rounds; this epsilon holds however the noise shrinks.
 
         As published a norm is counted from 0, and the filter omits the cost of that query. The first decrease needs
         four losses, so it comes with the fourth round at the earliest. Noise that stays constant needs no filter.

@@ -1,4 +1,6 @@
-"""Faults outside the update: something raw is sent, stored or broadcast with it; and correct masks and indices."""
+"""Faults outside the update: data before noise are sent, stored or broadcast with the update; and correct masks and
+indices.
+"""
 
 from dataclasses import replace
 

@@ -118,8 +118,8 @@ class ProtectionCase(Protection, ABC):
 
 
 class Fault(ProtectionCase, ABC):
-    """A case that breaks one thing of a correct one: ``class X(Fault, Y)`` overrides a method of the case ``Y``, or one
-    of its numbers by ``bug``, and states the claim that ``Y`` states with the settings of ``X``.
+    """A case that breaks one thing in a correct case: ``class X(Fault, Y)`` overrides a method of the case ``Y``, or
+    one of its numbers by ``bug``, and states the claim that ``Y`` states with the settings of ``X``.
     """
 
     @classmethod
@@ -154,7 +154,7 @@ def layers_of(layout: Layout) -> list[slice]:
 
 @dataclass(frozen=True, kw_only=True)
 class SampledCase(ProtectionCase, ABC):
-    """Gaussian noise on the clipped sum of Poisson-sampled units, of which it claims one (add/remove)."""
+    """Gaussian noise on the clipped sum of Poisson-sampled units; the case claims privacy for one unit (add/remove)."""
 
     noise_multiplier: float = 1.0
     observer: ClassVar[Observer]
@@ -194,7 +194,9 @@ class SampledCase(ProtectionCase, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class SampleCase(SampledCase, ABC):
-    """DP-SGD at each client. It claims one sample (add/remove) against the server that sees every upload."""
+    """DP-SGD at each client. The case claims privacy for one sample (add/remove) against the server that sees every
+    upload.
+    """
 
     per_sample: bool = True
     sampled = Unit.SAMPLE
@@ -225,7 +227,9 @@ class SampleCase(SampledCase, ABC):
 
 
 class ClientCase(SampledCase, ABC):
-    """DP-FedAvg with a trusted server. It claims one client (add/remove) against other clients, who see every model."""
+    """DP-FedAvg with a trusted server. The case claims privacy for one client (add/remove) against other clients, who
+    see every model.
+    """
 
     sampled = Unit.CLIENT
     observer = GLOBAL_MODELS
@@ -267,7 +271,9 @@ class ClientCase(SampledCase, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportCase(ProtectionCase, ABC):
-    """Local DP by Gaussian noise on the clipped update. It claims any two reports of one client."""
+    """Local DP by Gaussian noise on the clipped update. The case claims privacy for any two values of one client's
+    report.
+    """
 
     noise_std: float = 1.0
 

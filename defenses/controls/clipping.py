@@ -1,4 +1,4 @@
-"""Faults of clipping, which does not bound what the accountant assumes, and unusual correct clips."""
+"""Faults of clipping, where the clip does not bound what the accountant assumes, and unusual correct clips."""
 
 import math
 from dataclasses import dataclass
@@ -197,7 +197,9 @@ class ControlAdaptiveClipRaw(Control, DPFedAvg):
 
 
 class UserClipPerClientProtection(UserLevelProtection):
-    """A broken protection in which each client clips a user to the whole bound, not to one of k shares of it."""
+    """A broken protection in which each client clips a user's gradients to the whole bound, not to one of k shares of
+    the bound.
+    """
 
     @property
     def share(self) -> float:

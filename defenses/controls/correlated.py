@@ -1,4 +1,4 @@
-"""Faults of noise that is correlated over rounds: another sensitivity, and nodes that are drawn again."""
+"""Faults of noise that is correlated over rounds: a wrong sensitivity, and tree nodes whose noise is drawn again."""
 
 import math
 from abc import abstractmethod

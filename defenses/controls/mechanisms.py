@@ -381,8 +381,8 @@ class OpenBudgets(_ShuffledBits):
         return bit_among(others, epsilon=self.rare).epsilon(self.delta)
 
     def drawn(self, arm: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
-        """(n, clients, 2): bit and budget in a shuffled order; the budgets stay with their bits in the broken version,
-        else they are shuffled separately.
+        """Draw bits and budgets in a shuffled order, ``(n, clients, 2)``. In the broken version the budgets stay with
+        their bits, otherwise budgets are shuffled separately.
         """
         budgets = np.full((n, self.clients), self.common)
         budgets[:, 0] = self.rare

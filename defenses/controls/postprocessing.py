@@ -1,4 +1,6 @@
-"""Correct computation on what is private already, which costs nothing, and more protection than the claim needs."""
+"""Correct cases that compute on what is private already, at no privacy cost, or that protect more than the claim
+needs.
+"""
 
 import numpy as np
 import torch

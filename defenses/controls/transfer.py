@@ -1,4 +1,4 @@
-"""Defenses of a transfer by answers that are broken on purpose."""
+"""Defenses of a knowledge transfer by answers that are broken on purpose."""
 
 import math
 from dataclasses import replace

@@ -209,7 +209,7 @@ class ControlLabelsRedrawn(Control, LabelRandomisedResponse):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PriorOfLabelsProtection(ChannelProtection):
-    """A broken protection that draws labels among the likeliest classes of the labels themselves."""
+    """A broken protection that draws labels among the classes that are most frequent in the protected labels."""
 
     epsilon: float
 

@@ -1,5 +1,5 @@
 """Split a joint privacy budget among layers by their sensitivity scores, and state claims about all layers and about
-each alone.
+each layer alone.
 """
 
 import math

@@ -225,7 +225,7 @@ def model_scores(received: Message, context: Context, scorers: Sequence[LayerSco
 
 def preferred(scorers: Sequence[LayerScorer], client: int) -> LayerScorer:
     """Return the function that scores the layers for ``client``; ``scorers`` has one function per privacy preference (a
-    choice of sensitive pixels), and clients get them in turn.
+    choice of sensitive pixels), and clients get these functions in turn.
     """
     return scorers[client % len(scorers)]
 

@@ -1,1 +1,3 @@
-"""Local DP in a federation: a few sampled coordinates of an update, each randomised by itself, or a private choice."""
+"""Local DP in a federation: each client randomises a few sampled coordinates one by one, or chooses coordinates
+privately.
+"""

@@ -123,8 +123,8 @@ def check_listable(count: int) -> None:
 
 
 def finite(reports: ArrayLike) -> WeightedReports:
-    """Return a list of all possible ``reports``, given as an array with one report per row; each gets the weight 1, so
-    that the weighted sum of a function over the list is its sum over all reports.
+    """Return a list of all possible ``reports``, given as an array with one report per row; each report gets the weight
+    1, so that a function's weighted sum over the list is its sum over all reports.
     """
     rows = np.asarray(reports)
     return WeightedReports(rows, np.ones(len(rows)))
@@ -180,8 +180,8 @@ class PairLaw(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Randomiser:
-    """A local DP mechanism of one client. Its fields are public, the value is private, and every report is drawn
-    independently.
+    """A local DP mechanism of one client. The mechanism's fields are public, the client's value is private, and every
+    report is drawn independently.
 
     A value has the randomiser's value shape (() for a number or a category, (d,) for a vector), a report its report
     shape; ``sample`` accepts and returns any leading dimensions. Subclasses define the law once, in ``log_density`` and
@@ -260,7 +260,9 @@ class Randomiser:
         return np.asarray(value, dtype=np.float64)
 
     def expectation(self, value: ArrayLike) -> FloatArray:
-        """Return the mean of the server's estimate; it equals ``target(value)`` if the randomiser is ``unbiased``."""
+        """Return the mean of the server's estimate; this mean equals ``target(value)`` if the randomiser is
+        ``unbiased``.
+        """
         return self.target(value)
 
     def pair_law(self) -> PairLaw:

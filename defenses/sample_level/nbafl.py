@@ -56,7 +56,7 @@ class NbAFLProtection(Protection):
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
         """Return the distribution of one client's report, or of its contribution to one step of the global model; the
-        other clients' noise is left out, because they know it and may collude.
+        other clients' noise is left out, because these clients know their own noise and may collude.
         """
         if observer.rank == UPLOADS.rank:
             return GaussianLaw(clip_norm=self.row_norm, scale=self.row_scale, noise_std=self.up_std)

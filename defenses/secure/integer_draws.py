@@ -296,8 +296,8 @@ def discrete_laplace(scale: int, shape: tuple[int, ...], rng: np.random.Generato
 def laplace_on_grid(
     values: FloatArray, rng: np.random.Generator, *, epsilon: float, sensitivity: float, grid: float
 ) -> FloatArray:
-    """Add Laplace noise to numbers without the low bits that reveal them: round to a grid, then add a discrete Laplace
-    integer times its width.
+    """Add Laplace noise to numbers without low bits that reveal them: round the numbers to a grid, then add a discrete
+    Laplace integer times the grid's width.
 
     Each number is (epsilon, 0)-DP by itself, for values that differ by at most ``sensitivity``; as the noise is a whole
     number of steps, each result is an exact multiple of ``grid`` whatever the value (see ``discrete_laplace``).

@@ -94,8 +94,8 @@ def check_bits(bits: int) -> None:
 
 
 def rounded_norm_bound(norm: float, dim: int) -> float:
-    """Return a bound, in grid steps, on the L2 norm that a vector of norm ``norm`` has after random rounding; it fails
-    with probability at most exp(-1/2) (Kairouz et al. 2021, Theorem 1).
+    """Return a bound, in grid steps, on the L2 norm that a vector of norm ``norm`` has after random rounding; the bound
+    fails with probability at most exp(-1/2) (Kairouz et al. 2021, Theorem 1).
     """
     # The concentration bound of the paper; the other term of the minimum holds surely.
     spread = math.sqrt(2 * math.log(1 / _BETA)) * (norm + math.sqrt(dim) / 2)
@@ -243,8 +243,8 @@ class Masks:
 
 
 def draw_masks(invited: Tensor, survived: Tensor, dim: int, grid: Grid, rng: np.random.Generator) -> Masks:
-    """Draw masks for the clients ``invited``; the clients ``survived`` also sent their vectors. Both are booleans of
-    shape ``(replicas, rows)`` for runs and clients.
+    """Draw masks for the clients ``invited``; the clients ``survived`` also sent their vectors. ``invited`` and
+    ``survived`` are booleans of shape ``(replicas, rows)`` for runs and clients.
 
     Exact integers, drawn uniformly from the grid's words. The law is the same for any number of clients.
     """

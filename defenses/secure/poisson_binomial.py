@@ -114,7 +114,7 @@ class PoissonBinomial(SecureSumDefense):
         return trials
 
     def sized(self, plan: Plan) -> SizedGrid:
-        """Return the grid of the secure sum for this plan; its unit is one coin toss, and a vector of norm
+        """Return the grid of the secure sum for this plan; the grid's unit is one coin toss, and a vector of norm
         ``clip_norm`` moves the expected sum by trials * theta.
         """
         survivors, trials = least_survivors(plan, self.dropout), self.trials(plan)

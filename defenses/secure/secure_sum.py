@@ -95,7 +95,7 @@ class SecureSumProtection(Protection):
 
     def encoded(self, updates: Message, rng: np.random.Generator, invited: Tensor | None = None) -> Tensor:
         """Return each client's vector before masks are added, int64 in grid steps: the rounded update plus a noise
-        share. Each client draws from a generator of its own.
+        share. Each client draws its noise share from a generator of its own.
 
         ``invited (replicas,)``: clients of the cohort, where these are a block of them.
         """
@@ -121,7 +121,7 @@ class SecureSumProtection(Protection):
         return self.summed(unmasked.sum(1), reports.present)
 
     def summed(self, total: Tensor, survived: Tensor) -> Message:
-        """Return what arrives at the server, given the sum ``total (replicas, d)`` of the words of clients
+        """Return what arrives at the server, given the sum ``total (replicas, d)`` of the encoded vectors of clients
         ``survived``.
         """
         survivors = survived.sum(1, keepdim=True)

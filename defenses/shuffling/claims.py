@@ -247,8 +247,9 @@ class SampledRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class AssuredCohort:
-    """A guarantee about the other clients in each sampled cohort, which holds except with probability ``failure``: at
-    least ``others`` take part, and for each (k, q) of ``most_of`` at most q of the k clients that hide a report least.
+    """A guarantee about the other clients in each sampled cohort, which holds except with probability ``failure``. At
+    least ``others`` other clients take part. For each (k, q) of ``most_of``, at most q of the k clients that hide a
+    report least take part.
 
     A client that takes part sends all coordinates, so the clones of different coordinates depend on each other through
     the clients present. Therefore the worst cohort is counted, and the probability ``failure`` that any round has a
@@ -265,9 +266,9 @@ class AssuredCohort:
 
     @classmethod
     def of(cls, plan: Plan, delta: float, *, rounds: int, unequal: bool = False) -> Self:
-        """Return the guarantee for each of the plan's cohorts; if clients are ``unequal``, it also covers which ones
-        take part. It fails with probability at most a thousandth of ``delta``, and never if all clients take part, or
-        if equal clients take part in batches of known size.
+        """Return the guarantee for each of the plan's cohorts; if clients are ``unequal``, the guarantee also covers
+        which clients take part. The guarantee fails with probability at most a thousandth of ``delta``, and never if
+        all clients take part, or if equal clients take part in batches of known size.
         """
         check_clients(plan.clients)
         if isinstance(plan.cohort, Epoch):
@@ -304,8 +305,8 @@ class AssuredCohort:
 
 
 def among_equals(*, others: int, epsilon0: float) -> Profile:
-    """Return the privacy profile (delta as a function of epsilon) of one coordinate that is shuffled among those of
-    ``others`` other clients; all clients use clip-Laplace at ``epsilon0``.
+    """Return the privacy profile (delta as a function of epsilon) of one coordinate that is shuffled among the
+    coordinates of ``others`` other clients; all clients use clip-Laplace at ``epsilon0``.
     """
     return Tighter(LocalPair(epsilon0), laplace(epsilon0=epsilon0, reports=others + 1, clipped=True))
 
@@ -314,8 +315,8 @@ def among_unequals(
     *, client: int, budgets: tuple[float, ...], cohort: AssuredCohort, noise: str = CoordinateNoise.CLIP_LAPLACE
 ) -> Profile:
     """Return the privacy profile of one shuffled coordinate if clients add ``noise`` at their own ``budgets``. Only
-    reports that are drawn from the blanket of the client's own mechanism hide it; without clipping no client with less
-    noise sends one (see ``accounting.blanket``).
+    reports that are drawn from the blanket of the client's own mechanism hide the client's report; without clipping, no
+    client with less noise sends such a report (see ``accounting.blanket``).
 
     Where not all take part, the worst assured ``cohort`` is counted.
     """
@@ -456,7 +457,9 @@ class Terms:
         return (self.spending or self.plan.layout.dim) * self.plan.participations
 
     def total(self, release: Profile, *, delta: float, failure: float = 0.0) -> float:
-        """Compute the epsilon of all coordinates of all rounds together; ``release`` is one of them."""
+        """Compute the epsilon of all coordinates of all rounds together; ``release`` is the release of one
+        coordinate.
+        """
         return many_epsilon(release, releases=self.releases, delta=delta - failure)
 
     def of_clients(

@@ -141,8 +141,8 @@ class BudgetLaw(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class ClipLaplaceLaw(BudgetLaw):
-    """A distribution of a report with independent coordinates. Each is clipped to [-radius, radius] and then perturbed
-    by Laplace noise conditioned on that range (clip-Laplace), with the epsilon ``budget`` per coordinate.
+    """A distribution of a report with independent coordinates. Each coordinate is clipped to [-radius, radius] and then
+    perturbed by Laplace noise conditioned on that range (clip-Laplace), with the epsilon ``budget`` per coordinate.
 
     With ``rate`` below 1 a coordinate is reported only with that probability, else a report of 0 takes its place.
     """
@@ -293,8 +293,8 @@ class LaplacePair:
 
 
 class LaplaceLaw(BudgetLaw):
-    """A distribution of a report with independent coordinates. Each is clipped to [-radius, radius] and then perturbed
-    by Laplace noise, with the epsilon ``budget`` per coordinate.
+    """A distribution of a report with independent coordinates. Each coordinate is clipped to [-radius, radius] and then
+    perturbed by Laplace noise, with the epsilon ``budget`` per coordinate.
     """
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:

@@ -72,8 +72,8 @@ class FLAMEProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class FLAME(OneBudget):
-    """A defense in which clients send sampled coordinates to a shuffler, which adds dummy reports. It is the FLAME
-    paper's SS-Double or, if ``rate`` is 1, its SS-Simple.
+    """A defense in which clients send sampled coordinates to a shuffler, which adds dummy reports. The defense is
+    SS-Double of the FLAME paper or, if ``rate`` is 1, SS-Simple of the same paper.
 
     Claims, replace-one: a client's whole report over all rounds, and one coordinate of one round. The adversary is the
     analyser behind the shuffler. Each coordinate is drawn with probability ``rate``, independently of all others, and

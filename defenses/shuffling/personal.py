@@ -246,8 +246,8 @@ class PersonalBudgets(ShuffledCoordinates, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class DealtBudgets(Defense, ABC):
-    """A base class of defenses that deal the budgets of a public distribution to the clients, and calibrate a factor of
-    them.
+    """A base class of defenses that deal the budgets of a public distribution to the clients, and calibrate a factor by
+    which all budgets are multiplied.
     """
 
     epsilon: Epsilon = 4.0

@@ -1,1 +1,3 @@
-"""Privacy of a transfer by answers: noisy votes of a trusted aggregator, and answers that each teacher randomises."""
+"""Privacy of a knowledge transfer by answers: noisy votes of a trusted aggregator, and answers that each teacher
+randomises.
+"""

@@ -56,7 +56,7 @@ class ConfidentVotes(TransferProtection):
         return ReleasedLabels(labels=labels.masked_fill(~released, ABSTAINED)), state
 
     def label_law(self, plan: TransferPlan) -> "ConfidentLaw | None":
-        """Return the exact distribution of a released label; None if earlier queries influence whether it is
+        """Return the exact distribution of a released label; None if earlier queries influence whether the label is
         released.
         """
         return None if self.labels < plan.queries else ConfidentLaw(votes=self)

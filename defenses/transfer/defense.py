@@ -126,7 +126,9 @@ _UNITS = {
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedTransfer:
-    """A calibrated protection of a transfer together with the claims that its defense states; it may state none."""
+    """A calibrated protection of a transfer together with the claims that its defense states; a defense may state
+    none.
+    """
 
     protection: TransferProtection
     claims: tuple[Claim, ...]

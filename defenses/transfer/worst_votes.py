@@ -1,5 +1,5 @@
-"""Votes as a mechanism: what an observer is given, as a function of one histogram or one teacher's logits and a
-generator, with the neighbouring inputs whose outputs are easiest to distinguish. ``audit_mechanism`` takes both.
+"""Votes as a mechanism for ``audit_mechanism``: a function from one vote histogram or one teacher's logits, and a
+generator, to what an observer receives. The neighbouring inputs are those whose outputs are easiest to distinguish.
 """
 
 import math
@@ -153,7 +153,7 @@ def teachers_logits(inputs: FloatArray, teachers: int) -> Tensor:
 
 def one_teacher_apart(pair: Pair) -> Pair:
     """Return a pair of inputs of ``teachers_mechanism``, ``(2, queries, classes)``, built from a pair of vote counts;
-    they differ only in the first teacher's logits.
+    the two inputs differ only in the first teacher's logits.
 
     Where its vote moves, its logits are as far apart as clipping allows: 100 for one label and -100 for the other.
     """

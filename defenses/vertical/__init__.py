@@ -1,1 +1,3 @@
-"""Defenses of vertical federations: of the labels of one party, and of the columns of the others."""
+"""Defenses of vertical federations: some protect the labels of one party, the others the columns of the other
+parties.
+"""

@@ -137,7 +137,7 @@ ONE_PARTY = "a person's columns at one party"
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimingVerticalDefense(VerticalDefense, ABC):
-    """A base class of defenses that have a budget of all releases about one person together, and claim it.
+    """A base class of defenses with one budget for all releases about one person together, which their claims state.
 
     Args:
         epsilon: of the budget; its delta is 0 unless a subclass has one.
@@ -162,8 +162,8 @@ class ClaimingVerticalDefense(VerticalDefense, ABC):
         once: bool = False,
         **words: Any,
     ) -> VerticalPrepared:
-        """Return a protection with claims of the budget over the whole training; the protection's ``law`` determines
-        which claims.
+        """Return a protection with claims that state the budget over the whole training; the protection's ``law``
+        determines which claims.
 
         Noise on columns or embeddings: one person's columns at one passive party, against the active party. Each
         passive party protects its own columns and trusts no other party. Where there are several, the claim names its

@@ -24,8 +24,8 @@ class GradientPruningProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class GradientPruning(Defense):
-    """A defense that prunes updates but adds no noise to the numbers that are sent. It states no claim, because epsilon
-    is infinite.
+    """A defense that prunes updates but adds no noise to the numbers that are sent. The defense states no privacy
+    claim, because epsilon is infinite.
 
     Args:
         pruned: share of the numbers that are not sent, in (0, 1); the paper finds inversion hindered from .2 on.

@@ -6,7 +6,9 @@ from ..defense import Defense, Prepared
 
 
 class Undefended(Defense):
-    """A defense that changes nothing: clients send their updates and the server averages them. It states no claim."""
+    """A defense that changes nothing: clients send their updates and the server averages them. The defense states no
+    privacy claim.
+    """
 
     def prepare(self, plan: Plan) -> Prepared:
         return Prepared(protection=Protection(), claims=())

@@ -40,7 +40,8 @@ class PlainNoiseProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class PlainNoise(Defense):
-    """A defense that adds noise but gives no local DP, because the norm of an update is unbounded. It states no claim.
+    """A defense that adds noise but gives no local DP, because the norm of an update is unbounded. The defense states
+    no privacy claim.
 
     With a clip norm it would be local DP; without a claim it also covers noise so small that its epsilon would be
     meaningless.

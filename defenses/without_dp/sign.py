@@ -24,8 +24,8 @@ class SignProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class Sign(Defense):
-    """A defense that sends one bit per number to save bandwidth. It states no claim, because the bits are a
-    deterministic function of the data.
+    """A defense that sends one bit per number to save bandwidth. The defense states no privacy claim, because the bits
+    are a deterministic function of the data.
 
     Args:
         step: by which each number of the model moves where all clients agree.

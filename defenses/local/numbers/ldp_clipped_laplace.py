@@ -6,7 +6,7 @@ from ..defense import SampledDefense
 
 class LDPClippedLaplace(SampledDefense):
     """A local DP defense that adds Laplace noise to each sent coordinate, conditioned on a result in [-radius, radius].
-    It has no shuffler, and so no privacy amplification.
+    The defense has no shuffler, and so no privacy amplification.
 
     **Biased**: a report's mean is pulled towards zero, at a number's epsilon .4 to about .07 of the radius for a
     coordinate at the radius. No function of one report removes this for all coordinates, and no correction is

@@ -14,8 +14,8 @@ _PRIME = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class Rappor(FlippedBits):
-    """A randomiser of values 0..domain-1 whose reports have shape (bits,); it estimates the value's Bloom filter
-    without bias.
+    """A randomiser of values 0..domain-1 whose reports have shape (bits,); the randomiser estimates the value's Bloom
+    filter without bias.
 
     Two filters of ``hashes`` hash functions differ in at most 2 hashes bits, so each is flipped with probability 1 / (1
     + e^(epsilon / (2 hashes))): the paper's f / 2. Where no two values of the domain differ in that many, the exact
@@ -65,8 +65,8 @@ class Rappor(FlippedBits):
         return np.array(int(nonmember)), np.array(int(member))
 
     def pair_law(self) -> PairLaw:
-        """Return the distribution of a count of reported bits that equal those of the member's Bloom filter; it counts
-        only bits in which the member's and the nonmember's filters differ.
+        """Return the distribution of a count of reported bits that equal those of the member's Bloom filter; the count
+        includes only bits in which the member's and the nonmember's filters differ.
         """
         nonmember, member = (self.encoded(value) for value in self.worst_pair())
         apart = int((nonmember != member).sum())

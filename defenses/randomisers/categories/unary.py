@@ -11,8 +11,8 @@ ENCODINGS = ("optimised", "symmetric")
 
 @dataclass(frozen=True, kw_only=True)
 class Unary(FlippedBits):
-    """A randomiser of values 0..domain-1 whose reports are bits of shape (domain,); it estimates the value's one-hot
-    encoding.
+    """A randomiser of values 0..domain-1 whose reports are bits of shape (domain,); the randomiser estimates the
+    value's one-hot encoding.
 
     ``symmetric``: every bit is flipped with probability 1 / (1 + e^(epsilon / 2)); ``optimised``: the one with 1 / 2, a
     zero with 1 / (1 + e^epsilon), which has less variance. Two values differ in two bits, so both have exactly epsilon.

@@ -13,8 +13,8 @@ from .protection import check_frozen, embedding_releases
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EmbeddingBitsProtection(VerticalProtection):
-    """A protection in which passive parties send +1 or -1 for each number of an embedding, its sign by randomised
-    response; 0 and NaN count as +1 and -1.
+    """A protection in which passive parties send the sign, +1 or -1, of each number of an embedding by randomised
+    response; 0 counts as +1, and NaN counts as -1.
 
     Args:
         channel: (2, 2), the probability that a sign, minus or plus (row), is sent as another (column).

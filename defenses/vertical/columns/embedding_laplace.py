@@ -10,7 +10,7 @@ from .protection import NoisedEmbeddingProtection, check_frozen, embedding_relea
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingLaplace(PureVerticalDefense):
-    """A defense of the passive parties' columns: Laplace noise on clipped embeddings, a pure epsilon.
+    """A defense of the passive parties' columns: Laplace noise on clipped embeddings, which gives a pure epsilon.
 
     The claim: one person's columns at one passive party, replaced by any others, over the whole training, against the
     active party. Any two clipped embeddings are up to twice the clip norm apart in the L1 norm. A person's embedding is

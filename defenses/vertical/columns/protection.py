@@ -67,8 +67,8 @@ def embedding_releases(plan: VerticalPlan, *, sends_once: bool) -> int:
 
 
 def check_frozen(plan: VerticalPlan, advice: str = "") -> None:
-    """Raise ValueError if the bottom models are trained: they are trained on raw columns, so that one person's columns
-    would change what is sent about all people in later steps.
+    """Raise ValueError if the bottom models are trained, because their training uses the columns without noise, so that
+    one person's columns would change what is sent about all people in later steps.
     """
     if not plan.frozen:
         raise ValueError(

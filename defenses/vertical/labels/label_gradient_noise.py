@@ -39,8 +39,8 @@ class ResidualNoiseProtection(VerticalProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class GradientNoiseProtection(VerticalProtection):
-    """A protection that clips the gradients that are sent to passive parties and adds noise to them, and to nothing
-    else.
+    """A protection that clips the gradients that are sent to passive parties and adds noise to these gradients, and to
+    nothing else.
 
     Args:
         scale: of each number: the standard deviation of Gaussian, the scale of Laplace noise.
@@ -58,7 +58,8 @@ class GradientNoiseProtection(VerticalProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelGradientNoise(PureVerticalDefense):
-    """A defense for label DP by noise on the residuals, each person's gradient by the logits.
+    """A defense for label DP by noise on the residuals, which are the gradients of each person's loss with respect to
+    the logits.
 
     A residual is the vector of predicted probabilities minus the one-hot label. One label moves its own person's
     residual by sqrt 2 in the L2 norm (2 in the L1 norm) and no other residual of the step, and everything else, the

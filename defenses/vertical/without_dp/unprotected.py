@@ -5,7 +5,9 @@ from ..defense import VerticalDefense, VerticalPrepared
 
 
 class Unprotected(VerticalDefense):
-    """A defense that changes nothing: embeddings and gradients are sent as they are. It states no claim."""
+    """A defense that changes nothing: embeddings and gradients are sent as they are. The defense states no privacy
+    claim.
+    """
 
     def prepare(self, plan: VerticalPlan) -> VerticalPrepared:
         return VerticalPrepared(protection=VerticalProtection(), claims=())
