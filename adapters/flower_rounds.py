@@ -1,5 +1,5 @@
-"""The rounds of a strategy that a server app starts, in Flower's newer interface, which sends and aggregates messages,
-or in its older one, which hands instructions to proxies of clients: what is hooked and what is played.
+"""The rounds of a strategy that a server app starts, which can be hooked and played. Strategies of Flower's newer
+interface send and aggregate messages; those of the older one hand instructions to proxies of clients.
 
 Apps run as they are. While they run, the functions that start a strategy are wrapped: ``Strategy.start`` of the newer
 interface; of the older one, ``init_defaults``, which Flower calls for ``server_fn``, and ``DefaultWorkflow``. Besides

@@ -1,4 +1,6 @@
-"""Audits any callable mechanism: of another library, of one's own C++, with its own or with global generators."""
+"""Audits any callable mechanism, of another library or of one's own C++, with random generators of its own or with
+global ones.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,6 @@
-"""Watches one run of an Opacus training: all optimizers of ``make_private``, and all else that the run trains."""
+"""Watches one run of an Opacus training: all optimizers that ``make_private`` returned, and everything else that the
+run trains.
+"""
 
 import functools
 from collections import Counter

@@ -79,8 +79,8 @@ class Shift:
 
 @dataclass(frozen=True, eq=False)
 class PlayBack:
-    """One step of a foreign system, run again on many inputs; this shows its noise in each tensor, and how far units
-    with short to long rows move the release.
+    """One step of a foreign system, run again on many inputs. The outputs show the noise of the step in each tensor,
+    and how far units with short to long rows move the release.
 
     Raises whatever the step raises, with a note that names the rows, and ValueError for a release of another shape,
     TypeError for one of other things than numbers.
@@ -255,8 +255,8 @@ def compared_multiplier(
 
 
 def held_lengths(lengths: Sequence[float], largest: float) -> tuple[float, ...]:
-    """Return the lengths of a unit, in clip norms, limited to an eighth of the largest number (also in clip norms) that
-    the system's data type can represent, but not below 1.
+    """Return the lengths of a unit in clip norms, each limited to an eighth of the largest number that the system's
+    data type can represent. That number is given in clip norms too, and no limit is below 1.
     """
     return tuple(dict.fromkeys(min(length, max(1.0, largest / 8)) for length in lengths))
 

@@ -218,8 +218,8 @@ class ReplicaPlan:
 
     @property
     def weakness(self) -> Weakness:
-        """Why the audit may have been too weak if it refutes nothing; the runs were planned to detect
-        ``noise_share``.
+        """Why the audit may have been too weak if it refutes nothing; its runs were planned to detect a system with
+        ``noise_share`` of the claimed noise.
         """
         low = (
             f"weak test: if only {self.noise_share:g} of the claimed noise is added, the claim is refuted with "
@@ -265,8 +265,9 @@ def plan_replicas(
     runs: int | None = None,
     accept_weak: bool = False,
 ) -> ReplicaPlan:
-    """Plan enough runs to refute, with probability 0.9, a system with only ``noise_share`` of the claimed noise, and
-    enough for no weak test of a correct system, unless that takes more than four times as many.
+    """Plan enough runs to refute, with probability 0.9, a system that adds only ``noise_share`` of the claimed noise.
+    More runs are planned so that the test of a correct system is not weak, unless that takes more than four times as
+    many.
 
     ``noise_share`` in (0, 1); ``runs``: per arm, >= 1, in place of as many as are needed; ``accept_weak``: whether a
     weak test will be accepted, for which no further runs are planned. The system runs once, to

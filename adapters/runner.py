@@ -1,5 +1,5 @@
-"""A foreign system that can be run with and without one unit, and all its deterministic checks: one watched run, and
-play-back where the system offers it.
+"""A foreign system that can be run with and without one unit, and all its deterministic checks: those of one watched
+run, and play-back if the system offers it.
 """
 
 import inspect

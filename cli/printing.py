@@ -89,8 +89,8 @@ def print_site(folders: Sequence[Path], place: Path) -> list[str]:
 
 
 def write_page(path: Path, target: str, claim: Claim | None, gate: Outcome, *, as_json: bool, **shown: Any) -> None:
-    """Write the page of an audit or of a watched run, and print its place unless JSON was printed; ``shown``: arguments
-    of ``html_of_finding``.
+    """Write the page of an audit or of a watched run; print the page's path unless JSON was printed. ``shown``:
+    arguments of ``html_of_finding``.
 
     Raises ConfigError for a file that cannot be written.
     """

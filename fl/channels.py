@@ -51,7 +51,8 @@ def received_channels(
     missing: dict[str, str],
     replica: int = 0,
 ) -> Channels:
-    """Return what the observer receives in a finished round, in one replica (independent run).
+    """Return everything that the observer receives in a finished round, in one replica (independent run), as named
+    channels.
 
     ``state``: the channels of the public state; ``missing``: gets what cannot be compared, with the reason. Of several
     replicas, numbers of the hook ``numbers`` are left out, which are those of the first one alone.
@@ -84,9 +85,9 @@ def received_channels(
 
 
 def of_replica(state: Channels, replica: int, replicas: int) -> Channels:
-    """Return the part of a public state that belongs to one replica (independent run): for several replicas, the rows
-    of arrays with one row per replica. Everything that the replicas share is left out, because it looks the same
-    whatever their noise.
+    """Return the part of a public state that belongs to one replica (independent run). With several replicas, this part
+    is the replica's row of every array that has one row per replica. Everything that the replicas share is left out,
+    because it looks the same whatever their noise.
     """
     if replicas == 1:
         return state

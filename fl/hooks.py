@@ -1,4 +1,5 @@
-"""The root of all protections: classes whose methods are hooks that an engine calls by their names.
+"""The base classes of all protections (defenses prepared for one plan): their methods are hooks, which an engine calls
+by name.
 
 The error for a wrong return value has the same words for all kinds of federations.
 """
@@ -28,8 +29,8 @@ class Recorder(Protocol[Event]):
 
 
 class Hooks:
-    """A set of hooks: the public methods of the class that derives from this one directly, which its subclasses
-    override.
+    """A base class for sets of hooks (methods that an engine calls). The hooks are the public methods of the class that
+    derives from this one directly; further subclasses override them.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:

@@ -57,7 +57,7 @@ class Objective(ABC):
 
     @abstractmethod
     def others(self, labels: Tensor, classes: int) -> Tensor:
-        """Return labels of which each differs from the given one."""
+        """Return, for each of the given labels, a label that differs from it."""
 
     @abstractmethod
     def drawn(self, rng: np.random.Generator, size: tuple[int, ...], classes: int) -> Tensor:

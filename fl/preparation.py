@@ -102,7 +102,7 @@ class Preparation:
     """
 
     def prepare(self, records: Dataset, rng: np.random.Generator) -> PreparedData:
-        """Return the data on which clients train, and what is published before the training.
+        """Return the data on which clients train, and the values that are published before the training.
 
         Args:
             records: the records as they are before any step.
@@ -192,8 +192,8 @@ class Pipeline:
         return type(self.preparation).finish is not Preparation.finish
 
     def keeps_rows(self, data: PreparedData) -> bool:
-        """Return whether each record became one row at its own place, so that clients hold the records that the
-        partition assigns to them.
+        """Return whether the preparation turned each record into one training row at the record's own index, so that
+        clients hold the records that the partition assigns to them.
         """
         return data.parts is None and len(data.dataset.train_labels) == len(self.records.train_labels)
 

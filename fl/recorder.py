@@ -106,7 +106,7 @@ class ViewRecorder:
 
     @property
     def needs_reports(self) -> bool:
-        """Return whether the observer sees single reports or masked words."""
+        """Return whether the observer sees the reports of single clients, or the masked words of secure aggregation."""
         return self.observer.rank >= SHUFFLED.rank or self.observer.sees_masked_words
 
     def watch(self, event: RoundEvent) -> None:

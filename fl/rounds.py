@@ -1,4 +1,4 @@
-"""Runs the hooks of a defense round by round, on clients' rows that are trained or given.
+"""Runs the hooks of a defense round by round, on client updates that are either trained or given.
 
 Trainings, audits and checks all run their rounds here, so that they call the same hooks in the same order, with the
 same streams and the same checks of what hooks return. No other package calls a hook. Who trains no model gives the rows
@@ -50,9 +50,9 @@ def check_sums(protection: Protection) -> None:
 
 
 def sums_reports(protection: Protection) -> bool:
-    """Return whether a protection's reports may be summed block by block. It must state ``sums``, and neither a class
-    below the one that states it, or that defines ``block_sum``, nor the object itself may override a method that could
-    make blocks differ from one matrix.
+    """Return whether a protection's reports may be summed block by block. The protection must state ``sums``, and no
+    method may be overridden that could make blocks differ from one matrix of all reports. This holds for classes below
+    the one that states ``sums``, or that defines ``block_sum``, and for the object itself.
 
     That is any method, also one that hooks call, but the hooks that are called alike for both. ``block_sum`` stands for
     ``local_query``, ``report`` and ``channel``: a class below it that overrides one of these would have to define it
@@ -261,7 +261,9 @@ class Round:
 
     @cached_property
     def thinned(self) -> Tensor | None:
-        """The candidates that the hook ``participates`` keeps, ``(R, candidates)``; None if it keeps all."""
+        """The clients that the hook ``participates`` keeps, of all clients from which the cohort is drawn, as a mask
+        ``(R, candidates)``; None if it keeps all.
+        """
         kept = self.run.protection.participates(self.candidates, self.state, self.generator("participation"))
         shape = (self.opening.replicas, len(self.candidates.senders))
         if kept is not None and (kept.shape != shape or kept.dtype is not torch.bool):
@@ -396,7 +398,7 @@ Rows = Callable[[Round], Message]
 
 
 def given_rows(rows: Tensor | Callable[[Round], Tensor], present: Tensor | None = None) -> Rows:
-    """Return a function of the round that gives fixed updates, the same ones in every round or others in each.
+    """Return a function that gives fixed updates for a round: the same ones in every round, or different ones in each.
 
     Args:
         rows: ``(R, candidates, d)``, of which those of the round's senders are taken.

@@ -273,9 +273,9 @@ class Task:
         return int(torch.bincount(pairs % len(owners)).max())
 
     def initial(self, streams: Streams) -> Tensor:
-        """Return the model with which the first round starts, as one flat vector ``(d,)``. It comes from the
-        preparation, or it is drawn by the stream ``init`` and then trained on public data if the federation has a warm
-        start.
+        """Return the model with which the first round starts, as one flat vector ``(d,)``. Either the preparation gives
+        this model, or the stream ``init`` draws it; a drawn model is then trained on public data if the federation has
+        a warm start.
         """
         if self.first_model is not None:
             return torch.cat([self.first_model, self.first_model.new_zeros(self.network.inert)])
@@ -383,8 +383,8 @@ class Task:
         return replace(self, network=replace(self.network, inert=inert).sharing(self.network))
 
     def with_few_weights(self) -> "Task":
-        """Return a task with the same clients, samples of one number and a model of four weights besides unused ones;
-        it can be run a hundred thousand times.
+        """Return a task that is small enough to be run a hundred thousand times: with the same clients, samples of one
+        number, and a model of four weights besides unused ones.
         """
 
         def blank(images: Tensor) -> tuple[Tensor, Tensor]:

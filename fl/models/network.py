@@ -155,8 +155,8 @@ class Network:
 
     @cached_property
     def dropout_rate(self) -> float:
-        """The share of features that dropout removes for each sample in a training step: that of the last layer, or of
-        the layer with the largest share.
+        """The share of features that dropout removes for each sample in a training step. If several layers have
+        dropout, this is the share of the last layer, or the largest share.
         """
         layer = dropout_of(self.module)
         return 0.0 if layer is None else layer.rate
@@ -185,7 +185,9 @@ class Network:
 
     @property
     def large(self) -> bool:
-        """Whether the model has so many parameters that a lot's sample gradients should not be held together."""
+        """Whether the model has so many parameters that the per-sample gradients of a lot should not be in memory
+        together.
+        """
         return self.layout.model_dim >= _LARGE
 
     @cached_property

@@ -226,8 +226,8 @@ class LocalStep:
 
 
 def check_unchanged(model: Tensor, version: int, algorithm: Algorithm, protection: Protection) -> None:
-    """Raise ValueError if the model that clients receive was changed in place: PyTorch then counts its version up from
-    ``version``.
+    """Raise ValueError if the model that clients receive was changed in place, which PyTorch shows by a version number
+    above ``version``.
     """
     if model._version != version:
         raise ValueError(
@@ -369,7 +369,7 @@ class LocalTrainer(ABC):
         return layers
 
     def ready(self, model: Tensor, client: int, context: Context) -> LocalResult | None:
-        """Return the result of a canary client whose update is given as a row; None for a client that trains."""
+        """Return the result of a canary client whose update is a given vector; None for a client that trains."""
         row = self._planted_update(client, context.round)
         return None if row is None else LocalResult(update=row.to(model).expand_as(model), lots=[])
 

@@ -195,8 +195,8 @@ class VerticalNetwork:
         return VerticalModels(bottoms=tuple(bottoms), top=top)
 
     def logits(self, top: Layers, embeddings: tuple[Tensor, ...]) -> tuple[Tensor, Layers]:
-        """Return the logits ``(R, b, classes)`` from the parties' embeddings ``(R, b, embedding)``, and what
-        ``by_embeddings`` needs.
+        """Return the logits ``(R, b, classes)`` computed from the parties' embeddings ``(R, b, embedding)``, and the
+        intermediate values that ``by_embeddings`` needs.
         """
         if self.top is None:
             return torch.stack(embeddings).sum(0), ()

@@ -1,4 +1,4 @@
-"""Join each claim with the result of one audit of it, in the suite's order."""
+"""Join each privacy claim with the result of one audit of the claim, in the suite's order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -112,12 +112,14 @@ class ClaimRow:
 
     @property
     def rates(self) -> tuple[float | None, float | None]:
-        """The error rates that show most against the claim's trade-off curve."""
+        """The bounds on the two error rates that contradict the claim's trade-off curve most clearly."""
         return self.refuted or (self.fpr_high, self.fnr_high)
 
     @property
     def by_checks(self) -> bool:
-        """Whether ``detectable`` is what checks of the code detect, and not runs."""
+        """Whether ``detectable`` is the smallest epsilon that implementation checks detect, and not the smallest that
+        runs detect.
+        """
         return self.record is not None and detected_by_checks(self.record.reason, self.detectable)
 
     @property
@@ -186,12 +188,12 @@ def one_row_per_claim(rows: Sequence[ClaimRow]) -> list[ClaimRow]:
 
 
 def stated_rows(folder: RunFolder) -> list[ClaimRow]:
-    """Return the rows of a run that have a claim."""
+    """Return the table rows of a run in which a defense states a claim."""
     return [row for row in claim_rows(folder) if row.stated]
 
 
 def claims_under_test(folder: RunFolder) -> list[ClaimRow]:
-    """Return one row per claim of a run, without those of controls."""
+    """Return one row per claim of a run, without the claims of controls (deliberately broken defenses)."""
     return [row for row in one_row_per_claim(stated_rows(folder)) if not row.control]
 
 
@@ -284,8 +286,8 @@ def beyond_claims(folder: RunFolder, federation: str, defense: str, observer: st
 
 def adversaries(claim: Claim) -> tuple[Observer, ...]:
     """Return the possible adversaries in the kind of federation that a claim is about, from the weakest to the
-    strongest: in a federation of clients, of answers, or of parties. The party with the labels is no adversary of a
-    claim about labels.
+    strongest. The kinds are federations of clients, of parties, and transfers by answers. The party with the labels is
+    no adversary of a claim about labels.
     """
     if claim.unit is Unit.LABEL:
         return FINAL_MODEL, PASSIVE_PARTY

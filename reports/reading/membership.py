@@ -1,4 +1,6 @@
-"""Pool the scores of each membership attack, find the claims that cover it, and the best attack on each question."""
+"""Pool the scores of each membership attack, find the claims that cover it, and the best attack for each observer and
+attacked unit.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,8 +26,8 @@ NOTHING_STATED = "no claim is stated on this federation"
 
 @dataclass(frozen=True, kw_only=True)
 class Shadowed:
-    """The AUC of an attack on shadow federations. Each federation is the target in turn, with the others as its
-    reference models; the mean is over targets and seeds.
+    """The AUC of an attack on shadow federations, averaged over targets and seeds. Each federation is the target in
+    turn, with the others as its reference models.
 
     ``error``: its standard error by a jackknife, with ``freedom`` degrees of freedom (Satterthwaite over the seeds);
     None if a seed has none. It covers other draws of the membership and of the training, on the same data.

@@ -1,4 +1,4 @@
-"""Say in plain words what attacks did that no claim covers."""
+"""Say in plain words what those attacks achieved that no privacy claim covers."""
 
 import math
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ def uncovered_attacks(folder: RunFolder, defense: str) -> list[AttackRow]:
 
 
 def outside_attacks(folder: RunFolder, defense: str) -> dict[str, list[AttackRow]]:
-    """Return the primary results of attacks on a defense that no claim covers although a claim covers their adversary,
-    grouped by the reason in words.
+    """Return the primary results of attacks on a defense that no claim covers, although a claim covers the attack's
+    adversary; they are grouped by the reason in words.
     """
     claims = [one for one in folder.claims if one.defense == defense]
     federations = {one.federation for one in claims}
@@ -89,9 +89,9 @@ def did_words(folder: RunFolder, one: AttackRow) -> str:
 
 
 def better_than_guessing(folder: RunFolder, one: AttackRow) -> bool | None:
-    """Return whether the whole confidence interval of an attack, which holds jointly for all attacks outside the claims
-    of the run, is better than guessing, or the interval of the share of images that it reconstructed; None if there is
-    no interval or no null attack to compare with.
+    """Return whether the whole confidence interval of an attack is better than guessing; None if there is no interval
+    or no null attack to compare with. The interval holds jointly for all attacks outside the claims of the run. For an
+    attack that reconstructs images, the interval of the share of reconstructed images also counts.
     """
     rebuilt, prior = rebuilt_images(folder, one), priors(folder).get(one.federation)
     if rebuilt is not None and prior is not None and rebuilt.low > prior:
@@ -117,7 +117,9 @@ def _joint(folder: RunFolder, one: AttackRow) -> Pooled | None:
 
 
 def beats_guessing(folder: RunFolder, one: AttackRow) -> bool:
-    """Return whether the value of an attack is better than that of guessing, whatever its interval."""
+    """Return whether the value of an attack is better than the value of guessing, whatever the attack's confidence
+    interval.
+    """
     guess = guess_of(folder, one)
     if guess is None or one.pooled is None:
         return False

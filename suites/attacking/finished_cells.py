@@ -1,4 +1,6 @@
-"""Compute the rows of a job's cells (units of work, such as one attack) and store them; a failure becomes a row."""
+"""Compute the result rows of a job's cells (units of work, such as one attack) and store them; a failure is stored as a
+row too.
+"""
 
 import signal
 import time
@@ -72,8 +74,8 @@ def finish_job(
     train: Callable[[Clock], _Trained],
     works: Callable[[_Trained], Works],
 ) -> list[str]:
-    """Train once, then compute and store the rows of each cell that is not in ``finished``; if all cells are, do
-    nothing.
+    """Train once, then compute and store the rows of each cell that is not in ``finished``; do nothing if ``finished``
+    has all cells.
 
     The time of the training, by the clock that it gets, counts to the first cell.
 

@@ -69,8 +69,8 @@ class CraftedTrial:
     rate: float
 
     def drawn(self, updates: Message, rng: np.random.Generator) -> Message:
-        """Return the updates after the protected client has sampled a record for its report. In trials where it
-        does not sample the canary, its update is the one without the canary.
+        """Return the updates after the protected client has sampled a record for its report. In trials in which this
+        client does not sample the canary, the client's update is the one without the canary.
         """
         if self.rate == 1:
             return updates

@@ -1,4 +1,5 @@
-"""Audit a claim in one run: coins decide which canaries are added, and the number of right guesses bounds epsilon.
+"""Audit a privacy claim in one run: coins decide which canaries are added, and the number of right guesses bounds
+epsilon.
 
 The theorem of Steinke, Nasr, Jagielski (2023) counts the coins of a single federation, that of the first seed.
 """

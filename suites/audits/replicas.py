@@ -113,7 +113,7 @@ class ReplicaMethod(BlockMethod):
 
 
 def replicas_words(audit: PlannedAudit) -> str:
-    """Return the number of runs of an audit, and whether it was chosen for the claim."""
+    """Return in words how many runs an audit makes, and whether this number was chosen for the claim."""
     most = audit.blocks[0].audit.most_replicas
     chosen = "" if most is None else f" (chosen for this claim; the suite allows {most})"
     looks = f", or fewer if one of the earlier of {len(audit.looks)} interim looks decides" if audit.looks else ""

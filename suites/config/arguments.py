@@ -47,7 +47,7 @@ def check_arguments(
 
 
 def check_gate(baseline: Any, margins: Any) -> None:
-    """Raise ConfigError for a baseline or margins of the wrong type; None stands for none."""
+    """Raise ConfigError for a baseline or margins of the wrong type; None means that none are given."""
     if baseline is not None:
         _check_path("baseline", baseline, 'a file such as "baselines/main"')
     if margins is not None and not isinstance(margins, Mapping):

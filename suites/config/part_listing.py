@@ -37,7 +37,7 @@ def faults() -> dict[str, PartFile]:
 
 
 def correct_cases() -> dict[str, PartFile]:
-    """Return the correct cases that are unusual, so that an audit might refute them wrongly."""
+    """Return the correct but unusual cases of protections, which an audit might refute wrongly."""
     return part_classes(_FAULTS, "ProtectionCase", other_than="Fault")
 
 

@@ -414,8 +414,8 @@ _PREPARED = Prepares(prepared=Prepared, protection=Protection)
 def set_up(
     suite: ResolvedSuite, table: str, federation: str, build: Callable[[], _Built], changed: tuple[str, ...] = ()
 ) -> _Built:
-    """Build something from a federation's settings by ``build()``; if that fails, raise ConfigError with file and
-    line: that of the key ``changed`` where one outside the federation's table replaces a setting.
+    """Build something from a federation's settings by ``build()``; if that fails, raise ConfigError with file and line.
+    If a key ``changed`` outside the federation's table replaces one of its settings, the line is that of this key.
     """
     try:
         return build()

@@ -1,4 +1,6 @@
-"""Define a backend: where the jobs of a run are carried out, and the backend of processes of this machine."""
+"""Define the interface of a backend, which carries out the jobs of a run, and the backend that uses processes of this
+machine.
+"""
 
 import ctypes
 import gc
@@ -55,8 +57,8 @@ class ClusterError(RuntimeError):
 
 
 class Backend(Protocol):
-    """The interface of a place where the jobs of a run are carried out; it is entered once per run, before anything is
-    sent.
+    """The interface of a place where the jobs of a run are carried out. A backend is entered, as a context, once per
+    run, before any job is sent.
     """
 
     name: str

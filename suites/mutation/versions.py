@@ -1,4 +1,6 @@
-"""The correct and the broken version of a mechanism under one claim; those of a protection run in whole federations."""
+"""The correct and the broken version of a mechanism, which state the same privacy claim; the versions of a protection
+run in whole federations.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

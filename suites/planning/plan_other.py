@@ -1,4 +1,4 @@
-"""Plan the trainings, attacks and audits of federations that are none of clients: vertical ones, and transfers.
+"""Plan the trainings, attacks and audits of federations other than those of clients: vertical ones, and transfers.
 
 An estimate of memory counts the arrays that a run certainly holds at once, as 32-bit floats, so that it is too low
 rather than too high. What exceeds the memory of this machine would end without a message, after everything before it.

@@ -227,8 +227,8 @@ def listed(labels: Sequence[str]) -> str:
 
 
 def accepting_weak(records: Iterable[Record]) -> list[Record]:
-    """Return the rows, with the verdict NOT_REFUTED for claims that are UNDERPOWERED only because their test is weak,
-    which the user knows and accepts.
+    """Return the result rows after the user accepted weak tests: a claim that is UNDERPOWERED only because its test is
+    weak gets the verdict NOT_REFUTED.
     """
     return [row.model_copy(update={"verdict": "NOT_REFUTED"}) if row.weak else row for row in records]
 
@@ -250,7 +250,9 @@ def audited_on(row: Record, own: Mapping[str, Trained]) -> str:
 
 
 def other_training(used: Trained, own: Trained | None) -> str:
-    """Say that an audit trained ``used`` and not ``own``; empty if they are equal."""
+    """Return words that say that an audit trained the data set and model ``used`` and not ``own``; empty if they are
+    equal.
+    """
     if own is None or used == own:
         return ""
     if used[0] == own[0]:

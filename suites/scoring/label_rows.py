@@ -353,8 +353,8 @@ def score_votes(cell: Cell, evidence: Sequence[VoteScores], votes: IntArray) -> 
 
 
 def hits(scores: FloatArray, truth: IntArray) -> FloatArray:
-    """Return for each row of ``scores (n, choices)`` 1 if the true choice alone has the highest score, 1/m if m choices
-    with the highest score include it, else 0; ``truth (n,)``.
+    """Return a number for each row of ``scores (n, choices)``: 1 if the true choice alone has the highest score, 1/m if
+    it is one of m choices with the highest score, else 0; ``truth (n,)``: the true choices.
     """
     if scores.shape[0] != len(truth) or truth.max() >= scores.shape[1]:
         raise ValueError(f"scores must have a row per query and a column per class, got {scores.shape}")

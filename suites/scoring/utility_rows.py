@@ -1,4 +1,4 @@
-"""Compute how good the models of a federation, or of a transfer, are on test data and round by round."""
+"""Compute how good the models of a federation, or of a transfer, are on test data, at the end and round by round."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -76,15 +76,16 @@ def _setting(case: VerticalCase) -> Setting:
 
 
 def most_in_one_run(claim: Claim, people: int, parties: int, *, alpha: float) -> float:
-    """Return the largest epsilon that one run can certify: the bound if all guesses are right about that half of
-    ``people`` from which no score is learned; ``parties``: the number of passive parties, which share alpha.
+    """Return the largest epsilon that one run can certify, which is the bound if all guesses are right. Guesses are
+    made about that half of ``people`` from which no score is learned; ``parties``: the number of passive parties, which
+    share alpha.
     """
     return best_of_guesses(claim, people - people // 2, alpha=alpha / parties).epsilon_low
 
 
 def scored(rows: FloatArray, coins: BoolArray, half: int) -> FloatArray:
-    """Return scores of the people after the first ``half``, learned on the first half; higher means that the coin shows
-    1.
+    """Return scores of the people after the first ``half``, learned on the first half; a higher score means that a
+    person's coin more likely shows 1.
     """
     taught, known = rows[:half], coins[:half]
     if known.all() or not known.any():

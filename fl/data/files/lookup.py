@@ -1,5 +1,5 @@
-"""Finds the reader of a data set that a path or ``torchvision/NAME`` names, reads it once per process, and keeps data
-sets that Python code gives as objects.
+"""Finds the reader of a data set that a path or ``torchvision/NAME`` names, and reads each data set once per process.
+Data sets that Python code gives as objects are written to the cache folder.
 
 A data set from Python is copied to the cache folder, where suites, workers and resumed runs find it by its name. The
 name contains the digest of the content, so equal data have equal names, whatever the object is.

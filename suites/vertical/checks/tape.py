@@ -104,7 +104,8 @@ class NotJudged(Exception):
 
 
 def again(protection: VerticalProtection, call: Call, rng: np.random.Generator, *, replicas: int = 1) -> Tensor:
-    """Return the outputs of a copy of the protection for a call's inputs, in many replicas at once: (replicas, ...).
+    """Return the outputs of a copy of the protection for the inputs of a recorded call, in many replicas at once:
+    (replicas, ...).
 
     Raises NotJudged where the hook raises, as one may that needs what it stored in earlier calls.
     """
@@ -120,8 +121,8 @@ def again(protection: VerticalProtection, call: Call, rng: np.random.Generator, 
 def kept(
     protection: VerticalProtection, call: Call, rng: np.random.Generator, *, replicas: int, places: Tensor
 ) -> Tensor:
-    """Return some numbers of what ``again`` returns: (replicas, places). At one time, only these are held in memory,
-    and what the hook needs for ``AT_ONCE`` numbers.
+    """Return some of the numbers that ``again`` returns: (replicas, places). At any time, the memory holds only these
+    numbers and what the hook needs for ``AT_ONCE`` numbers.
     """
     most = max(1, AT_ONCE // call.values.numel())
     parts = [min(most, replicas - start) for start in range(0, replicas, most)]
@@ -129,7 +130,7 @@ def kept(
 
 
 def recorded(protection: VerticalProtection, call: Call) -> Tensor:
-    """Return what was recorded for a call, by a copy of the protection that made no earlier calls.
+    """Return the recorded output of a call, computed again by a copy of the protection that made no earlier calls.
 
     Raises NotJudged where the copy returns another output, or raises.
     """
