@@ -324,7 +324,7 @@ class App:
 
     @property
     def unplantable(self) -> str:
-        """Why no unit can be planted, so that no audit by runs is possible; empty if one can."""
+        """Why no unit (canary) can be planted, so that no audit by runs is possible; empty if one can."""
         return self._place.inside
 
     def _unknown_sum(self, hooks: FlowerHooks) -> str:

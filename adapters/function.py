@@ -57,7 +57,7 @@ class Function:
     def audit(
         self, claim: Claim, *, inputs: tuple[Any, Any], trials: int = DEFAULT_TRIALS, seed: int = 0, alpha: float = 0.05
     ) -> Finding:
-        """Judge a claim by ``trials`` runs on each of two neighbouring inputs.
+        """Judge a privacy claim by ``trials`` runs of the mechanism on each of two neighbouring inputs.
 
         The trials are streamed (``audit_mechanism``, which learns an event on runs of its own). Those of noise that
         cannot be seeded are made first, and every second one is counted (``audit_outputs``).

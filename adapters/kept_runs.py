@@ -268,8 +268,8 @@ class KeptRuns:
 
 
 def default_folder(target: str, facts: Mapping[str, Any]) -> Path:
-    """Return the folder of kept runs if no option names one; it is named after the target and what determines its
-    runs.
+    """Return the folder of kept runs if no option names one; the folder is named after the target and the facts that
+    determine its runs.
     """
     text = json.dumps(dict(facts), sort_keys=True)
     return Path("runs") / f"audit-{target.rpartition(':')[2]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

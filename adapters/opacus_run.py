@@ -130,7 +130,7 @@ class OpacusRun:
 
     @property
     def accountants(self) -> list[OpacusHooks]:
-        """The first hooks that were attached for each accountant."""
+        """The hooks that were attached first for each accountant."""
         found = {id(one.parts.accountant): one for one in reversed(self.hooks) if one.parts.accountant is not None}
         return list(reversed(found.values()))
 

@@ -91,7 +91,9 @@ class PlayBack:
 
     @cached_property
     def noise(self) -> dict[str, dict[str, FloatArray]]:
-        """The noise by surrounding rows and tensor, ``(draws, size)``: releases of equal rows, minus their mean."""
+        """Draws of the noise, ``(draws, size)``, for each kind of surrounding rows and each tensor. They are the
+        releases of equal rows, minus the mean of these releases.
+        """
         return {around: self._noise(rows) for around, rows in self._surroundings()}
 
     @property
@@ -267,16 +269,16 @@ def deviation_of(values: FloatArray) -> float:
 
 
 def largest_deviation(values: FloatArray, at: float) -> float:
-    """Return the largest standard deviation that is compatible with the draws ``(draws, d)``, minus their mean, at this
-    level.
+    """Return the largest standard deviation that is compatible, at this significance level, with draws of noise
+    ``(draws, d)`` minus the mean of the draws.
     """
     degrees = values.size * (len(values) - 1) / len(values)
     return math.sqrt(float((values**2).mean()) * degrees / float(chi2.ppf(at, degrees)))
 
 
 def smallest_deviation(values: FloatArray, at: float) -> float:
-    """Return the smallest standard deviation that is compatible with the draws ``(draws, d)``, minus their mean, at
-    this level.
+    """Return the smallest standard deviation that is compatible, at this significance level, with draws of noise
+    ``(draws, d)`` minus the mean of the draws.
     """
     degrees = values.size * (len(values) - 1) / len(values)
     return math.sqrt(float((values**2).mean()) * degrees / float(chi2.isf(at, degrees)))

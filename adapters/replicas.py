@@ -1,4 +1,4 @@
-"""Audits a foreign system by independent runs with and without one unit, as many as the planner names.
+"""Audits a foreign system by independent runs with and without one planted unit, as many as the planner names.
 
 Each run is scored by the exact log-likelihood ratio of a broken version of the claimed mechanism, for a worst-case
 adversary who knows all other rows. Half of alpha is for bets on these scores (``audit.betting``), which may end the
@@ -92,8 +92,8 @@ _SAME = (
 
 @dataclass(kw_only=True)
 class KeptProjections:
-    """The projections of finished runs on the planted unit's direction, ``(steps,)`` in clip norms, keyed by (with the
-    unit, number of the run); see ``TrainingRecord.projections``.
+    """The projections of finished runs on the planted unit's direction, ``(steps,)`` in clip norms. A key says whether
+    the unit took part, and the number of the run; see ``TrainingRecord.projections``.
 
     Args:
         path: of the file, one line per run with its checksum; None keeps them in memory only. Lines that are cut off,
@@ -394,7 +394,7 @@ def audit_replicas(
     progress: Callable[[int, int], None] | None = None,
     seen: Watched | None = None,
 ) -> Finding:
-    """Judge the claim of a foreign system by independent runs with and without a planted unit.
+    """Judge the privacy claim of a foreign system by independent runs with and without a planted unit (canary).
 
     Args:
         runner: the system; each run has its own seed of all global generators.

@@ -1,5 +1,5 @@
-"""End a command: print an error that the user can correct as one paragraph, choose the exit code, and stop at Ctrl-C or
-SIGTERM once, whatever signals follow while it stops.
+"""End a command: print an error that the user can correct as one paragraph, and choose the exit code. Ctrl-C or SIGTERM
+stops a command once, whatever signals follow while it stops.
 """
 
 import atexit
@@ -27,7 +27,7 @@ _PATIENCE_S = 10.0
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM was received. It stops a command in the same way as Ctrl-C, and only the exit code differs."""
+    """The process received SIGTERM, which stops a command in the same way as Ctrl-C; only the exit code differs."""
 
 
 def exit_code(error: KeyboardInterrupt) -> int:

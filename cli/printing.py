@@ -118,8 +118,8 @@ OK, FAULT = 0, 10
 def check_lines(
     part: str, *, kind: str | None, options: Sequence[str], limit: float, as_json: bool
 ) -> tuple[Iterator[str], Callable[[], int]]:
-    """Return an iterator over the printed lines of a part's checks, each as soon as its check has ended, and a function
-    that returns the exit code after them.
+    """Return an iterator over the printed lines of a part's checks, each of which appears as soon as its check has
+    ended, and a function that returns the exit code after them.
 
     Raises:
         ConfigError: for a part that cannot be found, an option that is no ``key=value``, or a limit that is not > 0.

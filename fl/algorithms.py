@@ -153,7 +153,7 @@ class FedProx(LocalTraining):
 
     def pull(self, moved: Tensor) -> Tensor:
         """Return the gradient of the proximal term for local models that have moved by ``moved (R, d)`` from the
-        received ones, one row per replica (independent run).
+        received models, with one row per replica (independent run).
         """
         return self.mu * moved
 

@@ -45,8 +45,8 @@ class Canaries(ABC):
         return tuple(range(self.clients)) if self.unit is Unit.USER else ()
 
     def check(self, plan: Plan) -> None:
-        """Raise ValueError unless the canaries fit the federation as its public plan describes it: a sample canary has
-        a client that holds it, and vectors have the model's dimension.
+        """Raise ValueError unless the canaries fit the federation as its public plan describes it. A sample canary must
+        have a client that holds it, and vectors must have the model's dimension.
         """
         if self.unit is Unit.SAMPLE and not 0 <= self.client < plan.clients:
             raise ValueError(f"a sample canary's client must be in 0..{plan.clients - 1}, got {self.client}")

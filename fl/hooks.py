@@ -46,7 +46,9 @@ class Hooks:
 
 
 def overrides(protection: Hooks, hook: str) -> bool:
-    """Return whether a protection has its own version of a hook, defined by its class or set on the object."""
+    """Return whether a protection has its own version of a hook (a method that the engine calls), defined by its class
+    or set on the object.
+    """
     own = getattr(protection, hook)
     return getattr(own, "__func__", own) is not getattr(_root(type(protection)), hook)
 
@@ -75,8 +77,8 @@ def check_returned(hook: str, found: object, like: Tensor, *, of_type: bool = Fa
 
 
 def wrong_return(hook: str, allowed: str, returned: Any) -> ValueError:
-    """Return the error that states what a hook must return, and what it did return: ``returned``, or a description of
-    it.
+    """Return the error that states what a hook must return, and what it returned instead: ``returned``, or a
+    description of the result.
     """
     shown = returned if isinstance(returned, str) else _described(returned)
     return ValueError(f"hook {hook} must return {allowed}, got {shown}")

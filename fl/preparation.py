@@ -1,4 +1,5 @@
-"""What happens to the clients' records before the training, and to the models after it, as part of a federation.
+"""Defines preparations of a federation: what happens to the clients' records before the training, and to the models
+after it.
 
 Statistics by which features are scaled, features that are chosen, an initial model, rules by which records are dealt
 and thresholds that are tuned are computed from the same records that a claim protects. A preparation names these steps,
@@ -198,7 +199,7 @@ class Pipeline:
         return data.parts is None and len(data.dataset.train_labels) == len(self.records.train_labels)
 
     def rows(self, data: PreparedData) -> tuple[Tensor, ...]:
-        """Return the training rows of each client, followed by those of each held-out client."""
+        """Return the training rows of each client, followed by the rows of each held-out client."""
         if data.parts is None:
             dealt = self.records if self.keeps_rows(data) else data.dataset
             facts: dict[str, Any] = {"clients": self.clients, "samples": self.samples, "held_out": self.held_out}

@@ -1,4 +1,6 @@
-"""Defines the hooks through which a defense changes a round; by default they change nothing."""
+"""Defines the hooks (methods that the engine calls) through which a defense changes a round; by default a hook changes
+nothing.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ State = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """The public facts of one round that a defense's hooks may use.
+    """The public facts of one round that the hooks of a defense (the methods that the engine calls) may use.
 
     Args:
         senders: the rows' client numbers, canary clients last.
@@ -66,7 +68,8 @@ class BlockSum(Protocol):
 
 
 class Protection(Hooks):
-    """The base class of defenses, which protects nothing; a defense overrides the hooks that it uses.
+    """The base class of defenses, which protects nothing; a defense overrides the hooks (methods that the engine calls)
+    that it needs.
 
     State goes in and out and generators are arguments, so that one object serves a thousand replicas. Replicas are the
     first dimension of every tensor. A hook draws all its randomness from the generator that it receives.

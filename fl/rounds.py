@@ -122,8 +122,8 @@ class ReportSum:
         return reports
 
     def received(self) -> Message:
-        """Return a message with one row and no sender: the sum or the mean of the reports, with the arrays that were
-        sent with them.
+        """Return a message with a single row and no sender: the sum or the mean of the reports, with the arrays that
+        clients sent together with their reports.
         """
         whole = self.total if self.protection.sums == "sum" else self.total / max(self.weight, 1e-12)
         side = {name: torch.cat(arrays, dim=1).unsqueeze(1) for name, arrays in self.side.items()}
@@ -188,7 +188,9 @@ class Rounds:
             state = turn.after if self.closes else turn.state
 
     def facts(self, number: int, model: Tensor) -> Context:
-        """Return the facts that the hooks of a round may use besides the state, before the round's cohort is known."""
+        """Return the public facts that a defense's hooks may use in a round besides the state, before the round's
+        cohort is known.
+        """
         context = Context(plan=self.plan, round=number, replicas=self.runs.replicas)
         if self.task is None:
             return context
@@ -230,7 +232,7 @@ class Rounds:
 
 @dataclass(kw_only=True, eq=False)
 class Round:
-    """One round of a federation; the result of each hook is computed when it is first requested.
+    """One round of a federation; the result of each hook of the defense is computed when it is first requested.
 
     Args:
         opening: the context in which the round is opened.
@@ -311,7 +313,7 @@ class Round:
 
     @cached_property
     def updates(self) -> Message:
-        """The clients' updates, before the hook ``report``."""
+        """The clients' updates, before the defense's hook ``report`` turns them into reports."""
         return (self.run.rows or given_rows(torch.zeros(1)))(self)
 
     @cached_property
@@ -418,8 +420,8 @@ def given_rows(rows: Tensor | Callable[[Round], Tensor], present: Tensor | None 
 
 
 def given_lots(lot: Callable[[Round, int, int], tuple[Tensor, Tensor]]) -> Rows:
-    """Return updates computed from given gradients of samples: the algorithm's scale times the sum of the directions of
-    all local steps, or minus their sum if the algorithm is not linear.
+    """Return updates computed from given gradients of samples. An update is the algorithm's scale times the sum of the
+    directions of all local steps, or minus this sum if the algorithm is not linear.
 
     Args:
         lot: gives the gradients ``(R, n, d)`` of a client's samples, and which of them are in its lot, ``(R, n)``, by
@@ -463,7 +465,8 @@ def released(
     state: State,
     draws: Callable[[str], np.random.Generator],
 ) -> Released:
-    """Return the results of the hooks ``local_step`` and ``local_query`` for the gradients of a lot.
+    """Return what a client releases about a lot with these gradients: the results of the hooks ``local_step`` and
+    ``local_query``.
 
     ``rows (R, n, d)``, of which those in ``real (R, n)`` count.
     """

@@ -136,8 +136,8 @@ def _trained(start: WarmStart, network: Network, streams: Streams) -> Tensor:
 
 
 def public_part(dataset: Dataset, order: Indices, samples: int) -> tuple[Indices, Indices]:
-    """Choose the server's public images among the training images; return their indices, and the indices of all images
-    that clients and non-members must then leave alone.
+    """Choose the server's public images among the training images. Return their indices, and the indices of all images
+    that clients and non-members must then not use.
 
     ``order``: the indices that clients may hold, in the order in which they are dealt. Public images come from its end,
     so that clients hold the same images with and without a warm start wherever enough are left. In a data set with
@@ -498,7 +498,7 @@ def held_rows(
     samples: int | None = None,
     held_out: int = 0,
 ) -> tuple[Tensor, ...]:
-    """Return the training rows that a partition assigns to each client, followed by those of each held-out client.
+    """Return the training rows that a partition assigns to each client, followed by the rows of each held-out client.
 
     They are those of ``build_task`` without noise and without a warm start.
     """
@@ -604,7 +604,7 @@ def noised(dataset: Dataset, scale: float, streams: Streams) -> Tensor:
 
 
 def redrawn(labels: Tensor, classes: int, share: float, streams: Streams) -> Tensor:
-    """Replace each label, with probability ``share``, by a label drawn uniformly.
+    """Replace each label, with probability ``share``, by a label that is drawn uniformly from all classes.
 
     ``labels``: ``(n,)``; labels are replaced independently.
 

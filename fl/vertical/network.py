@@ -59,7 +59,7 @@ class Stack:
 
     def backward(self, layers: Layers, held: Layers, gradient: Tensor) -> tuple[Layers, Tensor]:
         """Return the gradient of each row's loss with respect to each layer's outputs, ``(R, b, outputs)`` per layer,
-        and with respect to the rows ``(R, b, inputs)``.
+        and the gradient with respect to the rows ``(R, b, inputs)``.
 
         ``gradient (R, b, outputs)``: of each row's loss by the outputs.
         """

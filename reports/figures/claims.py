@@ -1,4 +1,4 @@
-"""Draw the claims of a run: claimed against measured epsilon, and accuracy against either of the two."""
+"""Draw the claims of a run: claimed against measured epsilon, and accuracy against both of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial

@@ -114,7 +114,8 @@ MOST_WIDE, GAP, _ASIDE = 124.0, 14.0, 14.0
 
 def spread(heights: Sequence[float], gap: float, lowest: float = -math.inf, highest: float = math.inf) -> list[float]:
     """Move labels, given by their vertical positions ``heights``, as little as possible (least squares) until they are
-    ``gap`` apart and between ``lowest`` and ``highest``, which must hold them all; keep their order.
+    ``gap`` apart, and keep their order. All labels stay between ``lowest`` and ``highest``, where there must be room
+    for them.
 
     This is isotonic regression of height minus rank times gap. Labels with enough space do not move.
     """

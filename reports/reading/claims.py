@@ -73,14 +73,14 @@ class ClaimRow:
 
     @property
     def claim(self) -> Claim:
-        """The claim; raises ValueError for an audit of a defense that states none."""
+        """The privacy claim of the row; raises ValueError for an audit of a defense that states none."""
         if self.stated is None:
             raise ValueError(f"the row of {self.defense} must have a claim, got none")
         return self.stated.claim
 
     @property
     def claim_text(self) -> str:
-        """The claim in words, with its unit, adjacency, observer and delta."""
+        """The privacy claim in words, with its unit, adjacency, observer and delta."""
         if self.stated is None:
             return "states no claim"
         claim, run = self.stated.claim, self.rounds_run
@@ -134,9 +134,9 @@ class ClaimRow:
 
     @property
     def needs_attention(self) -> bool:
-        """Whether the report must list the row first: a claim was refuted or one of its implementation checks failed, a
-        control (a deliberately broken defense) was not refuted, or an audit failed. Every verdict is acceptable for a
-        paper's claim, and for a control under attacks on final models.
+        """Whether the report must list the row first. This is so if a claim was refuted or one of its implementation
+        checks failed, if a control (a deliberately broken defense) was not refuted, or if an audit failed. Every
+        verdict is acceptable for a paper's claim, and for a control under attacks on final models.
         """
         refuted = self.verdict == "REFUTED"
         if self.published or (self.by_attacks and self.control):

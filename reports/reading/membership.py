@@ -89,7 +89,7 @@ class Membership:
 
     @property
     def two_seeds(self) -> bool:
-        """Whether the scores are those of two independent runs, too few for an interval that informs."""
+        """Whether the scores come from two independent runs, which are too few for an informative interval."""
         return self.shadowed is None and self.sides.runs == 2
 
     @property
@@ -251,7 +251,7 @@ class BestAttack:
 
 def best_attacks(found: Sequence[Membership]) -> list[BestAttack]:
     """Find the attack with the largest AUC for each defense, observer, attacked unit and kind of adversary (realistic,
-    worst-case or active), in the order of the given attacks ``found``.
+    worst-case or active). The result has the order of the given attacks ``found``.
     """
     chosen = []
     for here in grouped(found, "defense", "question"):

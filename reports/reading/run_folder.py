@@ -287,8 +287,8 @@ class RunFolder:
         return list(dict.fromkeys(kind for kind, _ in self.federations.values())) or [HORIZONTAL]
 
     def rounds_of(self, federation: str) -> int | None:
-        """Return the number of rounds of the federation, or of epochs of a vertical one; None if the suite does not
-        state it.
+        """Return the number of rounds of the federation, or the number of epochs of a vertical federation; None if the
+        suite does not state it.
         """
         kind, table = self.federations.get(federation, (HORIZONTAL, {}))
         return whole_number(table, kind.rounds)

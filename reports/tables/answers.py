@@ -196,13 +196,13 @@ class ClaimAnswer:
 
     @property
     def span(self) -> str:
-        """The rounds of the claim, in words."""
+        """The rounds that the claim covers, in words."""
         kind, _ = self.folder.federations.get(self.row.federation, (HORIZONTAL, {}))
         return kind.span(self.row.claim.rounds)
 
     @property
     def unit(self) -> str:
-        """What one unit of the claim is, in words."""
+        """A phrase for one unit that the claim protects, such as a record or a client."""
         return _UNITS[self.row.claim.unit]
 
     @property

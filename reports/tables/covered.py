@@ -75,8 +75,9 @@ _OTHER = "did better than guessing"
 
 
 def did_words(folder: RunFolder, one: AttackRow) -> str:
-    """Return in words what an attack achieved, as far as its interval and the success of guessing allow it, with counts
-    if there are any; for an attack that was no better than guessing, its name and result.
+    """Return in words what an attack achieved, with counts if there are any, as far as its confidence interval and the
+    success of guessing allow such a statement. For an attack that was no better than guessing, return its name and
+    result.
     """
     about, better = f"{one.attack} on {one.federation}", better_than_guessing(folder, one)
     value, guess = _value(folder, one), _guess_words(folder, one)
@@ -193,8 +194,8 @@ def _guess_words(folder: RunFolder, one: AttackRow) -> str:
 
 
 def guess_of(folder: RunFolder, one: AttackRow) -> float | None:
-    """What an attack achieves without using any observation: a constant for some metrics, the chance that the rows
-    state, or the result of the federation's best null attack.
+    """The value that an attack's metric has without any observation. This is a constant for some metrics, the chance
+    that the rows state, or the result of the federation's best null attack (which ignores what it observes).
     """
     if one.metric in _CHANCE or one.chance is not None:
         return _CHANCE.get(one.metric, one.chance)

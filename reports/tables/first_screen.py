@@ -247,8 +247,8 @@ def people(row: ClaimRow | Tested | None, found: int | None = None) -> OfThousan
 
 @dataclass(frozen=True, kw_only=True)
 class ValueBar:
-    """A value drawn as a bar: its name, the value in words, the length of the bar, the ends of its confidence interval
-    in [0, 1], and what the interval is ``over``, empty without an interval.
+    """A value drawn as a bar: its name, the value in words, the length of the bar, and the ends of its confidence
+    interval in [0, 1]. ``over`` names what the interval is over; empty without an interval.
     """
 
     name: str

@@ -65,7 +65,7 @@ class Inference:
 
     @property
     def chance(self) -> str:
-        """The share that a guess of a random value gets right."""
+        """The share of records for which a random guess of the value is right."""
         return self.rows["attribute_accuracy"][0].unit.rpartition(" ")[2]
 
     def at_most(self) -> str:

@@ -154,8 +154,8 @@ class UtilityRow:
 
 @dataclass(frozen=True, kw_only=True)
 class OmissionRow:
-    """A table row for results that were not measured for the same reason. It stands for ``rows`` result rows: each of
-    ``metrics`` of each of ``attacks`` on the same defenses.
+    """A table row for results that were not measured for the same reason. The row stands for ``rows`` result rows: each
+    of ``metrics`` of each of ``attacks`` on the same defenses.
     """
 
     status: str

@@ -126,7 +126,7 @@ def _finish_cells(works: Works, wanted: Sequence[Cell], store: Store, clock: Clo
 @contextmanager
 def failures_as_rows(cells: Sequence[Cell], store: Store, clock: Clock) -> Iterator[list[str]]:
     """Catch an error in the ``with`` block. For each of ``cells`` (units of work, such as one attack), store a result
-    row with the reason, marked as failed (or as skipped, if the error is ``Undefined``); for a failure also save a log
+    row with the reason, marked as failed, or as skipped if the error is ``Undefined``. For a failure also save a log
     file.
 
     An unwritable run folder is no failure of a part, nor is an exception that the caller's handler of a signal raised:

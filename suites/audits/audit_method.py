@@ -164,7 +164,9 @@ class PlannedAudit:
         return (self.cell,)
 
     def opened(self) -> Self:
-        """Return a copy of the audit for carrying it out, with the place of the first block's canary."""
+        """Return a copy of the audit with which the audit is carried out; the copy knows the place of the first block's
+        canary.
+        """
         return replace(self, blocks=(self.blocks[0].opened(), *self.blocks[1:])) if self.blocks else self
 
     def run(self, store: Store, finished: frozenset[str]) -> list[str]:
@@ -241,8 +243,8 @@ class AuditMethod(ABC):
         """
 
     def dependent(self, audit: PlannedAudit) -> bool:
-        """Return whether runs of one batch may depend on each other, as when a hook draws once for all of them; they
-        are then not independent trials. By default they cannot.
+        """Return whether runs of one batch may depend on each other, as when a defense draws its noise once for all of
+        them; such runs are not independent trials. By default runs cannot depend on each other.
         """
         return False
 
@@ -260,8 +262,8 @@ class AuditMethod(ABC):
         raise ValueError(f"audits by {self.name} choose their estimator themselves: leave out audit.estimator")
 
     def could_refute(self, audit: PlannedAudit, store: Store) -> bool:
-        """Return whether any result of the remaining runs could still refute the claim at a later look; True if that is
-        not known.
+        """Return whether any result of the remaining runs could still refute the claim at a later look (interim test);
+        True if that is not known.
         """
         return True
 
@@ -282,7 +284,7 @@ class AuditMethod(ABC):
         return ()
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
-        """Return the reasons why the audit may have been too weak to refute this claim.
+        """Return the reasons why the audit may have been too weak to refute this claim even if the claim is false.
 
         ``audit.finding.judge`` alone draws the conclusion, so that no method can change a verdict.
         """
@@ -297,7 +299,7 @@ class AuditMethod(ABC):
         return None
 
     def power_of_stronger(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> CheckPower | None:
-        """Return the power of the checks of a stronger claim, which implies this one, if none of these checks
+        """Return the power of the checks of a stronger claim, which implies the audited claim, if none of these checks
         failed.
         """
         return None
@@ -489,8 +491,8 @@ class AttackMethod(AuditMethod):
 
     @abstractmethod
     def registered(self, jobs: Sequence[ShadowJob]) -> tuple[AttackCell, ...]:
-        """Return the attacks that the audit uses. They are fixed before any run, because a choice by results would
-        raise the error rate above alpha.
+        """Return the attacks that the audit uses. These attacks are fixed before any run, because a choice by results
+        would raise the error rate above alpha.
         """
 
 

@@ -88,8 +88,8 @@ class Case:
 
     @cached_property
     def own(self) -> tuple[Task, Plan]:
-        """The claim's own federation at full size, because a guarantee with a shuffler depends on the number of
-        clients, and numbers of the protection may depend on the plan.
+        """The claim's own federation at full size. The size matters because a guarantee with a shuffler depends on the
+        number of clients, and numbers of the protection may depend on the plan.
         """
         return self._planned(task_of(self.federation, self.seed))
 
@@ -201,7 +201,9 @@ class Case:
 
     @property
     def inseparable(self) -> str:
-        """Why no canary can be added: the audit's model mixes the samples of a batch. Empty if one can."""
+        """Why no canary can be added: the audit's model mixes the samples of a batch. Empty if a canary can be
+        added.
+        """
         if not (self.protection.per_sample or self.claim.unit is Unit.SAMPLE):
             return ""
         network = self._audited().network

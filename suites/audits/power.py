@@ -1,4 +1,4 @@
-"""Compute the smallest violation that a planned audit refutes with probability 0.9."""
+"""Compute the smallest violation of a privacy claim that a planned audit refutes with probability 0.9."""
 
 import math
 from collections.abc import Sequence
@@ -110,8 +110,8 @@ def refutes(
 
 
 def enough_replicas(claim: Claim, *, alpha: float, limit: int) -> int | None:
-    """Return the number of runs per arm from which an audit of a claim no longer counts as weak; None if it exceeds
-    ``limit``. A fifth of the runs may be spent on the choice of a threshold.
+    """Return the number of runs per arm (with and without the canary) from which an audit of a claim no longer counts
+    as weak; None if this number exceeds ``limit``. A fifth of the runs may be spent on the choice of a threshold.
     """
     needed = enough_trials(
         weak_beyond(claim.epsilon),

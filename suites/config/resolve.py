@@ -197,8 +197,9 @@ def resolve(spec: Suite, source: Source, *, seed: int, extra: tuple[str | Defens
 
 
 def check_kinds(spec: Suite, defenses: Iterable[DefenseEntry], attacks: Iterable[AttackEntry], source: Source) -> None:
-    """Raise ConfigError for a defense or attack that no federation of the suite can run: one of clients (horizontal)
-    needs ``[federations.NAME]``, one of parties ``[vertical.NAME]``, one of teachers ``[transfer.NAME]``.
+    """Raise ConfigError for a defense or attack that no federation of the suite can run. A defense or attack for
+    clients (horizontal) needs a table ``[federations.NAME]``, one for parties ``[vertical.NAME]``, and one for teachers
+    ``[transfer.NAME]``.
     """
     entries: list[DefenseEntry | AttackEntry] = [*defenses, *attacks]
     for entry in entries:

@@ -51,8 +51,9 @@ class Done:
 
 
 class ClusterError(RuntimeError):
-    """The error for a job that a cluster could not do: its workers died again and again, do not see the run's folder,
-    or differ from the process that started the run. Finished cells are kept, and the run can be resumed.
+    """The error for a job that a cluster could not do, because its workers died again and again, do not see the run's
+    folder, or differ from the process that started the run. Finished cells (units of work) are kept, and the run can be
+    resumed.
     """
 
 

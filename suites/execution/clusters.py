@@ -1,4 +1,5 @@
-"""Carry out jobs on a Dask or Ray cluster: what is sent, what a worker checks first, and what comes back.
+"""Carry out jobs on a Dask or Ray cluster. Defines what is sent to a worker, what a worker checks first, and what comes
+back.
 
 A worker of a cluster writes cells into the run's folder, as a process of this machine does. So the folder must lie on a
 file system that all machines share; a worker that does not see it refuses.

@@ -42,8 +42,8 @@ from ..audits.planted_canary import canary_words
 
 
 class Versions(ABC):
-    """A correct version of a mechanism and a broken one, which state the same claims; an unusual correct case has no
-    broken version.
+    """A correct version of a mechanism and a broken one, which state the same claims; for an unusual correct case there
+    is no broken version.
     """
 
     @property
@@ -131,7 +131,9 @@ LOOKED_FOR = (BrokenRelease(noise=0.5), BrokenRelease(noise=0.1), BrokenRelease(
 
 @dataclass(frozen=True, kw_only=True)
 class FederatedVersions(PreparedVersions):
-    """The correct version of a protection in one federation, and a broken one; an unusual correct case has none."""
+    """The correct and the broken version of a protection in one federation; for an unusual correct case there is no
+    broken version.
+    """
 
     task: Task
     plan: Plan

@@ -50,7 +50,8 @@ class VoteVersions(PreparedVersions):
 
     def mutant(self) -> Mutant:
         """Return samplers of what an observer receives, ``(n, numbers)``, on the pair of neighbouring inputs that
-        reveals the bug best: votes that differ by one teacher, or two teachers' logits if teachers randomise their own.
+        reveals the bug best. The inputs are votes that differ by one teacher, or two teachers' logits if teachers
+        randomise their own answers.
 
         Raises:
             ValueError: if no neighbouring inputs are known for the claim.

@@ -153,7 +153,8 @@ def of_transfer(spec: TransferSpec, plan: TransferPlan, shadows: int) -> list[He
 
 
 class OtherKind(FederationKind):
-    """A kind of federations other than those of clients, with all work on them.
+    """A kind of federations whose participants are no clients (vertical federations or transfers), with all work on
+    them.
 
     ``returns``: what a defense of this kind prepares.
     ``trial_job``, ``audit_job``: the classes of its jobs. ``audit_name``: of its audit in result rows.

@@ -44,8 +44,8 @@ class RunPlan:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """The jobs that depend on no other, longest first, so that the processes finish at about the same time: all but
-        the runs of sequential audits after their first look.
+        """The jobs that depend on no other job, longest first, so that the processes finish at about the same time.
+        Only the runs of sequential audits after their first look (interim test) are left out.
         """
         first = (block for block in self.blocks if not block.stage)
         return (*self.mutants, *self.others, *first, *self.shadows, *self.trials)

@@ -199,8 +199,8 @@ def judge_run(
     repeated: int = 0,
     changed: Sequence[str] = (),
 ) -> Outcome:
-    """Return the outcome of a run by itself, without a comparison with a baseline; the arguments are those of
-    ``problems`` and ``fine_line``.
+    """Return the outcome of a run by itself, without a comparison with a baseline; the functions ``problems`` and
+    ``fine_line`` explain the arguments.
     """
     found = problems(records, missing=missing, unread=unread, repeated=repeated, changed=changed)
     return outcome_of(found, fine_line(records))
@@ -245,7 +245,9 @@ def own_training(records: Iterable[Record]) -> dict[str, Trained]:
 
 
 def audited_on(row: Record, own: Mapping[str, Trained]) -> str:
-    """Describe the data set and model that the audit of this row trained; empty if they are those of the federation."""
+    """Describe the data set and model that the audit of this row trained; empty if the federation itself trains the
+    same ones.
+    """
     return other_training((row.dataset, row.model), own.get(row.federation))
 
 

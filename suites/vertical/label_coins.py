@@ -45,8 +45,8 @@ class GradientsByPerson:
 
 def measured_in_one_run(case: VerticalCase, pair: tuple[int, int], *, alpha: float) -> Measurement:
     """Return a lower bound on epsilon from one training in which each person has a random one of the labels ``pair``.
-    It is the best of the bounds from what each passive party receives in the epochs that the claim covers; the bounds
-    share alpha.
+    Each passive party gives one bound, from what it receives in the epochs that the claim covers; the best of these
+    bounds, which share alpha, is returned.
     """
     people, parties = case.plan.people, range(case.plan.network.passive)
     coins = case.streams.generator("label coins").integers(2, size=people) == 1

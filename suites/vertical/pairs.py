@@ -85,8 +85,8 @@ def frequent(task: VerticalTask) -> tuple[int, int]:
 
 
 def labels_of(task: VerticalTask, streams: Streams) -> tuple[int, ...]:
-    """Return the labels from which pairs are formed: those of ``frequent`` and all others; if there are many others,
-    only the rarest one and some random ones.
+    """Return the labels from which pairs are formed: the two that ``frequent`` returns, and all other labels. If there
+    are many other labels, only the rarest one and some random ones are used.
 
     A defense may protect some labels alone, and the claim holds for each of them.
     """

@@ -111,8 +111,8 @@ def names_a_file(name: str) -> bool:
 
 
 def dataset_from(found: Any, name: str, options: Mapping[str, Any] | None = None) -> Dataset:
-    """Convert an object that Python code gives to a data set: a ``Dataset``, a table of pandas, arrays keyed by the
-    names of a numpy archive, or a map-style ``torch.utils.data.Dataset``.
+    """Convert an object that Python code gives to a data set. The object is a ``Dataset``, a table of pandas, arrays
+    keyed by the names of a numpy archive, or a map-style ``torch.utils.data.Dataset``.
 
     ``options``: those of the reader of the same kind of data; none for a ``Dataset``. A table may have the columns
     ``label``, ``owner`` and ``split``. Raises ValueError for anything else, and as the readers do.

@@ -1,4 +1,5 @@
-"""Record the calls of a protection's hooks in a run, and play recorded outputs back in another run.
+"""Record the calls of a defense's hooks (methods that the engine calls) in a run, and play recorded outputs back in
+another run.
 
 Only noise is played back. Constants, numbers of a hook's outputs that are the same in many draws under either of two
 inputs, are none. If a number is ``c`` under one input with probability ``1 - p``, and another one under the other input
@@ -28,7 +29,7 @@ AT_ONCE = 2**20
 
 @dataclass(kw_only=True)
 class Call:
-    """A recorded call of a hook: its name, its arguments, and its result."""
+    """A recorded call of a hook (a method that the engine calls): the hook's name, its arguments, and its result."""
 
     hook: str
     values: Tensor
@@ -39,7 +40,7 @@ class Call:
 
 @dataclass(kw_only=True)
 class Taped(VerticalProtection):
-    """A protection that wraps another one, and records the calls of some hooks or plays recorded outputs back.
+    """A protection that wraps another protection, and records the calls of some hooks or plays recorded outputs back.
 
     Args:
         names: the hooks.
