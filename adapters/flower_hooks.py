@@ -1,4 +1,5 @@
-"""Hooks on the instances of one Flower run: updates as clients made them, and each model before and after its noise.
+"""Hooks on the objects of one Flower run, which record updates as clients made them, and each model before and after
+its noise.
 
 The noise is that which a strategy, a client-side mod or the user states; Flower has each class in two interfaces.
 """

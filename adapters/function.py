@@ -51,7 +51,9 @@ class Function:
             raise TypeError(f"call must be a function call(x), got {self.call!r}")
 
     def mechanism(self, x: Any, rng: np.random.Generator) -> Any:
-        """Call the mechanism with all generators seeded from ``rng``; the form that ``audit_mechanism`` takes."""
+        """Call the mechanism with all generators seeded from ``rng``. This method has the form of a mechanism that
+        ``audit_mechanism`` takes.
+        """
         return self._seeded(x, int(rng.integers(2**32)))
 
     def audit(

@@ -96,8 +96,8 @@ class LoggedData(Dataset[Any]):
 
     @property
     def states(self) -> int:
-        """One hash over the states of the global generators after each record that was read; 0 if workers read the
-        records.
+        """One hash over the states of the global random generators, taken after each record that was read; 0 if worker
+        processes read the records.
         """
         return self._states
 

@@ -234,7 +234,7 @@ class ReplicaPlan:
         return self.looks[-1]
 
     def line(self) -> str:
-        """Return one line to print before the runs are made."""
+        """Return one line about the planned audit, to be printed before the runs are made."""
         line = (
             f"{self.runs} runs per arm refute the claim with probability {self.power:g} if only "
             f"{self.noise_share:g} of the claimed noise is added (fewer runs if an interim test decides; alpha "
@@ -364,7 +364,7 @@ def _looks(runs: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class FirstRun:
-    """The first run of a system, with what determines its runs, and its duration in wall seconds."""
+    """The first run of a system, with the facts that determine the system's runs, and its duration in wall seconds."""
 
     facts: Mapping[str, object]
     seconds: float

@@ -92,8 +92,8 @@ class Algorithm(ABC):
 
     @abstractmethod
     def gradient(self, update: Tensor) -> Tensor:
-        """Return the mean gradient of the local steps behind a client's update; for a non-linear optimiser such as
-        Adam, its scale is unknown.
+        """Return the mean gradient of the local steps behind a client's update. For a non-linear optimiser such as
+        Adam, the scale of this mean is unknown.
         """
 
 

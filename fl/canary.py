@@ -125,8 +125,8 @@ class Canary(SingleCanary):
 
     @property
     def adjacency(self) -> Adjacency:
-        """How the neighbouring datasets differ: add/remove if ``absent`` (the canary's vector in runs without it) is
-        None, zero-out if it is zero, and replace-one otherwise.
+        """How the neighbouring data sets differ. It is add/remove if ``absent`` (the canary's vector in runs without
+        it) is None, zero-out if this vector is zero, and replace-one otherwise.
         """
         if self.absent is None:
             return Adjacency.ADD_REMOVE

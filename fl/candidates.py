@@ -15,8 +15,7 @@ from .task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Samples that a membership attack scores; for each sample, the attack infers which of the audited clients trained
-    on it.
+    """Samples that a membership attack scores, to infer for each sample which of the audited clients trained on it.
 
     Args:
         images: (n, c, h, w) in [0, 1]; labels: (n,).

@@ -90,8 +90,8 @@ def _position(rng: np.random.Generator) -> tuple[int, ...]:
 
 
 def unequal_stream(one: Sequence[Consumed], other: Sequence[Consumed], number: int) -> str:
-    """Return a random stream of which two runs drew different amounts in a round up to ``number``; empty if there is
-    none.
+    """Return a description of a random stream of which two runs drew different amounts in a round up to ``number``;
+    empty if there is no such stream.
 
     Such runs share no draws: a hook draws as many numbers as its data have rows, say, and all later draws differ.
     """

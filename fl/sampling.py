@@ -204,8 +204,8 @@ def cohort_from(spec: str | dict[str, Any], clients: int) -> Sampling:
 
 
 def sampling_from(spec: str | dict[str, Any]) -> Sampling:
-    """Build the sampling rule that a suite file specifies: ``"full"``, ``{poisson = 0.1}``, ``{fixed_size = 32}``, or
-    one from outside, ``{part = "package.module:Name"}``.
+    """Build the sampling rule that a suite file specifies: ``"full"``, ``{poisson = 0.1}``, ``{fixed_size = 32}``, or a
+    rule from outside this package, ``{part = "package.module:Name"}``.
 
     Raises:
         ValueError: for any other spelling; the message names the nearest known one.

@@ -53,7 +53,7 @@ _AT_ONCE = 250
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A public model architecture with the loss of its task: cross-entropy, for a regression the squared error.
+    """A public model architecture with the loss of its task: cross-entropy, or the squared error for a regression.
 
     For several outputs per sample (pixels, numbers, labels) the loss is their mean.
 

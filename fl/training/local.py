@@ -280,8 +280,8 @@ class LocalTrainer(ABC):
 
     @cached_property
     def candidates(self) -> tuple[int, ...]:
-        """The clients from which cohorts are drawn; in runs without the canary, the client whose place it takes is
-        absent.
+        """The clients from which cohorts are drawn. In runs without the canary, the client whose place the canary takes
+        is absent.
         """
         taken = None if self.canary is None else self.canary.place
         return tuple(sorted({*range(self.task.clients)} - {taken} | {*self.planted_clients}))
@@ -523,7 +523,7 @@ class LocalTrainer(ABC):
         return None if self.canary is None else self.canary.rows(self.batch.arm)
 
     def held(self, client: int) -> Held:
-        """The samples on which this client trains in this arm."""
+        """The samples on which this client trains in this arm (with or without the canary)."""
         task = self.task
         part = torch.zeros(0, dtype=torch.int64) if client in self.planted_clients else task.parts[client]
         owners = None if task.owners is None else task.owners[part]

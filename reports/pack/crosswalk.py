@@ -65,7 +65,7 @@ def bound_phrase(row: ClaimRow) -> str:
 
 
 def bound_number(row: ClaimRow) -> str:
-    """Return the number of ``bound_phrase`` alone, for the cell of a table."""
+    """Return, for the cell of a table, only the number of units that ``bound_phrase`` states."""
     most = f"{allowed_of_thousand(row.claim):,}"
     return f"no bound (claimed: {most})" if row.verdict == "REFUTED" else most
 

@@ -297,8 +297,8 @@ def adversaries(claim: Claim) -> tuple[Observer, ...]:
 
 
 def same_subject(folder: RunFolder, row: ClaimRow | StatedClaim) -> tuple[Claim, ...]:
-    """Return the other claims of the same defense on the same federation about the same unit, adjacency, part and
-    subjects, over at least as many rounds; they may cover adversaries that this claim does not cover.
+    """Return the defense's other claims on the same federation that have the same unit, adjacency, part and subjects,
+    and at least as many rounds. These claims may cover adversaries that this claim does not cover.
     """
     own = row.claim
     about = (own.unit, own.adjacency, own.part, own.subjects)
@@ -312,14 +312,14 @@ def same_subject(folder: RunFolder, row: ClaimRow | StatedClaim) -> tuple[Claim,
 
 
 def covered_elsewhere(claim: Claim, others: Sequence[Claim]) -> list[Observer]:
-    """Return the adversaries that the claim does not cover, but one of the ``others`` does."""
+    """Return the adversaries that this claim does not cover, but that one of the claims ``others`` covers."""
     left = [observer for observer in adversaries(claim) if not claim.observer.covers(observer)]
     return [observer for observer in left if any(other.observer.covers(observer) for other in others)]
 
 
 def left_unprotected(claim: Claim, rounds_run: object = None, others: Sequence[Claim] = ()) -> list[str]:
     """Return phrases that describe what the claim leaves unprotected, as its fields (such as observer, unit and rounds)
-    imply it. Adversaries that one of the claims ``others``, about the same unit, covers are left out.
+    imply it. Adversaries that one of the claims ``others`` covers, which are about the same unit, are left out.
     """
     known, elsewhere = adversaries(claim), covered_elsewhere(claim, others)
     uncovered = [

@@ -265,5 +265,5 @@ def best_attacks(found: Sequence[Membership]) -> list[BestAttack]:
 
 
 def in_order(questions: Sequence[Question]) -> list[Question]:
-    """Return the distinct pairs of observer and attacked unit, those with the strongest observer first."""
+    """Return the distinct pairs of observer and attacked unit, with the strongest observer first."""
     return sorted(set(questions), key=lambda question: (-question[0].rank, str(question[0]), question[1]))

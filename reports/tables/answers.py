@@ -305,8 +305,8 @@ class ClaimAnswer:
 
     @cached_property
     def outside(self) -> str:
-        """A description of what attacks that no claim covers achieved, if it is more than guessing achieves or if
-        guessing is unknown.
+        """A description of what those attacks achieved that no claim covers, if they did better than guessing, or if
+        the success of guessing is unknown.
         """
         said = []
         for reason, rows in self._beyond:

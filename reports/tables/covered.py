@@ -145,7 +145,7 @@ def _successes(folder: RunFolder) -> dict[str, list[AttackRow]]:
 
 
 def successes(folder: RunFolder, defense: str) -> list[AttackRow]:
-    """Return the successful attacks on a defense that none of its claims covers."""
+    """Return the successful attacks on a defense that none of the defense's claims covers."""
     return _successes(folder).get(defense, [])
 
 

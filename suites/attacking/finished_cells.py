@@ -172,7 +172,7 @@ def check_device(device: str) -> None:
 
 
 def run_attack(attack: Attack, view: View, knowledge: Knowledge, rng: np.random.Generator, *, device: str) -> Evidence:
-    """Run the attack, with its optimisation on ``device`` (CPU or GPU) if it has one; its random numbers are always
+    """Run the attack. An attack by optimisation computes on ``device`` (CPU or GPU), but its random numbers are always
     drawn on the CPU.
 
     By default cuDNN's convolutions use TF32, with ten bits of each mantissa, and a search for exactly matching

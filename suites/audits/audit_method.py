@@ -698,7 +698,7 @@ def stop_reason(audit: PlannedAudit, number: int, store: Store) -> str:
 
 
 def out_of_time(audit: PlannedAudit, number: int) -> str:
-    """Return the reason for ending an audit at look ``number`` because the run's time is used up.
+    """Return the reason for ending a sequential audit at its look ``number`` because the run's time is used up.
 
     The time depends on no score, so the bound of that look holds as it would have; what later looks might have shown is
     not known.

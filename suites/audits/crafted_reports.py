@@ -51,8 +51,8 @@ _CERTAIN = 1e4
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CraftedTrial:
-    """A pair of inputs for one claim; it scores what the observer receives by the likelihood ratio between the two
-    inputs.
+    """A pair of inputs for the audit of one claim. What the observer receives is scored by the likelihood ratio between
+    the two inputs.
 
     Args:
         senders: clients with reports that are drawn; ``row``: the subject's place among them.

@@ -38,8 +38,8 @@ _SHARES = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 
 
 
 def designed_tests(claim: Claim, release: GaussianRelease, audit: AuditSpec, *, n: int) -> tuple[ReleaseTest, ...]:
-    """Return the tests that are fixed before the run. Each is designed to detect one violation: noise reduced to an
-    assumed fraction, or a canary that is not clipped.
+    """Return the tests that are fixed before the run. Each test is designed to detect one violation: noise reduced to
+    an assumed fraction, or a canary that is not clipped.
 
     Thresholds depend on the claim and the numbers of the design only, never on a score of the audit.
     """

@@ -184,8 +184,8 @@ def outside_versions(tables: Iterable[BaseModel | None]) -> dict[str, str]:
 
 
 def is_outside(kind: str, name: str) -> bool:
-    """Return whether a name refers to a part from outside the package: it is a path, or an entry point that no own part
-    hides.
+    """Return whether a name refers to a part from outside the package. Such a name is a path, or an entry point whose
+    name no part of the package has.
     """
     return ":" in name or (name not in own_names(kind) and name in points(kind))
 

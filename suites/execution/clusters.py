@@ -376,7 +376,7 @@ _MODULES = {"dask": "distributed", "ray": "ray"}
 
 
 def chosen_backend(name: str, *, address: str | None = None, jobs: int | None = None) -> Backend:
-    """Return the backend with this name, before it is entered.
+    """Return the backend with this name; the caller has yet to enter its context.
 
     Args:
         address: of a cluster that runs already; None starts workers on this machine.

@@ -313,8 +313,8 @@ def finished_jobs(
     *,
     until: float = math.inf,
 ) -> Iterable[tuple[Job, list[str]]]:
-    """Carry out the unfinished jobs, then the later stages of sequential audits, then the audits; yield each with its
-    failures as soon as it ends.
+    """Carry out the unfinished jobs, then the later stages of sequential audits, then the audits; yield each job with
+    its failures as soon as it ends.
 
     The CPU time of worker processes is added to ``cost``.
 

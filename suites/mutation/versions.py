@@ -164,8 +164,8 @@ class FederatedVersions(PreparedVersions):
 # Cached: preparing a defense may take seconds, and the mutant and its checks both need it.
 @lru_cache(maxsize=256)
 def versions_of(part: Defense | type[ProtectionCase]) -> FederatedVersions:
-    """Prepare a control and its correct version, or both versions of a case, for a federation in which the claimed unit
-    is sampled.
+    """Prepare a control (a deliberately broken defense) and its correct version, or both versions of a case, for a
+    federation in which the claimed unit is sampled.
 
     Controls run on digits with 3 clients of 8 samples, cases with 4 clients of unequal sizes; both for 5 rounds.
 

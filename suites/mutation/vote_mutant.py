@@ -1,4 +1,6 @@
-"""Audit a deliberately broken defense of transfers, and its correct version, as mechanisms of neighbouring votes."""
+"""Audit a deliberately broken defense of transfers, and its correct version, as mechanisms whose neighbouring inputs
+are votes.
+"""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial

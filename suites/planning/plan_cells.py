@@ -64,8 +64,8 @@ class FederationKind(ABC):
         return int(self.specs[federation].rounds)
 
     def on(self, federation: str) -> list[DefenseEntry]:
-        """Return the defenses that run on a federation: those whose settings name it; if no settings name it, those
-        that name no federation.
+        """Return the defenses that run on a federation. These are the defenses whose settings name the federation; if
+        no settings name it, they are the defenses that name no federation.
 
         A federation that borrows its calibration shows the defenses of the federation that it borrows from.
         """
@@ -237,8 +237,8 @@ class ClientKind(FederationKind):
 
 
 def outside_facts(*tables: BaseModel | None) -> dict[str, Any]:
-    """Return the versions of parts from outside the package that the tables name, as a fact for a hash. Without such
-    parts there is no fact, so that the identity of all other cells does not change.
+    """Return the versions of parts from outside the package that the tables name, as a fact that enters a cell's hash.
+    Without such parts there is no fact, so that the identity of all other cells (units of work) does not change.
     """
     versions = outside_versions(tables)
     return {"outside": versions} if versions else {}

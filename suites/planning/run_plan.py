@@ -52,7 +52,7 @@ class RunPlan:
 
     @property
     def stages(self) -> int:
-        """The largest number of looks (stages) of any sequential audit; 1 if no audit is sequential."""
+        """The largest number of looks (interim tests) of any sequential audit; 1 if no audit is sequential."""
         return max((len(audit.looks) for audit in self.audits), default=0) or 1
 
     @property

@@ -68,7 +68,7 @@ class VerticalCase:
         return why_no_pair(self.claim, frozen=self.plan.frozen)
 
     def covered(self, pairs: Sequence[PersonPair]) -> tuple[PersonPair, ...]:
-        """Return the pairs that differ as the claim's adjacency says."""
+        """Return the pairs of data sets that differ as the claim's adjacency says."""
         return () if self.why_no_pair else covered(self.claim, pairs)
 
     def trained(

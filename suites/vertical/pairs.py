@@ -78,7 +78,7 @@ def covered(claim: Claim, pairs: Sequence[PersonPair]) -> tuple[PersonPair, ...]
 
 
 def frequent(task: VerticalTask) -> tuple[int, int]:
-    """Return the most frequent and the second most frequent label, which no prior excludes."""
+    """Return the most frequent and the second most frequent label; no prior of an adversary excludes either of them."""
     counts = torch.bincount(task.public.labels, minlength=task.network.classes)
     first, second = torch.argsort(counts, descending=True, stable=True)[:2].tolist()
     return first, second
