@@ -272,8 +272,9 @@ def resume(
     budget: str | None = None,
     show: Callable[[str], object] = lambda line: None,
 ) -> Run:
-    """Resume an interrupted run. Finished work is not repeated; with ``retry_failed``, failed work is, and so is all
-    work that depends on a part whose code has changed. The backend may be another one than the run began with.
+    """Resume an interrupted run. Finished work is not repeated. With ``retry_failed``, failed work is repeated, and so
+    is all work that depends on a part whose code has changed. The backend may differ from the one with which the run
+    began.
 
     A run that began with a budget keeps its numbers of runs, and has no limit of time unless ``budget`` sets a new one:
     wall time from now, after which no further stage of an audit is begun. ``show`` gets a line, before they are

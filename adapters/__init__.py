@@ -1,1 +1,3 @@
-"""Adapters: foreign trainings and mechanisms as something that is watched, played back and audited."""
+"""Adapters: they turn trainings and mechanisms of other libraries into systems that can be watched, played back and
+audited.
+"""

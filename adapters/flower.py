@@ -287,7 +287,7 @@ class App:
         return ACCOUNTED.at_least(stated, implied * (1 - _ROUNDING), unit="epsilon", witness=witness)
 
     def play(self) -> FlowerPlay:
-        """Return one round of the strategy, including the clients' mods, that accepts given updates."""
+        """Return one round of the strategy, including the clients' mods, that can be run on given updates."""
         return self._played(differences=self._differences)
 
     def _played(self, *, differences: bool) -> FlowerPlay:
@@ -317,14 +317,14 @@ class App:
         return False, NOT_A_SUM
 
     def play_back(self, seed: int = 0) -> FlowerPlayBack:
-        """Return a play-back of the strategy on frozen replies; each play starts a new strategy, and no client
+        """Return a play-back of the strategy on frozen replies: each play starts a new strategy, and no client
         trains.
         """
         return FlowerPlayBack(self.play(), seed, cases=self._cases, unplantable=self.unplantable)
 
     @property
     def unplantable(self) -> str:
-        """Why no unit can be planted, so that no audit by runs is possible; empty if one can."""
+        """Why no unit (canary) can be planted, so that no audit by runs is possible; empty if one can."""
         return self._place.inside
 
     def _unknown_sum(self, hooks: FlowerHooks) -> str:

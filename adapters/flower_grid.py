@@ -405,7 +405,7 @@ def largest_number(record: Any) -> float:
 
 
 def arrays_like(record: Any, arrays: list[Any]) -> Any:
-    """Return a record of these arrays, ``[(shape)]``, under the names of another one."""
+    """Return a record of these arrays, ``[(shape)]``, under the names that another record has."""
     return ArrayRecord({name: Array(array) for name, array in zip(record.keys(), arrays, strict=True)})
 
 

@@ -1,4 +1,5 @@
-"""Hooks on the instances of one Flower run: updates as clients made them, and each model before and after its noise.
+"""Hooks on the objects of one Flower run, which record updates as clients made them, and each model before and after
+its noise.
 
 The noise is that which a strategy, a client-side mod or the user states; Flower has each class in two interfaces.
 """
@@ -84,7 +85,7 @@ def stated_noise(strategy: Any, law: GaussianLaw | None) -> StatedNoise | None:
 
 
 def clips_at_server(strategy: Any) -> bool:
-    """Whether a strategy clips the updates that arrive at the server, instead of letting clients' mods clip them."""
+    """Whether a strategy clips the updates after they arrived at the server; otherwise the clients' mods clip them."""
     return isinstance(strategy, _SERVER_SIDE)
 
 
@@ -100,8 +101,8 @@ def stated_by_mod(mod: Any) -> StatedNoise:
 
 
 def noise_of_updates_and_count(strategy: Any) -> float | None:
-    """Return the noise multiplier of one round of adaptive clipping, for the noised updates and the noised count
-    together; None for other strategies, and without noise.
+    """Return the noise multiplier of one round of adaptive clipping, which holds for the noised updates and the noised
+    count together; None for other strategies, and without noise.
     """
     if not isinstance(strategy, _ADAPTIVE) or (multiplier := float(strategy.noise_multiplier)) == 0:
         return None
@@ -110,8 +111,8 @@ def noise_of_updates_and_count(strategy: Any) -> float | None:
 
 
 def quiet_vector(direction: Tensor) -> Tensor:
-    """Return the update ``(d,)``, in clip norms, that stands for an absent unit: short, and only in the largest
-    coordinate of a direction.
+    """Return the update ``(d,)``, in clip norms, that stands for an absent unit: a short vector whose only entry other
+    than 0 is at the largest coordinate of ``direction``.
     """
     quiet = torch.zeros_like(direction)
     largest = int(direction.abs().argmax())
@@ -189,7 +190,7 @@ class FlowerHooks:
             raise self.failure
 
     def answered(self, asked: Any, reply: Any) -> Any:
-        """Keep a reply as it arrives at the server; None if it never arrives."""
+        """Keep a client's reply as it arrives at the server, and return it; return None if the reply never arrives."""
         node = int(asked.metadata.dst_node_id)
         if not is_training(asked):
             return reply
@@ -221,7 +222,9 @@ class FlowerHooks:
             self.moved.append(Movement(name="the model", how=how, by_data=False))
 
     def configured(self, arrays: Any) -> None:
-        """Begin a round. This method, the next two and ``raise_failure`` implement ``RoundWatcher``."""
+        """Begin a round. The methods ``configured``, ``raise_failure``, ``averaged`` and ``aggregated`` implement
+        ``RoundWatcher``.
+        """
         if self.layout is None:
             self.layout = layout_of(arrays)
             self.inner.units = dict(self.planted(self.layout))

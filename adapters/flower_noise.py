@@ -1,5 +1,5 @@
-"""Finds where the noise of a Flower app is drawn: at the server or in mods, above the place where units are planted, or
-inside of the clients' training function, where none can be planted.
+"""Finds where a Flower app draws its noise. Noise of the server or of mods is drawn above the place where units are
+planted; with noise inside the clients' training function, no unit can be planted.
 
 Server and mods are played on frozen replies, with which no client trains. Training functions run in the first round,
 under one seed of server and mods and several seeds of their own. What they draw may be noise or lots of a training, so

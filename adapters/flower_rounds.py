@@ -1,5 +1,5 @@
-"""The rounds of a strategy that a server app starts, in Flower's newer interface, which sends and aggregates messages,
-or in its older one, which hands instructions to proxies of clients: what is hooked and what is played.
+"""The rounds of a strategy that a server app starts, which can be hooked and played. Strategies of Flower's newer
+interface send and aggregate messages; those of the older one hand instructions to proxies of clients.
 
 Apps run as they are. While they run, the functions that start a strategy are wrapped: ``Strategy.start`` of the newer
 interface; of the older one, ``init_defaults``, which Flower calls for ``server_fn``, and ``DefaultWorkflow``. Besides
@@ -41,16 +41,16 @@ class RoundWatcher(Protocol):
     """The interface of an object that receives the model, as a record of arrays, at each point of a round."""
 
     def configured(self, arrays: Any) -> None:
-        """Called when a round begins: the strategy received this model, and has made its messages."""
+        """Receive the model when a round begins: the strategy received this model, and has made its messages."""
 
     def raise_failure(self) -> None:
-        """Called when the strategy aggregates a round; raises what a client raised in this round."""
+        """Raise the exception that a client raised in this round; called when the strategy aggregates the round."""
 
     def averaged(self, arrays: Any | None) -> None:
-        """Called with the model that the strategy inside one of Flower's wrappers made; None if it made none."""
+        """Receive the model that the strategy inside one of Flower's wrappers made; None if this strategy made none."""
 
     def aggregated(self, arrays: Any | None) -> None:
-        """Called with the model that the round releases; None if it releases none."""
+        """Receive the model that a round releases; None if the round releases none."""
 
 
 def watch_methods(

@@ -1,4 +1,6 @@
-"""Audits any callable mechanism: of another library, of one's own C++, with its own or with global generators."""
+"""Audits any callable mechanism, of another library or of one's own C++, with random generators of its own or with
+global ones.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,13 +51,15 @@ class Function:
             raise TypeError(f"call must be a function call(x), got {self.call!r}")
 
     def mechanism(self, x: Any, rng: np.random.Generator) -> Any:
-        """Call the mechanism with all generators seeded from ``rng``; the form that ``audit_mechanism`` takes."""
+        """Call the mechanism with all generators seeded from ``rng``. This method has the form of a mechanism that
+        ``audit_mechanism`` takes.
+        """
         return self._seeded(x, int(rng.integers(2**32)))
 
     def audit(
         self, claim: Claim, *, inputs: tuple[Any, Any], trials: int = DEFAULT_TRIALS, seed: int = 0, alpha: float = 0.05
     ) -> Finding:
-        """Judge a claim by ``trials`` runs on each of two neighbouring inputs.
+        """Judge a privacy claim by ``trials`` runs of the mechanism on each of two neighbouring inputs.
 
         The trials are streamed (``audit_mechanism``, which learns an event on runs of its own). Those of noise that
         cannot be seeded are made first, and every second one is counted (``audit_outputs``).

@@ -53,8 +53,8 @@ class KeptTraining:
     seed: int
 
     def facts(self, folder: Path) -> dict[str, Any]:
-        """Return what determines the outputs; if the facts in a ``folder`` differ, its runs are those of something
-        else.
+        """Return the facts that determine the outputs of the runs; runs in a ``folder`` with other facts belong to
+        another training.
         """
         function, (place, _, name) = _function(self.target), self.target.rpartition(":")
         if place.endswith(".py"):
@@ -120,9 +120,9 @@ class KeptRuns:
     def outputs(
         self, trials: int, *, jobs: int = 1, show: Callable[[str], None] = print
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Make the runs that are missing, in ``jobs`` processes, and return the outputs of the first ``trials`` runs on
-        the first and on the second input, each ``(trials, ...)`` with the shape of one output; ``show`` prints a line
-        about the progress.
+        """Make the runs that are missing, in ``jobs`` processes; ``show`` prints a line about the progress. Return the
+        outputs of the first ``trials`` runs on the first and on the second input, each ``(trials, ...)`` with the shape
+        of one output.
 
         Raises:
             ValueError: a function that ignores its generator or draws noise elsewhere, outputs that cannot be audited
@@ -141,7 +141,7 @@ class KeptRuns:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lock of the folder while runs are made and judged; see ``held_folder``."""
+        """Hold the lock of the runs' folder while runs are made and judged; see ``held_folder``."""
         with held_folder(self.folder):
             self._check(self.training.facts(self.folder))
             # No run without its facts, which are written first.
@@ -149,7 +149,7 @@ class KeptRuns:
             yield
 
     def share(self, look: Mapping[str, Any], alpha: float) -> float:
-        """Spend the significance level of this verdict, and return it; see ``share_of``."""
+        """Spend the significance level of this verdict on kept runs, and return the level; see ``share_of``."""
         spend(self.folder / VERDICTS, look)
         return share_of(self.folder / VERDICTS, look, alpha)
 
@@ -268,8 +268,8 @@ class KeptRuns:
 
 
 def default_folder(target: str, facts: Mapping[str, Any]) -> Path:
-    """Return the folder of kept runs if no option names one; it is named after the target and what determines its
-    runs.
+    """Return the folder of kept runs if no option names one; the folder is named after the target and the facts that
+    determine its runs.
     """
     text = json.dumps(dict(facts), sort_keys=True)
     return Path("runs") / f"audit-{target.rpartition(':')[2]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
@@ -329,7 +329,7 @@ def share_of(path: Path, look: Mapping[str, Any], alpha: float) -> float:
 
 
 def spend(path: Path, look: Mapping[str, Any]) -> None:
-    """Note that a verdict was given, before anybody sees it; arguments as for ``share_of``."""
+    """Record that a verdict on kept runs was given, before anybody sees this verdict; arguments as for ``share_of``."""
     looks, text = known_verdicts(path, kept=True), json.dumps(look, sort_keys=True)
     if text not in looks:
         _write_verdicts(path, [*looks, text])
@@ -358,8 +358,8 @@ class Failure:
 
 
 class ExitedProcess(BaseException):
-    """The error for a call of ``os._exit`` in the user's function. It is no ``Exception``, so that the function does
-    not catch it.
+    """The error for a call of ``os._exit`` in the user's function. This error is no ``Exception``, so that the function
+    does not catch it.
     """
 
 

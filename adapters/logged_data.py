@@ -1,4 +1,4 @@
-"""A data set that remembers which of its records were read, and whose last indices may stand for units of an audit.
+"""A data set that logs which of its records were read; its last indices may stand for units that an audit adds.
 
 Where the workers of a loader read the records, a batch sampler remembers the batches that it handed out.
 """
@@ -96,8 +96,8 @@ class LoggedData(Dataset[Any]):
 
     @property
     def states(self) -> int:
-        """One hash over the states of the global generators after each record that was read; 0 if workers read the
-        records.
+        """One hash over the states of the global random generators, taken after each record that was read; 0 if worker
+        processes read the records.
         """
         return self._states
 
@@ -174,8 +174,8 @@ class LoggedData(Dataset[Any]):
         return found
 
     def alike(self, batch: Tensor) -> list[int | None]:
-        """Return, for each row ``(n, ...)`` of a batch, the index of the record with the same numbers, and forget
-        records that were waiting for their use; None for a row that equals no record, or several.
+        """Return, for each row ``(n, ...)`` of a batch, the index of the record with the same numbers; None for a row
+        that equals no record, or several. Records that were waiting for their use are forgotten.
 
         Of a batch in the order of reading, the last records that were read. Where workers read the records: only None.
         """
@@ -275,8 +275,8 @@ class LoggedBatches:
         return getattr(self._sampler, name)
 
     def take(self, count: int) -> tuple[int, ...] | None:
-        """Return the next ``count`` indices; None as soon as a request is not covered by a single batch, and from then
-        on.
+        """Return the next ``count`` indices; None as soon as the requested indices are not all from one batch, and at
+        every later call.
         """
         while count and self._waiting and not self._waiting[0]:
             self._waiting.popleft()

@@ -1,4 +1,6 @@
-"""Watches a loop in plain PyTorch by two lines in it: the lot that came in, and the sum that left with noise."""
+"""Watches a training loop in plain PyTorch by two lines added to it: they report the lot that came in, and the sum that
+left with noise.
+"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +35,8 @@ numbers of the tensor, at least: three factors fit so many numbers by chance wit
 
 
 class LoopWatch:
-    """Records what a training loop clips, sums and noises, and checks it against the noise that the loop states.
+    """Records what a training loop clips, sums and noises, and checks these records against the noise that the loop
+    states.
 
     Example::
 

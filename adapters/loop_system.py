@@ -1,4 +1,6 @@
-"""A loop in plain PyTorch as a system: run on neighbouring data, with other noised sums, and with a planted unit."""
+"""A training loop in plain PyTorch as a system to audit: it can be run on neighbouring data, with other noised sums,
+and with a planted unit.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

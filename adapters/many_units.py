@@ -44,7 +44,7 @@ class ManyUnits:
 
     @property
     def coins(self) -> BoolArray:
-        """Which units take part, ``(units,)``: independent fair coins."""
+        """Which planted units take part, ``(units,)``, by independent fair coins."""
         return np.asarray(np.random.default_rng([self.seed, 0]).random(self.units) < 0.5)
 
     def coordinates(self, layout: Layout) -> IntArray:
@@ -94,7 +94,7 @@ class ManyUnitsRunner(Protocol):
 
 
 def audit_many_units(runner: ManyUnitsRunner, many: ManyUnits, *, seed: int = 0, alpha: float = 0.05) -> Finding:
-    """Judge the claim of a foreign system by one run with many planted units.
+    """Judge the privacy claim of a foreign system by one run with many planted units (canaries).
 
     One run shows less than replicas: it refutes gross faults only. ``seed``: of the run. Raises ValueError for a system
     whose steps do not follow one law with noise.

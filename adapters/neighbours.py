@@ -1,4 +1,5 @@
-"""A training that can be run on neighbouring data, where each noised sum is replaced by that of the first run.
+"""A training that can be run on neighbouring data, in which each noised sum is replaced by the one that the first run
+released.
 
 On other records all that is a function of noised sums ends as it did: what ends otherwise is moved by the data.
 """

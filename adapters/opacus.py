@@ -1,4 +1,6 @@
-"""Runs an Opacus training as it is, with hooks on its instances, so that it can be watched, played back and audited."""
+"""Runs an Opacus training as it is; hooks on its objects allow an audit to watch it, to play inputs back and to plant
+canaries.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace

@@ -63,7 +63,7 @@ class OpacusParts:
 
     @property
     def ghost(self) -> bool:
-        """Whether rows are clipped without being computed (ghost clipping)."""
+        """Whether records' gradients are clipped without being computed (ghost clipping)."""
         return isinstance(self.optimizer, DPOptimizerFastGradientClipping)
 
     @property
@@ -262,7 +262,7 @@ class OpacusHooks:
         self.earlier = sum(steps for _, _, steps in self.history)
 
     def close(self) -> tuple[Movement, ...]:
-        """End the watch of the model's state, at the first call, and return what changed without noise."""
+        """At the first call, end the watch of the model's state, and return what changed in it without noise."""
         if self._closed is None:
             own = [(self.releases[number], self.factors.get(number)) for number in self.mine]
             # Other samplers may have sizes by a public plan.

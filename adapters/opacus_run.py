@@ -1,4 +1,6 @@
-"""Watches one run of an Opacus training: all optimizers of ``make_private``, and all else that the run trains."""
+"""Watches one run of an Opacus training: all optimizers that ``make_private`` returned, and everything else that the
+run trains.
+"""
 
 import functools
 from collections import Counter
@@ -128,7 +130,7 @@ class OpacusRun:
 
     @property
     def accountants(self) -> list[OpacusHooks]:
-        """The first hooks that were attached for each accountant."""
+        """The hooks that were attached first for each accountant."""
         found = {id(one.parts.accountant): one for one in reversed(self.hooks) if one.parts.accountant is not None}
         return list(reversed(found.values()))
 

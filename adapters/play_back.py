@@ -79,8 +79,8 @@ class Shift:
 
 @dataclass(frozen=True, eq=False)
 class PlayBack:
-    """One step of a foreign system, run again on many inputs; this shows its noise in each tensor, and how far units
-    with short to long rows move the release.
+    """One step of a foreign system, run again on many inputs. The outputs show the noise of the step in each tensor,
+    and how far units with short to long rows move the release.
 
     Raises whatever the step raises, with a note that names the rows, and ValueError for a release of another shape,
     TypeError for one of other things than numbers.
@@ -91,7 +91,9 @@ class PlayBack:
 
     @cached_property
     def noise(self) -> dict[str, dict[str, FloatArray]]:
-        """The noise by surrounding rows and tensor, ``(draws, size)``: releases of equal rows, minus their mean."""
+        """Draws of the noise, ``(draws, size)``, for each kind of surrounding rows and each tensor. They are the
+        releases of equal rows, minus the mean of these releases.
+        """
         return {around: self._noise(rows) for around, rows in self._surroundings()}
 
     @property
@@ -255,8 +257,8 @@ def compared_multiplier(
 
 
 def held_lengths(lengths: Sequence[float], largest: float) -> tuple[float, ...]:
-    """Return the lengths of a unit, in clip norms, limited to an eighth of the largest number (also in clip norms) that
-    the system's data type can represent, but not below 1.
+    """Return the lengths of a unit in clip norms, each limited to an eighth of the largest number that the system's
+    data type can represent. That number is given in clip norms too, and no limit is below 1.
     """
     return tuple(dict.fromkeys(min(length, max(1.0, largest / 8)) for length in lengths))
 
@@ -267,16 +269,16 @@ def deviation_of(values: FloatArray) -> float:
 
 
 def largest_deviation(values: FloatArray, at: float) -> float:
-    """Return the largest standard deviation that is compatible with the draws ``(draws, d)``, minus their mean, at this
-    level.
+    """Return the largest standard deviation that is compatible, at this significance level, with draws of noise
+    ``(draws, d)`` minus the mean of the draws.
     """
     degrees = values.size * (len(values) - 1) / len(values)
     return math.sqrt(float((values**2).mean()) * degrees / float(chi2.ppf(at, degrees)))
 
 
 def smallest_deviation(values: FloatArray, at: float) -> float:
-    """Return the smallest standard deviation that is compatible with the draws ``(draws, d)``, minus their mean, at
-    this level.
+    """Return the smallest standard deviation that is compatible, at this significance level, with draws of noise
+    ``(draws, d)`` minus the mean of the draws.
     """
     degrees = values.size * (len(values) - 1) / len(values)
     return math.sqrt(float((values**2).mean()) * degrees / float(chi2.isf(at, degrees)))

@@ -1,4 +1,4 @@
-"""Audits a foreign system by independent runs with and without one unit, as many as the planner names.
+"""Audits a foreign system by independent runs with and without one planted unit, as many as the planner names.
 
 Each run is scored by the exact log-likelihood ratio of a broken version of the claimed mechanism, for a worst-case
 adversary who knows all other rows. Half of alpha is for bets on these scores (``audit.betting``), which may end the
@@ -92,8 +92,8 @@ _SAME = (
 
 @dataclass(kw_only=True)
 class KeptProjections:
-    """The projections of finished runs on the planted unit's direction, ``(steps,)`` in clip norms, keyed by (with the
-    unit, number of the run); see ``TrainingRecord.projections``.
+    """The projections of finished runs on the planted unit's direction, ``(steps,)`` in clip norms. A key says whether
+    the unit took part, and the number of the run; see ``TrainingRecord.projections``.
 
     Args:
         path: of the file, one line per run with its checksum; None keeps them in memory only. Lines that are cut off,
@@ -218,8 +218,8 @@ class ReplicaPlan:
 
     @property
     def weakness(self) -> Weakness:
-        """Why the audit may have been too weak if it refutes nothing; the runs were planned to detect
-        ``noise_share``.
+        """Why the audit may have been too weak if it refutes nothing; its runs were planned to detect a system with
+        ``noise_share`` of the claimed noise.
         """
         low = (
             f"weak test: if only {self.noise_share:g} of the claimed noise is added, the claim is refuted with "
@@ -234,7 +234,7 @@ class ReplicaPlan:
         return self.looks[-1]
 
     def line(self) -> str:
-        """Return one line to print before the runs are made."""
+        """Return one line about the planned audit, to be printed before the runs are made."""
         line = (
             f"{self.runs} runs per arm refute the claim with probability {self.power:g} if only "
             f"{self.noise_share:g} of the claimed noise is added (fewer runs if an interim test decides; alpha "
@@ -265,8 +265,9 @@ def plan_replicas(
     runs: int | None = None,
     accept_weak: bool = False,
 ) -> ReplicaPlan:
-    """Plan enough runs to refute, with probability 0.9, a system with only ``noise_share`` of the claimed noise, and
-    enough for no weak test of a correct system, unless that takes more than four times as many.
+    """Plan enough runs to refute, with probability 0.9, a system that adds only ``noise_share`` of the claimed noise.
+    More runs are planned so that the test of a correct system is not weak, unless that takes more than four times as
+    many.
 
     ``noise_share`` in (0, 1); ``runs``: per arm, >= 1, in place of as many as are needed; ``accept_weak``: whether a
     weak test will be accepted, for which no further runs are planned. The system runs once, to
@@ -363,7 +364,7 @@ def _looks(runs: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class FirstRun:
-    """The first run of a system, with what determines its runs, and its duration in wall seconds."""
+    """The first run of a system, with the facts that determine the system's runs, and its duration in wall seconds."""
 
     facts: Mapping[str, object]
     seconds: float
@@ -393,7 +394,7 @@ def audit_replicas(
     progress: Callable[[int, int], None] | None = None,
     seen: Watched | None = None,
 ) -> Finding:
-    """Judge the claim of a foreign system by independent runs with and without a planted unit.
+    """Judge the privacy claim of a foreign system by independent runs with and without a planted unit (canary).
 
     Args:
         runner: the system; each run has its own seed of all global generators.

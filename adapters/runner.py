@@ -1,5 +1,5 @@
-"""A foreign system that can be run with and without one unit, and all its deterministic checks: one watched run, and
-play-back where the system offers it.
+"""A foreign system that can be run with and without one unit, and all its deterministic checks: those of one watched
+run, and play-back if the system offers it.
 """
 
 import inspect
@@ -24,7 +24,7 @@ class Runner(Protocol):
 
     @property
     def claim(self) -> Claim:
-        """The claim that the system's accountant implies."""
+        """The privacy claim that the system's accountant implies."""
         ...
 
     @property
@@ -56,7 +56,9 @@ def missing_parts(found: object) -> list[str]:
 
 
 def why_not_planted(runner: Runner) -> str:
-    """Return why no unit can be planted in a system, as its optional ``unplantable`` states; empty if one can."""
+    """Return why no unit (canary) can be planted in a system, as its optional attribute ``unplantable`` states; empty
+    if one can.
+    """
     return str(getattr(runner, "unplantable", ""))
 
 

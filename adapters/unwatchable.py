@@ -1,4 +1,4 @@
-"""Trainings that no watch can judge from inside of one process: each is refused, and the error says what to do."""
+"""Refuses trainings that cannot be judged by watching a single process; each error says what to do."""
 
 import sys
 from typing import Any

@@ -1,5 +1,5 @@
-"""End a command: print an error that the user can correct as one paragraph, choose the exit code, and stop at Ctrl-C or
-SIGTERM once, whatever signals follow while it stops.
+"""End a command: print an error that the user can correct as one paragraph, and choose the exit code. Ctrl-C or SIGTERM
+stops a command once, whatever signals follow while it stops.
 """
 
 import atexit
@@ -27,7 +27,7 @@ _PATIENCE_S = 10.0
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM was received. It stops a command in the same way as Ctrl-C, and only the exit code differs."""
+    """The process received SIGTERM, which stops a command in the same way as Ctrl-C; only the exit code differs."""
 
 
 def exit_code(error: KeyboardInterrupt) -> int:
@@ -36,7 +36,7 @@ def exit_code(error: KeyboardInterrupt) -> int:
 
 
 def word(error: KeyboardInterrupt) -> str:
-    """Return in one word how the command was stopped."""
+    """Return the word for how the command was stopped: ``terminated`` by SIGTERM, else ``interrupted``."""
     return "terminated" if isinstance(error, Terminated) else "interrupted"
 
 
@@ -58,7 +58,7 @@ def stop_once() -> None:
 
 def end_at_once() -> None:
     """From now on let SIGTERM end the process inside one long computation, which Python's own handlers could not
-    interrupt. For commands that write no file; a SIGTERM that the calling process ignores stays ignored.
+    interrupt. Use this only in commands that write no file. A SIGTERM that the calling process ignores stays ignored.
     """
     if callable(signal.getsignal(signal.SIGTERM)):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -89,8 +89,8 @@ def print_site(folders: Sequence[Path], place: Path) -> list[str]:
 
 
 def write_page(path: Path, target: str, claim: Claim | None, gate: Outcome, *, as_json: bool, **shown: Any) -> None:
-    """Write the page of an audit or of a watched run, and print its place unless JSON was printed; ``shown``: arguments
-    of ``html_of_finding``.
+    """Write the page of an audit or of a watched run; print the page's path unless JSON was printed. ``shown``:
+    arguments of ``html_of_finding``.
 
     Raises ConfigError for a file that cannot be written.
     """
@@ -118,8 +118,8 @@ OK, FAULT = 0, 10
 def check_lines(
     part: str, *, kind: str | None, options: Sequence[str], limit: float, as_json: bool
 ) -> tuple[Iterator[str], Callable[[], int]]:
-    """Return an iterator over the printed lines of a part's checks, each as soon as its check has ended, and a function
-    that returns the exit code after them.
+    """Return an iterator over the printed lines of a part's checks, each of which appears as soon as its check has
+    ended, and a function that returns the exit code after them.
 
     Raises:
         ConfigError: for a part that cannot be found, an option that is no ``key=value``, or a limit that is not > 0.

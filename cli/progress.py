@@ -28,7 +28,8 @@ _LONG = 10.0
 
 class Lines:
     """A progress display for log files, which prints a line per tenth of the work, with the remaining time. Verdicts of
-    audits come last and take longer, so that no time is estimated for them, and those that take long have a line each.
+    audits come last and take longer, so no time is estimated for them; each verdict that takes long has a line of its
+    own.
     """
 
     def start(self, total: int, cached: int) -> None:

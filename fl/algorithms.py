@@ -67,8 +67,8 @@ class Algorithm(ABC):
         """Return the update that the client sends, computed from the received model and the locally trained model."""
 
     def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
-        """Return what a client stores for its next round, such as a control variate; it is zero until the client has
-        taken part.
+        """Return what a client stores for its next round, such as a control variate; the stored values are zero until
+        the client has taken part.
         """
         return {}
 
@@ -92,8 +92,8 @@ class Algorithm(ABC):
 
     @abstractmethod
     def gradient(self, update: Tensor) -> Tensor:
-        """Return the mean gradient of the local steps behind a client's update; for a non-linear optimiser such as
-        Adam, its scale is unknown.
+        """Return the mean gradient of the local steps behind a client's update. For a non-linear optimiser such as
+        Adam, the scale of this mean is unknown.
         """
 
 
@@ -138,8 +138,8 @@ class FedProx(LocalTraining):
 
     @property
     def linear_scale(self) -> float | None:
-        """Return the factor between the direction of a client's only local step and its update; None for several local
-        steps.
+        """Return the factor between the direction of a client's single local step and the client's update; None if
+        clients take several local steps.
 
         In one step the proximal term vanishes; later steps shrink earlier directions.
         """
@@ -153,7 +153,7 @@ class FedProx(LocalTraining):
 
     def pull(self, moved: Tensor) -> Tensor:
         """Return the gradient of the proximal term for local models that have moved by ``moved (R, d)`` from the
-        received ones, one row per replica (independent run).
+        received models, with one row per replica (independent run).
         """
         return self.mu * moved
 

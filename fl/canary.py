@@ -45,8 +45,8 @@ class Canaries(ABC):
         return tuple(range(self.clients)) if self.unit is Unit.USER else ()
 
     def check(self, plan: Plan) -> None:
-        """Raise ValueError unless the canaries fit the federation as its public plan describes it: a sample canary has
-        a client that holds it, and vectors have the model's dimension.
+        """Raise ValueError unless the canaries fit the federation as its public plan describes it. A sample canary must
+        have a client that holds it, and vectors must have the model's dimension.
         """
         if self.unit is Unit.SAMPLE and not 0 <= self.client < plan.clients:
             raise ValueError(f"a sample canary's client must be in 0..{plan.clients - 1}, got {self.client}")
@@ -82,8 +82,8 @@ class Canaries(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class SingleCanary(Canaries):
-    """One canary, ``present`` in arm 1 and replaced by ``absent`` in arm 0; if ``absent`` is None, nothing takes its
-    place.
+    """A single canary: runs of arm 1 contain the vector ``present``, and runs of arm 0 contain ``absent`` in its place,
+    or nothing if ``absent`` is None.
     """
 
     present: Tensor
@@ -125,8 +125,8 @@ class Canary(SingleCanary):
 
     @property
     def adjacency(self) -> Adjacency:
-        """How the neighbouring datasets differ: add/remove if ``absent`` (the canary's vector in runs without it) is
-        None, zero-out if it is zero, and replace-one otherwise.
+        """How the neighbouring data sets differ. It is add/remove if ``absent`` (the canary's vector in runs without
+        it) is None, zero-out if this vector is zero, and replace-one otherwise.
         """
         if self.absent is None:
             return Adjacency.ADD_REMOVE
@@ -158,7 +158,7 @@ class Canary(SingleCanary):
 
 @dataclass(frozen=True, kw_only=True)
 class AnyRow(Canary):
-    """A canary whose row may hold any numbers, including infinite ones and NaN."""
+    """A canary whose gradient or update vector may hold any numbers, including infinite ones and NaN."""
 
     def __post_init__(self) -> None:
         Canaries.__post_init__(self)
@@ -166,8 +166,8 @@ class AnyRow(Canary):
 
 @dataclass(frozen=True, kw_only=True)
 class UserCanary(Canary):
-    """A canary that is a user, whose samples at several clients may differ in number and direction; present in arm 1
-    and absent in arm 0 (add/remove).
+    """A canary that is a user, present in arm 1 and absent in arm 0 (add/remove). The user's samples at several clients
+    may differ in number and direction.
 
     Args:
         held: clients in rising order, each with the gradients ``(k, d)`` of the user's samples that it holds.
@@ -188,12 +188,12 @@ class UserCanary(Canary):
         return torch.cat([rows for _, rows in self.held])[: None if arm else 0]
 
     def rows_at(self, client: int, arm: int) -> Tensor | None:
-        """Return the gradients ``(k, d)`` of the user's samples at a client; None without any."""
+        """Return the gradients ``(k, d)`` of the user's samples at a client; None if the client holds none of them."""
         return dict(self.held).get(client) if arm else None
 
     def order(self, others: int, own: int) -> Tensor:
-        """Return the order, as indices ``(others + own,)``, in which the hooks receive ``others`` samples followed by
-        the user's ``own`` ones.
+        """Return the order in which a defense's hooks receive the samples of a lot, as indices ``(others + own,)`` into
+        ``others`` other samples followed by the user's ``own`` samples.
         """
         places = torch.arange(others + own)
         if not self.apart:
@@ -303,7 +303,7 @@ class CanarySet(Canaries):
         return self._rows_of(self.there(arm))
 
     def row(self, place: int, arm: int) -> Tensor:
-        """Return the row ``(d,)`` of one of the canaries that are present, by its place among them."""
+        """Return the vector ``(d,)`` of one canary, given its index among the canaries that are present."""
         return self._rows_of(self.there(arm)[place : place + 1])[0]
 
     def _rows_of(self, canaries: tuple[int, ...]) -> Tensor:

@@ -15,8 +15,7 @@ from .task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Samples that a membership attack scores; for each sample, the attack infers which of the audited clients trained
-    on it.
+    """Samples that a membership attack scores, to infer for each sample which of the audited clients trained on it.
 
     Args:
         images: (n, c, h, w) in [0, 1]; labels: (n,).
@@ -101,8 +100,8 @@ class Column:
 
     @classmethod
     def of(cls, public: Tensor, named: tuple[tuple[str, int], ...], column: int | str) -> "Column":
-        """Return a column of records like the ``public (n, c, h, w)`` ones, by its name or, of a single feature, by the
-        feature's number; ``named``: the columns of ``Task``.
+        """Return a sensitive column of records shaped like ``public (n, c, h, w)``. The column is given by its name or,
+        if it is a single feature, by the feature's number; ``named``: the columns of ``Task``.
 
         Raises:
             ValueError: for a column that does not exist, or that has one value in all public records.
@@ -121,7 +120,7 @@ class Column:
         return len(self.values)
 
     def of_records(self, images: Tensor) -> Tensor:
-        """Return the number of each record's value, ``(n,)`` in 0..k-1."""
+        """Return which of the column's k values each record has, as numbers ``(n,)`` in 0..k-1."""
         return torch.cdist(images.flatten(1)[:, list(self.places)].double(), self.values.double()).argmin(1)
 
     def others(self, images: Tensor) -> Tensor:
@@ -132,7 +131,7 @@ class Column:
         return rows[:, kept]
 
     def completed(self, images: Tensor) -> Tensor:
-        """Return each record with each of the k values in turn, ``(n * k, c, h, w)``."""
+        """Return k copies of each record, one with each of the column's k values, ``(n * k, c, h, w)``."""
         rows = images.flatten(1).repeat_interleave(len(self), 0)
         rows[:, list(self.places)] = self.values.repeat(len(images), 1)
         return rows.view(-1, *images.shape[1:])
@@ -140,8 +139,8 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Records(Candidates):
-    """Records that are known except for one ``column``: each is shown k times in turn, with each of the column's k
-    values, so that the candidates ``k * i .. k * i + k - 1`` are record i.
+    """Records of which the attack knows everything except one ``column``. Each record is shown k times, once with each
+    of the column's k values, so that the candidates ``k * i .. k * i + k - 1`` are record i.
     """
 
     column: Column
@@ -160,7 +159,7 @@ class PlantedRecords(PlantedCandidates):
 
     @classmethod
     def of(cls, planted: PlantedCandidates, column: Column) -> "PlantedRecords":
-        """Hide a column of candidate samples."""
+        """Turn candidate samples into records of which one column is hidden from the attack."""
         k, shown = len(column), planted.shown
         return cls(
             shown=Records(
@@ -177,7 +176,7 @@ class PlantedRecords(PlantedCandidates):
 
     @property
     def records(self) -> PlantedCandidates:
-        """The records, each once, with their first value."""
+        """Each record once, shown with the first of the hidden column's values."""
         k, shown = len(self.shown.column), self.shown
         return PlantedCandidates(
             shown=Candidates(images=shown.images[::k], labels=shown.labels[::k], clients=shown.clients),

@@ -1,4 +1,4 @@
-"""Names everything that one observer receives in a round, as channels that two runs can be compared in.
+"""Names everything that one observer receives in a round, as channels by which two runs can be compared.
 
 A channel is an array of numbers or a text. Texts hold what is no number: types, shapes, names, senders, None. A text
 that contains numbers becomes two channels, its words and its numbers.
@@ -51,7 +51,8 @@ def received_channels(
     missing: dict[str, str],
     replica: int = 0,
 ) -> Channels:
-    """Return what the observer receives in a finished round, in one replica (independent run).
+    """Return everything that the observer receives in a finished round, in one replica (independent run), as named
+    channels.
 
     ``state``: the channels of the public state; ``missing``: gets what cannot be compared, with the reason. Of several
     replicas, numbers of the hook ``numbers`` are left out, which are those of the first one alone.
@@ -84,9 +85,9 @@ def received_channels(
 
 
 def of_replica(state: Channels, replica: int, replicas: int) -> Channels:
-    """Return the part of a public state that belongs to one replica (independent run): for several replicas, the rows
-    of arrays with one row per replica. Everything that the replicas share is left out, because it looks the same
-    whatever their noise.
+    """Return the part of a public state that belongs to one replica (independent run). With several replicas, this part
+    is the replica's row of every array that has one row per replica. Everything that the replicas share is left out,
+    because it looks the same whatever their noise.
     """
     if replicas == 1:
         return state
@@ -103,7 +104,9 @@ def changes_broadcast(protection: Protection) -> bool:
 
 
 def array_channels(name: str, value: Tensor | NDArray[Any]) -> Channels:
-    """Return an array's numbers, its type and shape, and the number of low bits that are zero in all numbers."""
+    """Return the channels of an array: its numbers, its type and shape, and how many low bits are zero in all of its
+    numbers.
+    """
     array = _plain(value)
     kind = str(value.dtype).removeprefix("torch.")
     found: Channels = {name: array, f"{name}: type": f"{kind} {tuple(array.shape)}"}
@@ -137,8 +140,8 @@ def _message(name: str, message: Message, missing: dict[str, str], replica: int)
 
 
 def state_channels(state: Mapping[str, Any]) -> tuple[Channels, dict[str, str]]:
-    """Return the channels of a public state, however nested, and the parts of it that cannot be compared, with the
-    reason.
+    """Return the channels of a public state, however nested. Also return the parts of the state that cannot be
+    compared, each with the reason.
     """
     found: Channels = {}
     missing: dict[str, str] = {}

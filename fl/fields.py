@@ -26,7 +26,7 @@ def check_weight(name: str, value: float) -> None:
 
 
 def check_share(name: str, value: float, *, ends: bool = True) -> None:
-    """Raise ValueError unless ``value`` is a number in [0, 1], or in (0, 1) without the ``ends``."""
+    """Raise ValueError unless ``value`` is a number in [0, 1]; if ``ends`` is False, also for 0 and 1."""
     if not _is_number(value) or not (0 <= value <= 1 if ends else 0 < value < 1):
         raise ValueError(f"{name} must be a number in {'[0, 1]' if ends else '(0, 1)'}, got {value!r}")
 

@@ -1,4 +1,5 @@
-"""The root of all protections: classes whose methods are hooks that an engine calls by their names.
+"""The base classes of all protections (defenses prepared for one plan): their methods are hooks, which an engine calls
+by name.
 
 The error for a wrong return value has the same words for all kinds of federations.
 """
@@ -28,8 +29,8 @@ class Recorder(Protocol[Event]):
 
 
 class Hooks:
-    """A set of hooks: the public methods of the class that derives from this one directly, which its subclasses
-    override.
+    """A base class for sets of hooks (methods that an engine calls). The hooks are the public methods of the class that
+    derives from this one directly; further subclasses override them.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -45,7 +46,9 @@ class Hooks:
 
 
 def overrides(protection: Hooks, hook: str) -> bool:
-    """Return whether a protection has its own version of a hook, defined by its class or set on the object."""
+    """Return whether a protection has its own version of a hook (a method that the engine calls), defined by its class
+    or set on the object.
+    """
     own = getattr(protection, hook)
     return getattr(own, "__func__", own) is not getattr(_root(type(protection)), hook)
 
@@ -74,8 +77,8 @@ def check_returned(hook: str, found: object, like: Tensor, *, of_type: bool = Fa
 
 
 def wrong_return(hook: str, allowed: str, returned: Any) -> ValueError:
-    """Return the error that states what a hook must return, and what it did return: ``returned``, or a description of
-    it.
+    """Return the error that states what a hook must return, and what it returned instead: ``returned``, or a
+    description of the result.
     """
     shown = returned if isinstance(returned, str) else _described(returned)
     return ValueError(f"hook {hook} must return {allowed}, got {shown}")

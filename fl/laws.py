@@ -243,7 +243,8 @@ def _clip_any(rows: Tensor, norm: float | Tensor) -> Tensor:
 
 
 def prune(rows: Tensor, share: float) -> Tensor:
-    """Set a share of each vector's entries (``share``, in [0, 1]) to zero: those of smallest absolute value.
+    """Set a share of each vector's entries (``share``, in [0, 1]) to zero, starting with the entries of smallest
+    absolute value.
 
     In ``rows (..., d)`` these are ``floor(share * d)`` entries; of ties the first become zero.
     """
@@ -289,7 +290,7 @@ def spread_layers(values: Tensor, starts: tuple[int, ...], dim: int) -> Tensor:
 
 
 def sparsify_layers(rows: Tensor, starts: tuple[int, ...], dropped: float) -> Tensor:
-    """Set a share of each layer's entries (``dropped``) to zero: those of smallest absolute value.
+    """Set a share of each layer's entries (``dropped``) to zero, starting with the entries of smallest absolute value.
 
     ``rows``: vectors ``(..., d)``.
     """

@@ -37,12 +37,12 @@ class Layout:
 
     @cached_property
     def model_dim(self) -> int:
-        """The number of coordinates that enter the loss: all except the inert (unused) weights."""
+        """The number of coordinates of the flat vector that enter the loss: all except the inert (unused) weights."""
         return sum(math.prod(shape) for shape in self.shapes)
 
     @property
     def dim(self) -> int:
-        """The number of all coordinates: the model's coordinates plus the inert (unused) weights."""
+        """The number of all coordinates of the flat vector: the model's coordinates plus the inert (unused) weights."""
         return self.model_dim + self.inert
 
     @cached_property

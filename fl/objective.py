@@ -1,5 +1,5 @@
-"""What the outputs of a model predict, and the loss of a prediction: classes, pixels, numbers, several labels, or the
-next token at each place of a text.
+"""Defines what the outputs of a model predict, and the loss of a prediction. A prediction is a class, pixels, numbers,
+several labels, or the next token at each place of a text.
 
 The loss of a class is its cross-entropy, and that of a text the mean cross-entropy over its places. Of pixels and of
 several labels it is the mean binary cross-entropy, and of numbers the mean squared error.
@@ -53,15 +53,19 @@ class Objective(ABC):
 
     @abstractmethod
     def relaxed(self, points: Tensor) -> Tensor:
-        """Convert free numbers, one per output, to labels in continuous form, for a search over labels."""
+        """Convert unbounded numbers, one per output, to labels in continuous form, so that an attack can search over
+        labels.
+        """
 
     @abstractmethod
     def others(self, labels: Tensor, classes: int) -> Tensor:
-        """Return labels of which each differs from the given one."""
+        """Return, for each of the given labels, a label that differs from it."""
 
     @abstractmethod
     def drawn(self, rng: np.random.Generator, size: tuple[int, ...], classes: int) -> Tensor:
-        """Return random labels as a tensor of ``size``: the leading dimensions, followed by those of one label."""
+        """Return random labels as a tensor of ``size``, which lists the leading dimensions followed by the dimensions
+        of one label.
+        """
 
     @abstractmethod
     def check(self, name: str, labels: Tensor, images: Tensor, classes: int) -> None:

@@ -59,8 +59,8 @@ class Plan:
 
     @property
     def participations(self) -> int:
-        """The largest number of rounds in which one client can take part: one per pass if a pass draws every client
-        once, else all rounds.
+        """The largest number of rounds in which one client can take part. This is one round per pass if a pass draws
+        every client once, and otherwise all rounds.
         """
         return self.cohort.participations(self.rounds)
 

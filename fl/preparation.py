@@ -1,4 +1,5 @@
-"""What happens to the clients' records before the training, and to the models after it, as part of a federation.
+"""Defines preparations of a federation: what happens to the clients' records before the training, and to the models
+after it.
 
 Statistics by which features are scaled, features that are chosen, an initial model, rules by which records are dealt
 and thresholds that are tuned are computed from the same records that a claim protects. A preparation names these steps,
@@ -102,7 +103,7 @@ class Preparation:
     """
 
     def prepare(self, records: Dataset, rng: np.random.Generator) -> PreparedData:
-        """Return the data on which clients train, and what is published before the training.
+        """Return the data on which clients train, and the values that are published before the training.
 
         Args:
             records: the records as they are before any step.
@@ -192,13 +193,13 @@ class Pipeline:
         return type(self.preparation).finish is not Preparation.finish
 
     def keeps_rows(self, data: PreparedData) -> bool:
-        """Return whether each record became one row at its own place, so that clients hold the records that the
-        partition assigns to them.
+        """Return whether the preparation turned each record into one training row at the record's own index, so that
+        clients hold the records that the partition assigns to them.
         """
         return data.parts is None and len(data.dataset.train_labels) == len(self.records.train_labels)
 
     def rows(self, data: PreparedData) -> tuple[Tensor, ...]:
-        """Return the training rows of each client, followed by those of each held-out client."""
+        """Return the training rows of each client, followed by the rows of each held-out client."""
         if data.parts is None:
             dealt = self.records if self.keeps_rows(data) else data.dataset
             facts: dict[str, Any] = {"clients": self.clients, "samples": self.samples, "held_out": self.held_out}

@@ -1,4 +1,6 @@
-"""Defines the hooks through which a defense changes a round; by default they change nothing."""
+"""Defines the hooks (methods that the engine calls) through which a defense changes a round; by default a hook changes
+nothing.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ State = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """The public facts of one round that a defense's hooks may use.
+    """The public facts of one round that the hooks of a defense (the methods that the engine calls) may use.
 
     Args:
         senders: the rows' client numbers, canary clients last.
@@ -61,12 +63,13 @@ class BlockSum(Protocol):
         ...
 
     def received(self) -> Message:
-        """Return the input of ``aggregate``, once all clients were added."""
+        """Return the input of the hook ``aggregate``; call this after the reports of all clients were added."""
         ...
 
 
 class Protection(Hooks):
-    """The base class of defenses, which protects nothing; a defense overrides the hooks that it uses.
+    """The base class of defenses, which protects nothing; a defense overrides the hooks (methods that the engine calls)
+    that it needs.
 
     State goes in and out and generators are arguments, so that one object serves a thousand replicas. Replicas are the
     first dimension of every tensor. A hook draws all its randomness from the generator that it receives.
@@ -113,8 +116,9 @@ class Protection(Hooks):
         return (gradients * present.unsqueeze(-1)).sum(1) / count
 
     def sample_weights(self, norms: Tensor, client: int, context: Context, state: State) -> Tensor | None:
-        """Return the weight of each sample's gradient in the sum of ``local_step``, from the norms of its parameters'
-        gradients; None, the default, if the sum needs the gradients themselves.
+        """Return the weight of each sample's gradient in the sum that ``local_step`` forms, from the norms of the
+        sample's gradients with respect to the parameters. The default None means that the sum needs the gradients
+        themselves.
 
         ``norms (m, parameters)``, some samples of one replica; the weights are ``(m,)`` or ``(m, parameters)``. A
         defense that returns weights also overrides ``noised_sum``. The engine then trains large models without holding
@@ -151,8 +155,9 @@ class Protection(Hooks):
         return reports
 
     def block_sum(self, present: Tensor, context: Context, state: State, rng: np.random.Generator) -> BlockSum | None:
-        """Return an object that adds up the reports of a cohort in blocks. It replaces ``report`` and ``channel`` if no
-        recorder needs the reports of a single run. The default None means that ``sums`` describes the sum.
+        """Return an object that adds up the reports of a cohort in blocks. This object replaces ``report`` and
+        ``channel`` if no recorder needs the reports of a single run. The default None means that ``sums`` describes the
+        sum.
 
         ``present (R, rows)``: the whole cohort. ``rng`` is the generator of ``report``, with the same draws: what it
         adds up must equal what ``channel`` returns of all reports. A class below that overrides ``local_query``,

@@ -106,7 +106,7 @@ class ViewRecorder:
 
     @property
     def needs_reports(self) -> bool:
-        """Return whether the observer sees single reports or masked words."""
+        """Return whether the observer sees the reports of single clients, or the masked words of secure aggregation."""
         return self.observer.rank >= SHUFFLED.rank or self.observer.sees_masked_words
 
     def watch(self, event: RoundEvent) -> None:
@@ -192,7 +192,8 @@ def by_round(found: Sequence[Utility]) -> dict[str, float]:
 
 @dataclass(kw_only=True)
 class NumbersRecorder:
-    """A recorder that keeps, round by round, the numbers that a defense publishes about its state (hook ``numbers``).
+    """A recorder that keeps, round by round, the numbers that a defense publishes about its state by its method
+    ``numbers``.
 
     ``rows``: (rounds so far, numbers by name), one per ``every`` rounds from the first on: the numbers with which that
     round was run.

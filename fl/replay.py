@@ -77,7 +77,7 @@ class ReplayedStreams(Streams):
         return made
 
     def consumed(self) -> Consumed:
-        """Return how much of each hook's random stream was used since the last call."""
+        """Return how much of the random stream of each hook of the defense was used since the last call."""
         found = {name: _position(rng) for name, rng in self._given.items()}
         self._given.clear()
         return found
@@ -90,8 +90,8 @@ def _position(rng: np.random.Generator) -> tuple[int, ...]:
 
 
 def unequal_stream(one: Sequence[Consumed], other: Sequence[Consumed], number: int) -> str:
-    """Return a random stream of which two runs drew different amounts in a round up to ``number``; empty if there is
-    none.
+    """Return a description of a random stream of which two runs drew different amounts in a round up to ``number``;
+    empty if there is no such stream.
 
     Such runs share no draws: a hook draws as many numbers as its data have rows, say, and all later draws differ.
     """
@@ -235,7 +235,7 @@ class FixedGradients(Network):
 @dataclass(frozen=True, kw_only=True)
 class FixedTrainer(Sequential):
     """A trainer that computes the update of all samples of a client only once, for all rounds and runs of a frozen
-    federation, because the update does not depend on the model.
+    federation. The update is the same in all of them, because it does not depend on the model.
     """
 
     def train(
@@ -325,8 +325,8 @@ class FrozenFederation:
 def frozen_federation(
     task: Task, plan: Plan, *, rounds: int, steepness: float, seed: int = 0, moving: bool = False, sampled: bool = False
 ) -> FrozenFederation:
-    """Build a federation like that of ``plan`` whose model never changes, with one additional weight on which the loss
-    does not depend.
+    """Build a federation like the one of ``plan``, but with a model that never changes and that has one additional
+    weight on which the loss does not depend.
 
     It is limited to ``rounds`` rounds.
 
@@ -525,8 +525,8 @@ class ManyRuns:
 
 
 def side_arrays(event: RoundEvent, observer: Observer) -> dict[str, Tensor]:
-    """Return the arrays that clients send with their reports, keyed by the names of their channels, in double
-    precision, ``(R, rows, ...)``; they are zero for absent clients. An observer that does not receive reports gets
+    """Return the arrays that clients send with their reports, ``(R, rows, ...)`` in double precision, keyed by the
+    names of their channels. The arrays are zero for absent clients; an observer that does not receive reports gets
     none.
     """
     found = dict[str, Tensor]()

@@ -1,4 +1,4 @@
-"""Runs the hooks of a defense round by round, on clients' rows that are trained or given.
+"""Runs the hooks of a defense round by round, on client updates that are either trained or given.
 
 Trainings, audits and checks all run their rounds here, so that they call the same hooks in the same order, with the
 same streams and the same checks of what hooks return. No other package calls a hook. Who trains no model gives the rows
@@ -50,9 +50,9 @@ def check_sums(protection: Protection) -> None:
 
 
 def sums_reports(protection: Protection) -> bool:
-    """Return whether a protection's reports may be summed block by block. It must state ``sums``, and neither a class
-    below the one that states it, or that defines ``block_sum``, nor the object itself may override a method that could
-    make blocks differ from one matrix.
+    """Return whether a protection's reports may be summed block by block. The protection must state ``sums``, and no
+    method may be overridden that could make blocks differ from one matrix of all reports. This holds for classes below
+    the one that states ``sums``, or that defines ``block_sum``, and for the object itself.
 
     That is any method, also one that hooks call, but the hooks that are called alike for both. ``block_sum`` stands for
     ``local_query``, ``report`` and ``channel``: a class below it that overrides one of these would have to define it
@@ -122,8 +122,8 @@ class ReportSum:
         return reports
 
     def received(self) -> Message:
-        """Return a message with one row and no sender: the sum or the mean of the reports, with the arrays that were
-        sent with them.
+        """Return a message with a single row and no sender: the sum or the mean of the reports, with the arrays that
+        clients sent together with their reports.
         """
         whole = self.total if self.protection.sums == "sum" else self.total / max(self.weight, 1e-12)
         side = {name: torch.cat(arrays, dim=1).unsqueeze(1) for name, arrays in self.side.items()}
@@ -188,7 +188,9 @@ class Rounds:
             state = turn.after if self.closes else turn.state
 
     def facts(self, number: int, model: Tensor) -> Context:
-        """Return the facts that the hooks of a round may use besides the state, before the round's cohort is known."""
+        """Return the public facts that a defense's hooks may use in a round besides the state, before the round's
+        cohort is known.
+        """
         context = Context(plan=self.plan, round=number, replicas=self.runs.replicas)
         if self.task is None:
             return context
@@ -230,7 +232,7 @@ class Rounds:
 
 @dataclass(kw_only=True, eq=False)
 class Round:
-    """One round of a federation; the result of each hook is computed when it is first requested.
+    """One round of a federation; the result of each hook of the defense is computed when it is first requested.
 
     Args:
         opening: the context in which the round is opened.
@@ -261,7 +263,9 @@ class Round:
 
     @cached_property
     def thinned(self) -> Tensor | None:
-        """The candidates that the hook ``participates`` keeps, ``(R, candidates)``; None if it keeps all."""
+        """The clients that the hook ``participates`` keeps, of all clients from which the cohort is drawn, as a mask
+        ``(R, candidates)``; None if it keeps all.
+        """
         kept = self.run.protection.participates(self.candidates, self.state, self.generator("participation"))
         shape = (self.opening.replicas, len(self.candidates.senders))
         if kept is not None and (kept.shape != shape or kept.dtype is not torch.bool):
@@ -309,7 +313,7 @@ class Round:
 
     @cached_property
     def updates(self) -> Message:
-        """The clients' updates, before the hook ``report``."""
+        """The clients' updates, before the defense's hook ``report`` turns them into reports."""
         return (self.run.rows or given_rows(torch.zeros(1)))(self)
 
     @cached_property
@@ -396,7 +400,7 @@ Rows = Callable[[Round], Message]
 
 
 def given_rows(rows: Tensor | Callable[[Round], Tensor], present: Tensor | None = None) -> Rows:
-    """Return a function of the round that gives fixed updates, the same ones in every round or others in each.
+    """Return a function that gives fixed updates for a round: the same ones in every round, or different ones in each.
 
     Args:
         rows: ``(R, candidates, d)``, of which those of the round's senders are taken.
@@ -416,8 +420,8 @@ def given_rows(rows: Tensor | Callable[[Round], Tensor], present: Tensor | None 
 
 
 def given_lots(lot: Callable[[Round, int, int], tuple[Tensor, Tensor]]) -> Rows:
-    """Return updates computed from given gradients of samples: the algorithm's scale times the sum of the directions of
-    all local steps, or minus their sum if the algorithm is not linear.
+    """Return updates computed from given gradients of samples. An update is the algorithm's scale times the sum of the
+    directions of all local steps, or minus this sum if the algorithm is not linear.
 
     Args:
         lot: gives the gradients ``(R, n, d)`` of a client's samples, and which of them are in its lot, ``(R, n)``, by
@@ -461,7 +465,8 @@ def released(
     state: State,
     draws: Callable[[str], np.random.Generator],
 ) -> Released:
-    """Return the results of the hooks ``local_step`` and ``local_query`` for the gradients of a lot.
+    """Return what a client releases about a lot with these gradients: the results of the hooks ``local_step`` and
+    ``local_query``.
 
     ``rows (R, n, d)``, of which those in ``real (R, n)`` count.
     """

@@ -180,9 +180,9 @@ def _smallest(numbers: Tensor, size: int) -> Tensor:
 
 
 def cohort_from(spec: str | dict[str, Any], clients: int) -> Sampling:
-    """Build the rule by which a suite file draws cohorts from ``clients`` clients: a rule of ``sampling_from``, or
-    ``{epoch = 500}``, which passes over all clients in cohorts of at most 500. With ``same = true`` all passes have one
-    order; with ``probability = 0.1`` in addition, each client of a cohort takes part with this probability.
+    """Build the rule by which a suite file draws cohorts from ``clients`` clients. This is a rule of ``sampling_from``,
+    or ``{epoch = 500}``, which passes over all clients in cohorts of at most 500. With ``same = true`` all passes have
+    one order; with ``probability = 0.1`` in addition, each client of a cohort takes part with this probability.
 
     The cohorts of a pass are as equal in size as possible: 1,200 clients and ``epoch = 500`` make three cohorts of 400.
     With ``epoch`` >= ``clients`` a pass is one round.
@@ -204,8 +204,8 @@ def cohort_from(spec: str | dict[str, Any], clients: int) -> Sampling:
 
 
 def sampling_from(spec: str | dict[str, Any]) -> Sampling:
-    """Build the sampling rule that a suite file specifies: ``"full"``, ``{poisson = 0.1}``, ``{fixed_size = 32}``, or
-    one from outside, ``{part = "package.module:Name"}``.
+    """Build the sampling rule that a suite file specifies: ``"full"``, ``{poisson = 0.1}``, ``{fixed_size = 32}``, or a
+    rule from outside this package, ``{part = "package.module:Name"}``.
 
     Raises:
         ValueError: for any other spelling; the message names the nearest known one.

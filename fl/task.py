@@ -136,8 +136,8 @@ def _trained(start: WarmStart, network: Network, streams: Streams) -> Tensor:
 
 
 def public_part(dataset: Dataset, order: Indices, samples: int) -> tuple[Indices, Indices]:
-    """Choose the server's public images among the training images; return their indices, and the indices of all images
-    that clients and non-members must then leave alone.
+    """Choose the server's public images among the training images. Return their indices, and the indices of all images
+    that clients and non-members must then not use.
 
     ``order``: the indices that clients may hold, in the order in which they are dealt. Public images come from its end,
     so that clients hold the same images with and without a warm start wherever enough are left. In a data set with
@@ -273,9 +273,9 @@ class Task:
         return int(torch.bincount(pairs % len(owners)).max())
 
     def initial(self, streams: Streams) -> Tensor:
-        """Return the model with which the first round starts, as one flat vector ``(d,)``. It comes from the
-        preparation, or it is drawn by the stream ``init`` and then trained on public data if the federation has a warm
-        start.
+        """Return the model with which the first round starts, as one flat vector ``(d,)``. Either the preparation gives
+        this model, or the stream ``init`` draws it; a drawn model is then trained on public data if the federation has
+        a warm start.
         """
         if self.first_model is not None:
             return torch.cat([self.first_model, self.first_model.new_zeros(self.network.inert)])
@@ -383,8 +383,8 @@ class Task:
         return replace(self, network=replace(self.network, inert=inert).sharing(self.network))
 
     def with_few_weights(self) -> "Task":
-        """Return a task with the same clients, samples of one number and a model of four weights besides unused ones;
-        it can be run a hundred thousand times.
+        """Return a task that is small enough to be run a hundred thousand times: with the same clients, samples of one
+        number, and a model of four weights besides unused ones.
         """
 
         def blank(images: Tensor) -> tuple[Tensor, Tensor]:
@@ -498,7 +498,7 @@ def held_rows(
     samples: int | None = None,
     held_out: int = 0,
 ) -> tuple[Tensor, ...]:
-    """Return the training rows that a partition assigns to each client, followed by those of each held-out client.
+    """Return the training rows that a partition assigns to each client, followed by the rows of each held-out client.
 
     They are those of ``build_task`` without noise and without a warm start.
     """
@@ -604,7 +604,7 @@ def noised(dataset: Dataset, scale: float, streams: Streams) -> Tensor:
 
 
 def redrawn(labels: Tensor, classes: int, share: float, streams: Streams) -> Tensor:
-    """Replace each label, with probability ``share``, by a label drawn uniformly.
+    """Replace each label, with probability ``share``, by a label that is drawn uniformly from all classes.
 
     ``labels``: ``(n,)``; labels are replaced independently.
 

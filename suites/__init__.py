@@ -1,1 +1,3 @@
-"""Suites: files, trials, cells, runs: the only place where defenses and attacks meet."""
+"""Suites: their files, trials, cells (units of work) and runs. This is the only package where defenses and attacks
+meet.
+"""

@@ -149,8 +149,8 @@ class TransferAuditJob(OtherAuditJob):
         return 3 * self.replicas  # Half as many on each of two inputs choose the pair and the score.
 
     def found(self) -> tuple[Finding, tuple[CheckResult, ...]]:
-        """Return the finding about a claim. Of the findings for several numbers of queries, it is the one that refutes
-        the claim, or else the one that could have refuted the smallest epsilon.
+        """Return the finding about a claim. If the mechanism was audited for several numbers of queries, the returned
+        finding is the one that refutes the claim, or else the one that could have refuted the smallest epsilon.
 
         OUT_OF_SCOPE where the defense states another claim about fewer queries, or no neighbouring inputs are known for
         the claim's unit and observer.

@@ -205,7 +205,8 @@ def _check_columns(columns: tuple[tuple[str, int], ...], shape: tuple[int, int, 
 
 
 def feature_numbers(columns: Sequence[int | str], named: tuple[tuple[str, int], ...]) -> tuple[int, ...]:
-    """Return the numbers of the features, along the flattened row, of columns that are given by number or by name.
+    """Return the numbers that the features of some columns have in the flattened record; the columns are given by
+    number or by name.
 
     ``named``: of a table, the name of each column and the number of its features. Raises ValueError for an unknown
     name.
@@ -335,7 +336,7 @@ _LABELS = {CLASSIFICATION: _classes, REGRESSION: _numbers, MULTILABEL: _flags, N
 
 
 def first_of(found: list[str], separator: str = ", ") -> str:
-    """Join words to one phrase; if there are many, only the first ones."""
+    """Join words to one phrase; if there are many words, name only the first ones."""
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return f"{separator.join(found[:_NAMED])}{more}"
 

@@ -44,8 +44,8 @@ def shakespeare(folder: DataFolder) -> Dataset:
 
 
 def speakers_of(folder: DataFolder) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return the training and the test windows of each speaker as whole numbers ``(n, 33)``: the input tokens and one
-    token more.
+    """Return the training and the test windows of each speaker as whole numbers ``(n, 33)``: 32 input tokens and the
+    token that follows them.
 
     Raises like `shakespeare`.
     """

@@ -1,4 +1,5 @@
-"""Prepares a module of one's own for training: refuses by name what cannot be audited, and seeds its dropout.
+"""Prepares a user's own module for training: layers that cannot be audited are refused by name, and dropout is computed
+from seeds.
 
 The logits of an image may depend on the parameters, the image and the seeds of dropout alone.
 """

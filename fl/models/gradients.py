@@ -171,7 +171,7 @@ def is_known_layer(layer: nn.Module) -> bool:
 
 
 def applied(layer: nn.Module, values: Values, inputs: Tensor) -> Tensor:
-    """Return the layer's output with given parameters in place of its own."""
+    """Return the output that the layer has with the given parameters in place of its own."""
     return _APPLIED[type(layer)](layer, values.get("weight"), values.get("bias"), inputs)
 
 

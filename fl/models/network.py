@@ -53,7 +53,7 @@ _AT_ONCE = 250
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A public model architecture with the loss of its task: cross-entropy, for a regression the squared error.
+    """A public model architecture with the loss of its task: cross-entropy, or the squared error for a regression.
 
     For several outputs per sample (pixels, numbers, labels) the loss is their mean.
 
@@ -155,8 +155,8 @@ class Network:
 
     @cached_property
     def dropout_rate(self) -> float:
-        """The share of features that dropout removes for each sample in a training step: that of the last layer, or of
-        the layer with the largest share.
+        """The share of features that dropout removes for each sample in a training step. If several layers have
+        dropout, this is the share of the last layer, or the largest share.
         """
         layer = dropout_of(self.module)
         return 0.0 if layer is None else layer.rate
@@ -185,7 +185,9 @@ class Network:
 
     @property
     def large(self) -> bool:
-        """Whether the model has so many parameters that a lot's sample gradients should not be held together."""
+        """Whether the model has so many parameters that the per-sample gradients of a lot should not be in memory
+        together.
+        """
         return self.layout.model_dim >= _LARGE
 
     @cached_property

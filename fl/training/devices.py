@@ -1,4 +1,6 @@
-"""Moves what local training computes with between the CPU and a GPU, where convolutions are exact and deterministic."""
+"""Moves the tensors and models of local training between the CPU and a GPU, where convolutions are exact and
+deterministic.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Finds an executor by name, and the one that a federation uses where none is named."""
+"""Finds an executor by its name, and chooses the executor of a federation that names none."""
 
 import importlib
 from typing import cast
@@ -38,8 +38,8 @@ def executor_named(name: str) -> type[LocalTrainer]:
 def usual_executor(
     task: Task, plan: Plan, protection: Protection, batch: Batch, canary: Canaries | None, device: str = CPU
 ) -> type[LocalTrainer]:
-    """Return the executor of a federation that names none: sequential; batched on a GPU, or for many clients with a
-    linear model.
+    """Return the executor of a federation that names none. The default is ``sequential``, but ``batched`` on a GPU, or
+    for many clients with a linear model.
 
     The latter holds in one replica where each client takes one step of FedSGD on all its samples.
     """

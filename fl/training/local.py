@@ -166,8 +166,8 @@ class Held:
     owners: Tensor | None = None
 
     def owners_of(self, chosen: Tensor, planted: int) -> Tensor | None:
-        """Return the owners ``(R, L + planted)`` of the drawn samples, followed by ``planted`` canaries, whose owner is
-        -1; None if not known.
+        """Return the owners ``(R, L + planted)`` of the drawn samples, followed by -1 for each of ``planted`` canaries;
+        None if the owners are not known.
         """
         if self.owners is None:
             return None
@@ -210,7 +210,7 @@ class Lot:
 
     @property
     def weights(self) -> Tensor:
-        """The weights ``(R, L)`` of the samples in the mean over the lot; an empty lot has a mean of zero."""
+        """The weights ``(R, L)`` that the samples have in the mean over the lot; an empty lot has a mean of zero."""
         return self.real / self.real.sum(1, keepdim=True).clamp_min(1)
 
 
@@ -226,8 +226,8 @@ class LocalStep:
 
 
 def check_unchanged(model: Tensor, version: int, algorithm: Algorithm, protection: Protection) -> None:
-    """Raise ValueError if the model that clients receive was changed in place: PyTorch then counts its version up from
-    ``version``.
+    """Raise ValueError if the model that clients receive was changed in place, which PyTorch shows by a version number
+    above ``version``.
     """
     if model._version != version:
         raise ValueError(
@@ -280,15 +280,15 @@ class LocalTrainer(ABC):
 
     @cached_property
     def candidates(self) -> tuple[int, ...]:
-        """The clients from which cohorts are drawn; in runs without the canary, the client whose place it takes is
-        absent.
+        """The clients from which cohorts are drawn. In runs without the canary, the client whose place the canary takes
+        is absent.
         """
         taken = None if self.canary is None else self.canary.place
         return tuple(sorted({*range(self.task.clients)} - {taken} | {*self.planted_clients}))
 
     @property
     def is_plain(self) -> bool:
-        """Whether all samples are present and no hook needs per-sample gradients."""
+        """Whether all samples are present and no hook of the defense needs per-sample gradients."""
         return self.batch.included is None and not self.protection.per_sample
 
     def train(
@@ -302,7 +302,7 @@ class LocalTrainer(ABC):
         kept: Numbers | None = None,
     ) -> LocalResult:
         """Run one client's local training from the server's ``model``, shape ``(R, d)`` with one row per replica
-        (independent run), and return what the client sends and keeps.
+        (independent run). Return what the client sends and what it keeps.
 
         A canary that is a row has its update already.
         """
@@ -329,7 +329,7 @@ class LocalTrainer(ABC):
         )
 
     def descends(self, client: int, context: Context) -> bool:
-        """Whether a client takes plain SGD steps along mean gradients, in which no hook is involved."""
+        """Whether a client takes plain SGD steps along mean gradients, without any hook of the defense."""
         algorithm = context.plan.algorithm
         return (
             # Not a subclass, which may step otherwise; a linear model's gradient has a closed form, which is faster.
@@ -369,7 +369,7 @@ class LocalTrainer(ABC):
         return layers
 
     def ready(self, model: Tensor, client: int, context: Context) -> LocalResult | None:
-        """Return the result of a canary client whose update is given as a row; None for a client that trains."""
+        """Return the result of a canary client whose update is a given vector; None for a client that trains."""
         row = self._planted_update(client, context.round)
         return None if row is None else LocalResult(update=row.to(model).expand_as(model), lots=[])
 
@@ -382,7 +382,7 @@ class LocalTrainer(ABC):
         }
 
     def own_lots(self, client: int, context: Context, masks: Sequence[Tensor]) -> list[Tensor]:
-        """Return the part of the masks of a client's lots that concerns the task's samples, without canaries."""
+        """Return the masks of a client's lots for the task's samples alone, without the entries for canaries."""
         own = 0 if client in self.planted_clients else context.plan.sizes[client]
         return [mask[:, :own] for mask in masks]
 
@@ -421,7 +421,7 @@ class LocalTrainer(ABC):
         return mask
 
     def takes_mean(self, lot: Lot) -> bool:
-        """Whether a step's direction is the mean gradient of its lot, without any hook."""
+        """Whether a local step's direction is the mean gradient of its lot, without any hook of the defense."""
         return not self.protection.per_sample and lot.planted is None
 
     def step(self, local: Tensor, lot: Lot, context: Context, state: State) -> LocalStep:
@@ -523,7 +523,7 @@ class LocalTrainer(ABC):
         return None if self.canary is None else self.canary.rows(self.batch.arm)
 
     def held(self, client: int) -> Held:
-        """The samples on which this client trains in this arm."""
+        """The samples on which this client trains in this arm (with or without the canary)."""
         task = self.task
         part = torch.zeros(0, dtype=torch.int64) if client in self.planted_clients else task.parts[client]
         owners = None if task.owners is None else task.owners[part]

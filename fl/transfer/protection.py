@@ -1,4 +1,5 @@
-"""The hooks through which a defense changes a transfer; by default the label with most votes is released.
+"""The hooks (methods that the engine calls) through which a defense changes a transfer; by default the label with most
+votes is released.
 
 They are called here, in trainings and in audits alike, and what they return is checked. Laws are the public
 distributions of a teacher's answer and of a released label, which attacks use.
@@ -45,7 +46,7 @@ class LabelLaw(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class TransferContext:
-    """The public facts of a transfer that a defense's hooks may use.
+    """The public facts of a transfer that the hooks of a defense (the methods that the engine calls) may use.
 
     ``replicas``: the number of independent runs, which is the first dimension of every tensor.
     """
@@ -68,7 +69,8 @@ class ReleasedLabels:
 
 
 class TransferProtection(Hooks):
-    """The base class of protections of a transfer, which protects nothing; a defense overrides the hooks that it uses.
+    """The base class of protections of a transfer, which protects nothing; a defense overrides the hooks (methods that
+    the engine calls) that it needs.
 
     State goes in and out and generators are arguments, so that one object serves a thousand replicas. Replicas are the
     first dimension of every tensor. A hook draws all its randomness from the generator that it receives.

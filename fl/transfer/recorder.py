@@ -59,7 +59,9 @@ class TransferEvent:
 
 @dataclass(kw_only=True)
 class AnswerRecorder:
-    """A recorder that keeps what one observer sees; ``teachers`` restricts the answers to those of some teachers."""
+    """A recorder that keeps what one observer sees of a transfer; ``teachers`` restricts the answers to the answers of
+    some teachers.
+    """
 
     observer: Observer
     teachers: tuple[int, ...] | None = None

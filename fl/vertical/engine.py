@@ -74,7 +74,8 @@ class StepEvent:
 
 
 def public_order(streams: Streams, people: int, epoch: int) -> Tensor:
-    """Return the order of the people in an epoch, (people,). All parties know it, because they align their rows by it.
+    """Return the order of the people in an epoch, (people,). All parties know this order, because they align their rows
+    by it.
 
     Replicas share it, which leaves them independent given it.
     """

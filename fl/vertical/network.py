@@ -59,7 +59,7 @@ class Stack:
 
     def backward(self, layers: Layers, held: Layers, gradient: Tensor) -> tuple[Layers, Tensor]:
         """Return the gradient of each row's loss with respect to each layer's outputs, ``(R, b, outputs)`` per layer,
-        and with respect to the rows ``(R, b, inputs)``.
+        and the gradient with respect to the rows ``(R, b, inputs)``.
 
         ``gradient (R, b, outputs)``: of each row's loss by the outputs.
         """
@@ -195,8 +195,8 @@ class VerticalNetwork:
         return VerticalModels(bottoms=tuple(bottoms), top=top)
 
     def logits(self, top: Layers, embeddings: tuple[Tensor, ...]) -> tuple[Tensor, Layers]:
-        """Return the logits ``(R, b, classes)`` from the parties' embeddings ``(R, b, embedding)``, and what
-        ``by_embeddings`` needs.
+        """Return the logits ``(R, b, classes)`` computed from the parties' embeddings ``(R, b, embedding)``, and the
+        intermediate values that ``by_embeddings`` needs.
         """
         if self.top is None:
             return torch.stack(embeddings).sum(0), ()

@@ -1,4 +1,5 @@
-"""The hooks through which a defense changes the messages of a vertical federation; by default they change nothing.
+"""The hooks (methods that the engine calls) through which a defense changes the messages of a vertical federation; by
+default a hook changes nothing.
 
 The plan holds the public facts, and a law the public randomness in the messages.
 """
@@ -117,7 +118,7 @@ class VerticalPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class VerticalContext:
-    """The facts of one step that a defense's hooks may use.
+    """The facts of one training step that the hooks of a defense (the methods that the engine calls) may use.
 
     Args:
         plan: the public facts of the federation.
@@ -137,7 +138,8 @@ class VerticalContext:
 
 
 class VerticalProtection(Hooks):
-    """The base class of what a defense runs in a vertical federation; a defense overrides the hooks that it uses.
+    """The base class of defenses of a vertical federation; a defense overrides the hooks (methods that the engine
+    calls) that it needs.
 
     Replicas (independent runs) are the first dimension of every tensor, and a hook draws all its randomness from the
     generator that it receives. A hook returns a tensor of the type float32, as its values have, and of their shape.
@@ -176,8 +178,9 @@ class VerticalProtection(Hooks):
         return values
 
     def residuals(self, values: Tensor, context: VerticalContext, rng: np.random.Generator) -> Tensor:
-        """Turn the gradients of the people's losses with respect to their logits, ``(R, b, classes)``, into those from
-        which the active party computes everything else: its own update, and the gradients that it sends.
+        """Turn the gradients of the people's losses with respect to their logits, ``(R, b, classes)``, into the
+        gradients that the active party uses. From these it computes everything else: its own update, and the gradients
+        that it sends.
 
         Without this hook they are the predicted probabilities minus the targets.
         """
@@ -196,8 +199,8 @@ class VerticalProtection(Hooks):
         return None
 
     def bottom_sum(self, total: Tensor, party: int, context: VerticalContext, rng: np.random.Generator) -> Tensor:
-        """Turn the weighted sum of the batch's gradients with respect to a passive party's bottom model, ``(R, d)``,
-        into the sum by which the model is updated.
+        """Turn the sum by which a passive party's bottom model would be updated, ``(R, d)``, into the sum by which it
+        is updated. The given sum is the weighted sum of the batch's gradients with respect to this model.
         """
         return total
 

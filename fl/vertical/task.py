@@ -1,4 +1,5 @@
-"""A vertical task holds the people of a training, of a test and public ones, with columns split over parties.
+"""A vertical task holds the records of the people used for training, of those used for testing, and of public ones,
+with the columns split over the parties.
 
 Utility is what a federation's models are worth on new people.
 """
@@ -207,8 +208,8 @@ def rows_of(columns: tuple[Tensor, ...], groups: tuple[tuple[int, ...], ...], sh
 def predicted(
     models: VerticalModels, people: People, plan: VerticalPlan, protection: VerticalProtection, streams: Streams
 ) -> Tensor:
-    """Return the logits ``(R, n, classes)`` of new people; the columns of passive parties pass the protection's hook
-    ``columns``, and what they send its hook ``evaluated``.
+    """Return the logits ``(R, n, classes)`` of new people. The columns of the passive parties pass the protection's
+    hook ``columns``, and the embeddings that these parties send pass the hook ``evaluated``.
 
     Raises:
         ValueError: if a hook returns no tensor of the right shape and type.

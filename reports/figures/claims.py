@@ -1,4 +1,4 @@
-"""Draw claims: claimed against measured epsilon, and accuracy against both."""
+"""Draw the claims of a run: claimed against measured epsilon, and accuracy against both of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -172,8 +172,8 @@ class Point(NamedTuple):
 
 
 def privacy_utility(folder: RunFolder) -> Figure | None:
-    """Draw accuracy (the first metric of another task) against epsilon; return None if no defense has both a claim and
-    an accuracy.
+    """Draw accuracy, or for other tasks their first utility metric, against epsilon; return None if no defense has both
+    a claim and such a metric.
     """
     rows = [row for row in pooled_utility(folder) if row.metric in numerals.HEADLINES and row.pooled]
     utility = {(row.federation, row.defense): row for row in rows}

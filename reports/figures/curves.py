@@ -1,4 +1,4 @@
-"""Draw curves: AUC, accuracy and loss by round, and the same against the epsilon spent so far."""
+"""Draw curves of AUC, accuracy and loss by round, and against the epsilon spent so far."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,9 @@ _TABLED = 5
 
 
 def leakage_by_round(folder: RunFolder) -> tuple[Figure, ...]:
-    """Draw AUC after each round, one figure per federation on which a membership attack stored scores by round."""
+    """Draw the AUC of membership attacks after each round, one figure per federation on which such an attack stored
+    scores by round.
+    """
     found = {name: list(group) for name, group in groupby(leakages(folder), key=lambda one: one.federation)}
     return tuple(_leakage_figure(folder, name, group, many=len(found) > 1) for name, group in found.items())
 

@@ -96,8 +96,8 @@ def reconstructions(folder: RunFolder) -> tuple[Figure, ...]:
 
 
 def three_pictures(folder: RunFolder, defense: str) -> tuple[str, list[tuple[str, str]]] | None:
-    """Return, for the picture that an attack reconstructs best without a defense, a description of the adversary, and
-    three titled images as data URLs: the original, the attack's reconstruction, and its reconstruction under
+    """Return three titled images as data URLs, with a description of the adversary, for the picture that an attack
+    reconstructs best without a defense: the original, the attack's reconstruction, and its reconstruction under
     ``defense``. Return None if the run holds no such pictures.
     """
     if (best := _best_without(folder)) is None:

@@ -114,7 +114,8 @@ MOST_WIDE, GAP, _ASIDE = 124.0, 14.0, 14.0
 
 def spread(heights: Sequence[float], gap: float, lowest: float = -math.inf, highest: float = math.inf) -> list[float]:
     """Move labels, given by their vertical positions ``heights``, as little as possible (least squares) until they are
-    ``gap`` apart and between ``lowest`` and ``highest``, which must hold them all; keep their order.
+    ``gap`` apart, and keep their order. All labels stay between ``lowest`` and ``highest``, where there must be room
+    for them.
 
     This is isotonic regression of height minus rank times gap. Labels with enough space do not move.
     """
@@ -162,15 +163,15 @@ def label_column(ax: Axes, labels: Sequence[Label]) -> None:
 
 
 def drawn(metric: str, value: float) -> float:
-    """Return the height at which a figure draws a value: R2, which has no lower limit, is drawn at -1 if it is
-    lower.
+    """Return the height at which a figure draws a value. Only R2, which has no lower limit, is changed: values below -1
+    are drawn at -1.
     """
     return max(value, -1.0) if metric == "r2" else value
 
 
 def loss_scale(ax: Axes, values: Sequence[float]) -> None:
-    """Choose the scale of an axis of losses: logarithmic if they differ by more than a factor of thirty, because one
-    training that diverges would flatten all others.
+    """Choose the scale of an axis of losses. It is logarithmic if the losses differ by more than a factor of thirty,
+    because one training that diverges would otherwise flatten all other curves.
     """
     if min(values) > 0 and max(values) > _FAR * min(values):
         ax.set_yscale("log")

@@ -1,4 +1,4 @@
-"""Export result rows as CSV, and claims in the fields of a registry of DP deployments.
+"""Export result rows as CSV, and privacy claims in the fields of a registry of DP deployments.
 
 A field of a deployment that neither claims, manifest nor results state is "not stated". A likely value there would be
 published as a fact.

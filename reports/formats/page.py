@@ -1,4 +1,4 @@
-"""Write pages in HTML that need no network: of one run, of several, of a site over many, and the one of a notebook."""
+"""Write HTML pages that need no network: of one run, of several runs, of a site over many runs, and of a notebook."""
 
 import json
 from collections.abc import Sequence

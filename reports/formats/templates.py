@@ -57,8 +57,8 @@ _SECTION = re.compile(r'<(?:header|section|article)\b|<details class="section"')
 
 
 def explained(page: str) -> tuple[Markup, list[Term]]:
-    """Return HTML with a link and an explanation at the first use of each term in each section, and the terms that
-    were found, in the order of ``TERMS``.
+    """Return HTML with a link and an explanation at the first use of each term in each section. Also return the terms
+    that were found, in the order of ``TERMS``.
 
     A section is a header, a section, an article or a folded section. A header of a table gets no link, because the
     page's script makes a button of it. The links lead to the ids ``Term.key``.

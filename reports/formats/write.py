@@ -41,9 +41,9 @@ def write_whole(path: Path, content: str | bytes) -> Path:
 def check_targets(
     targets: Collection[Path], runs: Iterable[Path], read: Iterable[Path] = (), within: Path | None = None
 ) -> None:
-    """Raise ValueError if an output path is a folder, occurs twice, belongs to the data of ``runs``, is one of the
-    input files ``read``, is a pipe or a device in a run, or leads by a link out of a run or of the folder ``within``,
-    by default its own.
+    """Raise ValueError if an output path is a folder, occurs twice, belongs to the data of ``runs``, or is one of the
+    input files ``read``. The error is also raised for a pipe or a device in a run, and for a path that leads by a link
+    out of a run or of the folder ``within``, by default its own folder.
     """
     folders = [run.resolve() for run in runs]
     for path in targets:
@@ -63,8 +63,9 @@ def check_targets(
 
 
 def check_replaced(place: Path, targets: Iterable[Path], written: str, mark: bytes) -> None:
-    """Raise ValueError if ``targets`` in the folder ``place`` would replace files of a user's own: some are there, and
-    the file ``written`` of this folder, which is written first, does not hold the ``mark`` of an earlier one.
+    """Raise ValueError if ``targets`` in the folder ``place`` would replace files of a user's own. This is so if some
+    targets exist, and the file ``written`` of this folder, which is always written first, does not hold the ``mark`` of
+    an earlier output.
     """
     # A file in the place of a folder, too.
     within = [above for path in targets for above in path.parents if place in above.parents and above.is_file()]

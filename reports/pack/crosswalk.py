@@ -1,4 +1,5 @@
-"""A crosswalk: which part of a run's report bears on which point of three published frameworks, and what is in it.
+"""A crosswalk: a document that maps points of three published frameworks to the parts of a run's report, with their
+content.
 
 The points are named in short words of our own, with the place where each framework treats them:
 
@@ -64,13 +65,13 @@ def bound_phrase(row: ClaimRow) -> str:
 
 
 def bound_number(row: ClaimRow) -> str:
-    """Return the number of ``bound_phrase`` alone, for the cell of a table."""
+    """Return, for the cell of a table, only the number of units that ``bound_phrase`` states."""
     most = f"{allowed_of_thousand(row.claim):,}"
     return f"no bound (claimed: {most})" if row.verdict == "REFUTED" else most
 
 
 def plan_phrase(folder: RunFolder) -> str:
-    """Return which plan was run, and which results this run gave."""
+    """Return a phrase that names the plan that was run, with the digest of its results."""
     return f"plan {folder.manifest.run_id} (results.jsonl: SHA-256 {results_sha256(folder)})"
 
 

@@ -1,4 +1,4 @@
-"""A text of headings, paragraphs, lists and tables, its form in Markdown, and its form in PDF on A4."""
+"""A document of headings, paragraphs, lists and tables, and its conversion to Markdown and to PDF on A4."""
 
 import logging
 import re

@@ -1,5 +1,5 @@
-"""Write an evidence pack: a statement of what was tested, of the answers, of the threat model, of the risks and of
-what is left, and with it the page, the crosswalk, claims, records and hashes of the run.
+"""Write an evidence pack. It holds a statement of what was tested, the answers, the threat model, the risks and what is
+left of them, and with it the page, crosswalk, claims, records and hashes of the run.
 """
 
 import hashlib

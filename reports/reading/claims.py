@@ -1,4 +1,4 @@
-"""Join each claim with the result of one audit of it, in the suite's order."""
+"""Join each privacy claim with the result of one audit of the claim, in the suite's order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,14 +73,14 @@ class ClaimRow:
 
     @property
     def claim(self) -> Claim:
-        """The claim; raises ValueError for an audit of a defense that states none."""
+        """The privacy claim of the row; raises ValueError for an audit of a defense that states none."""
         if self.stated is None:
             raise ValueError(f"the row of {self.defense} must have a claim, got none")
         return self.stated.claim
 
     @property
     def claim_text(self) -> str:
-        """The claim in words, with its unit, adjacency, observer and delta."""
+        """The privacy claim in words, with its unit, adjacency, observer and delta."""
         if self.stated is None:
             return "states no claim"
         claim, run = self.stated.claim, self.rounds_run
@@ -112,12 +112,14 @@ class ClaimRow:
 
     @property
     def rates(self) -> tuple[float | None, float | None]:
-        """The error rates that show most against the claim's trade-off curve."""
+        """The bounds on the two error rates that contradict the claim's trade-off curve most clearly."""
         return self.refuted or (self.fpr_high, self.fnr_high)
 
     @property
     def by_checks(self) -> bool:
-        """Whether ``detectable`` is what checks of the code detect, and not runs."""
+        """Whether ``detectable`` is the smallest epsilon that implementation checks detect, and not the smallest that
+        runs detect.
+        """
         return self.record is not None and detected_by_checks(self.record.reason, self.detectable)
 
     @property
@@ -132,9 +134,9 @@ class ClaimRow:
 
     @property
     def needs_attention(self) -> bool:
-        """Whether the report must list the row first: a claim was refuted or one of its implementation checks failed, a
-        control (a deliberately broken defense) was not refuted, or an audit failed. Every verdict is acceptable for a
-        paper's claim, and for a control under attacks on final models.
+        """Whether the report must list the row first. This is so if a claim was refuted or one of its implementation
+        checks failed, if a control (a deliberately broken defense) was not refuted, or if an audit failed. Every
+        verdict is acceptable for a paper's claim, and for a control under attacks on final models.
         """
         refuted = self.verdict == "REFUTED"
         if self.published or (self.by_attacks and self.control):
@@ -186,12 +188,12 @@ def one_row_per_claim(rows: Sequence[ClaimRow]) -> list[ClaimRow]:
 
 
 def stated_rows(folder: RunFolder) -> list[ClaimRow]:
-    """Return the rows of a run that have a claim."""
+    """Return the table rows of a run in which a defense states a claim."""
     return [row for row in claim_rows(folder) if row.stated]
 
 
 def claims_under_test(folder: RunFolder) -> list[ClaimRow]:
-    """Return one row per claim of a run, without those of controls."""
+    """Return one row per claim of a run, without the claims of controls (deliberately broken defenses)."""
     return [row for row in one_row_per_claim(stated_rows(folder)) if not row.control]
 
 
@@ -284,8 +286,8 @@ def beyond_claims(folder: RunFolder, federation: str, defense: str, observer: st
 
 def adversaries(claim: Claim) -> tuple[Observer, ...]:
     """Return the possible adversaries in the kind of federation that a claim is about, from the weakest to the
-    strongest: in a federation of clients, of answers, or of parties. The party with the labels is no adversary of a
-    claim about labels.
+    strongest. The kinds are federations of clients, of parties, and transfers by answers. The party with the labels is
+    no adversary of a claim about labels.
     """
     if claim.unit is Unit.LABEL:
         return FINAL_MODEL, PASSIVE_PARTY
@@ -295,8 +297,8 @@ def adversaries(claim: Claim) -> tuple[Observer, ...]:
 
 
 def same_subject(folder: RunFolder, row: ClaimRow | StatedClaim) -> tuple[Claim, ...]:
-    """Return the other claims of the same defense on the same federation about the same unit, adjacency, part and
-    subjects, over at least as many rounds; they may cover adversaries that this claim does not cover.
+    """Return the defense's other claims on the same federation that have the same unit, adjacency, part and subjects,
+    and at least as many rounds. These claims may cover adversaries that this claim does not cover.
     """
     own = row.claim
     about = (own.unit, own.adjacency, own.part, own.subjects)
@@ -310,14 +312,14 @@ def same_subject(folder: RunFolder, row: ClaimRow | StatedClaim) -> tuple[Claim,
 
 
 def covered_elsewhere(claim: Claim, others: Sequence[Claim]) -> list[Observer]:
-    """Return the adversaries that the claim does not cover, but one of the ``others`` does."""
+    """Return the adversaries that this claim does not cover, but that one of the claims ``others`` covers."""
     left = [observer for observer in adversaries(claim) if not claim.observer.covers(observer)]
     return [observer for observer in left if any(other.observer.covers(observer) for other in others)]
 
 
 def left_unprotected(claim: Claim, rounds_run: object = None, others: Sequence[Claim] = ()) -> list[str]:
     """Return phrases that describe what the claim leaves unprotected, as its fields (such as observer, unit and rounds)
-    imply it. Adversaries that one of the claims ``others``, about the same unit, covers are left out.
+    imply it. Adversaries that one of the claims ``others`` covers, which are about the same unit, are left out.
     """
     known, elsewhere = adversaries(claim), covered_elsewhere(claim, others)
     uncovered = [

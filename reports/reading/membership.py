@@ -1,4 +1,6 @@
-"""Pool the scores of each membership attack, find the claims that cover it, and the best attack on each question."""
+"""Pool the scores of each membership attack, find the claims that cover it, and the best attack for each observer and
+attacked unit.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,8 +26,8 @@ NOTHING_STATED = "no claim is stated on this federation"
 
 @dataclass(frozen=True, kw_only=True)
 class Shadowed:
-    """The AUC of an attack on shadow federations. Each federation is the target in turn, with the others as its
-    reference models; the mean is over targets and seeds.
+    """The AUC of an attack on shadow federations, averaged over targets and seeds. Each federation is the target in
+    turn, with the others as its reference models.
 
     ``error``: its standard error by a jackknife, with ``freedom`` degrees of freedom (Satterthwaite over the seeds);
     None if a seed has none. It covers other draws of the membership and of the training, on the same data.
@@ -87,7 +89,7 @@ class Membership:
 
     @property
     def two_seeds(self) -> bool:
-        """Whether the scores are those of two independent runs, too few for an interval that informs."""
+        """Whether the scores come from two independent runs, which are too few for an informative interval."""
         return self.shadowed is None and self.sides.runs == 2
 
     @property
@@ -249,7 +251,7 @@ class BestAttack:
 
 def best_attacks(found: Sequence[Membership]) -> list[BestAttack]:
     """Find the attack with the largest AUC for each defense, observer, attacked unit and kind of adversary (realistic,
-    worst-case or active), in the order of the given attacks ``found``.
+    worst-case or active). The result has the order of the given attacks ``found``.
     """
     chosen = []
     for here in grouped(found, "defense", "question"):
@@ -263,5 +265,5 @@ def best_attacks(found: Sequence[Membership]) -> list[BestAttack]:
 
 
 def in_order(questions: Sequence[Question]) -> list[Question]:
-    """Return the distinct pairs of observer and attacked unit, those with the strongest observer first."""
+    """Return the distinct pairs of observer and attacked unit, with the strongest observer first."""
     return sorted(set(questions), key=lambda question: (-question[0].rank, str(question[0]), question[1]))

@@ -41,8 +41,9 @@ class Pooled:
     both: tuple[float, ...] = ()
 
     def joint(self, of: int) -> "Pooled":
-        """Return the interval widened so that it holds jointly for ``of`` values (Bonferroni), by the quantiles of
-        Student's t for a mean over seeds, and of the normal distribution, approximately, for all others.
+        """Return the confidence interval widened so that it holds jointly for ``of`` values (Bonferroni). A mean over
+        seeds uses the quantiles of Student's t; all other values use those of the normal distribution, which is an
+        approximation.
         """
         from scipy.special import ndtri, stdtrit
 

@@ -157,7 +157,7 @@ class Manifest(BaseModel):
 
 
 class OfDefense(Protocol):
-    """A row that belongs to a defense on a federation; a control is a deliberately broken defense."""
+    """The interface of a row that belongs to a defense on a federation; a control is a deliberately broken defense."""
 
     @property
     def federation(self) -> str: ...
@@ -287,8 +287,8 @@ class RunFolder:
         return list(dict.fromkeys(kind for kind, _ in self.federations.values())) or [HORIZONTAL]
 
     def rounds_of(self, federation: str) -> int | None:
-        """Return the number of rounds of the federation, or of epochs of a vertical one; None if the suite does not
-        state it.
+        """Return the number of rounds of the federation, or the number of epochs of a vertical federation; None if the
+        suite does not state it.
         """
         kind, table = self.federations.get(federation, (HORIZONTAL, {}))
         return whole_number(table, kind.rounds)
@@ -312,8 +312,8 @@ class RunFolder:
         return fields if isinstance(fields, dict) else {}
 
     def line_of(self, defense: str) -> str:
-        """Return the sweep to which a defense belongs, which figures draw as one line; its own label if it belongs to
-        none.
+        """Return the sweep to which a defense belongs, which figures draw as one line; a defense outside all sweeps has
+        its own label as its line.
         """
         return str(self.defense_fields(defense).get("sweep") or defense)
 

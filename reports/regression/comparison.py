@@ -199,8 +199,8 @@ class Comparison:
 
     @cached_property
     def correlation(self) -> float | None:
-        """The correlation of the two runs over seeds, averaged over metrics that vary in both; it shows how much
-        pairing by seed helps.
+        """The correlation of the two runs' values over seeds, averaged over the metrics that vary in both runs; it
+        shows how much pairing by seed helps.
         """
         found = [cell.change.correlation for cell in self.cells if cell.change.correlation is not None]
         return sum(found) / len(found) if found else None

@@ -121,7 +121,7 @@ def claim_of_row(folder: RunFolder, row: Record) -> str:
 
 
 def gap_lines(found: Comparison) -> list[str]:
-    """Return one line for each reason why the two compared runs are not fully comparable."""
+    """Return one line for each reason why a run and its baseline are not fully comparable."""
     kinds = (("change", found.obstacles), ("lacks", found.missing), ("new", found.new))
     return [f"{kind:<6} {text}" for kind, texts in kinds for text in texts]
 

@@ -68,7 +68,7 @@ def item_phrase(item: str) -> str:
 
 def item_in_plain_words(item: str) -> str:
     """Return an item that was not examined, in plain words and without its reason, which follows a colon. A reason that
-    says that something else determines the item is kept, because the item would otherwise seem untested.
+    says that something else determines the item is kept, because without this reason the item would seem untested.
     """
     name, _, reason = item_phrase(item).partition(":")
     return f"{plain_names(name)} (it {_FOLLOWS})" if reason.endswith(_FOLLOWS) else plain_names(name)
@@ -196,18 +196,18 @@ class ClaimAnswer:
 
     @property
     def span(self) -> str:
-        """The rounds of the claim, in words."""
+        """The rounds that the claim covers, in words."""
         kind, _ = self.folder.federations.get(self.row.federation, (HORIZONTAL, {}))
         return kind.span(self.row.claim.rounds)
 
     @property
     def unit(self) -> str:
-        """What one unit of the claim is, in words."""
+        """A phrase for one unit that the claim protects, such as a record or a client."""
         return _UNITS[self.row.claim.unit]
 
     @property
     def power(self) -> str:
-        """A description of the violations that the test could have found."""
+        """A description of the violations of the claim that the test could have found."""
         row, claimed = self.row, plain(self.row.claim.epsilon)
         if self.verdict in ("NOT_AUDITED", "OUT_OF_SCOPE", "NO_CLAIM", "FAILED"):
             return ""
@@ -288,7 +288,7 @@ class ClaimAnswer:
 
     @property
     def right(self) -> str:
-        """The same in short."""
+        """A short form of ``reached``: how often the best attack that the claim covers was right."""
         if not self._members:
             return ""
         best, of = self._members[0], len(self._members)
@@ -305,8 +305,8 @@ class ClaimAnswer:
 
     @cached_property
     def outside(self) -> str:
-        """A description of what attacks that no claim covers achieved, if it is more than guessing achieves or if
-        guessing is unknown.
+        """A description of what those attacks achieved that no claim covers, if they did better than guessing, or if
+        the success of guessing is unknown.
         """
         said = []
         for reason, rows in self._beyond:
@@ -335,7 +335,7 @@ class ClaimAnswer:
 
     @property
     def unseen(self) -> str:
-        """A description of what was not tested."""
+        """A description of what the test of the claim did not examine."""
         if self.verdict == "NOT_AUDITED":
             return "Whether the claim holds was not tested: this run has no result of an audit of it."
         items = self.row.not_looked_at
@@ -394,8 +394,8 @@ class ClaimAnswer:
 
 
 def answers(folder: RunFolder) -> list[ClaimAnswer]:
-    """Return one answer per claim of the run, without controls. Claims that need attention come first, then sweeps
-    and claims outside of which attacks succeeded.
+    """Return one answer per claim of the run, without controls (deliberately broken defenses). Claims that need
+    attention come first; then follow the claims and sweeps of defenses on which attacks outside the claims succeeded.
     """
     rows = claims_under_test(folder)
     name = namer(rows, controls=False)
@@ -410,8 +410,8 @@ def _checks(row: ClaimRow) -> str:
 
 
 def weakness(row: ClaimRow) -> str:
-    """Return why the test of a claim counts as weak, if the claim counts as not refuted only because a weak test is
-    accepted; empty otherwise.
+    """Return why the test of a claim counts as weak; empty unless the claim counts as not refuted only because the user
+    accepts a weak test.
     """
     if not (row.stated and row.accepted and row.detectable):
         return ""
@@ -433,8 +433,9 @@ def _undecided(row: ClaimRow) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Recognised:
-    """The rate at which a test recognised runs of one arm at a rate of false ``alarms``, and the rate that the claim
-    allows, all in [0, 1]; ``arm``: with or without the unit, whichever has the fewer false alarms.
+    """The rate at which a test recognised runs of one ``arm``, its rate of false ``alarms``, and the recognition rate
+    that the claim allows at that rate, all in [0, 1]. ``arm``: with or without the unit, whichever has the fewer false
+    alarms.
     """
 
     arm: str
@@ -456,8 +457,8 @@ class Recognised:
 
     @property
     def words(self) -> tuple[str, str, str]:
-        """The recognition rate, the allowed rate and the false-alarm rate as counts, such as 56 of 100, with as few
-        digits as distinguish the first two.
+        """The recognition rate, the allowed rate and the false-alarm rate as counts, such as 56 of 100. Counts have
+        only as many digits as distinguish the first two.
         """
         sizes = (100, 1000, 10_000)
         whole = next((n for n in sizes if math.floor(n * self.found) > math.ceil(n * self.allowed)), sizes[-1])
@@ -493,8 +494,8 @@ def _false_alarm(row: ClaimRow) -> str:
 
 
 def allowed_of_thousand(claim: Claim) -> int:
-    """Return how many of 1,000 participating units the claim lets an attacker find who raises one false alarm in a
-    hundred, rounded up.
+    """Return how many of 1,000 participating units an attacker with one false alarm in a hundred finds at most if the
+    claim holds, rounded up.
 
     From epsilon and delta (Wasserman and Zhou 2010, Theorem 2.4; Kairouz et al. 2015), and the trade-off curve where
     one is stated.
@@ -503,8 +504,8 @@ def allowed_of_thousand(claim: Claim) -> int:
 
 
 def allowed_words(claim: Claim) -> str:
-    """Return, in words, how many units the claim lets an attacker find; a claim under replace-one hides only
-    contents.
+    """Return, in words, how many units the claim lets an attacker find. A claim under replace-one adjacency hides only
+    the contents of a unit.
     """
     most = f"{allowed_of_thousand(claim):,} of 1,000"
     if claim.adjacency is Adjacency.REPLACE_ONE:
@@ -605,7 +606,7 @@ def _found_words(folder: RunFolder, rows: Sequence[ClaimRow]) -> str:
 
 
 def missed_controls(folder: RunFolder) -> tuple[list[str], list[str]]:
-    """Return the defenses that are broken on purpose and whose audits found nothing, and those whose fault only
+    """Return the defenses that are broken on purpose and whose audits found no fault, and those whose fault only
     implementation checks found.
     """
     done = ("REFUTED", "NOT_AUDITED", "FAILED")

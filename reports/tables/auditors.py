@@ -1,4 +1,6 @@
-"""Tabulate how well audits work on planted bugs (mutants) and on correct versions."""
+"""Tabulate how well audits detect mutants (mechanisms with a planted bug), and how often they wrongly refute correct
+versions.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,8 +48,8 @@ class MutantRow:
 
 
 def mutant_rows(folder: RunFolder) -> list[MutantRow]:
-    """Return one table row per mutant (mechanism with a planted bug) and correct case, by kind and name; none in a run
-    without mutants.
+    """Return one table row per mutant (mechanism with a planted bug) and per correct case, by kind and name; there are
+    no rows in a run without mutants.
     """
     seeds = [record for record in folder.rows("replicas") if record.metric == "refuted"]
     audits = [record for record in folder.rows("audit") if record.federation in _KINDS]

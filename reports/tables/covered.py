@@ -1,4 +1,4 @@
-"""Say in plain words what attacks did that no claim covers."""
+"""Say in plain words what those attacks achieved that no privacy claim covers."""
 
 import math
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ def uncovered_attacks(folder: RunFolder, defense: str) -> list[AttackRow]:
 
 
 def outside_attacks(folder: RunFolder, defense: str) -> dict[str, list[AttackRow]]:
-    """Return the primary results of attacks on a defense that no claim covers although a claim covers their adversary,
-    grouped by the reason in words.
+    """Return the primary results of attacks on a defense that no claim covers, although a claim covers the attack's
+    adversary; they are grouped by the reason in words.
     """
     claims = [one for one in folder.claims if one.defense == defense]
     federations = {one.federation for one in claims}
@@ -75,8 +75,9 @@ _OTHER = "did better than guessing"
 
 
 def did_words(folder: RunFolder, one: AttackRow) -> str:
-    """Return in words what an attack achieved, as far as its interval and the success of guessing allow it, with counts
-    if there are any; for an attack that was no better than guessing, its name and result.
+    """Return in words what an attack achieved, with counts if there are any, as far as its confidence interval and the
+    success of guessing allow such a statement. For an attack that was no better than guessing, return its name and
+    result.
     """
     about, better = f"{one.attack} on {one.federation}", better_than_guessing(folder, one)
     value, guess = _value(folder, one), _guess_words(folder, one)
@@ -89,9 +90,9 @@ def did_words(folder: RunFolder, one: AttackRow) -> str:
 
 
 def better_than_guessing(folder: RunFolder, one: AttackRow) -> bool | None:
-    """Return whether the whole confidence interval of an attack, which holds jointly for all attacks outside the claims
-    of the run, is better than guessing, or the interval of the share of images that it reconstructed; None if there is
-    no interval or no null attack to compare with.
+    """Return whether the whole confidence interval of an attack is better than guessing; None if there is no interval
+    or no null attack to compare with. The interval holds jointly for all attacks outside the claims of the run. For an
+    attack that reconstructs images, the interval of the share of reconstructed images also counts.
     """
     rebuilt, prior = rebuilt_images(folder, one), priors(folder).get(one.federation)
     if rebuilt is not None and prior is not None and rebuilt.low > prior:
@@ -117,7 +118,9 @@ def _joint(folder: RunFolder, one: AttackRow) -> Pooled | None:
 
 
 def beats_guessing(folder: RunFolder, one: AttackRow) -> bool:
-    """Return whether the value of an attack is better than that of guessing, whatever its interval."""
+    """Return whether the value of an attack is better than the value of guessing, whatever the attack's confidence
+    interval.
+    """
     guess = guess_of(folder, one)
     if guess is None or one.pooled is None:
         return False
@@ -142,7 +145,7 @@ def _successes(folder: RunFolder) -> dict[str, list[AttackRow]]:
 
 
 def successes(folder: RunFolder, defense: str) -> list[AttackRow]:
-    """Return the successful attacks on a defense that none of its claims covers."""
+    """Return the successful attacks on a defense that none of the defense's claims covers."""
     return _successes(folder).get(defense, [])
 
 
@@ -191,8 +194,8 @@ def _guess_words(folder: RunFolder, one: AttackRow) -> str:
 
 
 def guess_of(folder: RunFolder, one: AttackRow) -> float | None:
-    """What an attack achieves without using any observation: a constant for some metrics, the chance that the rows
-    state, or the result of the federation's best null attack.
+    """The value that an attack's metric has without any observation. This is a constant for some metrics, the chance
+    that the rows state, or the result of the federation's best null attack (which ignores what it observes).
     """
     if one.metric in _CHANCE or one.chance is not None:
         return _CHANCE.get(one.metric, one.chance)

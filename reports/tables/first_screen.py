@@ -1,4 +1,6 @@
-"""What the first screen of a page draws about one claim: a ruler, who sees what, people, attacks, and use."""
+"""Compute what the first screen of a page draws about one privacy claim: a ruler of epsilon, what each adversary sees,
+the meaning for people, attacks, and the model's quality.
+"""
 
 import math
 from collections.abc import Collection, Sequence
@@ -56,7 +58,7 @@ class Mark:
 @dataclass(frozen=True, kw_only=True)
 class Ruler:
     """The marks of one claim on an axis. ``axis`` names the quantity, which is 0 at the left end, and ``end`` labels
-    the right end; ``broken``: whether the proved value lies beyond the claim.
+    the right end; ``broken``: whether the value that the audit proved lies beyond the claim.
     """
 
     axis: str
@@ -72,8 +74,8 @@ class Ruler:
 
 @dataclass(frozen=True, kw_only=True)
 class Watcher:
-    """An adversary, a description of what it ``sees``, and whether the claim is about it; ``status``: covered, claimed
-    (and not decided), broken, in-doubt, attacked or open (not covered).
+    """An adversary, a description of what it ``sees``, and a ``status`` that says whether the claim is about this
+    adversary: covered, claimed (and not decided), broken, in-doubt, attacked or open (not covered).
     """
 
     name: str
@@ -85,8 +87,8 @@ class Watcher:
 @dataclass(frozen=True, kw_only=True)
 class Tested:
     """A claim and the results of one test of it: a lower bound on epsilon, the minimum detectable epsilon, the largest
-    certifiable epsilon, and bounds on both error rates; None for what does not exist. ``by_checks``: whether the
-    second one is that of checks of the code, not of runs.
+    certifiable epsilon, and bounds on both error rates. A result that does not exist is None. ``by_checks``: whether
+    checks of the code, and not runs, determine the minimum detectable epsilon.
     """
 
     claim: Claim
@@ -111,9 +113,9 @@ class Tested:
 
 
 def ruler(row: ClaimRow | Tested, *, missed: bool = False) -> Ruler:
-    """Return the ruler of a claim: of epsilon, or of the share of recognised runs if this share refuted the claim.
-    ``missed``: whether a fault that was planted to test the run escaped runs and checks, so that what they would find
-    is not shown.
+    """Return the ruler of a claim: an axis of epsilon, or of the share of recognised runs if this share refuted the
+    claim. ``missed``: whether runs and checks missed a fault that was planted to test the run; the ruler then does not
+    show what they would find.
     """
     claim, low = row.claim, row.epsilon_low
     proved = f"proved: the true ε is at least {numerals.lower_bound(low)}"
@@ -215,9 +217,9 @@ def watchers_of(
 
 @dataclass(frozen=True, kw_only=True)
 class OfThousand:
-    """The number of people, out of 1,000, that an attacker finds with one false alarm in a hundred: by guessing; at
-    most under the claim, None without one; and by the best attack of the run, None if so low a false-alarm rate was not
-    measured. ``broken``: whether the claim was refuted.
+    """How many people, out of 1,000, an attacker finds with one false alarm in a hundred. ``guessed``: by guessing;
+    ``allowed``: at most under the claim, None without a claim; ``found``: by the best attack of the run, None if so low
+    a false-alarm rate was not measured. ``broken``: whether the claim was refuted.
     """
 
     guessed: int
@@ -236,7 +238,7 @@ class OfThousand:
 
 
 def people(row: ClaimRow | Tested | None, found: int | None = None) -> OfThousand:
-    """Return the meaning of a claim for people; without a claim, pass None. ``found``: the number of people, out of
+    """Return what a claim means for people; pass None if there is no claim. ``found``: the number of people, out of
     1,000, that the best attack found.
     """
     allowed, broken = (None, False) if row is None else (allowed_of_thousand(row.claim), row.verdict == "REFUTED")
@@ -245,8 +247,8 @@ def people(row: ClaimRow | Tested | None, found: int | None = None) -> OfThousan
 
 @dataclass(frozen=True, kw_only=True)
 class ValueBar:
-    """A value drawn as a bar: its name, the value in words, the length of the bar, the ends of its confidence interval
-    in [0, 1], and what the interval is ``over``, empty without an interval.
+    """A value drawn as a bar: its name, the value in words, the length of the bar, and the ends of its confidence
+    interval in [0, 1]. ``over`` names what the interval is over; empty without an interval.
     """
 
     name: str
@@ -279,7 +281,9 @@ def interval_words(bars: Sequence[ValueBar]) -> str:
 
 
 def use(answer: ClaimAnswer) -> list[ValueBar]:
-    """Return how good the model is under the defense and without one; in a run that trains none without, a guess."""
+    """Return bars that show how good the model is under the defense and without a defense; in a run that trains no
+    model without a defense, the second bar shows a guess.
+    """
     names, (own, without) = (answer.row.defense, "without a defense"), answer.utility
     bars = [
         ValueBar.of(name, one.metric, one.pooled.value, one.pooled)
@@ -292,8 +296,9 @@ def use(answer: ClaimAnswer) -> list[ValueBar]:
 
 
 def reached(folder: RunFolder, defense: str) -> tuple[str, list[ValueBar]] | None:
-    """Return the attack that learns most without a defense, among those that reconstruct no images: its name, metric
-    and adversary in words, and its values without a defense, with it, and by guessing; None if there is no such attack.
+    """Return the attack that learns most without a defense, among attacks that reconstruct no images; None if there is
+    none. The result holds the attack's name, metric and adversary in words, and its values without a defense, with the
+    defense, and by guessing.
     """
     results = primary_results(folder)
     own = {(row.federation, row.attack, row.metric): row for row in results.get(defense, [])}
@@ -323,8 +328,8 @@ def use_title(answer: ClaimAnswer) -> str:
 
 
 def band(answered: Sequence[ClaimAnswer], *, finished: bool, attacked: bool = False) -> tuple[str, str]:
-    """Return the sign of a run and its kind: ``broken``, ``open`` (not decided, weak or unfinished), ``mixed`` (no
-    violation, but attacks outside the claims succeeded) or ``fine``.
+    """Return a sign for the outcome of a run, and the kind of this outcome: ``broken``, ``open`` (not decided, weak or
+    unfinished), ``mixed`` (no violation, but attacks outside the claims succeeded) or ``fine``.
     """
     if any(one.verdict == "REFUTED" for one in answered):
         return "✕", "broken"

@@ -1,4 +1,6 @@
-"""Tabulate attribute and property inference beside guesses from public records, and what claims allow at most."""
+"""Tabulate attribute and property inference beside guesses from public records, and the largest success that claims
+allow.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -63,18 +65,18 @@ class Inference:
 
     @property
     def chance(self) -> str:
-        """The share that a guess of a random value gets right."""
+        """The share of records for which a random guess of the value is right."""
         return self.rows["attribute_accuracy"][0].unit.rpartition(" ")[2]
 
     def at_most(self) -> str:
-        """Return the smallest bound of the claims, see ``most_over_others``."""
+        """Return the smallest of the limits that the claims set on an attack's advantage; see ``most_over_others``."""
         bounds = [most_over_others(one) for one in self.claims]
         return numerals.rounded_up(min(bounds)) if bounds else VERDICTS["OUT_OF_SCOPE"]
 
 
 def most_over_others(claim: Claim) -> float:
-    """Return the largest difference, between members and others, of the share that any attack gets right, if the claim
-    holds: the advantage between data sets that differ in a replaced unit.
+    """Return how much more often any attack can be right about members than about others if the claim holds. This is
+    the advantage between data sets that differ in a replaced unit.
     """
     epsilon, delta = claim.epsilon, claim.delta
     if claim.adjacency is not Adjacency.REPLACE_ONE:

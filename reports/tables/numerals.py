@@ -144,8 +144,8 @@ def metric(key: str) -> Metric:
 
 
 def is_quality(key: str) -> bool:
-    """Return whether a metric of a utility row measures the quality of the model on all test data, as accuracy does,
-    and not its spread over classes and clients or its communication.
+    """Return whether a metric of a utility row measures the quality of the model on all test data, as accuracy does.
+    Other metrics measure the spread over classes and clients, or communication.
     """
     return not key.startswith(_OWN_TABLES)
 

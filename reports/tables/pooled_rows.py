@@ -154,8 +154,8 @@ class UtilityRow:
 
 @dataclass(frozen=True, kw_only=True)
 class OmissionRow:
-    """A table row for results that were not measured for the same reason. It stands for ``rows`` result rows: each of
-    ``metrics`` of each of ``attacks`` on the same defenses.
+    """A table row for results that were not measured for the same reason. The row stands for ``rows`` result rows: each
+    of ``metrics`` of each of ``attacks`` on the same defenses.
     """
 
     status: str
@@ -339,8 +339,8 @@ def _joined(rows: Iterable[OmissionRow], field: str) -> list[OmissionRow]:
 
 
 def undefended(defenses: Iterable[str]) -> str | None:
-    """Return the suite's label of the federation without a defense, such as ``none`` or, where each federation has one,
-    ``device_none``; None if the suite lists none.
+    """Return the label that the suite gives to the federation without a defense, such as ``none`` or, where each
+    federation has one of its own, ``device_none``; None if the suite lists none.
     """
     present = sorted(set(defenses))
     named = (*(label for label in UNDEFENDED if label in present), *(one for one in present if one.endswith("_none")))
@@ -417,7 +417,9 @@ class GridLine:
 
     @property
     def over(self) -> str:
-        """A phrase that names what the line's intervals are over, such as ``over 3 seeds``; empty without intervals."""
+        """A phrase that names the repetitions over which the line's confidence intervals hold, such as ``over 3
+        seeds``; empty without intervals.
+        """
         kinds = dict.fromkeys(cell.pooled.over for cell in self.cells if cell and cell.pooled and cell.pooled.over)
         return " or ".join(f"over {kind}" for kind in kinds)
 

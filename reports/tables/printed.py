@@ -93,7 +93,9 @@ def _counts(row: ClaimRow, failed: str) -> str:
 
 
 def claim_table(rows: Sequence[ClaimRow], note: str = "") -> Table:
-    """Return a table of the claims and their measured epsilons, each in the unit and adjacency of its own claim."""
+    """Return a table of the privacy claims and their measured epsilons, each in the unit and adjacency of its own
+    claim.
+    """
     return tabulate(
         "Claims",
         rows,

@@ -52,8 +52,8 @@ class Gain:
 
 
 def gains(folder: RunFolder) -> list[Gain]:
-    """Compute PSNR gains over the best null attack (a guess that ignores the update), one per federation, defense and
-    attack that reconstructed images, in the suite's order.
+    """Compute PSNR gains over the best null attack (a guess that ignores the update). There is one gain per federation,
+    defense and attack that reconstructed images, in the suite's order.
     """
     order = folder.order
     targets = sorted(

@@ -1,4 +1,5 @@
-"""Tables of several runs: side by side, merged with a column that names the run, of chosen columns, and scoreboards.
+"""Tables of several runs: the runs side by side, all rows merged with a column that names the run, one table of chosen
+columns, and scoreboards.
 
 A scoreboard holds the claims of many runs in groups whose epsilons can be compared, and the history of each defense.
 """

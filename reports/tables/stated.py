@@ -1,4 +1,6 @@
-"""Tabulate what claims state: protection and trust, beliefs, coverage of checks, and what papers published."""
+"""Tabulate what privacy claims state: protection and trust, beliefs of an attacker, coverage of checks, and what papers
+published.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -69,9 +71,9 @@ EVEN = 0.5
 
 
 def belief_table(folder: RunFolder) -> Table:
-    """Return a table with one row per claim about a whole release, without those of controls. It states the largest
-    belief that an attacker can hold after the release, from a belief of 1/2 before it, the share of right guesses, and
-    epsilon and delta of two units.
+    """Return a table with one row per claim about a whole release, without the claims of controls. Each row states the
+    largest belief that an attacker with a belief of 1/2 before the release can hold after it, the share of right
+    guesses, and the epsilon and delta that the claim implies for a group of two units.
     """
     rows = [(one.defense, *_bounds(one.claim)) for one in _whole_claims(folder)]
     return Table(
@@ -119,14 +121,16 @@ def coverage_table(rows: Sequence[ClaimRow]) -> Table:
 
 
 def coverage_lines(folder: RunFolder) -> list[str]:
-    """Return one line for each statement of what the checks of claims did not examine, with the claims' defenses."""
+    """Return one line for each item that the implementation checks of claims did not examine, with the defenses that
+    state these claims.
+    """
     found = gathered((words, row.defense) for row in stated_rows(folder) if (words := _words(row)))
     return [f"checks {', '.join(dict.fromkeys(labels))}: {words}" for words, labels in found.items()]
 
 
 def scope_lines(folder: RunFolder) -> list[str]:
-    """Return one line for each statement about what claims do not cover although units affect it, with the claims'
-    defenses.
+    """Return one line for each statement about what claims do not cover although the data of units affect it, with the
+    defenses that state these claims.
     """
     found = gathered(
         (words, row.defense) for row in stated_rows(folder) for words in row.not_looked_at if NOT_CLAIMED in words

@@ -1,4 +1,4 @@
-"""Write the sentences around the tables of a report: verdict, notes, provenance, and what cannot be read."""
+"""Write the sentences around the tables of a report: the verdict, notes, provenance, and which data cannot be read."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath

@@ -1,4 +1,6 @@
-"""Compute the rows of a job's cells (units of work, such as one attack) and store them; a failure becomes a row."""
+"""Compute the result rows of a job's cells (units of work, such as one attack) and store them; a failure is stored as a
+row too.
+"""
 
 import signal
 import time
@@ -72,8 +74,8 @@ def finish_job(
     train: Callable[[Clock], _Trained],
     works: Callable[[_Trained], Works],
 ) -> list[str]:
-    """Train once, then compute and store the rows of each cell that is not in ``finished``; if all cells are, do
-    nothing.
+    """Train once, then compute and store the rows of each cell that is not in ``finished``; do nothing if ``finished``
+    has all cells.
 
     The time of the training, by the clock that it gets, counts to the first cell.
 
@@ -124,7 +126,7 @@ def _finish_cells(works: Works, wanted: Sequence[Cell], store: Store, clock: Clo
 @contextmanager
 def failures_as_rows(cells: Sequence[Cell], store: Store, clock: Clock) -> Iterator[list[str]]:
     """Catch an error in the ``with`` block. For each of ``cells`` (units of work, such as one attack), store a result
-    row with the reason, marked as failed (or as skipped, if the error is ``Undefined``); for a failure also save a log
+    row with the reason, marked as failed, or as skipped if the error is ``Undefined``. For a failure also save a log
     file.
 
     An unwritable run folder is no failure of a part, nor is an exception that the caller's handler of a signal raised:
@@ -170,7 +172,7 @@ def check_device(device: str) -> None:
 
 
 def run_attack(attack: Attack, view: View, knowledge: Knowledge, rng: np.random.Generator, *, device: str) -> Evidence:
-    """Run the attack, with its optimisation on ``device`` (CPU or GPU) if it has one; its random numbers are always
+    """Run the attack. An attack by optimisation computes on ``device`` (CPU or GPU), but its random numbers are always
     drawn on the CPU.
 
     By default cuDNN's convolutions use TF32, with ten bits of each mantissa, and a search for exactly matching

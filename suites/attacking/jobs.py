@@ -1,4 +1,6 @@
-"""What jobs on federations of all kinds have in common: one training with all attacks on it, or one claim's audit."""
+"""Base classes of the jobs on all kinds of federations: a job is one training with all attacks on it, or the audit of
+one privacy claim.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -64,7 +66,7 @@ class TrainingJob(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class OtherAuditJob(ABC):
-    """A job that audits one claim about a federation; each subclass is for one kind of federation.
+    """A job that audits one privacy claim about a federation; each subclass is for one kind of federation.
 
     Args:
         defense: prepares the protection for the plan of the audit.

@@ -501,8 +501,8 @@ class _Missing:
 
 
 def chosen_attack(attack: str | Attack, options: dict[str, Any]) -> Attack:
-    """Return the attack given by a name with options, or as an object. Raises ConfigError as ``build``, and for options
-    of an object.
+    """Return the attack given by a name with options, or as an object. Raises ConfigError as ``build`` does, and if
+    options are given for an object.
     """
     if not isinstance(attack, str):
         if options:

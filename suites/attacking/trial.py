@@ -269,7 +269,9 @@ def score(
 
 @dataclass(frozen=True, kw_only=True)
 class PooledTruth:
-    """A federation's data as if one client held all clients' samples, with the batches of samples used in training."""
+    """A federation's data as if one client held the samples of all clients, with the batches of samples used in
+    training.
+    """
 
     task: Task
     lots: dict[int, LotRecorder]
@@ -283,8 +285,8 @@ def is_pooled(evidence: Reconstructions | LabelCounts | TokenGuesses) -> bool:
 def pooled_evidence(
     evidence: Reconstructions | LabelCounts | TokenGuesses,
 ) -> Reconstructions | LabelCounts | TokenGuesses:
-    """Return an attack's output as if all clients had sent one joint update: all reconstructed images or texts, or the
-    counts of labels or tokens summed over all clients.
+    """Return an attack's output as if all clients had sent one joint update. It holds all reconstructed images or
+    texts, or the counts of labels or tokens summed over all clients.
     """
     if isinstance(evidence, Reconstructions):
         return replace(evidence, uploads=np.zeros(len(evidence.images), dtype=np.int64))
@@ -295,7 +297,7 @@ def pooled_evidence(
 
 
 def pooled_truth(task: Task, plan: Plan, lots: Mapping[int, LotRecorder]) -> PooledTruth:
-    """Merge all clients' samples and training batches into those of a single client, in the order of the clients."""
+    """Merge all clients' samples and training batches as if a single client held them, in the order of the clients."""
     rounds = [
         _pooled_masks([_counted(lots[client].lots[number], plan, part) for client, part in enumerate(task.parts)])
         for number in range(max((len(found.lots) for found in lots.values()), default=0))

@@ -35,8 +35,8 @@ def worst_case_hypotheses(
     view: View,
     planted: PlantedCandidates,
 ) -> HypothesesOf | None:
-    """Return a function of (round, client, candidates). For each candidate it computes the log-likelihood ratio (member
-    against non-member) of what the round releases.
+    """Return a function of (round, client, candidates). For each candidate this function computes the log-likelihood
+    ratio (member against non-member) of what the round releases.
 
     Each ratio compares the release with a candidate to the release without it.
 

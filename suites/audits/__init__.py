@@ -1,1 +1,1 @@
-"""Audits of claims: how each is planned, run, measured and judged."""
+"""Audits of privacy claims: how an audit is planned, run, measured and judged."""

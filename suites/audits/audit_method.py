@@ -1,4 +1,4 @@
-"""A planned audit of one claim, the base class of every way to make one, and its verdict.
+"""Define a planned audit of one privacy claim, its verdict, and the base class of all audit methods.
 
 A sequential audit stops at one of its planned looks: when its claim is refuted, or when no further run could do so.
 Whether the runs of a later stage are made is a function of the stored runs of earlier stages alone, so that a resumed
@@ -80,14 +80,14 @@ class BlockJob(Case):
 
     @property
     def first_batch(self) -> int:
-        """The number of the job's first batch of runs; batches of different stages have different numbers, and so share
-        no random draw.
+        """The number of the job's first batch of runs. The batches of different stages have different numbers, so that
+        they share no random draw.
         """
         return self.stage * _BATCHES_OF_STAGE
 
     def batches(self, size: int) -> list[tuple[int, int]]:
-        """Return the number and the runs of each batch of ``size`` runs of one arm; the last batch may have fewer
-        runs.
+        """Return the number of each batch of one arm, and how many runs the batch makes: ``size``, or fewer in the last
+        batch.
         """
         whole, rest = divmod(self.replicas, size)
         return list(enumerate([size] * whole + ([rest] if rest else []), self.first_batch))
@@ -98,8 +98,8 @@ class BlockJob(Case):
         return (self.cell,)
 
     def opened(self) -> Self:
-        """Return a copy of the job for carrying it out, with the place of its canary; everything that the job builds is
-        freed with the copy.
+        """Return a copy of the job with which the job is carried out; the copy knows the place of the canary.
+        Everything that the job builds is freed with the copy.
         """
         fresh = replace(self)
         return fresh.changed(place=self.method.tried_place(fresh))
@@ -117,8 +117,8 @@ class BlockJob(Case):
 
 @dataclass(frozen=True, kw_only=True)
 class AttackedFederation:
-    """A shadow federation that includes each sample by an independent fair coin, and the attacks that guess which ones
-    it includes.
+    """A shadow federation that includes each sample by an independent fair coin, and the attacks that guess which
+    samples it includes.
 
     Args:
         setting: what the attacks' scores are evidence of.
@@ -134,7 +134,8 @@ class AttackedFederation:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedAudit:
-    """A plan to audit one claim: the audit method, its share of the error rate alpha, and the runs of all seeds.
+    """A plan to audit one privacy claim: the audit method, the audit's share of the error rate alpha, and the runs of
+    all seeds.
 
     Args:
         method: the audit method.
@@ -163,7 +164,9 @@ class PlannedAudit:
         return (self.cell,)
 
     def opened(self) -> Self:
-        """Return a copy of the audit for carrying it out, with the place of the first block's canary."""
+        """Return a copy of the audit with which the audit is carried out; the copy knows the place of the first block's
+        canary.
+        """
         return replace(self, blocks=(self.blocks[0].opened(), *self.blocks[1:])) if self.blocks else self
 
     def run(self, store: Store, finished: frozenset[str]) -> list[str]:
@@ -240,8 +243,8 @@ class AuditMethod(ABC):
         """
 
     def dependent(self, audit: PlannedAudit) -> bool:
-        """Return whether runs of one batch may depend on each other, as when a hook draws once for all of them; they
-        are then not independent trials. By default they cannot.
+        """Return whether runs of one batch may depend on each other, as when a defense draws its noise once for all of
+        them; such runs are not independent trials. By default runs cannot depend on each other.
         """
         return False
 
@@ -259,8 +262,8 @@ class AuditMethod(ABC):
         raise ValueError(f"audits by {self.name} choose their estimator themselves: leave out audit.estimator")
 
     def could_refute(self, audit: PlannedAudit, store: Store) -> bool:
-        """Return whether any result of the remaining runs could still refute the claim at a later look; True if that is
-        not known.
+        """Return whether any result of the remaining runs could still refute the claim at a later look (interim test);
+        True if that is not known.
         """
         return True
 
@@ -281,7 +284,7 @@ class AuditMethod(ABC):
         return ()
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
-        """Return the reasons why the audit may have been too weak to refute this claim.
+        """Return the reasons why the audit may have been too weak to refute this claim even if the claim is false.
 
         ``audit.finding.judge`` alone draws the conclusion, so that no method can change a verdict.
         """
@@ -296,7 +299,7 @@ class AuditMethod(ABC):
         return None
 
     def power_of_stronger(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> CheckPower | None:
-        """Return the power of the checks of a stronger claim, which implies this one, if none of these checks
+        """Return the power of the checks of a stronger claim, which implies the audited claim, if none of these checks
         failed.
         """
         return None
@@ -346,8 +349,8 @@ class BlockMethod(AuditMethod):
         return audit
 
     def enough(self, claim: Claim, audit: AuditSpec, alpha: float) -> AuditSpec:
-        """Return the audit settings, with more runs for a claim that needs more, at its share ``alpha`` of the error
-        rate; by default no claim gets more.
+        """Return the audit settings for a claim that is tested at its share ``alpha`` of the error rate. A claim that
+        needs more runs gets more; by default no claim does.
         """
         return audit
 
@@ -369,7 +372,7 @@ class BlockMethod(AuditMethod):
 
     def unfit(self, job: BlockJob) -> str:
         """Return why runs of the method's own federation are no evidence about the claim: the defense cannot be
-        prepared for this federation, or states less there. Empty string if they are evidence.
+        prepared for this federation, or states only a weaker claim about it. Empty string if the runs are evidence.
         """
         return job.fitted(job.small[1]).reason if self.own_federation else ""
 
@@ -488,14 +491,15 @@ class AttackMethod(AuditMethod):
 
     @abstractmethod
     def registered(self, jobs: Sequence[ShadowJob]) -> tuple[AttackCell, ...]:
-        """Return the attacks that the audit uses. They are fixed before any run, because a choice by results would
-        raise the error rate above alpha.
+        """Return the attacks that the audit uses. These attacks are fixed before any run, because a choice by results
+        would raise the error rate above alpha.
         """
 
 
 def unknown_power(checks: Sequence[CheckResult]) -> str:
-    """Return why an audit without a published law may have been too weak, whatever its result: it is not known how much
-    noise must be missing before it refutes the claim. The reason states why no check could replace it.
+    """Return why an audit may have been too weak, whatever its result, if the defense publishes no distribution of its
+    noise: how much noise must be missing before the audit refutes the claim is then not known. The reason also states
+    why no implementation check could measure the noise instead.
     """
     compared = (SENSITIVITY, MEASURED, PURE)
     reasons = dict.fromkeys(check.witness for check in checks if check.name in compared and check.passed is None)
@@ -504,8 +508,8 @@ def unknown_power(checks: Sequence[CheckResult]) -> str:
 
 
 def final_look(audit: PlannedAudit) -> Look:
-    """Return the look at all planned runs of an audit; the power of this look is a lower bound on that of all looks
-    together.
+    """Return the last look (interim or final test) of an audit, which uses all planned runs. The power of this look is
+    a lower bound on that of all looks together.
     """
     return audit.looks[-1] if audit.looks else Look(replicas=pooled_replicas(audit), alpha=audit.alpha)
 
@@ -665,15 +669,16 @@ OUT_OF_TIME = "the time budget (--budget) was used up"
 
 
 def at_look(audit: PlannedAudit, number: int) -> PlannedAudit:
-    """Return the audit as it stands at one of its looks: with the runs made so far, and the look's significance
-    level.
+    """Return the audit as it stands at one of its looks (interim tests): with the runs made so far, and the
+    significance level of that look.
     """
     blocks = tuple(block for block in audit.blocks if block.stage <= number)
     return replace(audit, blocks=blocks, alpha=audit.looks[number].alpha)
 
 
 def stop_reason(audit: PlannedAudit, number: int, store: Store) -> str:
-    """Return why the audit ends at look ``number``, or ended at an earlier one; empty if more runs are to be made.
+    """Return why a sequential audit ends at its look ``number``, or ended at an earlier look; empty if more runs are to
+    be made.
 
     The runs of all stages up to this look are finished. An audit that cannot be measured there is not stopped, so that
     its verdict fails for the same reason as that of an audit with a single look.
@@ -693,7 +698,7 @@ def stop_reason(audit: PlannedAudit, number: int, store: Store) -> str:
 
 
 def out_of_time(audit: PlannedAudit, number: int) -> str:
-    """Return the reason for ending an audit at look ``number`` because the run's time is used up.
+    """Return the reason for ending a sequential audit at its look ``number`` because the run's time is used up.
 
     The time depends on no score, so the bound of that look holds as it would have; what later looks might have shown is
     not known.
@@ -707,8 +712,9 @@ def omitted_row(block: BlockJob, reason: str) -> Record:
 
 
 def where_stopped(audit: PlannedAudit, store: Store) -> tuple[PlannedAudit, str]:
-    """Return the audit as it stood at the look at which it stopped, according to the stored rows of its runs, with a
-    text that names the look and the reason. An audit without looks is returned unchanged, with an empty text.
+    """Return a sequential audit as it stood at the look (interim test) at which it stopped according to the stored rows
+    of its runs, and a text that names this look and the reason. An audit without looks is returned unchanged, with an
+    empty text.
     """
     if not audit.looks:
         return audit, ""
@@ -724,8 +730,8 @@ def where_stopped(audit: PlannedAudit, store: Store) -> tuple[PlannedAudit, str]
 
 
 def of_all_looks(reading: Reading, audit: PlannedAudit) -> Reading:
-    """Return a measurement from one look with the level at which it is valid whenever the audit stops, which is that of
-    all looks together.
+    """Return a measurement made at one look (interim test) of an audit, with the significance level of all looks
+    together, at which the measurement is valid whenever the audit stops.
     """
     return replace(reading, measurement=replace(reading.measurement, alpha=audit.alpha)) if audit.looks else reading
 

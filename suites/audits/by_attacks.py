@@ -1,4 +1,4 @@
-"""Audit a claim by attacks: membership guesses about one shadow federation bound epsilon from below.
+"""Audit a privacy claim by attacks: membership guesses about one shadow federation bound epsilon from below.
 
 Every sample of that federation is a member by a fair coin of its own. All that an attack sees of these coins is the
 final model: the attack's references were drawn by other coins (the federation with the opposite coins is none of them),

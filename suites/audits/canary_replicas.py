@@ -41,8 +41,8 @@ _ALONE = 128
 
 class CanaryMethod(ReplicaMethod):
     """An audit method that runs whole federations with and without a canary, and scores each run by projecting what the
-    observer receives onto the canary (Andrew et al. 2023): an update along a random direction of all weights, which
-    reveals missing noise on any weight, or a mislabelled or crafted sample in a client's data.
+    observer receives onto the canary (Andrew et al. 2023). The canary is an update along a random direction of all
+    weights, which reveals missing noise on any weight, or a mislabelled or crafted sample in a client's data.
     """
 
     attack = "projection"
@@ -153,7 +153,7 @@ def place_of(job: BlockJob) -> int | None:
 
 
 def repeated(batches: list[Projections], alone: Callable[[], Projections]) -> bool:
-    """Return whether runs without the canary are equal because they share their noise.
+    """Return whether runs without the canary give equal results because they share their noise.
 
     A tenth more of them then repeat another one bit for bit than noise rounded as theirs would. Runs made one at a time
     share nothing: where these are equal too, the mechanism has no noise there. Runs in which the canary's sender was
@@ -176,7 +176,8 @@ def _repeat(batches: list[Projections]) -> bool:
 
 def dependent_columns(calls: list[Projections]) -> FloatArray:
     """Return numbers ``(calls, rows, 3)`` whose distribution differs between calls if the rows of a call share a random
-    draw: the sum of all rounds' projections, and the sum and the largest of their distances from each round's median.
+    draw. They are the sum of all rounds' projections, and the sum and the largest of the projections' distances from
+    each round's median.
     """
     values = np.stack([np.where(one.seen, one.values, 0.0) for one in calls])
     # A public coin that skips a release moves no mean.

@@ -1,4 +1,4 @@
-"""The federations in which an audit holds one claim against its defense, and the defense as prepared for each of them.
+"""The federations in which an audit tests one privacy claim of a defense, and the defense as prepared for each of them.
 
 A defense may compute constants from the plan, such as each client's share of the noise. In a smaller federation, or
 under a model with one weight more, these constants would be wrong, and an audit would accuse a correct defense. So it
@@ -50,8 +50,8 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A claim to audit on one seed, with the federations in which the defense is tested; each federation, and each
-    preparation of the defense, is made only once, when it is first needed.
+    """A privacy claim to audit on one seed, with the federations in which the defense is tested. Each federation, and
+    each preparation of the defense, is made only once, when it is first needed.
 
     Args:
         audit: the suite's audit table, with the defense's own federation and number of replicas.
@@ -79,15 +79,17 @@ class Case:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def changed(self, *, protection: Protection | None = None, **changes: Any) -> Self:
-        """Return the case with another protection, place or number of rounds, and with the same federations."""
+        """Return the same claim and federations with another protection, another place of the canary, or another number
+        of rounds.
+        """
         other = replace(self, protection=protection or self.protection, **changes)
         other.__dict__.update({name: self.__dict__[name] for name in ("own", "small") if name in self.__dict__})
         return other
 
     @cached_property
     def own(self) -> tuple[Task, Plan]:
-        """The claim's own federation at full size, because a guarantee with a shuffler depends on the number of
-        clients, and numbers of the protection may depend on the plan.
+        """The claim's own federation at full size. The size matters because a guarantee with a shuffler depends on the
+        number of clients, and numbers of the protection may depend on the plan.
         """
         return self._planned(task_of(self.federation, self.seed))
 
@@ -199,7 +201,9 @@ class Case:
 
     @property
     def inseparable(self) -> str:
-        """Why no canary can be added: the audit's model mixes the samples of a batch. Empty if one can."""
+        """Why no canary can be added: the audit's model mixes the samples of a batch. Empty if a canary can be
+        added.
+        """
         if not (self.protection.per_sample or self.claim.unit is Unit.SAMPLE):
             return ""
         network = self._audited().network
@@ -337,7 +341,8 @@ def implies(stated: Claim, other: Claim) -> bool:
 
 
 def stronger_claims(given: Fitted, plan: Plan) -> list[Claim]:
-    """Return the same claim against stronger adversaries, which see more, unless a published law contradicts it there.
+    """Return the same claim against each stronger adversary, which sees more, unless the published distribution of the
+    noise contradicts the claim there.
 
     Such a claim implies the given one. It need not hold: clients may hide their updates from the server alone.
     """

@@ -51,8 +51,8 @@ _CERTAIN = 1e4
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CraftedTrial:
-    """A pair of inputs for one claim; it scores what the observer receives by the likelihood ratio between the two
-    inputs.
+    """A pair of inputs for the audit of one claim. What the observer receives is scored by the likelihood ratio between
+    the two inputs.
 
     Args:
         senders: clients with reports that are drawn; ``row``: the subject's place among them.
@@ -69,8 +69,8 @@ class CraftedTrial:
     rate: float
 
     def drawn(self, updates: Message, rng: np.random.Generator) -> Message:
-        """Return the updates after the protected client has sampled a record for its report. In trials where it
-        does not sample the canary, its update is the one without the canary.
+        """Return the updates after the protected client has sampled a record for its report. In trials in which this
+        client does not sample the canary, the client's update is the one without the canary.
         """
         if self.rate == 1:
             return updates

@@ -1,4 +1,5 @@
-"""Audit a claim in one run: coins decide which canaries are added, and the number of right guesses bounds epsilon.
+"""Audit a privacy claim in one run: coins decide which canaries are added, and the number of right guesses bounds
+epsilon.
 
 The theorem of Steinke, Nasr, Jagielski (2023) counts the coins of a single federation, that of the first seed.
 """
@@ -210,8 +211,8 @@ def _check_runs(job: BlockJob, planted: CanarySet) -> None:
 
 
 def canary_set_for(job: BlockJob) -> CanarySet:
-    """Build the suite's canaries for the claim's unit and adjacency; the fair coins that decide which are included have
-    a random stream of their own.
+    """Build the suite's canaries for the claim's unit and adjacency. The fair coins that decide which canaries are
+    included have a random stream of their own.
 
     Raises:
         ValueError: for a unit or adjacency that no canary design covers.

@@ -112,8 +112,8 @@ class PlantedCanary(CanaryMethod):
         )
 
     def could_refute(self, audit: PlannedAudit, store: Store) -> bool:
-        """Return whether the claim could still be refuted at a later look, if no test made another error in the runs
-        until then.
+        """Return whether the claim could still be refuted at a later look (interim test), if no test made another error
+        in the runs until then.
 
         Error counts only grow, and every bound falls with more errors: what errorless runs do not refute, no runs do.
         """
@@ -254,8 +254,9 @@ _FLAT = 1e-3
 
 
 def stated_release(job: BlockJob) -> GaussianRelease | None:
-    """Return the Gaussian noise that the claim states, in units of the sensitivity to the canary; None if a law is
-    published, if the claim states no ratio of noise to sensitivity, or if its observer receives no single round.
+    """Return the Gaussian noise that the claim states, in units of the sensitivity to the canary. Return None if a
+    noise distribution is published, if the claim states no ratio of noise to sensitivity, or if the claim's observer
+    receives no single round.
     """
     claim, (task, plan) = job.claim, job.small
     # Thresholds designed for Gaussian noise at delta 0 lie so far out that they miss a release without noise.

@@ -1,4 +1,4 @@
-"""Compute the smallest violation that a planned audit refutes with probability 0.9."""
+"""Compute the smallest violation of a privacy claim that a planned audit refutes with probability 0.9."""
 
 import math
 from collections.abc import Sequence
@@ -38,8 +38,8 @@ _SHARES = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 
 
 
 def designed_tests(claim: Claim, release: GaussianRelease, audit: AuditSpec, *, n: int) -> tuple[ReleaseTest, ...]:
-    """Return the tests that are fixed before the run. Each is designed to detect one violation: noise reduced to an
-    assumed fraction, or a canary that is not clipped.
+    """Return the tests that are fixed before the run. Each test is designed to detect one violation: noise reduced to
+    an assumed fraction, or a canary that is not clipped.
 
     Thresholds depend on the claim and the numbers of the design only, never on a score of the audit.
     """
@@ -110,8 +110,8 @@ def refutes(
 
 
 def enough_replicas(claim: Claim, *, alpha: float, limit: int) -> int | None:
-    """Return the number of runs per arm from which an audit of a claim no longer counts as weak; None if it exceeds
-    ``limit``. A fifth of the runs may be spent on the choice of a threshold.
+    """Return the number of runs per arm (with and without the canary) from which an audit of a claim no longer counts
+    as weak; None if this number exceeds ``limit``. A fifth of the runs may be spent on the choice of a threshold.
     """
     needed = enough_trials(
         weak_beyond(claim.epsilon),

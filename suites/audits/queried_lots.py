@@ -50,7 +50,7 @@ class QueryLaw(Protocol):
         self, direction: Tensor, answer: Tensor | None, client: int, context: Context, state: State
     ) -> Tensor:
         """Return the log-likelihood ratio, shape ``(R,)`` for R runs, of one step's ``direction (R, d)`` and ``answer
-        (R, k)``: that of a client with a single sample against a client without data. The sample is drawn as training
+        (R, k)`` between a client with a single sample and a client without data. The sample is drawn as training
         batches are, and its gradient exceeds every clip norm along the last coordinate. If ``answer`` is None, only the
         direction counts.
         """
@@ -82,9 +82,9 @@ class QueriedLots(ReplicaMethod):
 
 
 def query_law(protection: Protection, claim: Claim) -> QueryLaw | None:
-    """Return the protection (prepared defense) if this audit applies to it, otherwise None. The audit applies if the
-    protection publishes log-likelihood ratios of query answers, and the claim is about adding or removing one sample
-    for an observer of client updates.
+    """Return the protection (prepared defense) if this audit applies to it, otherwise None. The protection must publish
+    log-likelihood ratios of query answers, and the claim must be about adding or removing one sample for an observer of
+    client updates.
     """
     covered = (claim.unit, claim.adjacency, claim.observer.rank) == (Unit.SAMPLE, Adjacency.ADD_REMOVE, UPLOADS.rank)
     return protection if covered and isinstance(protection, QueryLaw) else None

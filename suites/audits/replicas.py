@@ -1,4 +1,6 @@
-"""Store and pool independent runs with and without the canary, and bound epsilon by a threshold test."""
+"""Store and pool independent runs with and without the canary, and bound epsilon from below by a threshold test on
+their scores.
+"""
 
 import json
 from abc import abstractmethod
@@ -34,8 +36,8 @@ ONE_AT_A_TIME = "made one at a time, because runs that are made in one batch sha
 
 
 class ReplicaMethod(BlockMethod):
-    """An audit method that makes independent runs with and without a canary: a fifth of them chooses the score
-    threshold, the others test it.
+    """An audit method that makes independent runs with and without a canary. A fifth of the runs chooses the score
+    threshold, and the others test it.
 
     Attributes:
         powered: whether the detectable epsilon of the test is also that of the audit. It is not where better scores
@@ -72,8 +74,8 @@ class ReplicaMethod(BlockMethod):
         return self.measure_by_split(audit, *pooled(audit, store))
 
     def measure_by_split(self, audit: PlannedAudit, member: Projections, nonmember: Projections) -> Reading:
-        """Bound epsilon from the trials' scores, each summed over rounds; a fifth of the trials chooses the threshold,
-        the others test it.
+        """Bound epsilon from the trials' scores, each summed over rounds. A fifth of the trials chooses the threshold,
+        and the others test it.
 
         A threshold chosen on the trials that it is tested on would make the bound too large.
         """
@@ -113,7 +115,7 @@ class ReplicaMethod(BlockMethod):
 
 
 def replicas_words(audit: PlannedAudit) -> str:
-    """Return the number of runs of an audit, and whether it was chosen for the claim."""
+    """Return in words how many runs an audit makes, and whether this number was chosen for the claim."""
     most = audit.blocks[0].audit.most_replicas
     chosen = "" if most is None else f" (chosen for this claim; the suite allows {most})"
     looks = f", or fewer if one of the earlier of {len(audit.looks)} interim looks decides" if audit.looks else ""
@@ -138,7 +140,7 @@ def save_projections(job: BlockJob, arms: Arms, store: Store, more: Mapping[str,
 
 
 def pooled(audit: PlannedAudit, store: Store) -> tuple[Projections, Projections]:
-    """Return the scores of all runs of the claim, with and without the canary; each run is one independent trial.
+    """Return the scores of all runs made for the claim, with and without the canary; each run is one independent trial.
 
     Raises:
         ValueError: if a block failed (the reason is the block's), or blocks are evidence of different settings.

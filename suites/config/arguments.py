@@ -47,7 +47,7 @@ def check_arguments(
 
 
 def check_gate(baseline: Any, margins: Any) -> None:
-    """Raise ConfigError for a baseline or margins of the wrong type; None stands for none."""
+    """Raise ConfigError for a baseline or margins of the wrong type; None means that none are given."""
     if baseline is not None:
         _check_path("baseline", baseline, 'a file such as "baselines/main"')
     if margins is not None and not isinstance(margins, Mapping):
@@ -72,8 +72,8 @@ def _check_path(name: str, path: Any, what: str) -> None:
 
 
 def string_list(name: str, value: Any, such_as: str) -> tuple[str, ...]:
-    """Return the items as a tuple if all of them are strings; otherwise raise ConfigError with the example ``such_as``
-    of a valid item.
+    """Return the items as a tuple if all of them are strings; otherwise raise a ConfigError that shows ``such_as``, an
+    example of a valid item.
     """
     # A single string is iterable too: without this test it would become a list of its letters.
     listed = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes | dict) else None

@@ -1,4 +1,5 @@
-"""Find the parts that a suite names: defenses and attacks by file name, and parts from outside.
+"""Find the parts that a suite names: the package's defenses and attacks by file name, and parts from outside the
+package.
 
 The versions of parts from outside enter the identity of cells. A suite's own modules are imported from the suite file's
 folder, whatever the current folder is.
@@ -172,7 +173,7 @@ def parts_in(table: BaseModel | None) -> Iterator[tuple[str, str, Spec]]:
 
 def outside_versions(tables: Iterable[BaseModel | None]) -> dict[str, str]:
     """Return the version of each part from outside the package that the tables name, including a digest of its source.
-    The package's own parts have no entry and so do not change the identity of a cell.
+    The package's own parts have no entry and so do not change the identity of a cell (unit of work).
     """
     found: dict[str, str] = {}
     for _, kind, value in (part for table in tables for part in parts_in(table)):
@@ -183,8 +184,8 @@ def outside_versions(tables: Iterable[BaseModel | None]) -> dict[str, str]:
 
 
 def is_outside(kind: str, name: str) -> bool:
-    """Return whether a name refers to a part from outside the package: it is a path, or an entry point that no own part
-    hides.
+    """Return whether a name refers to a part from outside the package. Such a name is a path, or an entry point whose
+    name no part of the package has.
     """
     return ":" in name or (name not in own_names(kind) and name in points(kind))
 

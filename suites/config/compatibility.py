@@ -1,4 +1,4 @@
-"""Check before a run that attacks and audits fit the data, the model and the shadows of their federations."""
+"""Check before a run that attacks and audits fit the data, models and shadow federations of their federations."""
 
 from collections.abc import Iterable
 
@@ -64,8 +64,8 @@ def check_candidates(attack: Attack, task: Task, seed: int, where: str) -> None:
 
 
 def objective_for(model: Spec, dataset: Spec | DataFile) -> Objective:
-    """Return the form of a model's predictions on a data set. If the model cannot be built, which is reported when its
-    federation is set up, return that of the data set's task.
+    """Return the form of a model's predictions on a data set. If the model cannot be built, return the form that the
+    data set's task implies; the error is then reported when the federation is set up.
     """
     data = load_dataset(dataset)
     try:

@@ -47,9 +47,9 @@ def vertical_plan_of(spec: VerticalSpec, task: VerticalTask) -> VerticalPlan:
 
 
 def small_plan(plan: VerticalPlan, people: int, batch: int) -> VerticalPlan:
-    """Return the same plan for at most ``people`` people in batches of at most ``batch``. If the last batch of the plan
-    is smaller than the others, so is that of the result (except with fewer than three people, or batches of one),
-    because a defense may treat it differently.
+    """Return the same plan for at most ``people`` people in batches of at most ``batch``. If the plan's last batch is
+    smaller than the others, the last batch of the result is smaller too, because a defense may treat it differently;
+    this does not hold for fewer than three people, or batches of one.
     """
     fewer = min(people, plan.people)
     each = min(batch, plan.batch, fewer)

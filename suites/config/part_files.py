@@ -68,7 +68,8 @@ def own_parts(kind: Kind) -> dict[str, PartFile]:
 @lru_cache(maxsize=8)
 def part_files(folders: tuple[str, ...], bases: tuple[str, ...]) -> dict[str, PartFile]:
     """Return a dictionary from names to the files that define a defense or attack. Such a file has a public class that
-    derives from one of ``bases``; if it has several, the first one counts. Controls are named by their classes.
+    derives from one of ``bases``; if a file has several such classes, the first one counts. Controls are named by their
+    classes.
 
     Args:
         folders: dotted, below the package, such as ``defenses``; their sub-folders are read as well.
@@ -113,7 +114,7 @@ def _named_by_class(module: str, node: ast.ClassDef) -> PartFile:
 @lru_cache(maxsize=8)
 def part_classes(folder: str, base: str, *, other_than: str = "") -> dict[str, PartFile]:
     """Return every public class in the files of a folder that derives from the class ``base`` of that folder, but not
-    from ``other_than``, keyed by the class name in lower case with underscores.
+    from ``other_than``. The key of a class is its name in lower case with underscores.
     """
     found, others = (
         {

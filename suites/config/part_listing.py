@@ -37,13 +37,13 @@ def faults() -> dict[str, PartFile]:
 
 
 def correct_cases() -> dict[str, PartFile]:
-    """Return the correct cases that are unusual, so that an audit might refute them wrongly."""
+    """Return the correct but unusual cases of protections, which an audit might refute wrongly."""
     return part_classes(_FAULTS, "ProtectionCase", other_than="Fault")
 
 
 def controls() -> dict[str, tuple[str, PartFile]]:
-    """Return a dictionary from the name of each of the package's own controls, defenses that are broken on purpose, to
-    the kind of mutants that it belongs to and to its file, in alphabetical order.
+    """Return a dictionary from the name of each of the package's own controls (defenses that are broken on purpose) to
+    the kind of its mutants and to its file, in alphabetical order.
     """
     homes = {name: (part.module.rpartition("."), part) for name, part in own_parts("defense").items()}
     return {
@@ -54,7 +54,9 @@ def controls() -> dict[str, tuple[str, PartFile]]:
 
 
 def control_kind(part: type[Any]) -> str:
-    """Return the kind of mutants to which a control of another package belongs."""
+    """Return the kind of mutants (mechanisms with a planted bug) to which a deliberately broken defense of another
+    package belongs.
+    """
     return next(_BASES[base.__name__] for base in part.__mro__ if base.__name__ in _BASES)
 
 
@@ -71,8 +73,8 @@ def summaries(kind: Kind) -> dict[str, str]:
 
 
 def federation_kinds(kind: Kind) -> dict[str, str]:
-    """Return a dictionary from the name of every defense (or attack) to the kinds of federations on which it runs:
-    ``horizontal``, ``vertical`` or ``transfer``, with a comma between two of them.
+    """Return a dictionary from the name of every defense (or attack) to the kinds of federations on which it runs. The
+    kinds are ``horizontal``, ``vertical`` and ``transfer``; a comma separates several of them.
 
     Raises:
         ConfigError: an installed entry point that does not load.

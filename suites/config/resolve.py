@@ -197,8 +197,9 @@ def resolve(spec: Suite, source: Source, *, seed: int, extra: tuple[str | Defens
 
 
 def check_kinds(spec: Suite, defenses: Iterable[DefenseEntry], attacks: Iterable[AttackEntry], source: Source) -> None:
-    """Raise ConfigError for a defense or attack that no federation of the suite can run: one of clients (horizontal)
-    needs ``[federations.NAME]``, one of parties ``[vertical.NAME]``, one of teachers ``[transfer.NAME]``.
+    """Raise ConfigError for a defense or attack that no federation of the suite can run. A defense or attack for
+    clients (horizontal) needs a table ``[federations.NAME]``, one for parties ``[vertical.NAME]``, and one for teachers
+    ``[transfer.NAME]``.
     """
     entries: list[DefenseEntry | AttackEntry] = [*defenses, *attacks]
     for entry in entries:
@@ -414,8 +415,8 @@ _PREPARED = Prepares(prepared=Prepared, protection=Protection)
 def set_up(
     suite: ResolvedSuite, table: str, federation: str, build: Callable[[], _Built], changed: tuple[str, ...] = ()
 ) -> _Built:
-    """Build something from a federation's settings by ``build()``; if that fails, raise ConfigError with file and
-    line: that of the key ``changed`` where one outside the federation's table replaces a setting.
+    """Build something from a federation's settings by ``build()``; if that fails, raise ConfigError with file and line.
+    If a key ``changed`` outside the federation's table replaces one of its settings, the line is that of this key.
     """
     try:
         return build()

@@ -1,1 +1,3 @@
-"""Conformance checks: what a part of each kind must do, for the catalogue and for anybody's parts."""
+"""Conformance checks: what each kind of part, such as a defense or a data set, must do, be it of the catalogue or a
+user's own.
+"""

@@ -1,4 +1,6 @@
-"""Define a backend: where the jobs of a run are carried out, and the backend of processes of this machine."""
+"""Define the interface of a backend, which carries out the jobs of a run, and the backend that uses processes of this
+machine.
+"""
 
 import ctypes
 import gc
@@ -49,14 +51,15 @@ class Done:
 
 
 class ClusterError(RuntimeError):
-    """The error for a job that a cluster could not do: its workers died again and again, do not see the run's folder,
-    or differ from the process that started the run. Finished cells are kept, and the run can be resumed.
+    """The error for a job that a cluster could not do, because its workers died again and again, do not see the run's
+    folder, or differ from the process that started the run. Finished cells (units of work) are kept, and the run can be
+    resumed.
     """
 
 
 class Backend(Protocol):
-    """The interface of a place where the jobs of a run are carried out; it is entered once per run, before anything is
-    sent.
+    """The interface of a place where the jobs of a run are carried out. A backend is entered, as a context, once per
+    run, before any job is sent.
     """
 
     name: str

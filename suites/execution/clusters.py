@@ -1,4 +1,5 @@
-"""Carry out jobs on a Dask or Ray cluster: what is sent, what a worker checks first, and what comes back.
+"""Carry out jobs on a Dask or Ray cluster. Defines what is sent to a worker, what a worker checks first, and what comes
+back.
 
 A worker of a cluster writes cells into the run's folder, as a process of this machine does. So the folder must lie on a
 file system that all machines share; a worker that does not see it refuses.
@@ -375,7 +376,7 @@ _MODULES = {"dask": "distributed", "ray": "ray"}
 
 
 def chosen_backend(name: str, *, address: str | None = None, jobs: int | None = None) -> Backend:
-    """Return the backend with this name, before it is entered.
+    """Return the backend with this name; the caller has yet to enter its context.
 
     Args:
         address: of a cluster that runs already; None starts workers on this machine.

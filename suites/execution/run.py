@@ -117,9 +117,9 @@ def claims_of(plan: RunPlan) -> list[dict[str, Any]]:
 
 
 def relaunch(folder: Path, *, retry_failed: bool = False, show: Callable[[str], object] = lambda line: None) -> Launch:
-    """Reopen an unfinished run from its folder to continue it; with ``retry_failed``, failed work is repeated too, and
-    so is all work that depends on a part whose code has changed. ``show`` gets a line, before anything is imported,
-    that names the modules and files that are run, if the run names any.
+    """Reopen an unfinished run from its folder to continue it. With ``retry_failed``, failed work is repeated too, and
+    so is all work that depends on a part whose code has changed. Before anything is imported, ``show`` gets a line that
+    names the modules and files that the run will execute, if it names any.
 
     Raises:
         ConfigError: if the folder holds no run, a part cannot be imported any more, or code or data have changed since.
@@ -313,8 +313,8 @@ def finished_jobs(
     *,
     until: float = math.inf,
 ) -> Iterable[tuple[Job, list[str]]]:
-    """Carry out the unfinished jobs, then the later stages of sequential audits, then the audits; yield each with its
-    failures as soon as it ends.
+    """Carry out the unfinished jobs, then the later stages of sequential audits, then the audits; yield each job with
+    its failures as soon as it ends.
 
     The CPU time of worker processes is added to ``cost``.
 

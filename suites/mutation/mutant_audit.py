@@ -115,8 +115,8 @@ def audit_broken(audit: MutantAudit, *, name: str, seeds: Sequence[int], alpha: 
 
 
 def audit_correct(audit: MutantAudit, *, name: str, seeds: Sequence[int], alpha: float) -> VersionFindings:
-    """Run the trials of the correct version, as many as for the broken one. They are tested at two score thresholds,
-    chosen for the broken and for the correct version; ``alpha`` bounds the error rate over all seeds.
+    """Run the trials of the correct version, as many as for the broken one. These trials are tested at two score
+    thresholds, chosen for the broken and for the correct version; ``alpha`` bounds the error rate over all seeds.
     """
     # Never fewer than could refute: a correct version must be able to fail.
     trials = max(LEAST, audit.plan.trials)

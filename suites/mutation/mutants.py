@@ -40,9 +40,9 @@ _PREPARED: dict[str, Callable[[Any], Versions]] = {
 
 
 def known_mutants() -> dict[str, str]:
-    """Return a dictionary from the name of every mutant (planted bug) to its kind: a mechanism of its own, a broken
-    defense in a federation of clients, a vertical one or a transfer, a pair of versions of a protection, or a correct
-    case, which has no bug.
+    """Return a dictionary from the name of every mutant (planted bug) to its kind. The kinds are: a mechanism of its
+    own, a broken defense in a federation of clients, in a vertical federation or in a transfer, a pair of versions of a
+    protection, and a correct case, which has no bug.
     """
     # Controls of other packages are mutants too: they are found by their entry points.
     foreign = {name: control_kind(part) for name, part in from_entry_points("defense").items() if part.control}

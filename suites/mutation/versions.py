@@ -1,4 +1,6 @@
-"""The correct and the broken version of a mechanism under one claim; those of a protection run in whole federations."""
+"""The correct and the broken version of a mechanism, which state the same privacy claim; the versions of a protection
+run in whole federations.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -40,8 +42,8 @@ from ..audits.planted_canary import canary_words
 
 
 class Versions(ABC):
-    """A correct version of a mechanism and a broken one, which state the same claims; an unusual correct case has no
-    broken version.
+    """A correct version of a mechanism and a broken one, which state the same claims; for an unusual correct case there
+    is no broken version.
     """
 
     @property
@@ -129,7 +131,9 @@ LOOKED_FOR = (BrokenRelease(noise=0.5), BrokenRelease(noise=0.1), BrokenRelease(
 
 @dataclass(frozen=True, kw_only=True)
 class FederatedVersions(PreparedVersions):
-    """The correct version of a protection in one federation, and a broken one; an unusual correct case has none."""
+    """The correct and the broken version of a protection in one federation; for an unusual correct case there is no
+    broken version.
+    """
 
     task: Task
     plan: Plan
@@ -160,8 +164,8 @@ class FederatedVersions(PreparedVersions):
 # Cached: preparing a defense may take seconds, and the mutant and its checks both need it.
 @lru_cache(maxsize=256)
 def versions_of(part: Defense | type[ProtectionCase]) -> FederatedVersions:
-    """Prepare a control and its correct version, or both versions of a case, for a federation in which the claimed unit
-    is sampled.
+    """Prepare a control (a deliberately broken defense) and its correct version, or both versions of a case, for a
+    federation in which the claimed unit is sampled.
 
     Controls run on digits with 3 clients of 8 samples, cases with 4 clients of unequal sizes; both for 5 rounds.
 

@@ -51,8 +51,9 @@ class VerticalVersions(PreparedVersions):
         return found
 
     def mutant(self) -> Mutant:
-        """Return samplers of all that the observer of the first claim receives, ``(n, numbers)``. As in the audits of
-        suites, scores are linear discriminants: of the messages about the person, and of all messages.
+        """Return samplers of everything that the observer of the first claim receives, ``(n, numbers)``. As in the
+        audits of suites, each score is a linear discriminant, either of the messages about the person or of all
+        messages.
 
         Raises:
             DependentRuns: if runs of a version that are made together share noise, so that no bound from them holds.

@@ -1,4 +1,6 @@
-"""Audit a deliberately broken defense of transfers, and its correct version, as mechanisms of neighbouring votes."""
+"""Audit a deliberately broken defense of transfers, and its correct version, as mechanisms whose neighbouring inputs
+are votes.
+"""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -50,7 +52,8 @@ class VoteVersions(PreparedVersions):
 
     def mutant(self) -> Mutant:
         """Return samplers of what an observer receives, ``(n, numbers)``, on the pair of neighbouring inputs that
-        reveals the bug best: votes that differ by one teacher, or two teachers' logits if teachers randomise their own.
+        reveals the bug best. The inputs are votes that differ by one teacher, or two teachers' logits if teachers
+        randomise their own answers.
 
         Raises:
             ValueError: if no neighbouring inputs are known for the claim.

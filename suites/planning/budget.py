@@ -110,8 +110,8 @@ def in_budget(
 
 
 def until_spent(plan: RunPlan, budget: str, times: Times, *, workers: int) -> float:
-    """Return the latest time, as a reading of ``time.monotonic``, at which the stages of a resumed run's audits may
-    begin, so that their verdicts and the report still fit into a budget of wall time that begins now.
+    """Return the latest time, as a reading of ``time.monotonic``, at which a stage of a resumed run's audits may begin.
+    The verdicts and the report then still fit into a budget of wall time that begins now.
 
     The numbers of runs stay those of the plan.
 

@@ -340,8 +340,8 @@ def learnt(place: Path = RUNS) -> Times:
 
 
 def expected_seconds(plan: RunPlan, times: Times, pilot: Pilot | None = None) -> dict[str, float]:
-    """Return the expected CPU seconds of a plan's cells, keyed by id, from earlier runs or else from a pilot; cells
-    whose time neither knows are left out.
+    """Return the expected CPU seconds of a plan's cells (units of work), keyed by id, from earlier runs or else from a
+    pilot. Cells whose time is known from neither are left out.
     """
     timed = {} if pilot is None else pilot.cells
     found = {cell.cell_id: times.of(cell.facts) for cell in plan.cells}

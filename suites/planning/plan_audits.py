@@ -1,4 +1,4 @@
-"""Choose for each stated claim the audit method, its share of the error rate alpha, and the runs to make."""
+"""Choose for each stated privacy claim the audit method, its share of the error rate alpha, and the runs to make."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -47,7 +47,7 @@ class AuditPlanner:
     clients: ClientKind
 
     def plan(self, shadows: tuple[ShadowJob, ...]) -> tuple[PlannedAudit, ...]:
-        """Plan all audits. They share alpha equally, and two audits of one claim count as separate tests."""
+        """Plan all audits. The audits share alpha equally, and two audits of one claim count as separate tests."""
         claims = self.clients.stated()
         entries = {entry.label: entry for entry in self.clients.suite.defenses}
         chosen = self._chosen(claims, entries)
@@ -195,7 +195,7 @@ def _audit_of(entry: DefenseEntry, audit: AuditSpec) -> AuditSpec:
 
 
 def own_part(trial: TrialJob) -> TrialJob:
-    """Return the job without those of its attacks that need shadow federations."""
+    """Return the job without its attacks that need shadow federations."""
     return replace(trial, attacks=tuple(item for item in trial.attacks if item.entry.shadows is None))
 
 

@@ -1,4 +1,5 @@
-"""Define a kind of federations in a suite: its defenses as calibrated, the claims that they state, and its cells.
+"""Define a kind of federations in a suite: its calibrated defenses, the privacy claims that they state, and its cells
+(units of work).
 
 A cell is a unit of work; a hash of everything that determines its rows identifies it.
 """
@@ -49,8 +50,9 @@ class FederationKind(ABC):
 
     @abstractmethod
     def settings(self, entry: DefenseEntry, federation: str, measured_on: Any) -> dict[str, Any]:
-        """Return the facts about a federation, apart from the defense, that determine the rows of its cells; for an
-        audit that trains other data or another model, ``measured_on`` names these.
+        """Return the facts about a federation, apart from the defense, that determine the result rows of its cells
+        (units of work). ``measured_on`` names the data and the model of an audit that trains others than the federation
+        does.
         """
 
     def model_words(self, spec: Any) -> str:
@@ -62,8 +64,8 @@ class FederationKind(ABC):
         return int(self.specs[federation].rounds)
 
     def on(self, federation: str) -> list[DefenseEntry]:
-        """Return the defenses that run on a federation: those whose settings name it; if no settings name it, those
-        that name no federation.
+        """Return the defenses that run on a federation. These are the defenses whose settings name the federation; if
+        no settings name it, they are the defenses that name no federation.
 
         A federation that borrows its calibration shows the defenses of the federation that it borrows from.
         """
@@ -78,7 +80,7 @@ class FederationKind(ABC):
         return [entry for base in self.attacks for entry in found if isinstance(entry.part.instance, base)]
 
     def cases(self) -> list[tuple[DefenseEntry, str, int]]:
-        """Return each defense with a federation on which it runs and a seed, federation by federation."""
+        """Return every combination of a defense, a federation on which it runs and a seed, federation by federation."""
         return [(entry, name, seed) for name in self.specs for entry in self.on(name) for seed in self.seeds(entry)]
 
     def seeds(self, entry: DefenseEntry) -> tuple[int, ...]:
@@ -86,7 +88,9 @@ class FederationKind(ABC):
         return self.suite.seeds[: entry.spec.seeds]
 
     def of(self, entry: DefenseEntry, federation: str, seed: int) -> Any:
-        """Return the prepared defense of a case; ``prepare`` is called only once for each case."""
+        """Return the prepared defense of a case (defense, federation and seed); ``prepare`` is called only once for
+        each case.
+        """
         key = (entry.label, federation, seed)
         # Calibration may take seconds, and trials, claims and audits all need it.
         if key not in self._prepared:
@@ -233,8 +237,8 @@ class ClientKind(FederationKind):
 
 
 def outside_facts(*tables: BaseModel | None) -> dict[str, Any]:
-    """Return the versions of parts from outside the package that the tables name, as a fact for a hash. Without such
-    parts there is no fact, so that the identity of all other cells does not change.
+    """Return the versions of parts from outside the package that the tables name, as a fact that enters a cell's hash.
+    Without such parts there is no fact, so that the identity of all other cells (units of work) does not change.
     """
     versions = outside_versions(tables)
     return {"outside": versions} if versions else {}

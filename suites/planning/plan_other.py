@@ -1,4 +1,4 @@
-"""Plan the trainings, attacks and audits of federations that are none of clients: vertical ones, and transfers.
+"""Plan the trainings, attacks and audits of federations other than those of clients: vertical ones, and transfers.
 
 An estimate of memory counts the arrays that a run certainly holds at once, as 32-bit floats, so that it is too low
 rather than too high. What exceeds the memory of this machine would end without a message, after everything before it.
@@ -153,7 +153,8 @@ def of_transfer(spec: TransferSpec, plan: TransferPlan, shadows: int) -> list[He
 
 
 class OtherKind(FederationKind):
-    """A kind of federations other than those of clients, with all work on them.
+    """A kind of federations whose participants are no clients (vertical federations or transfers), with all work on
+    them.
 
     ``returns``: what a defense of this kind prepares.
     ``trial_job``, ``audit_job``: the classes of its jobs. ``audit_name``: of its audit in result rows.

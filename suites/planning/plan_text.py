@@ -126,8 +126,8 @@ class AttackPower:
 
     @property
     def weak(self) -> bool:
-        """Whether an attack halfway from guessing to one without error cannot be distinguished from guessing, as with
-        two seeds, whose results have no interval.
+        """Whether an attack halfway between guessing and an attack without error could not be distinguished from
+        guessing. This is so with two seeds, whose results have no interval.
         """
         return self.seeds == 2 or self.half_width > (1 - self.chance) / 2
 

@@ -44,15 +44,15 @@ class RunPlan:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """The jobs that depend on no other, longest first, so that the processes finish at about the same time: all but
-        the runs of sequential audits after their first look.
+        """The jobs that depend on no other job, longest first, so that the processes finish at about the same time.
+        Only the runs of sequential audits after their first look (interim test) are left out.
         """
         first = (block for block in self.blocks if not block.stage)
         return (*self.mutants, *self.others, *first, *self.shadows, *self.trials)
 
     @property
     def stages(self) -> int:
-        """The largest number of looks (stages) of any sequential audit; 1 if no audit is sequential."""
+        """The largest number of looks (interim tests) of any sequential audit; 1 if no audit is sequential."""
         return max((len(audit.looks) for audit in self.audits), default=0) or 1
 
     @property

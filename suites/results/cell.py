@@ -63,13 +63,15 @@ def failed_words(results: Sequence[CheckResult]) -> str:
 
 
 def verdict_rows(cell: Cell, finding: Finding, checks: Sequence[CheckResult]) -> list[Record]:
-    """Return the result row of a finding, and one row per implementation check."""
+    """Return the result row of a finding (the verdict on one claim with its measurement), and one row per
+    implementation check.
+    """
     return [verdict_row(cell, finding, checks), *check_rows(cell, checks)]
 
 
 def verdict_row(cell: Cell, finding: Finding, checks: Sequence[CheckResult], artifact: str = "") -> Record:
-    """Return the result row of a finding, with a reason that names every failed check; the row has no value if nothing
-    was measured.
+    """Return the result row of a finding (the verdict on one claim), with a reason that names every failed check. The
+    row has no value if nothing was measured.
 
     ``artifact``: the path of the stored scores.
     """

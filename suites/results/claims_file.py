@@ -1,4 +1,4 @@
-"""Define the fields of claims.json, which lists the claims that a run's defenses state (schema claims-1)."""
+"""Define the fields of claims.json, which lists the privacy claims that a run's defenses state (schema claims-1)."""
 
 import json
 import math

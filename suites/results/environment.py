@@ -104,8 +104,8 @@ def _output_of(*words: str) -> str:
 
 @dataclass
 class Cost:
-    """A counter of CPU seconds. It counts from its creation; with ``since``, it counts from the moment when this
-    process had used ``since`` CPU seconds (0.0: from the start of the process).
+    """A counter of CPU seconds, which counts from its own creation. With ``since``, the counter starts at the moment
+    when this process had used ``since`` CPU seconds (0.0: at the start of the process).
     """
 
     since: float = field(default_factory=time.process_time)

@@ -199,8 +199,8 @@ def judge_run(
     repeated: int = 0,
     changed: Sequence[str] = (),
 ) -> Outcome:
-    """Return the outcome of a run by itself, without a comparison with a baseline; the arguments are those of
-    ``problems`` and ``fine_line``.
+    """Return the outcome of a run by itself, without a comparison with a baseline; the functions ``problems`` and
+    ``fine_line`` explain the arguments.
     """
     found = problems(records, missing=missing, unread=unread, repeated=repeated, changed=changed)
     return outcome_of(found, fine_line(records))
@@ -227,8 +227,8 @@ def listed(labels: Sequence[str]) -> str:
 
 
 def accepting_weak(records: Iterable[Record]) -> list[Record]:
-    """Return the rows, with the verdict NOT_REFUTED for claims that are UNDERPOWERED only because their test is weak,
-    which the user knows and accepts.
+    """Return the result rows after the user accepted weak tests: a claim that is UNDERPOWERED only because its test is
+    weak gets the verdict NOT_REFUTED.
     """
     return [row.model_copy(update={"verdict": "NOT_REFUTED"}) if row.weak else row for row in records]
 
@@ -245,12 +245,16 @@ def own_training(records: Iterable[Record]) -> dict[str, Trained]:
 
 
 def audited_on(row: Record, own: Mapping[str, Trained]) -> str:
-    """Describe the data set and model that the audit of this row trained; empty if they are those of the federation."""
+    """Describe the data set and model that the audit of this row trained; empty if the federation itself trains the
+    same ones.
+    """
     return other_training((row.dataset, row.model), own.get(row.federation))
 
 
 def other_training(used: Trained, own: Trained | None) -> str:
-    """Say that an audit trained ``used`` and not ``own``; empty if they are equal."""
+    """Return words that say that an audit trained the data set and model ``used`` and not ``own``; empty if they are
+    equal.
+    """
     if own is None or used == own:
         return ""
     if used[0] == own[0]:

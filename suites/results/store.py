@@ -271,8 +271,8 @@ class Store:
         return len(failed)
 
     def forget_others(self, planned: Collection[str]) -> None:
-        """Take every finished cell (unit of work) that is not ``planned`` any more out of the run's results; its rows
-        stay in its folder, in a file of their own.
+        """Take every finished cell (unit of work) that is no longer ``planned`` out of the run's results; its rows stay
+        in the cell's folder, in a separate file.
         """
         self._set_aside([cell for cell in self.finished() if cell not in planned], f"former-{_RECORDS}")
 

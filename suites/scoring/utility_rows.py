@@ -1,4 +1,4 @@
-"""Compute how good the models of a federation, or of a transfer, are on test data and round by round."""
+"""Compute how good the models of a federation, or of a transfer, are on test data, at the end and round by round."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -64,8 +64,8 @@ class Course:
 
 
 def utility_rows(cell: Cell, task: Task, final: Tensor, course: Course, store: Store) -> list[Record]:
-    """Build the result rows of one training, whose final model has the weights ``final (d,)``: its utility, how
-    unequally it falls on classes and clients, and the bytes that clients sent and received.
+    """Build the result rows of one training, whose final model has the weights ``final (d,)``. They state the model's
+    utility, how unequally utility falls on classes and clients, and the bytes that clients sent and received.
 
     Their artifact is a CSV file with the first metric and the loss by round, whose last values are the final model's.
     The protection's public numbers by round, if any, are a file of their own.

@@ -1,1 +1,1 @@
-"""Train, attack and audit vertical federations."""
+"""Train, attack and audit vertical federations, whose parties hold different columns of the same people."""

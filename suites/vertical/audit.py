@@ -1,5 +1,5 @@
-"""Audit one claim about a vertical federation, by runs with either of two labels, or rows, of one person, and by checks
-of what the defense's hooks release.
+"""Audit one privacy claim about a vertical federation, by runs with either of two labels, or rows, of one person, and
+by checks of what the defense's hooks release.
 """
 
 from collections.abc import Sequence

@@ -68,7 +68,7 @@ class VerticalCase:
         return why_no_pair(self.claim, frozen=self.plan.frozen)
 
     def covered(self, pairs: Sequence[PersonPair]) -> tuple[PersonPair, ...]:
-        """Return the pairs that differ as the claim's adjacency says."""
+        """Return the pairs of data sets that differ as the claim's adjacency says."""
         return () if self.why_no_pair else covered(self.claim, pairs)
 
     def trained(
@@ -87,8 +87,9 @@ class VerticalCase:
     def received(
         self, pair: PersonPair, arm: int, *, runs: Runs | None = None, protection: VerticalProtection | None = None
     ) -> list[Tensor]:
-        """Return all numbers (runs, numbers) that the observer receives if one data set of a pair is used, in two
-        parts: the messages about the person, and all messages. For published models there is one part, all parameters.
+        """Return all numbers (runs, numbers) that the observer receives if one data set of a pair is used. There are
+        two parts, the messages about the person and all messages; for published models there is one part, all
+        parameters.
         """
         seen, runs = Received(observer=self.claim.observer, person=pair.person, party=pair.party), runs or Runs()
         final = self.trained([seen], protection=protection, runs=runs, planted=pair.plant(arm, runs.replicas))
@@ -97,8 +98,8 @@ class VerticalCase:
         return [torch.cat(numbers, dim=1) for numbers in (seen.own, seen.everything) if numbers]
 
     def judged(self, result: CheckResult, what: str) -> CheckResult:
-        """Return the result of a check of messages or labels, which ``what`` names. If the messages exceed a claim
-        about the final model, the check does not fail, because what the public receives reveals less.
+        """Return the result of a check of the messages or labels that ``what`` names. A claim about the final model
+        does not fail the check if the messages exceed it, because what the public receives reveals less.
         """
         if self.claim.observer != FINAL_MODEL or result.passed is not False:
             return result
@@ -110,7 +111,8 @@ class VerticalCase:
 
 @dataclass(kw_only=True)
 class Received:
-    """A recorder that keeps all numbers that a passive party receives, or that the active party receives from it.
+    """A recorder that keeps all numbers that a passive party receives from the active party, or the active party from
+    that passive party.
 
     Args:
         person: the one whose data differ.

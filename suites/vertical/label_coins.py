@@ -45,8 +45,8 @@ class GradientsByPerson:
 
 def measured_in_one_run(case: VerticalCase, pair: tuple[int, int], *, alpha: float) -> Measurement:
     """Return a lower bound on epsilon from one training in which each person has a random one of the labels ``pair``.
-    It is the best of the bounds from what each passive party receives in the epochs that the claim covers; the bounds
-    share alpha.
+    Each passive party gives one bound, from what it receives in the epochs that the claim covers; the best of these
+    bounds, which share alpha, is returned.
     """
     people, parties = case.plan.people, range(case.plan.network.passive)
     coins = case.streams.generator("label coins").integers(2, size=people) == 1
@@ -76,15 +76,16 @@ def _setting(case: VerticalCase) -> Setting:
 
 
 def most_in_one_run(claim: Claim, people: int, parties: int, *, alpha: float) -> float:
-    """Return the largest epsilon that one run can certify: the bound if all guesses are right about that half of
-    ``people`` from which no score is learned; ``parties``: the number of passive parties, which share alpha.
+    """Return the largest epsilon that one run can certify, which is the bound if all guesses are right. Guesses are
+    made about that half of ``people`` from which no score is learned; ``parties``: the number of passive parties, which
+    share alpha.
     """
     return best_of_guesses(claim, people - people // 2, alpha=alpha / parties).epsilon_low
 
 
 def scored(rows: FloatArray, coins: BoolArray, half: int) -> FloatArray:
-    """Return scores of the people after the first ``half``, learned on the first half; higher means that the coin shows
-    1.
+    """Return scores of the people after the first ``half``, learned on the first half; a higher score means that a
+    person's coin more likely shows 1.
     """
     taught, known = rows[:half], coins[:half]
     if known.all() or not known.any():

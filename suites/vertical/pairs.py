@@ -48,7 +48,9 @@ class PersonPair:
     caution: str = ""
 
     def witness(self, claim: Claim) -> str:
-        """A description of what differs, and of the party at which the audit of a claim looks for it."""
+        """A description of what differs between the two data sets, and of the party at which the audit of a claim looks
+        for it.
+        """
         place = "" if claim.observer == FINAL_MODEL else f", at passive party {self.party + 1}"
         return f"one person's {self.words}{place}" + (f" ({self.caution})" if self.caution else "")
 
@@ -69,22 +71,22 @@ def why_no_pair(claim: Claim, *, frozen: bool) -> str:
 
 
 def covered(claim: Claim, pairs: Sequence[PersonPair]) -> tuple[PersonPair, ...]:
-    """Return the pairs that differ as the claim's adjacency says; use this if ``why_no_pair`` names no reason against
-    it.
+    """Return the pairs of data sets that differ as the claim's adjacency says; use this if ``why_no_pair`` names no
+    reason against it.
     """
     return tuple(pair for pair in pairs if pair.zeros or claim.adjacency is Adjacency.REPLACE_ONE)
 
 
 def frequent(task: VerticalTask) -> tuple[int, int]:
-    """Return the most frequent and the second most frequent label, which no prior excludes."""
+    """Return the most frequent and the second most frequent label; no prior of an adversary excludes either of them."""
     counts = torch.bincount(task.public.labels, minlength=task.network.classes)
     first, second = torch.argsort(counts, descending=True, stable=True)[:2].tolist()
     return first, second
 
 
 def labels_of(task: VerticalTask, streams: Streams) -> tuple[int, ...]:
-    """Return the labels from which pairs are formed: those of ``frequent`` and all others; if there are many others,
-    only the rarest one and some random ones.
+    """Return the labels from which pairs are formed: the two that ``frequent`` returns, and all other labels. If there
+    are many other labels, only the rarest one and some random ones are used.
 
     A defense may protect some labels alone, and the claim holds for each of them.
     """
@@ -117,8 +119,8 @@ def _person(task: VerticalTask, streams: Streams) -> int:
 def pair_of_labels(
     task: VerticalTask, streams: Streams, party: int = 0, labels: tuple[int, int] | None = None
 ) -> PersonPair:
-    """Return two data sets in which one person has one of two ``labels``, which ``party`` may notice; by default the
-    two most frequent ones.
+    """Return two data sets that differ in the label of one person, each with one of two ``labels``, by default the two
+    most frequent ones; ``party`` may notice the difference.
     """
     person, (first, second) = _person(task, streams), labels or frequent(task)
 

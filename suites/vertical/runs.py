@@ -51,7 +51,8 @@ class _Tested:
 def measured_in_runs(
     case: VerticalCase, pairs: Sequence[PersonPair], *, replicas: int, pilot: int, alpha: float
 ) -> Measurement:
-    """Return a lower bound on epsilon from runs: the best of the bounds by each score, which share alpha.
+    """Return a lower bound on epsilon from independent runs: the best of the bounds by several scores, which share
+    alpha.
 
     ``pairs``: of data sets, among which a first block of each is compared, of those that differ as the claim's
     adjacency says. ``replicas``: runs per arm; ``pilot``: further runs per arm, from which the scores are learned.

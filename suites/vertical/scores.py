@@ -1,5 +1,5 @@
-"""Scores that separate two groups of observations: a linear one, and, of what it is blind to, scores of cells, of
-places and of values that repeat.
+"""Scores that separate two groups of observations: a linear score, and scores of cells, of places and of repeated
+values, which see differences that a linear score cannot.
 """
 
 import math
@@ -48,7 +48,8 @@ def _finite(runs: FloatArray) -> FloatArray:
 
 
 def discriminant(out: FloatArray, within: FloatArray) -> Callable[[FloatArray], FloatArray]:
-    """Return the linear discriminant (Fisher 1936) of two groups ``(n, numbers)``, higher means ``within``.
+    """Return the linear discriminant (Fisher 1936) of two groups ``(n, numbers)``; higher values mean the group
+    ``within``.
 
     Numbers are cut off at their extremes in these groups. The covariance is shrunk towards its diagonal, by the share
     that Ledoit and Wolf (2004) estimate, so that there may be more numbers than runs.
@@ -103,8 +104,8 @@ _MOST_LOOKED_AT = 100
 
 
 def places_of(outputs: FloatArray) -> FloatArray:
-    """Return features that show positions in rows ``(n, k)``: each number over the largest of its row, whether it is
-    the largest, and its fractional part; shape (n, 3 k).
+    """Return features that show positions in rows ``(n, k)``, shape (n, 3 k): each number divided by the largest of its
+    row, whether the number is the largest, and its fractional part.
     """
     sizes = np.abs(np.nan_to_num(outputs))
     largest = sizes.max(axis=1, keepdims=True)

@@ -33,7 +33,7 @@ CANDIDATES = 400
 
 @dataclass(kw_only=True, eq=False)
 class TrainedVertical:
-    """A trained vertical federation, with everything recorded during its training, by observer."""
+    """A trained vertical federation, with everything that each observer of an attack received during its training."""
 
     task: VerticalTask
     plan: VerticalPlan

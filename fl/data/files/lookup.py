@@ -1,5 +1,5 @@
-"""Finds the reader of a data set that a path or ``torchvision/NAME`` names, reads it once per process, and keeps data
-sets that Python code gives as objects.
+"""Finds the reader of a data set that a path or ``torchvision/NAME`` names, and reads each data set once per process.
+Data sets that Python code gives as objects are written to the cache folder.
 
 A data set from Python is copied to the cache folder, where suites, workers and resumed runs find it by its name. The
 name contains the digest of the content, so equal data have equal names, whatever the object is.
@@ -111,8 +111,8 @@ def names_a_file(name: str) -> bool:
 
 
 def dataset_from(found: Any, name: str, options: Mapping[str, Any] | None = None) -> Dataset:
-    """Convert an object that Python code gives to a data set: a ``Dataset``, a table of pandas, arrays keyed by the
-    names of a numpy archive, or a map-style ``torch.utils.data.Dataset``.
+    """Convert an object that Python code gives to a data set. The object is a ``Dataset``, a table of pandas, arrays
+    keyed by the names of a numpy archive, or a map-style ``torch.utils.data.Dataset``.
 
     ``options``: those of the reader of the same kind of data; none for a ``Dataset``. A table may have the columns
     ``label``, ``owner`` and ``split``. Raises ValueError for anything else, and as the readers do.

@@ -1,4 +1,6 @@
-"""The options that readers of data files share, the largest data set that is read, and the error that names a row."""
+"""Defines the options that readers of data files share, the limit on the size of a data set, and the error that names a
+wrong row.
+"""
 
 import math
 import os
@@ -65,8 +67,8 @@ def options_from(kind: type[Options], given: Mapping[str, Any], what: str) -> Op
 
 
 def check_size(place: str, numbers: int, *, each: int = PER_NUMBER) -> None:
-    """Raise ValueError if so many numbers of ``each`` bytes exceed the limit, so that a huge or manipulated file gives
-    an error message and does not exhaust the memory.
+    """Raise ValueError if so many numbers, of ``each`` bytes each, exceed the size limit of a data set. A huge or
+    manipulated file then gives an error message and does not exhaust the memory.
 
     The limit is 4 GB, or the number of gigabytes that the environment variable ``FEDASSAY_DATA_LIMIT_GB`` sets.
     ``place`` names the file, for the message.
@@ -86,7 +88,8 @@ def check_size(place: str, numbers: int, *, each: int = PER_NUMBER) -> None:
 
 
 def refuse_rows(wrong: np.ndarray, sentence: str, remedy: str = "", *, first: int = 0) -> None:
-    """Raise ValueError if ``wrong`` (n, ...) is true in any row; the message has the sentence and the first such row.
+    """Raise ValueError if ``wrong`` (n, ...) is true in any row; the message joins the given sentence with the number
+    of the first such row.
 
     ``first``: the number of the first row.
     """

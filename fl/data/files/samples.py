@@ -1,4 +1,4 @@
-"""The labels, owners and parts of a data set while it is read, and the data set that they make."""
+"""Holds the labels, owners and parts of a data set while a file is read, and builds the data set from them."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -215,7 +215,7 @@ def owner_numbers(owners: np.ndarray, place: str) -> np.ndarray:
 
 
 def same_but_for_case(texts: np.ndarray) -> list[str]:
-    """Return the texts that differ from another one only in case or blanks, in alphabetical order."""
+    """Return, in alphabetical order, the texts that differ from another one of the texts only in case or blanks."""
     forms = {text: "".join(text.split()).casefold() for text in np.unique(texts).tolist()}
     counts = Counter(forms.values())
     return [text for text, form in forms.items() if counts[form] > 1]

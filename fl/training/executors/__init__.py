@@ -1,1 +1,3 @@
-"""The executors: one file per way to compute the clients' local training, with a class of its name."""
+"""The executors: each file holds one way to compute the clients' local training, as a class that has the file's
+name.
+"""

@@ -75,8 +75,8 @@ LARGE = 2**18
 
 @dataclass(frozen=True, kw_only=True)
 class Batched(LocalTrainer):
-    """The executor that trains a block of clients at once; a protection's hooks still receive one client's gradients at
-    a time.
+    """The executor that trains a block of clients at once; the hooks of a protection still receive the gradients of one
+    client at a time.
 
     A row of its batches is a client in a replica (independent run). With ten thousand clients of a linear model, one
     after the other, bookkeeping takes ten times as long as arithmetic.

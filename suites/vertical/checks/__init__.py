@@ -1,1 +1,3 @@
-"""Implementation checks of the hooks of vertical federations, and of what they release."""
+"""Implementation checks of the hooks (methods that the engine calls) of defenses in vertical federations, and of what
+these hooks release.
+"""

@@ -1,4 +1,4 @@
-"""Hold what a hook returns, drawn many times under each of two data sets, against a claim.
+"""Check a privacy claim against the output of a hook, drawn many times under each of two neighbouring data sets.
 
 Nothing is assumed about the noise, nor about what is done after it: numbers may be cut off, rounded, left out or
 scaled. An event of the whole output is learned on some draws and counted on others, as in the audit of a mechanism.
@@ -35,8 +35,8 @@ _Chosen = list[tuple[Pair, Tensor]]
 
 
 def drawn_check(case: VerticalCase, pairs: Sequence[Pair]) -> CheckResult:
-    """Return the result of the check of randomly drawn messages; ``pairs``: the calls, in two runs with equal releases,
-    of hooks whose outputs may reach the observer.
+    """Return the result of the check of randomly drawn messages. ``pairs``: calls of hooks whose outputs may reach the
+    observer, each recorded in two runs with equal releases.
 
     Each message is drawn given the recorded releases before it, and noise that depends on earlier calls is not judged.
     """

@@ -1,4 +1,4 @@
-"""Bound from below the epsilon of the labels that a defense releases, from many trials of its hook alone.
+"""Bound from below the epsilon of the labels that a defense releases, from many trials of the releasing method alone.
 
 A released label may depend on the labels of other people, and so show whether a label equals theirs. The hook is
 therefore given four people: the label of the second one differs, and may be that of the people before and after.

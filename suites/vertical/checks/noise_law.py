@@ -22,7 +22,7 @@ _COARSER, _OFF = 4, 0.25
 
 
 def least_p(drawn: Tensor, noise: Noise) -> float:
-    """Return the smallest p-value of two tests of each number's noise, times the number of tests.
+    """Return the smallest p-value over two tests of each number's noise, multiplied by the number of tests.
 
     ``drawn``: (draws, numbers) of one message, each number with noise. The tests: of the distance between the
     distributions (Kolmogorov and Smirnov), and of the value that repeats most often, which noise without atoms does
@@ -32,8 +32,8 @@ def least_p(drawn: Tensor, noise: Noise) -> float:
 
 
 def nearer_kind(drawn: Tensor, noise: Noise) -> Noise:
-    """Return the kind of noise that is likelier for these draws, given as for ``least_p``; the kind of ``noise`` if
-    both are equally likely.
+    """Return the kind of noise that is likelier for these draws, which are given as for ``least_p``; if both kinds are
+    equally likely, return the kind of ``noise``.
     """
     ordered = _ordered(drawn)
     return max(sorted(Noise, key=lambda kind: kind is not noise), key=lambda kind: _least_p(ordered, kind))

@@ -1,4 +1,5 @@
-"""Hold how far one person's data move the noised messages of a run, over the noise of these messages, against a claim.
+"""Check a privacy claim against the distance by which one person's data move a run's noised messages, relative to the
+noise of these messages.
 
 Two calls of a hook, recorded in two runs with equal releases, are made again with many equal draws. Where a message is
 a sum of what the data give and of noise, its move is the same under every draw; a message that is cut off after the

@@ -1,4 +1,5 @@
-"""Play a defense's randomised outputs back to a federation in which one person's data differ, and see what else moves.
+"""Play a defense's randomised outputs back to a federation in which one person's data differ, and find what else
+changes.
 
 A run is recorded with everything that the hooks with randomness returned. The same run is made again with one label, or
 one row, changed, and the hooks return the recorded outputs, except for numbers that are no noise. What the observer
@@ -45,8 +46,8 @@ def vertical_checks(case: VerticalCase) -> tuple[CheckResult, ...]:
 
 def play_back_checks(case: VerticalCase, pairs: Sequence[PersonPair]) -> tuple[CheckResult, ...]:
     """Return the results of all checks of a claim about one label, or about one person's columns at a passive party.
-    Each is the worst over all pairs of data sets that differ as the claim's adjacency says, in the epochs that it
-    covers.
+    Each result is the worst over all pairs of data sets that differ as the claim's adjacency says, in the epochs that
+    the claim covers.
     """
     if case.why_no_pair:
         return (RELEASED.skipped(case.why_no_pair),)

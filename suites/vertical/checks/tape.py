@@ -1,4 +1,5 @@
-"""Record the calls of a protection's hooks in a run, and play recorded outputs back in another run.
+"""Record the calls of a defense's hooks (methods that the engine calls) in a run, and play recorded outputs back in
+another run.
 
 Only noise is played back. Constants, numbers of a hook's outputs that are the same in many draws under either of two
 inputs, are none. If a number is ``c`` under one input with probability ``1 - p``, and another one under the other input
@@ -28,7 +29,7 @@ AT_ONCE = 2**20
 
 @dataclass(kw_only=True)
 class Call:
-    """A recorded call of a hook: its name, its arguments, and its result."""
+    """A recorded call of a hook (a method that the engine calls): the hook's name, its arguments, and its result."""
 
     hook: str
     values: Tensor
@@ -39,7 +40,7 @@ class Call:
 
 @dataclass(kw_only=True)
 class Taped(VerticalProtection):
-    """A protection that wraps another one, and records the calls of some hooks or plays recorded outputs back.
+    """A protection that wraps another protection, and records the calls of some hooks or plays recorded outputs back.
 
     Args:
         names: the hooks.
@@ -104,7 +105,8 @@ class NotJudged(Exception):
 
 
 def again(protection: VerticalProtection, call: Call, rng: np.random.Generator, *, replicas: int = 1) -> Tensor:
-    """Return the outputs of a copy of the protection for a call's inputs, in many replicas at once: (replicas, ...).
+    """Return the outputs of a copy of the protection for the inputs of a recorded call, in many replicas at once:
+    (replicas, ...).
 
     Raises NotJudged where the hook raises, as one may that needs what it stored in earlier calls.
     """
@@ -120,8 +122,8 @@ def again(protection: VerticalProtection, call: Call, rng: np.random.Generator, 
 def kept(
     protection: VerticalProtection, call: Call, rng: np.random.Generator, *, replicas: int, places: Tensor
 ) -> Tensor:
-    """Return some numbers of what ``again`` returns: (replicas, places). At one time, only these are held in memory,
-    and what the hook needs for ``AT_ONCE`` numbers.
+    """Return some of the numbers that ``again`` returns: (replicas, places). At any time, the memory holds only these
+    numbers and what the hook needs for ``AT_ONCE`` numbers.
     """
     most = max(1, AT_ONCE // call.values.numel())
     parts = [min(most, replicas - start) for start in range(0, replicas, most)]
@@ -129,7 +131,7 @@ def kept(
 
 
 def recorded(protection: VerticalProtection, call: Call) -> Tensor:
-    """Return what was recorded for a call, by a copy of the protection that made no earlier calls.
+    """Return the recorded output of a call, computed again by a copy of the protection that made no earlier calls.
 
     Raises NotJudged where the copy returns another output, or raises.
     """
