@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..audit.claim import Claim
 from ..audit.finding import Finding
 from ..audit.mechanism.mechanism import DEFAULT_TRIALS, audit_mechanism, audit_outputs
+from ..audit.mechanism.trial_stream import UNSEEDED
 from ..audit.supplied.given import check_whole, detached
 from ..fl.streams import seeded
 
@@ -19,7 +20,6 @@ _BATCH = 200
 """Trials of noise that is not seeded that one call makes."""
 _UNLIKE = 20
 """Rows of a batch that differ, from which on two equal batches are no chance: by 2^-20 or less, and mostly far less."""
-_UNSEEDED = "two equal calls with the same generator returned different outputs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class Function:
                 self.mechanism, claim, inputs=inputs, trials=trials, seed=seed, alpha=alpha, batched=self.batched
             )
         except ValueError as error:
-            if not str(error).startswith(_UNSEEDED):
+            if not str(error).startswith(UNSEEDED):
                 raise
             raise ValueError(
                 f"{error}. Give reseed= for generators of the mechanism's own, or seedable=False for noise that "

@@ -17,7 +17,7 @@ from .measured import states_gaussian
 NEVER = ("the timing of messages: no check measures it",)
 """What no check of this package can look at."""
 _LOW_BITS = "trailing zero bits"
-_FOLLOWS = "so that it follows"
+_FOLLOWS = "so it follows"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -235,14 +235,7 @@ def _scores(target: str, claim: Claim | None, assumed: Mapping[str, str], given:
         judging = {name: given[name] or None for name in ("estimator", "accept_weak")}
         _refuse(target, {**given, **judging}, ("threshold", "deviation", "dimension", "guesses", *judging), "a claim")
     design = _design(given)
-    if design is Design.ONE_RUN:
-        _refuse(target, given, ("threshold", "deviation"), "independent runs")
-    else:
-        _refuse(target, given, ("included", "dimension", "guesses"), "--one-run")
-    if given["included"] is not None and given["is_member"] is not None:
-        raise ConfigError(
-            "the column that names the members can be named only once, got --included and --is-member: leave one out"
-        )
+    _refuse_columns(target, given, design)
     names = ScoreColumns.stated(
         target,
         score=given["score"],
@@ -291,6 +284,18 @@ def _scores(target: str, claim: Claim | None, assumed: Mapping[str, str], given:
             raise ConfigError(f"{target} (columns {' and '.join(table.columns)}): {error}") from None
 
     return report, audit
+
+
+def _refuse_columns(target: str, given: Mapping[str, Any], design: Design | None) -> None:
+    """Refuse options that are for scores of another design."""
+    if design is Design.ONE_RUN:
+        _refuse(target, given, ("threshold", "deviation"), "independent runs")
+    else:
+        _refuse(target, given, ("included", "dimension", "guesses"), "--one-run")
+    if given["included"] is not None and given["is_member"] is not None:
+        raise ConfigError(
+            "the column that names the members can be named only once, got --included and --is-member: leave one out"
+        )
 
 
 def _attack(table: ScoreTable, design: Design, higher_is_member: bool | None) -> Attack | None:

@@ -98,13 +98,15 @@ def tangent_low(counts: ErrorCounts, tangent: Tangent) -> float:
 
 def refuted_point(measured: Measurement) -> tuple[float, float] | None:
     """Return a false-positive rate (FPR) and a false-negative rate (FNR) that together refute the stated trade-off
-    curve; None unless the curve was refuted. Both returned rates are upper bounds or, if a tangent was tested, the
-    counted FPR and the largest FNR that the test allows at this FPR.
+    curve; None unless the curve was refuted by counted errors. Both returned rates are upper bounds or, if a tangent
+    was tested, the counted FPR and the largest FNR that the test allows at this FPR.
     """
     if not measured.below_curve:
         return None
     if measured.tangent is None:
         return measured.fpr_high or 0.0, measured.fnr_high or 0.0
+    if measured.false_positives is None or measured.false_negatives is None:
+        return None
     counts = {one.name: getattr(measured, one.name) for one in fields(ErrorCounts)}
     # Half of the level, as the other half is that of the bound on epsilon.
     tangent, errors = measured.tangent, ErrorCounts(**counts | {"alpha": measured.alpha / 2})

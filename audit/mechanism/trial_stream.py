@@ -24,6 +24,8 @@ from ..wording import shortened
 
 MOST_TESTED = 16
 """The number of coordinates that are tested, from the first."""
+UNSEEDED = "the same calls with the same generator returned other outputs"
+"""How the refusal of a mechanism whose noise does not come from its generator begins."""
 
 
 def call_effect(outputs: NDArray[Any]) -> FloatArray:
@@ -251,7 +253,7 @@ def _check_state(first: NDArray[Any], again: NDArray[Any], stream: Stream) -> No
     """Refuse a mechanism whose answer depends on more than its input and generator; a correct one never is."""
     if first.shape != again.shape or not np.array_equal(first, again, equal_nan=not stream.text):
         raise ValueError(
-            f"the same calls with the same generator returned other outputs on input {stream.arm} ({stream.input}): "
+            f"{UNSEEDED} on input {stream.arm} ({stream.input}): "
             "the mechanism keeps state between calls, or does not draw all its noise from the rng that it gets, so "
             "its trials are not independent and no bound would hold"
         )

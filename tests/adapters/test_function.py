@@ -114,5 +114,5 @@ def test_noise_that_does_not_repeat_under_a_seed_names_what_to_do():
 def test_an_output_of_texts_and_numbers_and_what_cannot_be_called_are_refused(seedable):
     with pytest.raises(TypeError, match=r"call must be a function call\(x\), got 3"):
         Function(call=3)
-    with pytest.raises(ValueError, match=r"got a tuple of both: \(1.2, 'a'\)"):
+    with pytest.raises(ValueError, match=r"got a tuple that holds both: \(1.2, 'a'\)"):
         audited(Function(call=lambda x: (1.2, "a"), seedable=seedable))

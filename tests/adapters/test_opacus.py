@@ -84,7 +84,7 @@ def test_the_claim_is_that_of_the_history():
     assert run.claim.parameters == {"noise_multiplier": 1.0, "sampling_rate": 0.1, "steps": 20}
     assert (run.law.clip_norm, run.law.noise_std, run.law.rate) == (1.0, 1.0, 0.1)
     assert run.replayable
-    assert "adversary: receiver of the model of every step" in run.claim.describe()
+    assert "adversary: a receiver of the model of every step" in run.claim.describe()
     assert "client" not in run.claim.describe()
 
 
@@ -130,7 +130,7 @@ def test_lots_that_were_not_read_from_the_given_data_are_not_compared():
     found = training(lambda data: build(records())).watch()
     assert not found.failed
     reasons = {one.name: one.witness for one in found.unseen}
-    assert reasons["sizes of lots"] == "training did not read records from the data that build received"
+    assert reasons["sizes of lots"] == "the training did not read records from the data that build received"
 
 
 @pytest.mark.processes

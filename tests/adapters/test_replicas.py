@@ -181,7 +181,7 @@ def test_a_missing_clip_ends_the_audit_after_a_few_runs(plan):
     found = audit_replicas(GaussianRunner(clip=10.0), plan=plan)
     assert (found.verdict.value, found.measurement.alpha) == ("REFUTED", 0.05)
     assert found.measurement.n1 <= plan.runs // 8
-    assert "a record of 10 clip norms in all tensors" in found.measurement.witness
+    assert "a canary of 10 clip norms in all tensors" in found.measurement.witness
 
 
 def test_a_unit_that_never_arrives_leaves_the_claim_unjudged(plan):
@@ -289,14 +289,14 @@ def test_half_a_line_on_a_full_disk_is_an_error_and_loses_one_run(tmp_path, monk
     kept.keep(True, 2, np.zeros(2))
     # Line ends of an editor are no damage.
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    with pytest.warns(RuntimeWarning, match="made again: 3"):
+    with pytest.warns(RuntimeWarning, match="repeated: 3"):
         assert set(KeptProjections(path=path, facts={}).runs) == {(True, 0), (True, 2)}
 
 
 def test_an_exception_names_the_run(plan):
     with pytest.raises(RuntimeError, match="out of memory") as raised:
         audit_replicas(GaussianRunner(fails=3, replayable=False), plan=plan)
-    assert "the planted unit" in raised.value.__notes__[0]
+    assert "without the canary" in raised.value.__notes__[0]
 
 
 @pytest.mark.processes
@@ -451,7 +451,7 @@ def test_runs_of_other_shapes_are_refused_with_the_run(change):
             found = super().run(member, seed, plant=plant)
             return found if member else change(found)
 
-    with pytest.raises(ValueError, match=r"of one layout, got [35] of .* in run 0 without the planted unit, and 5 in"):
+    with pytest.raises(ValueError, match=r"of one layout, got [35] of .* in run 0 without the canary, and 5 in"):
         audit_replicas(Other(replayable=False), plan=plan_replicas(GaussianRunner()))
 
 
@@ -473,9 +473,9 @@ def test_runs_of_other_shapes_are_refused_with_the_run(change):
             r"must have shape \(5,\), as the layout has, got \(6,\)",
         ),
         ({"releases": [torch.zeros(6)]}, r"releases must be a tuple of Release, got \[tensor"),
-        ({"ledger": (1.0, 0.3, 5)}, r"ledger must be one \(noise multiplier, .* or None, got \(1.0, 0.3, 5\)"),
-        ({"ledger": ((1.0, 3.0, 5),)}, "ledger must be one"),
-        ({"ledger": ((1.0, 0.3, 5.0),)}, "ledger must be one"),
+        ({"ledger": (1.0, 0.3, 5)}, r"ledger must be a tuple \(noise multiplier, .* or None, got \(1.0, 0.3, 5\)"),
+        ({"ledger": ((1.0, 3.0, 5),)}, "ledger must be a tuple"),
+        ({"ledger": ((1.0, 0.3, 5.0),)}, "ledger must be a tuple"),
         ({"population": 2.5}, "population must be a whole number or None, got 2.5"),
         ({"ids": (0, 7), "population": 7}, "ids of step 0 must be below population = 7, got 7"),
         ({"moved": ("weight",)}, "moved must be a tuple of Movement or None"),

@@ -17,7 +17,7 @@ FEW = (
 def test_ours_is_sound_and_the_library_counts_repeated_randomised_response_once():
     lines, sound = compared(FEW, {name: ACCOUNTANTS[name] for name in (OURS, "dp-accounting PLD")})
     assert sound
-    assert any(line.startswith("dp-accounting PLD: 1 below the truth") for line in lines)
+    assert any(line.startswith("dp-accounting PLD: 1 results below the truth") for line in lines)
 
 
 def test_what_is_below_the_truth_negative_without_a_number_or_absent_is_counted():
@@ -25,8 +25,8 @@ def test_what_is_below_the_truth_negative_without_a_number_or_absent_is_counted(
     lines, sound = compared(FEW[:1], fake)
     assert not sound
     assert lines[0] == "no-such-library X: not installed"
-    assert lines[-2].startswith("fedassay: 1 below the truth (1 negative), 0 without a number")
-    assert lines[-1].startswith("dp-accounting none: 0 below the truth (0 negative), 1 without a number")
+    assert lines[-2].startswith("fedassay: 1 results below the truth (1 negative), 0 without a number")
+    assert lines[-1].startswith("dp-accounting none: 0 results below the truth (0 negative), 1 without a number")
 
 
 @pytest.mark.parametrize("law", [law for law in GRID if law.noise == 0], ids=str)

@@ -125,7 +125,7 @@ def test_checks_that_held_law_and_draws_against_the_claim_state_the_epsilon_that
     share = next(check.detects for check in checks if check.name == SCALE)
     # Less noise by this share multiplies mu; epsilon grows a little faster.
     assert claim.epsilon / share < power.detectable < claim.epsilon / share**2
-    assert f"{share:.3g} of the law's" in power.assumption
+    assert f"{share:.3g} times the stated noise" in power.assumption
 
 
 def test_a_loose_claim_is_found_from_where_it_is_broken(correct):

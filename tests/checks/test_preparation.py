@@ -233,7 +233,7 @@ def test_a_preparation_that_fails_on_a_neighbour_is_not_looked_at():
 def test_units_that_are_not_known_are_not_looked_at():
     found, _ = of(public, unit="user")
     assert found["preparation"].passed is None
-    assert "which records belong to one user is not known" in found["preparation"].witness
+    assert "it is not known which records belong to one user" in found["preparation"].witness
 
 
 def test_a_difference_without_noise_refutes_a_large_epsilon_where_nothing_is_drawn():

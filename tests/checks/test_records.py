@@ -73,7 +73,7 @@ def test_a_unit_is_a_record_the_records_of_an_owner_or_those_of_a_client():
     assert unit_rows(claim("client"), owned, held).tolist() == [3, 8]
     assert unit_rows(claim("user"), owned, held).tolist() == [0, 1, 2, 3, 4]
     assert unit_words(claim("user"), torch.arange(5)) == "the user of record 0 (5 records)"
-    with pytest.raises(ValueError, match="which records belong to one user is not known"):
+    with pytest.raises(ValueError, match="it is not known which records belong to one user"):
         unit_rows(claim("user"), records(True), held)
 
 

@@ -248,7 +248,7 @@ def test_noise_of_the_broadcast_model_cannot_be_checked_on_a_fixed_model(plan_of
 def test_a_unit_that_cannot_be_planted_is_said_to_be_so(plan_of, checked):
     found = checked(DPFedAvg().prepare(plan_of()), plan_of(), unit=Unit.USER, adjacency=Adjacency.ZERO_OUT)
     assert found["sensitivity"].passed is None
-    assert "no row of one user under zero-out can be planted" in found["sensitivity"].words
+    assert "no canary for one user under zero-out adjacency is possible" in found["sensitivity"].words
 
 
 def test_a_claim_against_the_server_that_sees_the_sum_is_checked_like_one_against_the_models(plan_of, checked):

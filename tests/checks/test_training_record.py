@@ -33,7 +33,7 @@ def test_projections_are_lengths_in_clip_norms():
             lambda: Release(
                 step=1, released=torch.zeros(2), received=torch.zeros(3), clip_norm=1.0, noise_multiplier=1.0
             ),
-            "step 1: received must have shape",
+            "step 1: received must have the shape of released",
         ),
     ],
 )

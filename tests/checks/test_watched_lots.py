@@ -78,7 +78,7 @@ def test_each_way_of_drawing_lots_is_told_from_poisson_sampling(lots, expected):
 def test_two_records_that_one_coin_draws_are_found_wherever_they_are_in_the_data():
     found = [one for one in lot_checks(recording(steps=200, lots=partners)) if one.passed is False]
     assert [one.name for one in found] == [BLOCKS]
-    assert "of 200 lots" in found[0].witness
+    assert "among 200 lots" in found[0].witness
 
 
 def of_four_fifths(rng, steps):

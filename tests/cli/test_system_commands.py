@@ -173,7 +173,7 @@ def test_a_page_shows_the_result_and_its_checks(say, target, tmp_path, system, w
     assert f'<div class="band {kind}">' in page
     assert said in page
     assert f"Tested: {target(system)}" in page
-    assert ('class="ruler"' in page) == (words[0] == "audit")
+    assert ("claimed: ε is at most" in page) == (system == "halved")
     assert ("Failed: 1 of" in page) == (system == "quiet")
 
 

@@ -284,7 +284,7 @@ def test_rows_are_means_of_trained_and_of_absent_secrets(task, planted, tmp_path
     assert rows["auc"].value == 1
     with pytest.raises(ValueError, match="must return 40 exposures, one per secret, got 3"):
         score_exposures(cell, Exposures(values[:3], setting, WORDS), planted, store, adversary="realistic")
-    with pytest.raises(ValueError, match=r"must be in 0..log2\(1023 \+ 1\)"):
+    with pytest.raises(ValueError, match=r"must lie between 0 and log2\(1023 \+ 1\)"):
         Exposures(values + 3, setting, WORDS)
 
 

@@ -323,7 +323,7 @@ def law_of(noised_message):
     ("attack", "network", "law", "words"),
     [
         (GradientLikelihood(), LOGISTIC, None, "no noise distribution"),
-        (GradientLikelihood(), LOGISTIC, law_of(Noised.EMBEDDINGS), "about embeddings"),
+        (GradientLikelihood(), LOGISTIC, law_of(Noised.EMBEDDINGS), "that of embeddings"),
         (GradientLikelihood(), LINEAR, law_of(Noised.RESIDUALS), "top model is not public"),
         (WORST, LOGISTIC, law_of(Noised.GRADIENTS), "does not see"),
         (WORST, VerticalNetwork(widths=(5, 4), classes=2, embedding=1), law_of(Noised.RESIDUALS), "do not determine"),

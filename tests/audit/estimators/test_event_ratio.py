@@ -109,4 +109,6 @@ def test_the_point_that_refuted_a_curve_lies_between_the_counts_and_the_curve(co
     # Three standard errors of the contrast, at most.
     assert bound - fnr < 3 * math.sqrt((fnr * (1 - fnr) + math.exp(2 * tangent.epsilon) * fpr * (1 - fpr)) / n)
     assert refuted_point(replace(found, below_curve=False)) is None
+    # Bets over a whole audit count no errors.
+    assert refuted_point(replace(found, false_positives=None, false_negatives=None)) is None
     assert refuted_point(measurement_of(below_curve=True)) == (0.0209, 0.0355)

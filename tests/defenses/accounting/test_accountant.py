@@ -260,7 +260,7 @@ def test_a_larger_epsilon_may_be_claimed_and_a_smaller_one_contradicts_the_law()
         (lambda: claim_from_noise(1.0, delta=1e-5, steps=0), "steps must be >= 1, got 0"),
         (
             lambda: claim_from_noise(1.0, delta=1e-3, sampling_rate=0.00105),
-            "epsilon must be > 0 and finite, got 0.0 at delta 0.001: claims of",
+            "epsilon must be > 0 and finite, got 0.0 at delta 0.001: a claim that bounds only",
         ),
         (lambda: claim_from_rho(0.1, delta=0.9), "got 0.0 at delta 0.9: .* state a smaller delta"),
         (lambda: claim_from_rho(-1.0, delta=1e-5), "rho must be a number > 0"),

@@ -344,7 +344,7 @@ def test_as_published_each_claim_states_what_its_noise_is_worth(plan):
     assert weight == pytest.approx(dp_accounting.get_epsilon_gaussian(std, 0.005), abs=1e-9)
     assert (joint, weight, bias) == (pytest.approx(8.03, abs=0.005), pytest.approx(8.66, abs=0.005), 0.0)
     (unknown,) = FedRE(variant="as_published").prepare(plan).claims
-    assert unknown.parameters["provable"] == "none: the noise depends on the data"
+    assert unknown.parameters["provable"] == "none: the scale of the noise depends on the data"
 
 
 def test_as_published_epsilon_falls_as_one_over_the_score(plan):

@@ -107,7 +107,7 @@ def test_wrong_layers_ranks_and_texts_are_refused():
     with pytest.raises(ValueError, match="alpha must be a number > 0, got 0"):
         build_model("text_lora", shape=(1, 1, 32), classes=TOKENS, alpha=0)
     for shape, tokens in (((1, 1, 33), TOKENS), ((1, 1, 32), 9)):
-        with pytest.raises(ValueError, match="at most 32 places and 65 tokens"):
+        with pytest.raises(ValueError, match="at most 32 positions and 65 tokens"):
             build_model("text_lora", shape=shape, classes=tokens)
 
 

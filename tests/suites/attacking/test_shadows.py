@@ -261,7 +261,7 @@ def test_scores_that_are_all_tied_are_chance(tmp_path):
     many = [MembershipScores(np.ones(30), np.ones(400), SETTING)] * 8
     found = {row["metric"]: row for row in score_shadows(Row(), many, [], 6, Kept())}
     assert found["tpr_at_fpr_0.01_estimate"]["value"] == 0.0
-    assert "no independent runs" in found["tpr_at_fpr_0.01_estimate"]["reason"]
+    assert "are not independent runs" in found["tpr_at_fpr_0.01_estimate"]["reason"]
 
 
 def test_targets_with_enough_nonmembers_have_thresholds_of_their_own_and_an_interval_over_them():

@@ -84,7 +84,7 @@ def test_a_part_is_found_by_its_files_name():
 
 def test_an_unknown_part_lists_the_known_ones_nearest_first():
     with pytest.raises(
-        ConfigError, match=r"unknown defense 'dp_sdg'; known: dp_sgd, .*; name one of your own as package\.mod"
+        ConfigError, match=r"unknown defense 'dp_sdg'; known: dp_sgd, .*; name your own as package\.mod"
     ):
         find("defense", "dp_sdg")
 

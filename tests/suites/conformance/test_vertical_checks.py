@@ -57,7 +57,7 @@ def subject(protection=None):
     [
         (defense.vertical_draws_from_streams, Elsewhere, "from another generator"),
         (defense.vertical_replicas_are_apart, Mixed, "labels of another run"),
-        (defense.vertical_replicas_are_apart, Shared, "noise for all replicas"),
+        (defense.vertical_replicas_are_apart, Shared, "have the same noise"),
         (defense.vertical_replicas_are_apart, Elsewhere, "all blocks of runs"),
         (defense.prepares, None, "a law belongs to no claim"),
     ],

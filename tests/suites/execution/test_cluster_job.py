@@ -155,7 +155,7 @@ def test_the_program_of_a_worker_may_be_another_than_that_of_the_run(store, monk
         ("dusk", {}, "unknown backend 'dusk'; known: dask"),
         ("local", {"address": "tcp://here:1"}, "address must be"),
         ("dask", {"address": ""}, "address must be"),
-        ("dask", {"address": "tcp://here:1", "jobs": 2}, "a cluster with an address has its own"),
+        ("dask", {"address": "tcp://here:1", "jobs": 2}, "with the address of a cluster, which has its own"),
     ],
 )
 def test_a_backend_that_cannot_be_chosen_is_refused(name, given, words):

@@ -198,6 +198,7 @@ def trial_of(planned):
         people = issubclass(part, OwnerAttack) or name == "random_people"
         table += f"count = {3 if people else 8}\n" if membership else ""
         table += "iterations = 5\nrestarts = 1\n" if "iterations" in part.__dataclass_fields__ else ""
+        table += "column = 20\n" if "column" in part.__dataclass_fields__ else ""
         needed = ("defenses.none", f"defenses.{DEFENSES.get(name, 'none')}", "logistic", MODELS.get(name, "logistic"))
         jobs = planned(*needed, text=EVERYTHING + table, clients=3, held_out=3, samples=60, rounds=2).trials
         return next(job for job in jobs if job.attacks)
