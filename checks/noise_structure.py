@@ -302,8 +302,7 @@ def _free_moves(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> Che
     # Clip norms may adapt in each run: every noise vector counts in units of its own size, and a move in units of the
     # round's median. A few vectors of much noise would otherwise hide that there is noise in all directions.
     own = np.sqrt(np.square(sample.contrasts).mean(axis=3))
-    scales = np.where(there, np.ma.median(np.ma.masked_equal(own, 0.0), axis=0).filled(0.0), 0.0)
-    units = np.where(scales > 0, scales, 1.0)
+    scales = np.where(there, _median_of_positive(own), 0.0)
     vectors = (sample.contrasts / np.where(own > 0, own, 1.0)[..., None])[:, there].reshape(-1, dim)
     largest = scales.max(axis=0)
     # A later round than those of the sample is compared with the loudest one.
@@ -328,8 +327,10 @@ def _free_moves(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> Che
     if len(shown) == 0:
         return COVERS_MOVES.skipped("each weight is sent in too few runs")
     blocks = [shown[block] for block in _blocks(counts[shown])]
-    sizes = np.abs(sample.values).max(axis=(0, 3))
-    floor = (_ROUNDING * float((sizes / units)[there].max())) ** 2
+    # A contrast is rounded as the largest number of the runs in it.
+    sizes = np.maximum.accumulate(np.abs(sample.values).max(axis=3), axis=0)[1:]
+    noisy = there & (own > 0)
+    floor = (_ROUNDING * float((sizes[noisy] / own[noisy]).max(initial=0.0))) ** 2
     worst, found = -1.0, moves[0]
     for block in blocks:
         part = vectors[:, block]
@@ -348,6 +349,14 @@ def _free_moves(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> Che
     )
     result = COVERS_MOVES.at_most(worst, allowed, unit="standard deviations of the noise", witness=witness)
     return result if result.passed or found.pair is None else replace(result, proposal=found.pair.proposal)
+
+
+def _median_of_positive(sizes: FloatArray) -> FloatArray:
+    """The (lower) median over runs of the sizes above 0: (runs, rows, rounds) -> (rows, rounds), 0 where none is."""
+    positive = (sizes > 0).sum(axis=0)
+    ordered = np.sort(np.where(sizes > 0, sizes, np.inf), axis=0)
+    middle = np.take_along_axis(ordered, np.maximum(positive - 1, 0)[np.newaxis] // 2, axis=0)[0]
+    return np.where(positive > 0, middle, 0.0)
 
 
 def _blocks(counts: IntArray) -> list[IntArray]:
