@@ -205,6 +205,7 @@ def test_an_added_defense_runs_alone(assay, suite_file):
     [
         ({"only": "defenses"}, "only must be a list of strings"),
         ({"only": ["defenses"]}, "give those that run in defenses="),
+        ({"only": ["defenses", "defenses.a"], "defenses": ["dp_sgd"]}, "removes all defenses .*, also 'defenses.a'"),
         ({"only": ["attacks.lose"]}, "only: .*: the suite has no table 'attacks.lose'; known: attacks.loss"),
         ({"only": ["attack"]}, "the suite has no table 'attack'"),
     ],

@@ -152,7 +152,7 @@ def residual_risks(folder: RunFolder, answered: Sequence[ClaimAnswer]) -> list[s
     named = [(_name(answer, names), answer) for answer in answered]
     said = []
     for name, answer in named:
-        if answer.verdict != "NOT_REFUTED" or answer.row.failed_checks:
+        if answer.shown != "NOT_REFUTED" or answer.row.failed_checks:
             said.append(f"{name}: {answer.found.lower()}.")
         elif answer.weak:
             said.append(f"{name}: {answer.weak}.")

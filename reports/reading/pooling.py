@@ -1,9 +1,10 @@
 """Pool a measurement over seeds and images into one value with a confidence interval, also round by round."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ LEVEL = 0.95
 BOOTSTRAP_DRAWS = 2000
 BOOTSTRAP_SEED = 0
 TWO_SEEDS = "2 seeds, no interval"
+_JACKKNIFE = re.compile(r"t interval by a jackknife of (\d+) groups")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,8 @@ class Pooled:
     ``method`` states the reason.
 
     ``over``: what the interval covers other draws of, such as ``3 seeds``; empty without one. ``both``: the values of
-    two seeds, which are shown in place of an interval.
+    two seeds, which are shown in place of an interval. ``limits``: the smallest and the largest possible value.
+    ``at_level``: computes the interval at another confidence level; None if that takes more than is stored.
     """
 
     value: float
@@ -39,21 +42,25 @@ class Pooled:
     method: str
     over: str = ""
     both: tuple[float, ...] = ()
+    limits: tuple[float, float] = (-math.inf, math.inf)
+    at_level: Callable[[float], tuple[float, float]] | None = field(default=None, compare=False, repr=False)
 
     def joint(self, of: int) -> "Pooled":
-        """Return the confidence interval widened so that it holds jointly for ``of`` values (Bonferroni). A mean over
-        seeds uses the quantiles of Student's t; all other values use those of the normal distribution, which is an
-        approximation.
+        """Return the confidence interval widened so that it holds jointly for ``of`` values (Bonferroni): the interval
+        of the same method at the higher level. Where that needs more than is stored, each end moves away from the value
+        by the ratio of quantiles (of Student's t for a jackknife, else of the normal distribution), an approximation.
         """
         from scipy.special import ndtri, stdtrit
 
         if self.low is None or self.high is None or of == 1:
             return self
-        tail = (1 - LEVEL) / 2
-        seeds = "t interval" in self.method
-        own, wide = (-float(stdtrit(self.n - 1, one) if seeds else ndtri(one)) for one in (tail, tail / of))
+        if self.at_level is not None:
+            low, high = self.at_level(1 - (1 - LEVEL) / of)
+            return replace(self, low=low, high=high)
+        tail, groups = (1 - LEVEL) / 2, _JACKKNIFE.search(self.method)
+        own, wide = (float(stdtrit(int(groups[1]) - 1, one) if groups else ndtri(one)) for one in (tail, tail / of))
         low, high = (self.value + wide / own * (end - self.value) for end in (self.low, self.high))
-        return replace(self, low=low, high=high)
+        return replace(self, low=max(low, self.limits[0]), high=min(high, self.limits[1]))
 
 
 def gathered(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
@@ -108,16 +115,25 @@ def mean_over_seeds(
         return Pooled(value=mean, low=None, high=None, n=2, method=TWO_SEEDS, both=tuple(sample.tolist()))
     # ddof=1: with three seeds the other estimate of the variance would be a third too small.
     standard_error = float(sample.std(ddof=1)) / len(sample) ** 0.5
-    half = float(stdtrit(len(sample) - 1, 0.5 + level / 2)) * standard_error
-    low, high, method = mean - half, mean + half, f"mean over seeds, {100 * level:g} % t interval"
-    if share and 0 < mean < 1 and not 0 <= low <= high <= 1:
-        # The derivative of the logit at the mean is 1 / (m (1 - m)).
-        half /= mean * (1 - mean)
-        low, high = float(expit(logit(mean) - half)), float(expit(logit(mean) + half))
-        method += " on the logit scale"
-    # Values outside of the limits are impossible, so the shorter interval covers the true mean as often.
-    low, high = max(low, limits[0]), min(high, limits[1])
-    return Pooled(value=mean, low=low, high=high, n=len(sample), method=method, over=f"{len(sample)} seeds")
+    own = float(stdtrit(len(sample) - 1, 0.5 + level / 2)) * standard_error
+    on_logits = share and 0 < mean < 1 and not 0 <= mean - own <= mean + own <= 1
+    least, most = (max(limits[0], 0.0), min(limits[1], 1.0)) if share else limits
+
+    # The scale stays that of ``level``: at a higher level it would not always give an interval that holds the own one.
+    def at_level(confidence: float) -> tuple[float, float]:
+        half = float(stdtrit(len(sample) - 1, 0.5 + confidence / 2)) * standard_error
+        low, high = mean - half, mean + half
+        if on_logits:
+            # The derivative of the logit at the mean is 1 / (m (1 - m)).
+            half /= mean * (1 - mean)
+            low, high = float(expit(logit(mean) - half)), float(expit(logit(mean) + half))
+        # Values outside of the limits are impossible, so the shorter interval covers the true mean as often.
+        return max(low, least), min(high, most)
+
+    low, high = at_level(level)
+    method = f"mean over seeds, {100 * level:g} % t interval{' on the logit scale' if on_logits else ''}"
+    over = f"{len(sample)} seeds"
+    return Pooled(value=mean, low=low, high=high, n=len(sample), method=method, over=over, at_level=at_level)
 
 
 def count_over_seeds(correct: int, units: int, *, seeds: int, kind: str) -> Pooled:
@@ -127,17 +143,24 @@ def count_over_seeds(correct: int, units: int, *, seeds: int, kind: str) -> Pool
     For seeds with equal shares, which give no interval over seeds. The units are treated as independent trials with
     one probability. ``kind``: what is counted, such as ``uploads``.
     """
-    from ...audit.binomial import upper_bound
-
-    alpha = (1 - LEVEL) / 2
+    low, high = exact_ends(correct, units, LEVEL)
     return Pooled(
         value=correct / units,
-        low=1 - float(upper_bound(units - correct, units, alpha)),
-        high=float(upper_bound(correct, units, alpha)),
+        low=low,
+        high=high,
         n=seeds,
         method=f"all seeds have the same value; 95 % Clopper-Pearson interval over the {kind} of all seeds",
         over=f"{units} {kind} of all seeds",
+        at_level=partial(exact_ends, correct, units),
     )
+
+
+def exact_ends(correct: int, units: int, level: float) -> tuple[float, float]:
+    """Return the two-sided Clopper-Pearson interval of the share ``correct`` of ``units`` at a confidence level."""
+    from ...audit.binomial import upper_bound
+
+    alpha = (1 - level) / 2
+    return 1 - float(upper_bound(units - correct, units, alpha)), float(upper_bound(correct, units, alpha))
 
 
 _QUALITIES = ("accuracy", "iou", "macro_f1")
@@ -155,6 +178,8 @@ _ATTACK_LIMITS = {
     "label_count_error": (0.0, math.inf),
     "column_error": (0.0, math.inf),
     "column_mse": (0.0, math.inf),
+    "mse": (0.0, math.inf),
+    "lpips": (0.0, math.inf),
 }
 """Of metrics of attacks. Two have a unit that begins with ``share of``, but may be negative, or above 1."""
 

@@ -122,7 +122,7 @@ _WEAK_ENGINEER = "Raise the number of runs of this audit in the suite until the 
 _INCOMPLETE_OWNER = "Do not rely on this run: it is incomplete."
 _MISSED_OWNER = "Do not rely on this run: its audits missed a fault that was planted to test them."
 _CHECKED_OWNER = "Do not rely on this run: its runs missed a fault that was planted to test them; only checks found it."
-_MISSED = "Raise the number of runs of the suite's audit until it refutes the planted faults ({})."
+_MISSED = "Raise the number of runs of the suite's audit{} until it refutes the planted faults ({})."
 _WIDER = "To stop the attacks outside this claim, choose a defense whose claim covers {}."
 _CHANGE_FIRST = "The model is of no use: change the settings of the defense first."
 _DECIDE = "Decide whether the attacks outside this claim matter: it does not protect against them."
@@ -150,10 +150,20 @@ class ClaimAnswer:
     @property
     def found(self) -> str:
         """The result in two or three words, such as No violation found."""
-        words = ANSWERS.get(self.verdict, self.verdict)
+        words = ANSWERS.get(self.shown, self.shown)
         if self.row.failed_checks and self.verdict != "REFUTED":
             return f"{words}, but {len(self.row.failed_checks)} implementation {_checks(self.row)} failed"
-        return words
+        return f"{words}: the runs missed a planted fault" if self.overlooked else words
+
+    @property
+    def shown(self) -> str:
+        """The verdict whose words and colour are shown: runs that missed a planted fault decide nothing."""
+        return "UNDERPOWERED" if self.overlooked else self.verdict
+
+    @property
+    def overlooked(self) -> bool:
+        """Whether a test that found no violation decides nothing, because runs missed a planted fault."""
+        return bool(self.incomplete) and any(missed_controls(self.folder))
 
     @property
     def weak(self) -> str:
@@ -219,7 +229,8 @@ class ClaimAnswer:
         if self.missed:
             return undecided or "How large a violation this test would find is not known: it missed a planted fault."
         found = numerals.epsilon(row.detectable)
-        between = f"; between ε {claimed} and {found} it may miss it" if row.detectable > row.claim.epsilon else ""
+        they = "they" if row.by_checks else "it"
+        between = f"; between ε {claimed} and {found} {they} may miss it" if row.detectable > row.claim.epsilon else ""
         shown = (
             f"If all noise is so small that the true ε is {found} (claimed: {claimed}), "
             f"{'the checks of the code find' if row.by_checks else 'this test finds'} it in 9 of 10 cases{between}."
@@ -380,7 +391,10 @@ class ClaimAnswer:
             )
         if self.incomplete:
             missed = [name for names in missed_controls(self.folder) for name in names]
-            return _MISSED.format(", ".join(missed)) if missed else f"Complete the run first ({self.incomplete})."
+            setting = _replicas(self.folder.manifest.suite.get("audit"))
+            return (
+                _MISSED.format(setting, ", ".join(missed)) if missed else f"Complete the run first ({self.incomplete})."
+            )
         if self.weak and self.verdict == "NOT_REFUTED":
             return _WEAK_ENGINEER.format(most=plain(weak_beyond(row.claim.epsilon)))
         if self.verdict == "OUT_OF_SCOPE" and row.record and "the audit's federation (" in row.record.reason:
@@ -403,6 +417,13 @@ def answers(folder: RunFolder) -> list[ClaimAnswer]:
     attacked = {folder.line_of(row.defense) for row in rows if successes(folder, row.defense)}
     ordered = sorted(rows, key=lambda row: (not row.needs_attention, folder.line_of(row.defense) not in attacked))
     return [ClaimAnswer(folder=folder, row=row, defense=name(row)) for row in ordered]
+
+
+def _replicas(audit: object) -> str:
+    """The setting with the number of an audit's independent runs, and its value; empty for another kind of audit."""
+    if not isinstance(audit, dict) or audit.get("design") != "independent" or not audit.get("replicas"):
+        return ""
+    return f" (audit.replicas, now {audit['replicas']:,})"
 
 
 def _checks(row: ClaimRow) -> str:

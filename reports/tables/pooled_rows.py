@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ...audit.binomial import upper_bound
@@ -13,6 +14,7 @@ from ..reading.claims import beyond_claims
 from ..reading.pooling import (
     Pooled,
     count_over_seeds,
+    exact_ends,
     gathered,
     grouped,
     is_share,
@@ -361,11 +363,13 @@ def _pooled(group: list[Record]) -> Pooled | None:
         over, limits = "the units of one run", range_of(only)
         # A t interval over few units may leave the metric's range, where no true value lies.
         low, high = max(only.ci_low, limits[0]), min(only.ci_high, limits[1])
-        return Pooled(value=_value(only), low=low, high=high, n=1, method=only.ci_method, over=over)
+        one = Pooled(value=_value(only), low=low, high=high, n=1, method=only.ci_method, over=over, limits=limits)
+        count = _count(measured)
+        return one if count is None else replace(one, at_level=partial(exact_ends, count.right, count.units))
     # Sorted, because the order of rows in the file is arbitrary and would change the last digit of a sum.
     values = sorted(_value(record) for record in measured)
     if only.scope == "record":
-        return median_over_images(values)
+        return replace(median_over_images(values), limits=range_of(only))
     count = _count(measured) if values[0] == values[-1] else None
     if count is not None:
         return count_over_seeds(count.right, count.units, seeds=len(values), kind=count.kind)

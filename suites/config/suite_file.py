@@ -52,6 +52,11 @@ def load_suite(
             file, the line and the nearest known name.
     """
     source = _source_of(suite)
+    if GIVEN in only and (lost := [pattern for pattern in only if pattern.startswith(f"{GIVEN}.")]):
+        raise ConfigError(
+            f"only: {source.name}: the word {GIVEN!r} alone removes all defenses of the suite, also "
+            f"{', '.join(map(repr, lost))}: leave out either the word or these patterns"
+        )
     tree = source.parse()
     whole, source = expanded(source.parse(), source)
     gone, left_out = list[str](), list[str]()

@@ -2,12 +2,17 @@ import math
 
 import pytest
 from fedassay.reports.reading.pooling import (
+    Pooled,
     count_over_seeds,
     limits_of,
     mean_over_seeds,
     median_over_images,
     named_share,
 )
+from hypothesis import given
+from hypothesis import strategies as st
+
+_JACKKNIFE = "mean over 8 federations, 95 % t interval by a jackknife of 4 groups"
 
 
 def test_an_interval_ends_where_the_metric_ends():
@@ -95,3 +100,25 @@ def test_a_joint_interval_is_that_of_a_higher_level():
     assert mean_over_seeds(values).joint(1) == mean_over_seeds(values)
     one = mean_over_seeds([0.5])
     assert one.joint(10) == one
+
+
+def test_a_joint_interval_of_shares_is_that_of_their_scale_at_the_higher_level():
+    # 4 of 24 in three seeds of 8: mean 1/6, standard error 1/24; t of 2 degrees at 1 - .05/12 is 10.886 (p = .0042).
+    pooled = mean_over_seeds([0.25, 0.125, 0.125], share=True, limits=(0.0, 1.0))
+    wide, half = pooled.joint(6), 10.886 / 24 / (1 / 6 * 5 / 6)
+    ends = [1 / (1 + 5 * math.exp(half)), 1 / (1 + 5 * math.exp(-half))]
+    assert [wide.low, wide.high] == pytest.approx(ends, rel=1e-3)
+    # 0 of 10: the upper end p solves (1 - p)^10 = .025 / 6.
+    none = count_over_seeds(0, 10, seeds=2, kind="uploads").joint(6)
+    assert (none.low, none.high) == (0.0, pytest.approx(1 - (0.025 / 6) ** 0.1))
+
+
+@given(st.lists(st.sampled_from([k / 8 for k in range(9)]), min_size=3, max_size=6), st.integers(1, 60))
+def test_a_joint_interval_stays_in_range_and_holds_the_own_one(values, of):
+    total = round(8 * sum(values))
+    own = (mean_over_seeds(values, share=True), count_over_seeds(total, 8 * len(values), seeds=3, kind="uploads"))
+    # A single run has its stored interval only, also one by the jackknife, whose quantile is that of its groups.
+    single = [Pooled(value=0.9, low=0.7, high=0.99, n=1, limits=(0.0, 1.0), method=how) for how in ("", _JACKKNIFE)]
+    for one in (*own, *single):
+        if (wide := one.joint(of)).low is not None:
+            assert 0 <= wide.low <= one.low <= one.value <= one.high <= wide.high <= 1

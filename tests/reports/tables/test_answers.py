@@ -12,6 +12,7 @@ from fedassay.audit.observer import GLOBAL_MODELS, PASSIVE_PARTY, UPLOADS
 from fedassay.audit.supplied.scores import audit_scores
 from fedassay.reports.formats.page import html
 from fedassay.reports.formats.terminal import tables
+from fedassay.reports.pack.statement import residual_risks
 from fedassay.reports.reading.claims import claim_rows
 from fedassay.reports.tables.answers import (
     _TOO_FEW,
@@ -189,9 +190,12 @@ def test_a_planted_fault_that_only_checks_found_is_not_one_that_was_missed(one_c
             role="check", attack="replay", metric="check_noise_scale", defense="half", control=True, verdict="FAILED",
             seed=None, claim_id=broken.claim_id, cell_id="half", reason="noise scale: half",
         )  # fmt: skip
+    run_maker.manifest["suite"]["audit"] = {"design": "independent", "replicas": 60, "clients": 2}
     folder = one_claim(detectable=4.5, ceiling=2.0, gate={"verdict_line": "INCOMPLETE: x", "exit_code": 12})
     (one,) = answers(folder)
     said = (headline(folder), one.owner, controls_sentence(claim_rows(folder)))
+    assert one.found == "Not decided: the runs missed a planted fault"
+    assert "audit (audit.replicas, now 60) until it refutes the planted faults (half)" in one.engineer
     # What the test finds in 9 of 10 cases is not stated of tests that missed a fault altogether.
     assert (one.missed, "9 of 10" in one.power) == (not by_checks, by_checks)
     if by_checks:
@@ -315,6 +319,8 @@ def test_a_run_whose_audits_miss_a_planted_fault_decides_nothing(one_claim, run_
     page = html(folder)
     assert '<div class="band open">' in page
     assert "run incomplete</span>" in page
+    assert 'class="chip UNDERPOWERED">Not decided: the runs missed a planted fault</span>' in page
+    assert any("not decided: the runs missed a planted fault" in risk for risk in residual_risks(folder, [one]))
     assert "? undecided" in page
 
 

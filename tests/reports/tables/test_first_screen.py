@@ -62,6 +62,7 @@ def test_the_smallest_violation_that_a_test_finds_names_runs_or_checks(answer):
     detected = f"{BY_CHECKS} 4.036 if its noise is 0.99 of the law's; the runs alone would not be enough: x"
     one = answer(value=0.0, detectable=4.036, ceiling=2.03, reason=detected)
     assert "4.04 or more: found in 9 of 10 tests, by checks of the code, not by runs" in ruler_of(one).sentence
+    assert "and 4.04 they may miss it" in one.power
     assert (
         "tests, by runs" in ruler(replace(one.row, record=one.row.record.model_copy(update={"reason": "x"}))).sentence
     )
