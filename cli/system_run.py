@@ -214,10 +214,8 @@ class _KeptAudit:
                 "decide here"
             )
         else:
-            more = (
-                f"--trials {runs} ends with OK after this verdict (--trials {self.plan.enough[0]} in place of it), if "
-            )
-            more += f"nothing refutes the claim, in {self._time(2 * runs, jobs)}"
+            when = f"after this verdict (--trials {self.plan.enough[0]} in place of it), if nothing refutes the claim"
+            more = f"--trials {runs} ends with OK {when}, in {self._time(2 * runs, jobs)}"
         return [
             f"weak   {more}; --accept-weak ends with exit code 0 after these runs; fedassay watch checks the code "
             "alone, without runs; a claim of larger epsilon needs fewer runs"

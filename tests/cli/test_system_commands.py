@@ -234,7 +234,9 @@ def test_more_runs_are_added_to_the_kept_ones_at_a_level_of_their_own(say, targe
     first = say("audit", target("correct"), "--trials", "100")
     assert "alpha 0.025 in all" in first.output
     assert "of which 0 are kept" in first.output
-    words = r"^weak   --trials (\d+) ends with OK after this verdict \(--trials \d+ in place of it\), if nothing refutes the claim, in about"
+    words = (
+        r"^weak   --trials (\d+) ends with OK after this verdict \(--trials \d+ in place of it\), if nothing refutes"
+    )
     enough = re.search(words, first.output, re.M)
     assert 100 < int(enough[1]) < 500
     assert f"; about {enough[1]} counted runs per arm would be enough (exit" in first.output.partition("gate   ")[2]
