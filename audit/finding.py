@@ -13,7 +13,7 @@ from .check import EPSILON, LOTTERY, MOVE, NOISE, VIEW, CheckResult, Subject
 from .claim import Claim, check_claim
 from .curve import Curve, GaussianCurve, Tangent
 from .evidence import Setting
-from .finite import limit_of
+from .finite import limits_of
 from .measurement import FAIR_COINS, INDEPENDENT_TRIALS, NEEDS_GAUSSIAN_CURVE, Kind, Measurement
 from .power import enough_trials
 from .wording import at_least, at_most, plain
@@ -77,7 +77,8 @@ class Finding:
             implementation check), or "" where nothing did.
         weak: whether the claim is UNDERPOWERED for the only reason that the minimum detectable epsilon of its test is
             too large; ``accept_weak`` makes it NOT_REFUTED, and leaves this mark.
-        limit: for whom alone the claim holds, and why; empty where no NaN and no infinity is let through.
+        limit: for whom alone the claim holds, and why, and what a public number of records would show under add/remove;
+            empty for neither.
     """
 
     verdict: Verdict
@@ -287,9 +288,9 @@ def not_run(claim: Claim, reason: str) -> Finding:
 
 def with_limit(finding: Finding, checks: Sequence[CheckResult]) -> Finding:
     """Return the finding with a note of the participants to whom the claim is limited, if the system did not stop NaN
-    or infinite values.
+    or infinite values, and of what a public number of records would show under add/remove.
     """
-    return replace(finding, limit=limit_of(checks))
+    return replace(finding, limit=limits_of(checks))
 
 
 def with_failed_checks(finding: Finding, failed_checks: Sequence[str]) -> Finding:

@@ -6,9 +6,10 @@ its claim, for those who cannot send such values; each finding says so, and no c
 
 from collections.abc import Iterable, Sequence
 
-from .check import FINITE, CheckResult
+from .check import FINITE, SIZE, CheckResult
 
 _HOLDS = "the claim holds for"
+SIZES_SHOW = "under add/remove the sizes of the updates alone imply eps >= "
 
 
 def finite_result(sent: Sequence[str], broken: Sequence[str], *, whom: str) -> CheckResult:
@@ -31,3 +32,9 @@ def limit_of(results: Iterable[CheckResult]) -> str:
     """
     found = (one.witness for one in results if one.name == FINITE and one.passed is None)
     return "; ".join(dict.fromkeys(one for one in found if _HOLDS in one))
+
+
+def limits_of(results: Sequence[CheckResult]) -> str:
+    """Return ``limit_of``, and which epsilon a public number of records alone would show under add/remove."""
+    sizes = [one.witness.partition(SIZES_SHOW) for one in results if one.name == SIZE and one.passed]
+    return "; ".join(filter(None, (limit_of(results), *(f"{mark}{rest}" for _, mark, rest in sizes))))

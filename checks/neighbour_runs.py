@@ -16,6 +16,7 @@ from scipy.stats import chi2
 from ..audit.arrays import FloatArray
 from ..audit.check import NEIGHBOUR, SIZE, CheckResult
 from ..audit.claim import Adjacency
+from ..audit.finite import SIZES_SHOW
 from .training_record import Release, TrainingRecord
 
 _SLACK, _SAME = 1e-3, 1e-6
@@ -76,7 +77,9 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
         )
     if not moved:
         return NEIGHBOUR.skipped(
-            "replacing a record changed no finite sum: the training does not read the given data, or its sums are NaN"
+            f"replacing a record moved none of {compared} sums that could be compared (finite, of equal draws and "
+            "models) by more than rounding: none holds the record, its gradients are short next to the clip norm, or "
+            "the training does not read the given data"
         )
     words = f"{witness}; {compared} sums of {len(others)} runs were compared"
     return NEIGHBOUR.passes(words, worst, _REPLACED, unit="clip norms")
@@ -186,7 +189,7 @@ def size_check(
         return SIZE.passes(f"steps, sampling rates, noise and divisors do not change {count}")
     words = f"{count} {'; '.join(found)}"
     if (low := shown_by_size(first, smaller)) > 0:
-        words += f"; under add/remove the sizes of the updates alone imply eps >= {low:.3g}"
+        words += f"; {SIZES_SHOW}{low:.3g}"
     if adjacency is Adjacency.ADD_REMOVE:
         return SIZE.failed(words)
     return SIZE.passes(f"the number of records is public ({adjacency.phrase}): {words}")

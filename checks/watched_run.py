@@ -12,7 +12,7 @@ from torch import Tensor
 from ..audit.check import ACCOUNTED, MOVED, PRESENT, SCALE, CheckResult
 from ..audit.claim import Claim
 from ..audit.finding import Finding, blind_words, checked_alone, with_limit
-from ..audit.finite import finite_result, limit_of
+from ..audit.finite import finite_result, limit_of, limits_of
 from ..audit.wording import counted
 from .training_record import TrainingRecord
 from .watched_lots import ledger_checks, lot_checks
@@ -72,8 +72,10 @@ class Watched:
 
     @property
     def limit(self) -> str:
-        """The participants to whom the claim is limited, and why; empty if no NaN and no infinity is let through."""
-        return limit_of(self.results)
+        """The participants to whom the claim is limited, and why, if NaN or infinity is let through; and what a public
+        number of records would show under add/remove.
+        """
+        return limits_of(self.results)
 
     def lines(self) -> list[str]:
         """Return one line per check, failed ones first."""

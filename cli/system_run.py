@@ -207,10 +207,15 @@ class _KeptAudit:
         """How an audit that cannot end with OK could, before it costs any time; nothing where it can."""
         if not self.plan.weak or self.plan.accept_weak:
             return []
-        if (runs := self.plan.enough[0]) is None:
-            more = "no number of runs up to a million ends with OK, only the checks of fedassay watch decide here"
+        # An audit of more runs is a further verdict, at half of this level.
+        if (runs := self.plan.enough[1]) is None:
+            more = (
+                "after this verdict no number of runs up to a million ends with OK, only the checks of fedassay watch "
+                "decide here"
+            )
         else:
-            more = f"--trials {runs} ends with OK if nothing refutes the claim, in {self._time(2 * runs, jobs)}"
+            when = f"after this verdict (--trials {self.plan.enough[0]} in place of it), if nothing refutes the claim"
+            more = f"--trials {runs} ends with OK {when}, in {self._time(2 * runs, jobs)}"
         return [
             f"weak   {more}; --accept-weak ends with exit code 0 after these runs; fedassay watch checks the code "
             "alone, without runs; a claim of larger epsilon needs fewer runs"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from jinja2 import Environment
 from markupsafe import Markup
 
-from ...audit.check import short_words
+from ...audit.check import ACCOUNTED, MULTIPLIER, RATE, SCALE, STEPS, short_words
 from ...audit.claim import Claim
 from ...audit.finding import Finding, Verdict
 from ...audit.metrics import MembershipResult
@@ -131,7 +131,7 @@ def html_of_finding(
             weak=weak,
             why=_why(kind, finding, checks),
             owner=_owner(kind, tested, audited=finding is not None),
-            engineer=_ENGINEER["none" if claim is None else kind if finding or kind != "open" else "watched"],
+            engineer=_engineer("none" if claim is None else kind if finding or kind != "open" else "watched", checks),
             found=None if rate is None else round(PEOPLE * rate),
             plain=plain,
             width=first_screen.WIDTH,
@@ -148,6 +148,13 @@ _ENGINEER = {
     "several runs, and state a claim (--epsilon, --delta).",
 }
 """What an engineer should do next, by what the page found."""
+_LARGER = (SCALE, ACCOUNTED, MULTIPLIER, STEPS, RATE)
+"""Checks of which a larger epsilon covers a failure: no epsilon covers, for one, a row that is not clipped."""
+
+
+def _engineer(kind: str, checks: Sequence[tuple[str, bool | None, str]]) -> str:
+    mend = any(passed is False and name.partition(", ")[0] not in _LARGER for name, passed, _ in checks)
+    return "Mend what was found, and test again." if kind == "broken" and mend else _ENGINEER[kind]
 
 
 def _owner(kind: str, tested: Tested | None, *, audited: bool) -> str:

@@ -215,7 +215,9 @@ def test_under_add_remove_a_divisor_that_follows_the_records_fails_and_a_constan
         return made
 
     assert [one.words for one in training(build_constant, adjacency="add_remove").watch().failed] == []
-    assert "the number of records is public (zero-out)" in result(training().watch(), "number of records").witness
+    public, limit = training().watch(), "under add/remove the sizes of the updates alone imply eps >= "
+    assert "the number of records is public (zero-out)" in result(public, "number of records").witness
+    assert (limit in public.limit, limit in public.finding(training().claim).line()) == (True, True)
 
 
 def train_and_keep_the_best(model, optimizer, loader, _):

@@ -12,6 +12,7 @@ from fedassay.checks.watched_run import Watched
 from fedassay.cli.pytest_plugin import SystemFixture
 from fedassay.cli.system_run import judge_watched
 from fedassay.fl.folder_lock import locked
+from fedassay.reports.formats.page import html_of_finding
 from fedassay.suites.results.outcome import Outcome
 from foreign_runner import GaussianRunner
 from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -175,6 +176,13 @@ def test_a_page_shows_the_result_and_its_checks(say, target, tmp_path, system, w
     assert f"Tested: {target(system)}" in page
     assert ("claimed: ε is at most" in page) == (system == "halved")
     assert ("Failed: 1 of" in page) == (system == "quiet")
+    assert ("Mend what was found, or state a larger" in page) == (kind == "broken")
+
+
+def test_no_larger_epsilon_is_offered_for_a_row_that_is_not_clipped():
+    claim, checks = GaussianRunner().claim, [("sum of clipped rows", False, "sum of clipped rows: 5")]
+    page = html_of_finding("mine", claim, "FAIL", code=10, checks=checks)
+    assert ("Mend what was found, and test again." in page, "state a larger" in page) == (True, False)
 
 
 def test_a_page_replaces_no_folder_and_json_stays_json(say, target, tmp_path):
@@ -226,10 +234,12 @@ def test_more_runs_are_added_to_the_kept_ones_at_a_level_of_their_own(say, targe
     first = say("audit", target("correct"), "--trials", "100")
     assert "alpha 0.025 in all" in first.output
     assert "of which 0 are kept" in first.output
-    enough = re.search(
-        r"^weak   --trials (\d+) ends with OK if nothing refutes the claim, in about", first.output, re.M
+    words = (
+        r"^weak   --trials (\d+) ends with OK after this verdict \(--trials \d+ in place of it\), if nothing refutes"
     )
+    enough = re.search(words, first.output, re.M)
     assert 100 < int(enough[1]) < 500
+    assert f"; about {enough[1]} counted runs per arm would be enough (exit" in first.output.partition("gate   ")[2]
     assert first.output.index("weak   --trials") < first.output.index("run    ")
     more = say("audit", target("correct"), "--trials", "150")
     assert "alpha 0.0125 in all" in more.output
