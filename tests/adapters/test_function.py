@@ -66,7 +66,7 @@ def test_too_little_noise_is_refuted_and_the_finding_repeats():
 def test_an_object_with_its_own_generator_is_seeded_by_hand():
     library = Library(scale=0.4)
     assert audited(Function(call=library.randomise, reseed=library.seed)).verdict.value == "REFUTED"
-    with pytest.raises(ValueError, match="two equal calls with the same generator returned different outputs"):
+    with pytest.raises(ValueError, match="the same calls with the same generator returned other outputs"):
         audited(Function(call=Library().randomise, batched=False))
 
 

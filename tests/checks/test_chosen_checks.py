@@ -232,7 +232,7 @@ def test_it_is_part_of_the_sensitivity_as_sampled(task, monkeypatch):
         one for one in hook_runs(task, setup.plan, setup.protection, setup.claim).checks() if one.name == AS_SAMPLED
     ]
     assert [one.passed for one in found] == [False]
-    assert "others hold" in found[0].words
+    assert "among others" in found[0].words
 
 
 def test_stars_leave_room_for_every_threshold_of_a_filter():

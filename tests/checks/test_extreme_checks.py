@@ -124,8 +124,8 @@ class PassesInfinity(Clips):
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        (ByComparedLength, "no number, and other entries of 1e12"),
-        (PassesInfinity, "infinite, and other entries of 1e12"),
+        (ByComparedLength, "no number and other entries of 1e12"),
+        (PassesInfinity, "infinite and other entries of 1e12"),
         (InHalf, "not finite"),
         (ByRoundedLength, "whose norm overflows"),
         (OfUnitLength, "not finite"),

@@ -192,7 +192,7 @@ def test_a_client_whose_absence_changes_the_draws_of_others_is_not_measured_by_i
         (found,) = measured_checks(
             replay_setup(case.task, plan, without_law(prepared.protection), claim, seed=seed), plan
         )
-        assert float(re.search(r"at least ([\d.]+) noise", found.witness)[1]) <= 1 / multiplier
+        assert float(re.search(r"at least ([\d.]+) standard", found.witness)[1]) <= 1 / multiplier
 
 
 @pytest.mark.simulations

@@ -142,7 +142,7 @@ def test_a_baseline_is_asked_for_accepted_and_then_held_against(own_pytest, tmp_
     assert (tmp_path / "baselines" / "main.json").is_file()
     code, said = own_pytest(gated)
     assert code == 0, said
-    assert "cells worse than the baseline" in said
+    assert "is worse than the baseline by its margin" in said
 
 
 @pytest.mark.simulations
