@@ -275,20 +275,13 @@ def plan_replicas(
     are those of its ledger. Raises ValueError for a system without noise or with a ledger of other steps, for one that
     is no ``Runner``, where no unit can be planted, and where more than a million runs would be needed.
     """
-    check_alpha(alpha)
-    if not 0 < noise_share < 1:
-        raise ValueError(f"noise_share must be in (0, 1), got {noise_share}")
-    if runs is not None:
-        check_whole("runs", runs, least=1)
-    check_stated(runner)
-    if reason := why_not_planted(runner):
-        raise ValueError(reason)
+    _check_arguments(runner, noise_share, alpha, runs)
     unit = plant or Plant()
     claim, release = runner.claim, _release(runner, unit)
     faults = (BrokenRelease(noise=noise_share), BrokenRelease(row=unit.weight))
     rng = np.random.default_rng(seed)
     stated: dict[str, Any] = {"curve": claim.curve, "epsilon": claim.epsilon, "delta": claim.delta}
-    share = alpha / 2
+    share, levels = alpha / 2, (alpha / 2, alpha / 4)
     points = simulated_release_points(release, faults[0], rng=rng)
     planned = trials_needed(points, **stated, alpha=share / len(faults), limit=_LIMIT)
     # The same tests for every number of runs, so that what is said to be enough is.
@@ -306,15 +299,12 @@ def plan_replicas(
     def fewest_with_power(level: float) -> int | None:
         return fewest(lambda n: power(n, level) >= _POWER, _LIMIT)
 
-    needed = [fewest_with_power(level) for level in (share, share / 2)]
+    needed = [fewest_with_power(level) for level in levels]
     if runs is None and needed[0] is None:
         raise ValueError(
             f"more than {_LIMIT:,} runs per arm would be needed: use watch and play_back, which find small faults"
         )
-    enough = [
-        None if one is None else _not_weak(correct, claim, level, least=one)
-        for one, level in zip(needed, (share, share / 2), strict=True)
-    ]
+    enough = [one and _not_weak(correct, claim, at, least=one) for one, at in zip(needed, levels, strict=True)]
     count = runs or needed[0] or _LIMIT
     if runs is None and not accept_weak and (enough[0] or math.inf) <= _MOST_TIMES * count:
         count = enough[0] or count
@@ -335,6 +325,18 @@ def plan_replicas(
     )
     expected = judge(claim, measured, weakness=replace(planned_for.weakness, enough=_enough(enough[0])))
     return replace(planned_for, weak=expected.reason if expected.verdict is Verdict.UNDERPOWERED else "")
+
+
+def _check_arguments(runner: Runner, noise_share: float, alpha: float, runs: int | None) -> None:
+    """Raise ValueError where a system cannot be planned for."""
+    check_alpha(alpha)
+    if not 0 < noise_share < 1:
+        raise ValueError(f"noise_share must be in (0, 1), got {noise_share}")
+    if runs is not None:
+        check_whole("runs", runs, least=1)
+    check_stated(runner)
+    if reason := why_not_planted(runner):
+        raise ValueError(reason)
 
 
 def _not_weak(errors: Sequence[tuple[float, float]], claim: Claim, alpha: float, *, least: int) -> int | None:
