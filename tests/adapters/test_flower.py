@@ -173,7 +173,7 @@ def test_one_run_with_many_nodes_refutes_a_tenth_of_the_noise_and_not_the_stated
 def test_wrong_use_is_told_in_words():
     made = client()()
     assert failed(App(server(), lambda: made)) == []
-    with pytest.raises(ValueError, match="mods are bound then"):
+    with pytest.raises(ValueError, match="takes its mods when it is made"):
         App(server(), lambda: made).run(True, 0, plant=Plant())
     with pytest.raises(ValueError, match="make_client_app must make a new ClientApp"):
         App(server(), lambda: made).play().releases(torch.ones(2, 5), 0)
