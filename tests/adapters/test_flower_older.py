@@ -201,8 +201,8 @@ def test_wrong_use_is_told_in_words():
     with pytest.raises(TypeError, match="clip inside of fit"):
         App(server(lambda: older.DPFedAvgFixed(average(), CLIENTS, CLIP)), client()).run()
     made = client()()
-    with pytest.raises(ValueError, match="mods are bound then"):
+    with pytest.raises(ValueError, match="takes its mods when it is made"):
         App(server(), lambda: made).run(True, 0, plant=Plant())
     masked = client([secaggplus_mod, fixedclipping_mod])()
-    with pytest.raises(ValueError, match="mods are bound then"):
+    with pytest.raises(ValueError, match="takes its mods when it is made"):
         App(secure_server(client_side), lambda: masked).run(True, 0, plant=Plant())
