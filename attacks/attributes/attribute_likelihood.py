@@ -18,7 +18,7 @@ from ...fl.fields import Several
 from ...fl.recorder import View
 from ..attack import Knowledge
 from .attribute_attack import AttributeAttack
-from .lots import Lot, groups_of
+from .uploaded_samples import UploadedSamples, groups_of
 
 _FLOOR = 0.01
 """Share of the mean variance that is added to every direction: few public records show none of the rare ones."""
@@ -70,7 +70,7 @@ class _Products:
     lr: Tensor | float = 0.0
     rr: Tensor | float = 0.0
 
-    def add(self, lot: Lot, others: Tensor, records: Tensor, left: Tensor) -> None:
+    def add(self, lot: UploadedSamples, others: Tensor, records: Tensor, left: Tensor) -> None:
         """Add a round; ``others (m, d)`` and ``records (n, d)``: shares of the samples, ``left (clients, d)``."""
         count = len(others)
         fixed = (others - others.mean(0)) * ((lot.size - 1) / count) ** 0.5

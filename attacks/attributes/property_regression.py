@@ -16,8 +16,8 @@ from ...fl.fields import Several
 from ...fl.models.network import Network
 from ...fl.recorder import View
 from ..attack import Knowledge, Undefined
-from .lots import Lot, groups_of
 from .property_attack import PropertyAttack
+from .uploaded_samples import UploadedSamples, groups_of
 
 # Shadow clients that train at once: their records are held in memory.
 _AT_ONCE = 100
@@ -98,14 +98,14 @@ def _regressed(kernel: np.ndarray, shares: FloatArray, shadows: int) -> tuple[Fl
     return np.asarray(clients - errors.mean(), dtype=np.float64), float(errors.var())
 
 
-def _summed(lot: Lot, counts: np.ndarray, each: np.ndarray, rng: np.random.Generator) -> FloatArray:
+def _summed(lot: UploadedSamples, counts: np.ndarray, each: np.ndarray, rng: np.random.Generator) -> FloatArray:
     """The gradients behind the uploads of shadow clients in one round, ``(n, d)``: sums of their records' shares."""
     times = counts if lot.rate == 1 else rng.binomial(counts * lot.steps, lot.rate) / (lot.steps * lot.rate)
     return np.asarray(times @ each, dtype=np.float64)
 
 
 def _trained(
-    lot: Lot,
+    lot: UploadedSamples,
     counts: np.ndarray,
     model: Tensor,
     network: Network,

@@ -24,11 +24,20 @@ Rng = np.random.Generator
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleNoise(Protection):
-    """Each client clips the gradient of each sample and adds Gaussian noise to their sum."""
+class _NoisedSum(Protection):
+    """Gaussian noise of a multiple of the clip norm."""
 
     noise_multiplier: float
     clip_norm: float = 1.0
+
+    def drawn(self, like: Tensor, context: Context, rng: Rng) -> Tensor:
+        return self.noise_multiplier * self.clip_norm * normal(rng, tuple(like.shape))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleNoise(_NoisedSum):
+    """Each client clips the gradient of each sample and adds Gaussian noise to their sum."""
+
     per_sample: bool = True
 
     def local_step(
@@ -37,16 +46,10 @@ class SampleNoise(Protection):
         total = clipped_sum(gradients, present, self.clip_norm)
         return (total + self.drawn(total, context, rng)) / context.plan.expected_lot(client)
 
-    def drawn(self, like: Tensor, context: Context, rng: Rng) -> Tensor:
-        return self.noise_multiplier * self.clip_norm * normal(rng, tuple(like.shape))
-
 
 @dataclass(frozen=True, kw_only=True)
-class ServerNoise(Protection):
+class ServerNoise(_NoisedSum):
     """A trusted server adds Gaussian noise to the sum of clipped updates."""
-
-    noise_multiplier: float
-    clip_norm: float = 1.0
 
     def report(self, updates: Message, context: Context, state: State, rng: Rng) -> Message:
         return updates.with_values(clip(updates.values, self.clip_norm))
@@ -54,9 +57,6 @@ class ServerNoise(Protection):
     def aggregate(self, received: Message, context: Context, state: State, rng: Rng) -> Tensor:
         total = received.values.sum(1)
         return (total + self.drawn(total, context, rng)) / context.plan.expected_cohort
-
-    def drawn(self, like: Tensor, context: Context, rng: Rng) -> Tensor:
-        return self.noise_multiplier * self.clip_norm * normal(rng, tuple(like.shape))
 
 
 @dataclass(frozen=True, kw_only=True)

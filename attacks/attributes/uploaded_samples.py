@@ -22,7 +22,7 @@ ALL = -1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lot:
+class UploadedSamples:
     """How a client's samples enter the client's upload, or the sum of all clients' uploads.
 
     Args:
@@ -43,7 +43,7 @@ class Lot:
     noise: float
 
     @classmethod
-    def of(cls, client: int, view: View, knowledge: Knowledge) -> "Lot":
+    def of(cls, client: int, view: View, knowledge: Knowledge) -> "UploadedSamples":
         """Return how the samples of one client, or of ``ALL`` clients, enter what the observer receives."""
         plan, steps = view.plan, view.plan.algorithm.local_steps
         size, drawn, weight = plan.sizes[client], plan.expected_lot(client), 1.0
@@ -90,7 +90,7 @@ class Group:
         clients: their numbers; ``ALL``, where the observer does not learn which client sent which upload.
     """
 
-    lot: Lot
+    lot: UploadedSamples
     rounds: tuple[RoundRows, ...]
     places: list[int]
     clients: list[int]
@@ -121,12 +121,12 @@ def groups_of(view: View, knowledge: Knowledge, clients: Sequence[int]) -> list[
     if view.observer.rank == SHUFFLED.rank:
         reduced = reduce_view(view, knowledge)
         view, knowledge = reduced.view, reduced.knowledge
-    rounds, found = tuple(rounds_of(view)), dict[tuple[Lot, tuple[int, ...]], Group]()
+    rounds, found = tuple(rounds_of(view)), dict[tuple[UploadedSamples, tuple[int, ...]], Group]()
     for place, client in enumerate(asked):
         came = tuple(number for number, rows in enumerate(rounds) if client == ALL or client in rows.senders)
         if not came:
             raise Undefined(f"client {client} took part in no round, so there is nothing to score")
-        lot = Lot.of(client, view, knowledge)
+        lot = UploadedSamples.of(client, view, knowledge)
         group = Group(lot=lot, rounds=tuple(rounds[number] for number in came), places=[], clients=[])
         group = found.setdefault((lot, came), group)
         group.places.append(place)
