@@ -94,7 +94,8 @@ def renamed(control: TrainingRecord, others: Sequence[ReplacedRun], *, first: Tr
         alike = _alike(control, other.record)[:steps]
         held = [frozenset(one.ids or ()) for one, _ in alike]
         moved = [_distance(one, again, "received") > _slack(one) for one, again in alike]
-        if all(moved) or not any(moved) or moved == [other.replaced in lot for lot in held]:
+        # A lot that holds the record may stay where it is: the gradients of both records may be short there.
+        if all(moved) or all(other.replaced in lot for lot, moves in zip(held, moved, strict=True) if moves):
             continue
         names = sorted(frozenset().union(*held))
         if (name := next((one for one in names if moved == [one in lot for lot in held]), None)) is not None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.audit.claim import Adjacency
-from fedassay.checks.neighbour_runs import ReplacedRun, shown_by_size, size_check, sums_on_neighbours
+from fedassay.checks.neighbour_runs import ReplacedRun, renamed, shown_by_size, size_check, sums_on_neighbours
 from foreign_runs import CLIP, LAYOUT, RECORDS, recording
 from scipy.stats import chi2
 
@@ -55,6 +55,18 @@ def test_runs_that_differ_on_equal_data_accuse_nobody():
     first, others = pair(move=5.0)
     _, moved = pair(move=0.1, elsewhere=0.1)
     assert compared(first, others, control=moved[0].record).passed is None
+
+
+def test_a_record_with_another_index_is_named_and_one_whose_gradient_vanished_in_a_lot_is_not():
+    first, (other,) = pair(move=1.0)
+    holding = [step for step, one in enumerate(first.releases) if REPLACED in one.ids]
+    one_moves = list(first.releases)
+    one_moves[holding[0]] = other.record.releases[holding[0]]
+    vanished = ReplacedRun(replaced=REPLACED, record=replace(first, releases=tuple(one_moves)))
+    assert len(holding) > 1
+    assert renamed(first, [vanished], first=first) == ""
+    wrong = replace(other, replaced=next(one for one in range(RECORDS) if one not in first.releases[holding[0]].ids))
+    assert f"has the index {REPLACED} in watch.lot" in renamed(first, [wrong], first=first)
 
 
 def test_rows_of_other_records_must_not_move():
