@@ -252,7 +252,7 @@ def test_a_normalisation_reaches_the_model_of_every_seed_and_only_an_audit_on_th
     spec = suite.federations["main"]
     assert task_of(spec, 1).network.normalisation == Normalisation(mean=(0.3,), std=(0.4,))
     assert "normalise" not in resolved().spec.federations["main"].model_dump()
-    same, other = (audited(spec, AuditSpec(dataset=name)) for name in (None, "adult"))
+    same, other = (audited(spec, AuditSpec(dataset=name)) for name in (None, "synthetic_receipts"))
     assert same.normalise == spec.normalise
     assert other.normalise is None
 
