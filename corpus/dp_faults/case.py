@@ -1,7 +1,7 @@
 """A case: a correct program, the same program with one fault, the claim that both state, and how the fault shows.
 
-A case is one file ``cases/KIND/NAME.py`` that ends with ``CASE = Case(...)``; its docstring names the fault in its first
-line. Cases are found by their files and import nothing but numpy, torch, and the library that their kind names.
+A case is one file ``cases/KIND/NAME.py`` that ends with ``CASE = Case(...)``; its docstring names the fault in its
+first line. Cases are found by their files and import nothing but numpy, torch, and the library that their kind names.
 """
 
 import hashlib
@@ -64,8 +64,8 @@ class Program:
 
     Args:
         claim: what it states.
-        release: ``(data, rng)`` -> all that the claim's observer receives, a float array whose shape does not depend on the
-            data unless this is the fault; all randomness comes from ``rng``, or from seeds drawn from it.
+        release: ``(data, rng)`` -> all that the claim's observer receives, a float array whose shape does not depend on
+            the data unless this is the fault; all randomness comes from ``rng``, or from seeds drawn from it.
         parts: entries for tools that look inside, by the name of the protocol (see the README): ``loop``, ``opacus``,
             ``flower``, ``jax``, ``law``.
     """
@@ -138,8 +138,8 @@ FAULTS = {
 class Subject:
     """What a tool receives: one version, without a word on whether it is broken.
 
-    A tool that the public documentation of a library would tell to choose other inputs may do so; ``neighbours`` are two data
-    sets between which the claim must hold.
+    A tool that the public documentation of a library would tell to choose other inputs may do so; ``neighbours`` are
+    two data sets between which the claim must hold.
     """
 
     kind: str
