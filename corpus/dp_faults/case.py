@@ -112,14 +112,13 @@ class Case:
 
     @property
     def half(self) -> str:
-        """``development`` or ``frozen``, by a hash of kind and name: nobody chooses."""
-        digest = hashlib.sha256(f"{self.kind}/{self.name}".encode()).digest()
-        return "frozen" if digest[0] % 2 else "development"
+        """``development`` or ``frozen``."""
+        return half(self.kind, self.name)
 
-    def subject(self, *, broken: bool) -> "Subject":
+    def subject(self, *, broken: bool, seconds: float = 60.0) -> "Subject":
         """Return what a tool receives of one version."""
         program = self.broken if broken else self.correct
-        return Subject(kind=self.kind, neighbours=self.neighbours, program=program)
+        return Subject(kind=self.kind, neighbours=self.neighbours, program=program, seconds=seconds)
 
 
 FAULTS = {
@@ -145,12 +144,30 @@ class Subject:
     kind: str
     neighbours: tuple[Any, Any]
     program: Program
+    seconds: float = 60.0
+    """CPU seconds after which the tool is ended."""
+
+
+def half(kind: str, name: str) -> str:
+    """Return ``development`` or ``frozen``, by a hash of kind and name: nobody chooses."""
+    return "frozen" if hashlib.sha256(f"{kind}/{name}".encode()).digest()[0] % 2 else "development"
+
+
+def path(kind: str, name: str) -> Path:
+    """Return the file of a case."""
+    return FOLDER / kind / f"{name}.py"
 
 
 def load(kind: str, name: str) -> Case:
-    """Return one case; raises ModuleNotFoundError where its file, or the library that it needs, is absent."""
+    """Return one case.
+
+    Raises ModuleNotFoundError where its file, or the library that it needs, is absent, and TypeError where the file
+    does not end with a case.
+    """
     module = importlib.import_module(f"{__package__}.cases.{kind}.{name}")
-    found: Case = module.CASE
+    found = getattr(module, "CASE", None)
+    if not isinstance(found, Case):
+        raise TypeError(f"{kind}/{name}.py must end with CASE = Case(...), got CASE = {found!r}")
     object.__setattr__(found, "kind", kind)
     object.__setattr__(found, "name", name)
     return found
