@@ -411,8 +411,13 @@ def _enough(claim: Claim, measured: Measurement) -> str:
             f"; the best attack needs {needed:,} counted runs per arm, and this attack needs more than the "
             f"{made:,} that were made"
         )
+    return enough_words(claim, needed)
+
+
+def enough_words(claim: Claim, runs: int) -> str:
+    """Return in words that so many runs per arm find a violation at the limit of a weak test."""
     limit = plain(weak_beyond(claim.epsilon))
-    return f"; about {needed:,} counted runs per arm would be enough to find a true eps of {limit}"
+    return f"; about {runs:,} counted runs per arm would be enough to find a true eps of {limit}"
 
 
 def accept_weak(finding: Finding) -> Finding:
