@@ -168,8 +168,9 @@ def _more(finding: Finding | None, *, scores: bool) -> str:
     if finding is None or decided or (enough := enough_runs(finding.reason)) is None:
         return ""
     if scores:
-        return f"Audit again with about {scores_of(enough):,} scores of members, and as many of non-members."
-    return f"Audit again with --trials {enough}, a number of runs per arm that is about enough."
+        least = f"{scores_of(enough):,} scores of members and as many of non-members"
+        return f"Audit again with more scores: with the best attack, about {least} are enough."
+    return f"Audit again with --trials {enough}, which is about enough if the test is the best one."
 
 
 def _owner(kind: str, tested: Tested | None, *, audited: bool) -> str:

@@ -90,7 +90,8 @@ _NAMED = 1
 _GUESSED = round(PEOPLE * FALSE_ALARMS)
 _TOO_FEW = re.compile(
     r"even without any error, (?P<absent>[\d,]+) \+ (?P<present>[\d,]+) trials would not refute the claim"
-    r"(; about (?P<least>[\d,]+) counted runs per arm would be enough( to find a true eps of [\d.]+)?)?"
+    r"(; (?P<best>with the best attack, )?about (?P<least>[\d,]+) counted runs per arm would be enough"
+    r"( to find a true eps of [\d.]+)?)?"
 )
 """The reason of an audit with too few runs, as ``audit.finding`` words it."""
 _UNITS = {
@@ -221,7 +222,7 @@ class ClaimAnswer:
         if self.row.published:
             return f"Stated by a paper, as published ({source}); {tested}, with fedassay's code of the defense."
         if fields and part not in own_parts("defense"):
-            return f"Stated by {part}, code that is no part of fedassay ({source}); {tested}."
+            return f"Stated by {part}, code that is no part of fedassay, with the source {source}; {tested}."
         return f"Stated by fedassay's code {part} for the settings of this run, after {source}; {tested}."
 
     @property
@@ -493,7 +494,7 @@ def _undecided(row: ClaimRow) -> str:
     why = row.record.reason.partition("; evidence: ")[0] if row.record else ""
     said = "This test says nothing for or against the claim"
     if few := _TOO_FEW.fullmatch(why):
-        least = f"; about {few['least']} of each would be enough" if few["least"] else ""
+        least = f"; {few['best'] or ''}about {few['least']} of each would be enough" if few["least"] else ""
         return (
             f"{said}: after {few['present']} runs with the unit and {few['absent']} without it, even an attack that "
             f"never errs would not show a violation{least}."

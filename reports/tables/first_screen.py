@@ -81,7 +81,6 @@ class Watcher:
     name: str
     sees: str
     status: str
-    words: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,27 +204,16 @@ def watchers_of(
     """
     claim = row.claim
 
-    def status(observer: Observer) -> tuple[str, str]:
+    def status(observer: Observer) -> str:
         if claim.observer.covers(observer):
-            if row.verdict == "NOT_REFUTED" and not undecided:
-                return "covered", "the claim covers it"
             if row.verdict != "REFUTED":
-                return "claimed", "the claim covers it, but the test decided nothing"
-            own = claim.observer.name == observer.name
-            return ("broken", "the claim is violated") if own else ("in-doubt", "covered by a claim that is violated")
+                return "covered" if row.verdict == "NOT_REFUTED" and not undecided else "claimed"
+            return "broken" if claim.observer.name == observer.name else "in-doubt"
         if observer in elsewhere:
-            return "elsewhere", "another claim covers it"
-        return (
-            ("attacked", "not covered, and an attack succeeded")
-            if str(observer) in attacked
-            else ("open", "not covered")
-        )
+            return "elsewhere"
+        return "attacked" if str(observer) in attacked else "open"
 
-    return [
-        Watcher(name=_SEES[one.name][0], sees=_SEES[one.name][1], status=found, words=words)
-        for one in adversaries(claim)
-        for found, words in [status(one)]
-    ]
+    return [Watcher(name=_SEES[one.name][0], sees=_SEES[one.name][1], status=status(one)) for one in adversaries(claim)]
 
 
 @dataclass(frozen=True, kw_only=True)
