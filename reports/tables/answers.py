@@ -318,20 +318,6 @@ class ClaimAnswer:
         reached = _reached(best, claim, len(own))
         return f"The best attack of this run that the claim covers, {best.attack}{knows}, {reached}."
 
-    @property
-    def right(self) -> str:
-        """A short form of ``reached``: how often the best attack that the claim covers was right."""
-        if not self._members:
-            return ""
-        best, claim = self._members[0], self.row.claim
-        ends, allowed = best.interval(1 - (1 - LEVEL) / len(self._members)), _allowed_area(claim)
-        interval = f" (95 % interval of this share: {percent(ends[0])} to {percent(ends[1])})" if ends else ""
-        picked = "content" if claim.adjacency is Adjacency.REPLACE_ONE else f"{claim.unit} that took part"
-        return (
-            f"The best attack picked the {picked} in {percent(best.area)} of pairs{interval}. Guessing picks "
-            f"{percent(0.5)}, and the claim allows {percent(allowed)}{_no_proof(ends, allowed, best.area)}."
-        )
-
     @cached_property
     def _beyond(self) -> list[tuple[str, list[AttackRow]]]:
         """The attacks on the defense that no claim covers, by the reason."""
@@ -608,15 +594,14 @@ def _reached(best: Membership, claim: Claim, of: int) -> str:
         right += f" (95 % interval over {best.over}{several}: {percent(ends[0])} to {percent(ends[1])})"
     elif best.two_seeds:
         right += f" ({TWO_SEEDS})"
-    agrees = _no_proof(ends, allowed, best.area)
+    agrees = (
+        ", which is less, but the interval reaches below it: no proof of a violation"
+        if ends and ends[0] <= allowed < best.area
+        else ""
+    )
     reached = f"{right}. Guessing picks {percent(0.5)}, and the claim allows {100 * allowed:.1f} %{agrees}"
     found = _found(best)
     return reached if found is None else f"found {found:,} of 1,000, and {reached}"
-
-
-def _no_proof(ends: tuple[float, float] | None, allowed: float, reached: float) -> str:
-    beyond = ends is not None and ends[0] <= allowed < reached
-    return ", which is less, but the interval reaches below it: no proof of a violation" if beyond else ""
 
 
 def _found(best: Membership) -> int | None:

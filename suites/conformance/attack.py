@@ -73,12 +73,10 @@ def runs(subject: CheckedPart) -> str | None:
     seen = _observed(attack)
     evidence = _evidence(attack, seen)
     setting = evidence.setting
-    require(
-        setting.observer == attack.observer, f"the attack's evidence names {setting.observer}, not {attack.observer}"
-    )
-    require(1 <= setting.rounds <= seen.view.plan.rounds, f"the attack's evidence covers {setting.rounds} rounds")
+    require(setting.observer == attack.observer, f"the evidence names {setting.observer}, not {attack.observer}")
+    require(1 <= setting.rounds <= seen.view.plan.rounds, f"the evidence covers {setting.rounds} rounds")
     arrays = _arrays(evidence)
-    require(all(np.isfinite(array).all() for array in arrays), "the attack's evidence holds NaN or infinity")
+    require(all(np.isfinite(array).all() for array in arrays), "the evidence holds NaN or infinity")
     if seen.planted is not None and hasattr(evidence, "values"):
         shown = evidence.values.size if isinstance(evidence, AttributeScores) else len(evidence.values)
         require(shown == len(seen.planted.member), "the attack must give one row of scores per candidate")
@@ -88,9 +86,7 @@ def runs(subject: CheckedPart) -> str | None:
     if isinstance(evidence, Reconstructions):
         uploads = range(clients) if evidence.uploads is None else np.unique(evidence.uploads)
         require(list(uploads) == list(range(clients)), "the attack must give images of each upload")
-        require(
-            evidence.images.shape[1:] == network.shape, f"the attack's images have shape {evidence.images.shape[1:]}"
-        )
+        require(evidence.images.shape[1:] == network.shape, f"the images have shape {evidence.images.shape[1:]}")
     return type(evidence).__name__
 
 
@@ -102,7 +98,7 @@ def looks(subject: CheckedPart) -> None:
     same = all(equal(ours, _arrays(_evidence(attack, dataclasses.replace(seen, view=view)))) for view in others)
     require(
         not same or attack.null,
-        "the attack's evidence is the same for three runs: set null = True in its class if it ignores the run",
+        "the evidence is the same for three runs: set null = True in its class if it ignores the run",
     )
     require(
         same or not attack.null,
@@ -129,7 +125,7 @@ def deterministic(subject: CheckedPart) -> None:
             equal(plans[0].shown.images, plans[1].shown.images),
             "two calls with equal generators show different candidates",
         )
-        require(0 < member.sum() < member.size, "the attack's candidates must include both members and non-members")
+        require(0 < member.sum() < member.size, "the candidates must include both members and non-members")
 
 
 def inputs_kept(subject: CheckedPart) -> None:
@@ -158,7 +154,7 @@ def blind_to_the_truth(subject: CheckedPart) -> None:
         (seen.planted.sample if isinstance(seen.planted, PlantedCandidates) else seen.planted.member).fill(-1)
     require(
         equal(before, _arrays(_evidence(attack, seen))),
-        "the attack's evidence depends on the members or on private images",
+        "the evidence depends on the members or on private images",
     )
 
 
@@ -291,7 +287,7 @@ def vertical_runs(subject: CheckedPart) -> str | None:
     if evidence is None:
         return "the attack gives no evidence on a federation without a defense"
     seen = evidence.setting.observer
-    require(seen == attack.observer, f"the attack's evidence names {seen}, not {attack.observer}")
+    require(seen == attack.observer, f"the evidence names {seen}, not {attack.observer}")
     wanted = {"labels": "PersonLabels", "columns": "PersonColumns", "membership": "CandidateScores"}[attack.infers]
     require(type(evidence).__name__ == wanted, f"the attack infers {attack.infers} and must return {wanted}")
     return wanted
@@ -319,9 +315,9 @@ def transfer_runs(subject: CheckedPart) -> str | None:
         return "the attack gives no evidence on a transfer under the defense GNMax"
     require(isinstance(evidence, VoteScores), f"the attack must return VoteScores, got {type(evidence).__name__}")
     seen, plan = evidence.setting.observer, toy_transfer()[1]
-    require(seen == attack.observer, f"the attack's evidence names {seen}, not {attack.observer}")
+    require(seen == attack.observer, f"the evidence names {seen}, not {attack.observer}")
     wanted = (plan.queries, plan.classes)
-    require(evidence.values.shape == wanted, f"the attack's scores have shape {evidence.values.shape}, not {wanted}")
+    require(evidence.values.shape == wanted, f"the scores have shape {evidence.values.shape}, not {wanted}")
     return None
 
 

@@ -122,8 +122,8 @@ def model_finite(subject: CheckedPart) -> None:
     """Its outputs are logits, not probabilities: finite numbers in single precision."""
     network, params, images, _ = _model_case(subject)
     logits = network.logits(params, images)
-    require(logits.dtype == torch.float32, f"the part's logits are {logits.dtype}, not torch.float32")
-    require(bool(logits.isfinite().all()), "the part's logits are not finite for images in [0, 1]")
+    require(logits.dtype == torch.float32, f"the logits are {logits.dtype}, not torch.float32")
+    require(bool(logits.isfinite().all()), "the logits are not finite for images in [0, 1]")
     require(not returns_probabilities(network), WORDS)
 
 
