@@ -502,7 +502,7 @@ class Recognised:
 
     @classmethod
     def beyond(cls, claim: Claim, fpr_high: float | None, fnr_high: float | None) -> "Recognised | None":
-        """Build the rates from a test's bounds on its error rates; None if they are within what the claim allows."""
+        """Build the recognition rates from a test's bounds on its error rates; None if the claim allows these rates."""
         if fpr_high is None or fnr_high is None:
             return None
         alarms, missed = sorted((fpr_high, fnr_high))

@@ -73,8 +73,14 @@ def runs(subject: CheckedPart) -> str | None:
     seen = _observed(attack)
     evidence = _evidence(attack, seen)
     setting = evidence.setting
-    require(setting.observer == attack.observer, f"the evidence names {setting.observer}, not {attack.observer}")
-    require(1 <= setting.rounds <= seen.view.plan.rounds, f"the evidence covers {setting.rounds} rounds")
+    require(
+        setting.observer == attack.observer,
+        f"the evidence must name the observer {attack.observer}, got {setting.observer}",
+    )
+    require(
+        1 <= setting.rounds <= seen.view.plan.rounds,
+        f"the evidence must cover 1 to {seen.view.plan.rounds} rounds, got {setting.rounds}",
+    )
     arrays = _arrays(evidence)
     require(all(np.isfinite(array).all() for array in arrays), "the evidence holds NaN or infinity")
     if seen.planted is not None and hasattr(evidence, "values"):
@@ -86,7 +92,10 @@ def runs(subject: CheckedPart) -> str | None:
     if isinstance(evidence, Reconstructions):
         uploads = range(clients) if evidence.uploads is None else np.unique(evidence.uploads)
         require(list(uploads) == list(range(clients)), "the attack must give images of each upload")
-        require(evidence.images.shape[1:] == network.shape, f"the images have shape {evidence.images.shape[1:]}")
+        require(
+            evidence.images.shape[1:] == network.shape,
+            f"the images must have shape {network.shape}, got {evidence.images.shape[1:]}",
+        )
     return type(evidence).__name__
 
 
@@ -287,7 +296,7 @@ def vertical_runs(subject: CheckedPart) -> str | None:
     if evidence is None:
         return "the attack gives no evidence on a federation without a defense"
     seen = evidence.setting.observer
-    require(seen == attack.observer, f"the evidence names {seen}, not {attack.observer}")
+    require(seen == attack.observer, f"the evidence must name the observer {attack.observer}, got {seen}")
     wanted = {"labels": "PersonLabels", "columns": "PersonColumns", "membership": "CandidateScores"}[attack.infers]
     require(type(evidence).__name__ == wanted, f"the attack infers {attack.infers} and must return {wanted}")
     return wanted
@@ -315,9 +324,9 @@ def transfer_runs(subject: CheckedPart) -> str | None:
         return "the attack gives no evidence on a transfer under the defense GNMax"
     require(isinstance(evidence, VoteScores), f"the attack must return VoteScores, got {type(evidence).__name__}")
     seen, plan = evidence.setting.observer, toy_transfer()[1]
-    require(seen == attack.observer, f"the evidence names {seen}, not {attack.observer}")
+    require(seen == attack.observer, f"the evidence must name the observer {attack.observer}, got {seen}")
     wanted = (plan.queries, plan.classes)
-    require(evidence.values.shape == wanted, f"the scores have shape {evidence.values.shape}, not {wanted}")
+    require(evidence.values.shape == wanted, f"the scores must have shape {wanted}, got {evidence.values.shape}")
     return None
 
 
