@@ -157,6 +157,8 @@ class ClaimAnswer:
     def found(self) -> str:
         """The result in two or three words, such as No violation found."""
         words, failed = ANSWERS.get(self.verdict, self.verdict), len(self.row.failed_checks)
+        if self.kind == "mixed":
+            return f"{words}; attacked outside the claim"
         if self.kind != "open" or self.verdict not in ("NOT_REFUTED", "UNDERPOWERED"):
             return words
         why = f"{counted(failed, 'implementation check')} failed" if failed else ""
