@@ -265,6 +265,7 @@ AS_SAMPLED = Check(
     hook=_CLIPPING,
     cause="the clipping of one contribution depends on others or on earlier rounds, or a sampled lot counts it twice",
     mend="clip each contribution once, independently of all others, and add it to one sum only",
+    seen="one contribution changes a release by {}",
 )
 PARTICIPATION = Check(
     "participation as accounted",
@@ -313,6 +314,7 @@ EXTREME = Check(
     hook=_CLIPPING,
     cause="clipping fails for huge or NaN contributions, because it compares or divides infinity or NaN",
     mend="replace values that are not finite before clipping, as `torch.nan_to_num` does",
+    seen="a huge, infinite or NaN contribution changes a release by {}",
 )
 PRESENT = Check(
     "noise present",

@@ -186,6 +186,8 @@ def carry_out(target: str, given: Mapping[str, Any]) -> int:
     if given["html"] is not None:
         lines = [f"plan   {report.plan}", *report.lines(finding, gate, as_json=False)]
         shown: dict[str, Any] = {"finding": finding, "attack": report.attack(), "lines": lines}
+        tested = "the scores of this file, whatever made them" if scores else "this function itself, not a simulation"
+        shown["stated_by"] = f"Stated by the options of this command; tested: {tested}."
         write_page(given["html"], target, claim, gate, as_json=given["json"], **shown)
     return gate.exit_code
 

@@ -24,6 +24,8 @@ from .console import print_lines
 from .errors import exit_code, fail, with_config_errors, word
 from .printing import write_page
 
+_BY_SYSTEM = "Stated by this system; tested: its own runs, not a simulation of it."
+
 
 def find_system(target: str) -> Runner | None:
     """Return the system that ``module:name`` or ``file.py:name`` names, or that the named function without arguments
@@ -65,7 +67,8 @@ def carry_out_watch(target: str, *, seed: int, as_json: bool, html: Path | None 
         print_lines(*results.lines(), *_reported(results), f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
     if html is not None:
         lines = [*results.lines(), *_reported(results)]
-        write_page(html, target, system.claim, gate, checks=_outcomes(results), lines=lines, as_json=as_json)
+        shown: dict[str, Any] = {"checks": _outcomes(results), "lines": lines, "stated_by": _BY_SYSTEM}
+        write_page(html, target, system.claim, gate, as_json=as_json, **shown)
     return gate.exit_code
 
 
@@ -132,7 +135,7 @@ def _carry_out(
     show(*found, f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
     if given["html"] is not None:
         lines = [*_reported(seen), f"plan   {planned}", *found]
-        shown: dict[str, Any] = {"finding": finding, "checks": _outcomes(seen), "lines": lines}
+        shown = {"finding": finding, "checks": _outcomes(seen), "lines": lines, "stated_by": _BY_SYSTEM}
         write_page(given["html"], target, system.claim, gate, as_json=given["json"], **shown)
     return gate.exit_code
 

@@ -18,10 +18,10 @@ _WORDS = {
     "REFUTED": ("REFUTED", "Violated"),
     "NOT_REFUTED": ("NOT REFUTED", "No violation found"),
     "UNDERPOWERED": ("UNDERPOWERED", "Not decided"),
-    "OUT_OF_SCOPE": ("OUT OF SCOPE", "Out of scope of every test"),
+    "OUT_OF_SCOPE": ("OUT OF SCOPE", "Not decided: out of scope of every test"),
     "NO_CLAIM": ("NO CLAIM", "No claim"),
-    "FAILED": ("FAILED", "The test failed"),
-    "NOT_AUDITED": ("NOT TESTED", "Not tested"),
+    "FAILED": ("FAILED", "Not decided: the test failed"),
+    "NOT_AUDITED": ("NOT TESTED", "Not decided: not tested"),
 }
 VERDICTS = {verdict: word for verdict, (word, _) in _WORDS.items()}
 """The word of a verdict in every table and in the pack."""
@@ -66,15 +66,16 @@ def verdict_words(row: ClaimRow) -> str:
     return f"{words} (control, as intended)" if row.verdict == "REFUTED" else f"{words} (control: should be REFUTED)"
 
 
-def check_words(row: ClaimRow) -> str:
+def check_words(row: ClaimRow, most: int | None = None) -> str:
     """Format implementation checks: failed ones with their numbers, then a count such as ``5 implementation checks
-    passed``; empty without checks.
+    passed``; empty without checks. ``most``: how many failed checks are named; by default all.
     """
     failed = [short_words(check.reason) for check in row.failed_checks]
     if failed and not row.should_be_refuted:
         # The row of each check keeps what it says in full.
         failed[0] = explained_words(row.failed_checks[0].reason)
-    return _counts(row, f"failed ({'; '.join(failed)})")
+    more = [f"and {len(failed) - most} more"] if most and len(failed) > most else []
+    return _counts(row, f"failed ({'; '.join([*failed[:most], *more])})")
 
 
 def check_counts(row: ClaimRow) -> str:

@@ -164,7 +164,7 @@ def test_an_audit_of_a_system_takes_its_claim_and_the_planned_runs(say, target, 
     [
         ("quiet", ("watch",), "broken", "The privacy claim is violated"),
         ("halved", ("audit", "--trials", "300"), "broken", "The privacy claim is violated"),
-        ("correct", ("audit", "--trials", "20"), "open", "Could not decide"),
+        ("correct", ("audit", "--trials", "20"), "open", "Not decided"),
     ],
 )
 def test_a_page_shows_the_result_and_its_checks(say, target, tmp_path, system, words, kind, said):
