@@ -22,7 +22,7 @@ CASE = Case(
     correct=Program(claim=claim, release=correct),
     broken=Program(claim=claim, release=broken),
     neighbours=(np.array([0, 1, 2, 3, 0]), np.array([0, 1, 2, 3, 1])),
-    source="https://desfontain.es/blog/privacy-bugs.html",
+    source="own",
     ideal="epsilon is 2 for replaced records",
     event=lambda released: bool(released[0] >= 2 and released[1] <= 1),
     proof="where count 0 is at least 2 and count 1 at most 1, the ratio of the densities is e^2",

@@ -26,7 +26,7 @@ def broken(data, rng):
 
 def event(released):
     half = len(released) // 2
-    return np.sum(released[half:] == 1) - np.sum(released[:half] == 1) >= 12
+    return np.sum(released[half:] == 1) - np.sum(released[:half] == 1) >= 8
 
 
 claim = Claim(epsilon=EPSILON)
