@@ -1,4 +1,4 @@
-"""The sensitivity of a sum of squares is computed from the lower bound twice, instead of the lower and the upper one."""
+"""The sensitivity of a sum of squares is computed from the lower bound twice, instead of both bounds."""
 
 import numpy as np
 
