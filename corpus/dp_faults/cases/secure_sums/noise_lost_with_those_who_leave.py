@@ -37,6 +37,6 @@ CASE = Case(
     source="https://arxiv.org/abs/2102.06387",
     ideal="about a fifth of the noise's variance reaches the sum",
     event=lambda released: released[0] > 1.3,
-    trials=12000,
+    trials=20000,
     proof="with four of twenty shares the noise has standard deviation 0.67, and delta at epsilon 2 is 0.14",
 )

@@ -34,6 +34,6 @@ CASE = Case(
     neighbours=(np.array([[0.0, 0.0], [0.5, 0.5]]), np.array([[12.0, 0.0], [0.5, 0.5]])),
     source="https://arxiv.org/abs/2308.02362",
     ideal="an embedding may have any norm: clip it",
-    event=lambda released: released[0, 0] > 4,
+    event=lambda released: released[0, 0] > 6,
     proof="the embeddings are 12 apart, four standard deviations",
 )
