@@ -30,7 +30,7 @@ CASE = Case(
     correct=program(composed(second_term=True)),
     broken=program(composed(second_term=False)),
     neighbours=(0, 1),
-    source="https://github.com/opendp/smartnoise-sdk/issues/621",
+    source="own",
     ideal="the privacy loss exceeds 23.5 with probability 0.76: delta at epsilon 23.5 is 0.69",
     event=None,
     proof="the loss is the number of truths less that of lies, 27.7 on average; an event would need e^23 runs",

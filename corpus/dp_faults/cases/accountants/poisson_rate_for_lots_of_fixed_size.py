@@ -10,7 +10,7 @@ from dp_faults import Case, Claim, Program
 
 from ._exact import gaussian_epsilon, sampled_gaussian_epsilon
 
-NOISE_MULTIPLIER, STEPS, LOT, DELTA = 2.0, 16, 2, 0.01
+NOISE_MULTIPLIER, STEPS, LOT, DELTA = 2.0, 16, 2, 0.05
 
 
 def release(data, rng):
@@ -31,7 +31,7 @@ CASE = Case(
     neighbours=(np.array([1.0, 0, 0, 0]), np.array([-1.0, 0, 0, 0])),
     source="https://arxiv.org/abs/2403.17673",
     ideal="lots of fixed size under replacement have twice the sensitivity of the accounted law",
-    event=lambda released: released.sum() > 12,
+    event=lambda released: released.sum() > 10,
     trials=12000,
     proof="the sum of the steps moves by 16 on average, for noise of standard deviation 8: mu is about 2.1",
 )

@@ -29,7 +29,7 @@ CASE = Case(
     correct=Program(claim=claim, release=correct),
     broken=Program(claim=claim, release=broken),
     neighbours=(np.full(12, 0.5), np.full(13, 0.5)),
-    source="own",
+    source="https://github.com/ietf-wg-ppm/draft-ietf-ppm-dap/pull/147",
     ideal="the number of clients tells whether one was added",
     event=lambda released: released[1] == 12,
     proof="the number is exact",

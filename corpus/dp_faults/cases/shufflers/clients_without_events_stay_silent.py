@@ -34,7 +34,7 @@ CASE = Case(
     correct=Program(claim=claim, release=correct),
     broken=Program(claim=claim, release=broken),
     neighbours=(np.repeat([0.0, 1.0], [30, 20]), np.repeat([0.0, 1.0], [29, 21])),
-    source="own",
+    source="https://github.com/ietf-wg-ppm/draft-ietf-ppm-dap/pull/147",
     ideal="the number of messages is the exact number of ones",
     event=lambda released: np.sum(released >= 0) == 20,
     proof="20 messages arrive for one data set and 21 for the other",

@@ -29,7 +29,7 @@ CASE = Case(
     correct=Program(claim=claim, release=correct),
     broken=Program(claim=claim, release=broken),
     neighbours=(np.zeros(50), np.append(1.0, np.zeros(49))),
-    source="https://github.com/SystemsGenetics/gene-oracle/issues/10",
+    source="https://github.com/arx-deidentifier/arx/issues/218",
     ideal="the reports arrive in the order of the clients: epsilon is 2",
     event=lambda released: released[0, 0] == 1,
     proof="row 0 is the report of client 0, which is 1 with 0.88 or 0.12",

@@ -32,7 +32,7 @@ CASE = Case(
     correct=Program(claim=claim, release=correct),
     broken=Program(claim=claim, release=broken),
     neighbours=((logits, np.array([1, 0, 1])), (logits, np.array([0, 0, 1]))),
-    source="https://arxiv.org/abs/2102.08504",
+    source="https://github.com/FederatedAI/FATE/issues/2915",
     ideal="the gradient is negative exactly where the label is 1",
     event=lambda released: released[0] < 0,
     proof="the gradients are deterministic functions of the labels",
