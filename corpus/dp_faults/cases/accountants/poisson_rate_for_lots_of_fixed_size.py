@@ -33,5 +33,5 @@ CASE = Case(
     ideal="lots of fixed size under replacement have twice the sensitivity of the accounted law",
     event=lambda released: released.sum() > 10,
     trials=12000,
-    proof="the sum of the steps moves by 16 on average, for noise of standard deviation 8: mu is about 2.1",
+    proof="the sum of the steps moves by 16 on average, for noise of standard deviation 8.2: mu is about 2",
 )

@@ -1,6 +1,6 @@
 """A client's sampling rate is its lot divided by the records of all clients, but it draws from its own records.
 
-The claim is about a record of the client, whose updates the server sees one by one.
+The claim is about a record of the client, whose updates the server receives one by one.
 """
 
 import numpy as np

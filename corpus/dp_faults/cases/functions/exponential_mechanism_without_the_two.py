@@ -33,5 +33,5 @@ CASE = Case(
     ideal="epsilon approaches 2, twice what is stated",
     event=lambda released: released[0] == 0,
     trials=8000,
-    proof="candidate 0 is chosen with e / (e + e^3 + 1) against 1 / (2 + e^4): the ratio is e^1.86",
+    proof="candidate 0 is chosen with e / (e + e^3 + 1) against 1 / (2 + e^4): the ratio is e^1.87",
 )

@@ -1,4 +1,4 @@
-"""The sum of an integer and Gaussian noise has the precision of the larger one, which tells the integer.
+"""The sum of an integer and Gaussian noise has the precision of the larger one, which reveals the integer.
 
 The correct version draws from the discrete Gaussian law; its tail beyond 50 is far below delta.
 """
@@ -34,7 +34,7 @@ CASE = Case(
     broken=Program(claim=claim, release=broken),
     neighbours=(np.array([0, 0, 0]), np.array([0, 0, 1])),
     source="https://github.com/opendp/opendp/issues/414",
-    ideal="the addition rounds to the grid of the larger summand: the low bits tell the count",
+    ideal="the addition rounds to the grid of the larger summand: the low bits reveal the count",
     event=event,
     proof="around a count of 1, values in (-0.5, 0.5) are multiples of 2^-53; around 0 most of them are not",
 )

@@ -1,4 +1,4 @@
-"""Laplace noise is a logarithm of a double, and its low bits tell the exact count.
+"""Laplace noise is a logarithm of a double, and its low bits reveal the exact count.
 
 The correct version adds integer noise to the integer count.
 """

@@ -1,6 +1,6 @@
 """The noise of a mean is divided by the true number of records, which the claim protects.
 
-Under add/remove the number of records is private: the scale of the noise tells it, and the mean moves by more than
+Under add/remove the number of records is private: the scale of the noise reveals it, and the mean moves by more than
 1 / n. The correct version divides a noised sum by a noised number, each with half of epsilon.
 """
 

@@ -1,6 +1,6 @@
 """The smooth sensitivity of a median is computed with a beta of 6 epsilon instead of epsilon / 6.
 
-A large beta follows the local sensitivity too closely: the scale itself tells the data. Cauchy noise of scale
+A large beta follows the local sensitivity too closely: the scale itself reveals the data. Cauchy noise of scale
 6 S / epsilon needs beta <= epsilon / 6.
 """
 

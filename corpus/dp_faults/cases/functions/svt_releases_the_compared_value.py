@@ -1,6 +1,6 @@
 """The sparse vector technique releases the noised answer by which it compared.
 
-Whoever sees the value knows that the noised threshold lies below it, so the noise of the threshold no longer hides
+The noised threshold lies below the released value, so the noise of the threshold no longer hides
 the answers before it. The correct version answers with fresh noise, for which it keeps a third of epsilon.
 """
 

@@ -1,4 +1,4 @@
-"""Reports are remembered for each value, so the server sees on which day a value changed.
+"""Reports are remembered for each value, which shows the server on which day a value changed.
 
 The claim is about the whole sequence of a client. The correct version reports freshly, with a share of epsilon a day.
 """

@@ -1,6 +1,6 @@
 """Integer noise is cut to at most 3 in size, so that a report fits into a few bits.
 
-The ends of the range then tell the value. The correct version clips the noised report instead, which costs nothing.
+The ends of the range then reveal the value. The correct version clips the noised report instead, which costs nothing.
 """
 
 import numpy as np

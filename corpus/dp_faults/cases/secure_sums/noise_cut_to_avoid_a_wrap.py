@@ -33,7 +33,7 @@ CASE = Case(
     broken=Program(claim=claim, release=broken),
     neighbours=(np.array([0, 4, 4, 4, 4]), np.array([8, 4, 4, 4, 4])),
     source="https://github.com/divviup/libprio-rs/pull/1072",
-    ideal="the noise of the sum is at most 10 in size: its ends tell the value",
+    ideal="the noise of the sum is at most 10 in size: its ends reveal the value",
     event=lambda released: released[0] < 14,
     proof="with the value 8 the sum is at least 14; with 0 it is below 14 with probability 0.3",
 )

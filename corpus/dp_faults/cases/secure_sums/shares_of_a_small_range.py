@@ -1,6 +1,6 @@
 """Values are split into two shares by a small random number, without a modulus.
 
-A share must be uniform over the whole field; then it tells nothing, and any epsilon holds for one server alone.
+A share must be uniform over the whole field; then it reveals nothing, and any epsilon holds for one server alone.
 """
 
 import numpy as np

@@ -30,7 +30,7 @@ CASE = Case(
     broken=Program(claim=claim, release=broken),
     neighbours=(np.full(12, 0.5), np.full(13, 0.5)),
     source="https://github.com/ietf-wg-ppm/draft-ietf-ppm-dap/pull/147",
-    ideal="the number of clients tells whether one was added",
+    ideal="the number of clients reveals whether one was added",
     event=lambda released: released[1] == 12,
     proof="the number is exact",
 )

@@ -1,4 +1,4 @@
-"""Clients whose bit is 0 send no message, and the number of messages is seen by the server.
+"""Clients whose bit is 0 send no message, and the server counts the messages.
 
 The claim of fifty shuffled reports was computed exactly, as the largest delta over all bits of the other clients.
 """

@@ -1,4 +1,4 @@
-"""Reports are mixed in two shards, whose sizes the server sees, and the shard of a report follows from its value.
+"""Reports are mixed in two shards, whose sizes the server receives, and the shard of a report follows from its value.
 
 The claim of fifty shuffled reports was computed exactly, as the largest delta over all bits of the other clients. The
 correct version draws the shard of each report.

@@ -30,7 +30,7 @@ CASE = Case(
     broken=Program(claim=claim, release=broken),
     neighbours=(np.repeat([0, 1], [10, 10]), np.repeat([0, 1], [9, 11])),
     source="own",
-    ideal="the accuracy tells the number of ones exactly",
+    ideal="the accuracy reveals the number of ones exactly",
     event=lambda released: released[1] == 0.5,
     proof="the accuracy is 0.5 for one data set, and 0.45 or 0.55 for the other",
 )

@@ -1,4 +1,4 @@
-"""Each teacher draws a new random half of the data for each query, so that every teacher sees every record.
+"""Each teacher draws a new random half of the data for each query, so that every teacher is trained on every record.
 
 A teacher votes for 1 if its part has a positive record. One record should change the vote of one teacher.
 """

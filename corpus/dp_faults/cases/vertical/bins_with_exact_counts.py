@@ -32,7 +32,7 @@ CASE = Case(
     broken=Program(claim=claim, release=broken),
     neighbours=((np.array([0.1, 0.5, 0.9, 0.2]), gradients), (np.array([0.1, 0.5, 0.9, 0.7]), gradients)),
     source="https://arxiv.org/abs/1901.08755",
-    ideal="the counts tell the bin of a record",
+    ideal="the counts reveal the bin of a record",
     event=lambda released: released[3] == 2,
     proof="the count of the first bin is 2 for one data set and 1 for the other",
 )

@@ -36,7 +36,7 @@ CASE = Case(
     broken=Program(claim=claim, release=broken),
     neighbours=(np.array([1, 0, 0, 1, 0]), np.array([0, 0, 0, 1, 0])),
     source="own",
-    ideal="the weight tells the exact number of ones",
+    ideal="the weight reveals the exact number of ones",
     event=lambda released: released[-1] == 1.25,
     proof="the weight is 1.25 for two ones and 2.5 for one",
 )

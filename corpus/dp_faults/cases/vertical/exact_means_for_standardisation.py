@@ -26,7 +26,7 @@ CASE = Case(
     broken=Program(claim=claim, release=broken),
     neighbours=(np.array([0.25, 0.5, 0.75, 0.5]), np.array([0.25, 0.5, 0.75, 0.0])),
     source="own",
-    ideal="the mean is exact, and with three records known it tells the fourth",
+    ideal="the mean is exact, and with three records known it reveals the fourth",
     event=lambda released: released[-1] == 0.5,
     proof="the mean is a deterministic function of the data",
 )

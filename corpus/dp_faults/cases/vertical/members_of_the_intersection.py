@@ -1,4 +1,4 @@
-"""The alignment of records tells each party which of its records the other party holds.
+"""The alignment of records shows each party which of its records the other party holds.
 
 The correct version marks each record by randomised response; records that are marked wrongly get synthetic features.
 """

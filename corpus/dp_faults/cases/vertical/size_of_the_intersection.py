@@ -24,7 +24,7 @@ CASE = Case(
     broken=Program(claim=claim, release=broken),
     neighbours=(np.array([3, 5, 40]), np.array([3, 5, 7, 40])),
     source="own",
-    ideal="the size tells whether a record is in the intersection",
+    ideal="the size reveals whether a record is in the intersection",
     event=lambda released: released[0] == 2,
     proof="the size is a deterministic function of the data",
 )
