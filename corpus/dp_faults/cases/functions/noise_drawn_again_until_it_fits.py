@@ -33,7 +33,7 @@ CASE = Case(
     correct=Program(claim=claim, release=correct),
     broken=Program(claim=claim, release=broken),
     neighbours=(np.array([0, 0, 0]), np.array([0, 1, 0])),
-    source="https://arxiv.org/abs/1808.10410",
+    source="https://arxiv.org/abs/1911.00602",
     ideal="the truncated law must be normalised: epsilon is 1.21",
     event=lambda released: released[0] == 0,
     trials=16000,
