@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .audit.parts import extras_named
 from .suites.results.outcome import EVERYTHING, Outcome
 from .suites.results.record import Record
 from .suites.results.store import Store
@@ -198,14 +199,15 @@ def run(
     cost = Cost()  # Started before torch is imported, because loading it is part of the cost of a run.
     from .suites.config.arguments import check_arguments, string_list
     from .suites.config.source import ConfigError
-    from .suites.config.suite_file import load_suite, named_changes, weak_change
-    from .suites.execution.clusters import chosen_backend
-    from .suites.execution.run import carry_out, launch
 
     # The command line checks these itself; a caller in Python gets the same errors here.
     check_arguments(
         suite, defenses=defenses, seed=seed, seeds=seeds, jobs=jobs, device=device, preset=preset, folder=folder
     )
+    from .suites.config.suite_file import load_suite, named_changes, weak_change
+    from .suites.execution.clusters import chosen_backend
+    from .suites.execution.run import carry_out, launch
+
     stated = string_list("overrides", overrides, such_as="audit.replicas=500")
     kept = string_list("only", only, such_as="attacks.loss")
     options = named_changes(seeds=seeds, device=device, **weak_change(accept_weak))
@@ -286,8 +288,10 @@ def resume(
         ClusterError: as for ``run``.
     """
     from .suites.config.arguments import check_folder
-    from .suites.execution.clusters import chosen_backend
-    from .suites.execution.run import carry_out, relaunch
+
+    with extras_named():
+        from .suites.execution.clusters import chosen_backend
+        from .suites.execution.run import carry_out, relaunch
 
     check_folder(folder)
     with chosen_backend(backend, address=address, jobs=jobs) as workers:

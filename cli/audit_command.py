@@ -166,9 +166,13 @@ def audit(
     """
     given = dict(locals())
     with reported_errors():
-        from .audit_run import carry_out
+        from .audit_run import carry_out, stated_system
 
-        raise typer.Exit(carry_out(target, given))
+        if (system := stated_system(target, given)) is None:
+            raise typer.Exit(carry_out(target, given))
+        from .system_run import carry_out_replicas  # Lazy: an audit of scores or a function needs no torch.
+
+        raise typer.Exit(carry_out_replicas(target, system, given))
 
 
 System = Annotated[

@@ -124,9 +124,8 @@ def _write_template(folder: Path, chosen: Sequence[str]) -> None:
     kind = chosen[0]
     texts = {OWN: _starter(f"{kind}.py.txt")}
     if kind != "scores":
-        extra = {"loop": "fedassay"}.get(kind, f"fedassay[{kind}]")
         texts |= {_TEST: _TEST_OF_TRAINING} | {name: _starter(_FILES[name]) for name in _ON_PUSH}
-        asked = texts["requirements.txt"].replace("\nfedassay>=", f"\n{extra}>=")
+        asked = texts["requirements.txt"].replace("[train]", f"[{'train' if kind == 'loop' else kind}]")
         texts["requirements.txt"] = asked.replace(", see README.md", "")
     _refuse_files(folder, tuple(texts))
     for name, text in texts.items():

@@ -1,7 +1,6 @@
 """Carry out ``fedassay watch``, and ``fedassay audit`` on a foreign system: a runner, or a function that makes one."""
 
 import hashlib
-import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -13,38 +12,18 @@ from typing import Any
 
 from ..adapters.kept_runs import default_folder, held_folder, known_verdicts, share_of, spend
 from ..adapters.replicas import KeptProjections, ReplicaPlan, audit_replicas, first_run, plan_replicas
-from ..adapters.runner import Runner, is_runner, missing_parts, watch, why_not_planted
-from ..adapters.target import find_object
+from ..adapters.runner import Runner, watch, why_not_planted
 from ..audit.finding import Finding, accept_weak
 from ..audit.wording import counted, duration, plain
 from ..checks.watched_run import Watched, folded_names
 from ..suites.config.source import ConfigError
 from ..suites.results.outcome import FAIL, INCONCLUSIVE, OK, Outcome, judge_finding
+from .audit_run import find_system
 from .console import print_lines
 from .errors import exit_code, fail, with_config_errors, word
 from .printing import write_page
 
 _BY_SYSTEM = "Stated by this system; tested: its own runs, not a simulation of it."
-
-
-def find_system(target: str) -> Runner | None:
-    """Return the system that ``module:name`` or ``file.py:name`` names, or that the named function without arguments
-    returns.
-
-    None for anything else, such as a mechanism. Raises ConfigError where the name cannot be imported, and for a class
-    or an object with a method ``run`` that lacks other members of a system.
-    """
-    found = with_config_errors(target, lambda: find_object(target))
-    if is_runner(found):
-        return found  # type: ignore[no-any-return]
-    made = with_config_errors(target, found) if callable(found) and _takes_nothing(found) else found
-    if is_runner(made):
-        return made  # type: ignore[no-any-return]
-    if callable(getattr(made, "run", None)):
-        lacks = " and ".join(missing_parts(made))
-        why = "it is a class: make an object of it" if isinstance(made, type) else f"it lacks {lacks}"
-        raise ConfigError(f"{target} has a method run, and is no system: {why}")
-    return None
 
 
 def carry_out_watch(target: str, *, seed: int, as_json: bool, html: Path | None = None) -> int:
@@ -249,13 +228,3 @@ def _source_digest(target: str) -> str:
 
 def _reported(seen: Watched) -> list[str]:
     return [f"report {seen.reported}"] if seen.reported else []
-
-
-def _takes_nothing(found: Any) -> bool:
-    if isinstance(found, type):
-        return False
-    try:
-        inspect.signature(found).bind()
-    except (TypeError, ValueError):
-        return False
-    return True

@@ -8,7 +8,8 @@ import torch
 from fedassay.adapters.loop_system import Loop
 from fedassay.adapters.opacus import Training
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
-from fedassay.adapters.runner import is_runner, watch
+from fedassay.adapters.runner import watch
+from fedassay.adapters.target import is_runner
 from fedassay.checks.training_record import Plant
 from fedassay.cli.system_run import judge_watched
 from torch import nn

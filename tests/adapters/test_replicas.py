@@ -16,7 +16,8 @@ from fedassay.adapters import replicas
 from fedassay.adapters.many_units import ManyUnits, audit_many_units
 from fedassay.adapters.play_back import PlayBack, Step
 from fedassay.adapters.replicas import KeptProjections, audit_replicas, plan_replicas
-from fedassay.adapters.runner import is_runner, watch
+from fedassay.adapters.runner import watch
+from fedassay.adapters.target import is_runner
 from fedassay.audit.estimators.release_tests import BrokenRelease, draw_projections
 from fedassay.audit.finding import accept_weak
 from fedassay.checks.training_record import Plant, RecordError, Release, TrainingRecord

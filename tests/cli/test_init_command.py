@@ -135,7 +135,7 @@ def test_every_file_that_the_workflow_names_is_written_and_asks_for_the_version_
     assert cached == ["requirements.txt"]
     assert installed == [["requirements.txt"]]
     asked = [line for line in (demo / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
-    assert asked == [f"fedassay>={fedassay.__version__}", "pytest>=8"]
+    assert asked == [f"fedassay[train]>={fedassay.__version__}", "pytest>=8"]
     assert f"fedassay-{fedassay.__version__}-py3-none-any.whl" in (demo / "README.md").read_text()
     assert all("{version}" not in (demo / name).read_text() for name in FILES)
 
