@@ -21,19 +21,29 @@ from torch import Tensor
 from ..audit.check import ACCOUNTED, MOVED, NEIGHBOUR, SIZE, CheckResult
 from ..audit.claim import ONE_TRAINER, Adjacency, Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
-from ..checks.neighbour_runs import ReplacedRun, moved_setting, renamed, size_check, sums_on_neighbours, unit_moves
+from ..checks.neighbour_runs import (
+    UNEQUAL,
+    ReplacedRun,
+    moved_setting,
+    renamed,
+    size_check,
+    sums_on_neighbours,
+    unit_moves,
+)
 from ..checks.training_record import AccountantHistory, Movement, Plant, TrainingRecord, equal_noise
 from ..checks.watched_run import Watched, watched
 from ..checks.watched_state import differing
 from ..defenses.accounting.stated_laws import claim_from_accountant, reported_claim
 from ..defenses.defense import check_delta
 from ..fl.laws import GaussianLaw
-from .logged_data import LoggedData
+from .logged_data import LoggedData, whole_numbers
 from .runner import is_replayable
 
 _ALONE = "has one record, so it has no neighbouring data set: give two records or more"
 _SMALL = 2
 """Number of the run on other records of which all numbers are small."""
+_TRIED = 32
+"""Records that are read, at most, to find one with another label."""
 _ROUNDING = 0.02
 """Relative difference of the epsilons of two accountants that is rounding."""
 
@@ -153,7 +163,7 @@ class TrainingOnData(ABC):
         found = self._of_replaced(watched(replace(recording, moved=seen, remarks=remarks)), recording)
         # Under add/remove the claim is about data of another size, on which nothing was then seen.
         unseen = size.words if size.passed is None and self._adjacency is Adjacency.ADD_REMOVE else ""
-        unseen = sums.words if sums.passed is None and self.all_seen else unseen
+        unseen = sums.words if sums.passed is None and (self.all_seen or UNEQUAL in sums.witness) else unseen
         names = ", ".join(sorted(following)[:3])
         words = (
             f"what train returns depends on the data without noise ({names}): the claim holds only if nobody "
@@ -195,7 +205,7 @@ class TrainingOnData(ABC):
             runs = []
             for replaced in chosen:
                 places = list(range(records))
-                places[replaced] = (replaced + records // 2) % records
+                places[replaced] = self._another(replaced)
                 again = self._with_another(seed, {"places": places}, replaced, forced=forced, apart=chosen)
                 runs.append(ReplacedRun(replaced=replaced, record=again))
             words = renamed(control.record, runs, first=recording)
@@ -211,6 +221,14 @@ class TrainingOnData(ABC):
         repeated = control is not None and not differing(first.ends, control.ends)
         ends = differing(first.ends, smaller.ends) if repeated else frozenset[str]()
         return sums, size_check(recording, smaller.record, self._adjacency, ends=ends), not words
+
+    def _another(self, replaced: int) -> int:
+        """The record that takes the place of one: one with another label, if some are tried."""
+        size, data = len(self._data), LoggedData(self._data)
+        tried = [(replaced + size // 2 + further) % size for further in range(min(size - 1, _TRIED))]
+        others = [one for one in tried if one != replaced]
+        own = whole_numbers(data[replaced])
+        return next((one for one in others if whole_numbers(data[one]) != own), others[0])
 
     def _long_unit(self, seed: int, forced: Sequence[Tensor]) -> CheckResult | None:
         try:
@@ -377,10 +395,11 @@ def ended(name: str) -> Iterator[None]:
 
 def _replaced(recording: TrainingRecord, reads: Mapping[int, int], seed: int) -> list[int]:
     """The records that are replaced, of those in some lot, or of those that were read where lots are not known: the one
-    in most lots, and one by the seed.
+    in most lots, and one by the seed, if possible of those that some lot is without.
     """
     drawn = Counter(index for one in recording.releases for index in one.ids or ()) or Counter(reads)
-    chosen = np.random.default_rng(seed).choice(sorted(drawn)) if drawn else 0
+    some = [index for index, count in drawn.items() if count < len(recording.releases)] or drawn
+    chosen = np.random.default_rng(seed).choice(sorted(some)) if drawn else 0
     return list(dict.fromkeys([*(index for index, _ in drawn.most_common(1)), int(chosen)]))
 
 
@@ -392,7 +411,8 @@ def _comparable(one: TrainingRecord, other: TrainingRecord, *, all_seen: bool) -
     """
     pairs = list(zip(one.releases, other.releases, strict=False))
     settings = all(
-        (first.clip_norm, first.noise_multiplier, first.ids) == (second.clip_norm, second.noise_multiplier, second.ids)
+        (first.clip_norm, first.noise_multiplier) == (second.clip_norm, second.noise_multiplier)
+        and (first.ids is None or second.ids is None or first.ids == second.ids)
         for first, second in pairs
     )
     sums = [(first.received, second.received) for first, second in pairs]

@@ -139,6 +139,8 @@ class CheckResult:
         compared, not_compared: parts of a message that were and were not compared, the latter with the reason.
         evidence: the measurement of a check that is a statistical test of the claim itself, and so may refute it.
         hook: those of the check's hooks from which a failure may come; empty for all of them.
+        cause: what causes a failure, as the runs show it; empty where they do not, and the check's likely one is named.
+        mend: what mends it; empty for what the check names.
         proposal: the two inputs that a failed comparison names (``checks.decide``), on which trials can decide what it
             means; None where it names none.
     """
@@ -155,6 +157,8 @@ class CheckResult:
     not_compared: tuple[str, ...] = ()
     evidence: "Measurement | None" = None
     hook: tuple[str, ...] = ()
+    cause: str = ""
+    mend: str = ""
     proposal: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -201,7 +205,7 @@ class CheckResult:
     def _explanation(self) -> str:
         hooks = self.hook or self.check.hook
         where = " or ".join(f"`{one}`" if one.isidentifier() else f"the {one}" for one in hooks)
-        return f"{_MARK}{where}: probably {self.check.cause}; {self.check.mend}"
+        return f"{_MARK}{where}: {self.cause or f'probably {self.check.cause}'}; {self.mend or self.check.mend}"
 
 
 NOT_CLAIMED = "the claim is about"

@@ -93,6 +93,10 @@ class Release:
         noise_multiplier: noise standard deviation over ``clip_norm`` that the system states for this step, >= 0.
         rows: number of rows in the sum; None where it was not seen.
         longest: the largest L2 norm with which a row entered the sum, in clip norms; None where it is not known.
+        rule: what the sum is instead of that of the stated clipping, in words; empty where it is that, or not known.
+        marks: ``(2, rows, 3)``, projections of each row before and after the clip on fixed directions, by which rows of
+            two runs are compared; None where they were not asked for.
+        inputs: hashes of what the model was called on, one of each row; None where they were not asked for.
         ids: indices of the records in the lot, in the order of reading them; None where they were not seen.
         rounding: relative rounding of the numbers from which norms are computed, that of single precision by default.
         coarseness: absolute rounding of one coordinate, where the vectors are differences of larger numbers, >= 0.
@@ -108,6 +112,9 @@ class Release:
     noise_multiplier: Weight
     rows: _Whole = None
     longest: _Number = None
+    rule: str = ""
+    marks: Tensor | None = None
+    inputs: tuple[int, ...] | None = None
     ids: _Indices = None
     rounding: Weight = 2.0**-23
     coarseness: Weight = 0.0

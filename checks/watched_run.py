@@ -84,7 +84,13 @@ class Watched:
         groups: dict[object, list[CheckResult]] = {}
         for one in ordered:
             # Equal reasons, and failures of one check in several cases, stand in one line.
-            alike = one.witness if one.passed is None else one.check.cause if one.passed is False else one.words
+            alike = (
+                one.witness
+                if one.passed is None
+                else one.cause or one.check.cause
+                if one.passed is False
+                else one.words
+            )
             groups.setdefault((one.passed, alike), []).append(one)
         return [
             f"{'limited' if limit_of(group) else words[group[0].passed]}: {_folded(group)}" for group in groups.values()

@@ -266,4 +266,4 @@ def test_a_clip_of_the_lots_mean_does_not_pass():
         watch.release(total, total + torch.from_numpy(rng.standard_normal(14)))
     found = {one.name: one for one in watch.results().results}["sum of clipped rows"]
     assert found.passed is None
-    assert "stated clip" in found.witness
+    assert "one number for the lot" in found.witness
