@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ..checks.training_record import Movement, Release
+from ..checks.training_record import Movement, Release, plain_name
 from ..checks.watched_state import StateWatch, Unseen, divided_by_sizes
 from ..checks.watched_sums import contributions, marks_of
 from ..fl.layout import Layout
@@ -51,7 +51,7 @@ class OpacusParts:
     @property
     def layout(self) -> Layout:
         """The names and shapes of the tensors to which the optimizer adds noise, in its order."""
-        names = {id(one): _plain_name(name) for name, one in self.model.named_parameters()}
+        names = {id(one): plain_name(name) for name, one in self.model.named_parameters()}
         held = list(self.optimizer.params)
         found = [names.get(id(one), f"tensor {number}") for number, one in enumerate(held)]
         return Layout(names=tuple(found), shapes=tuple(tuple(one.shape) for one in held))
@@ -170,11 +170,6 @@ def parts_of(built: object) -> OpacusParts:
     )
 
 
-def _plain_name(name: str) -> str:
-    """The name of a parameter without those of wrappers, of Opacus and of ``torch.compile``."""
-    return ".".join(part for part in name.split(".") if part not in ("_module", "_orig_mod"))
-
-
 def _of(found: list[Any], kind: type) -> list[Any]:
     return [one for one in found if isinstance(one, kind)]
 
@@ -213,7 +208,7 @@ class OpacusHooks:
         apart: indices of records whose rows are left out of the rest of a sum, as planted ones are; rows of runs with
             such records have marks.
         held: returns a hash of all that is trained.
-        releases, drawn, models, factors: of all optimizers of a run, which share these.
+        releases, drawn, models, factors, rates: of all optimizers of a run, which share these.
         mine: the numbers of the releases of this one.
     """
 
@@ -227,6 +222,7 @@ class OpacusHooks:
     drawn: list[int] = field(default_factory=list)
     models: list[int] = field(default_factory=list)
     factors: dict[int, float] = field(default_factory=dict)
+    rates: list[tuple[float, ...]] = field(default_factory=list)
     steps: int = 0
     loose: list[Movement] = field(default_factory=list)
     mine: list[int] = field(default_factory=list)
@@ -489,6 +485,7 @@ class OpacusHooks:
         """Compare the gradient that moves the model with the noised sum: one factor may lie between them."""
         refuse_scaler()
         self.steps += 1
+        self.rates.append(tuple(float(group["lr"]) for group in self.parts.optimizer.param_groups if "lr" in group))
         self.state.before_update()
         if not self.mine or any(one.grad is None for one in self.parts.optimizer.params):
             return

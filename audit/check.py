@@ -764,7 +764,6 @@ FRESH_NOISE = Check(
     hook=("noised step",),
     cause="several steps use the same draw of noise, for example because the generator is seeded again",
     mend="use one generator for the whole training",
-    seen="noise of two steps has {}",
 )
 SHAPE = Check(
     "noise shape",
@@ -830,7 +829,7 @@ MULTIPLIER = Check(
     hook=("accountant",),
     cause="the accountant assumes more noise than the optimizer adds",
     mend="give the accountant the optimizer's noise multiplier",
-    seen="the accountant assumes {}",
+    seen="the accountant assumes a noise multiplier of {}",
 )
 ACCOUNTED = Check(
     "epsilon accounted",
@@ -858,8 +857,7 @@ NEIGHBOUR = Check(
     MOVE,
     plain="how far replacing one record changes the clipped sums of a training",
     hook=("clipped sum",),
-    cause="a record affects more than its own gradient, for example by copies, batch statistics or the preparation "
-    "of the data",
+    cause="a record enters more than once or without clipping, or changes the gradients of others",
     mend="compute each gradient from one record alone, and clip each record once",
     seen="replacing one record changes a clipped sum by {}",
 )
@@ -881,10 +879,10 @@ EFFECTIVE = Check(
     MOVE,
     NOISE,
     hook=("noised step",),
-    cause="one unit changes the release by more than the clip norm, or the noise is smaller than stated, for example "
-    "divided by the number of units",
-    mend="clip all numbers of a unit together, and scale the noise and the clip norm by the same factor",
-    seen="the release has {}",
+    cause="one record (or client) changes the release by more than the clip norm, or the noise is smaller than stated, "
+    "for example divided by their number",
+    mend="clip all numbers of one together, and scale the noise and the clip norm by the same factor",
+    seen="the release has a noise multiplier of {}",
 )
 PLAYED = Check("play-back")
 

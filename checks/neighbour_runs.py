@@ -41,8 +41,8 @@ _WEIGHTED: dict[str, Any] = {
     "hook": ("loss or model",),
 }
 _MIXED: dict[str, Any] = {
-    "cause": "a record changes the gradients of others only in lots that contain it, as where a layer or the loss mixes the "
-    "records of a lot",
+    "cause": "a record changes the gradients of others only in lots that contain it, as where a layer, the loss or "
+    "the preparation of a batch mixes the records of a lot",
     "mend": "replace such a layer, as BatchNorm by GroupNorm, and compute each loss from one record alone",
     "hook": ("loss or model",),
 }
@@ -163,12 +163,13 @@ def _cause(
     one, again, most = max(found, key=lambda each: each[2])
     if one.ids is None and _FEW * most <= (one.rows or 0):
         return _SEVERAL
+    without = [id(step) for (step, _), _ in known if step.ids is not None and replaced not in step.ids]
+    there = any(id(step) in without for step, _, _ in found)
+    if without and not there:
+        return _MIXED
     if one.inputs is not None and again.inputs is not None and len({*one.inputs} - {*again.inputs}) > 1:
         return _PREPARED
-    without = [id(step) for (step, _), _ in known if step.ids is not None and replaced not in step.ids]
-    if any(id(step) in without for step, _, _ in found):
-        return _WEIGHTED
-    return _MIXED if without else _EITHER
+    return _WEIGHTED if there else _EITHER
 
 
 def _alone(one: Release, again: Release) -> dict[str, Any]:
@@ -189,7 +190,7 @@ def _changed(one: Release, again: Release, *, clipped: bool = True) -> list[int]
     near = 2 * (_SLACK + 4 * one.rounding) * (one.clip_norm + sizes)
     if max(len(mine), len(others)) <= _COMPARED:
         moves = torch.cdist(mine, others, p=math.inf).amin(1) if len(others) else mine.abs().amax(1)
-    elif len(mine) == len(others):
+    elif one.ids is not None and one.ids == again.ids:
         moves = (mine - others).abs().amax(1)
     else:
         return None
@@ -262,7 +263,7 @@ def _alike(first: TrainingRecord, other: TrainingRecord) -> list[tuple[Release, 
         pairs = ((first.drawn, other.drawn), (first.held, other.held))
         same = all(a[step : step + 1] == b[step : step + 1] for a, b in pairs)
         # Where records are known by their numbers, numbers that follow all records hide them.
-        named = one.ids is None or again.ids is None or one.ids == again.ids
+        named = one.ids is None or again.ids is None or sorted(one.ids) == sorted(again.ids)
         if not same or not named or one.clip_norm != again.clip_norm:
             break
         if one.received is None or again.received is None:

@@ -175,11 +175,14 @@ class Movement:
         name: of the parameter or buffer.
         how: what was seen, in words.
         by_data: whether it is certain that data move it; False where it only was not explained.
+        cause, mend: what caused it, as the runs show it, and what mends it; empty where they do not.
     """
 
     name: str
     how: str
     by_data: bool
+    cause: str = ""
+    mend: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -196,6 +199,7 @@ class TrainingRecord:
         moved: parameters and buffers that changed without noise; None where they were not looked at.
         steps: updates of the model that were seen, noised or not.
         factors: what lies between each noised sum and the gradient of its update; None where it was not seen.
+        rates: learning rates of each update; empty where they were not seen.
         drawn, held: hashes of the states of the global generators, and of the model's numbers, at each release; empty
             where they were not seen.
         remarks: what could not be seen, and why, by the name of the check.
@@ -215,6 +219,7 @@ class TrainingRecord:
     ] = None
     steps: _Whole = None
     factors: tuple[float | None, ...] = ()
+    rates: tuple[tuple[float, ...], ...] = ()
     drawn: tuple[int, ...] = ()
     held: tuple[int, ...] = ()
     remarks: Annotated[
@@ -260,6 +265,11 @@ class TrainingRecord:
             direction = planned if release.direction is None else release.direction
             found[number] = float(direction @ (release.released.double() - release.rest.double())) / release.clip_norm
         return found
+
+
+def plain_name(name: str) -> str:
+    """Return the name of a parameter without those of wrappers, of Opacus and of ``torch.compile``."""
+    return ".".join(part for part in name.split(".") if part not in ("_module", "_orig_mod"))
 
 
 def equal_releases(one: TrainingRecord, other: TrainingRecord) -> bool:

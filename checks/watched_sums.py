@@ -86,8 +86,7 @@ def contributions(
     # A row is as long as its part in the tensors whose rule is known, at least.
     known = most if most > 1 else None
     # What one number scales for a whole lot may be longer in another lot.
-    longest = known if _FOR_THE_LOT in rule else found.longest if found.longest is not None else known
-    return replace(found, rule=rule, longest=longest)
+    return replace(found, rule=rule, longest=known if found.longest is None or _FOR_THE_LOT in rule else found.longest)
 
 
 def marks_of(rows: Tensor, kept: Tensor) -> Tensor:

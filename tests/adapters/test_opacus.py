@@ -130,7 +130,7 @@ def test_lots_that_were_not_read_from_the_given_data_are_not_compared():
     found = training(lambda data: build(records())).watch()
     assert not found.failed
     reasons = {one.name: one.witness for one in found.unseen}
-    assert reasons["sizes of lots"] == "the training did not read records from the data that build received"
+    assert reasons["sizes of lots"].startswith("the training did not read records from the data that build received")
 
 
 @pytest.mark.processes

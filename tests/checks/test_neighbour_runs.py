@@ -141,7 +141,7 @@ def marked(*, moves, holding=True, raw=False, inputs=False):
 @pytest.mark.parametrize(
     ("options", "hook"),
     [
-        ({"inputs": True}, "preparation of the data"),
+        ({"inputs": True, "holding": False}, "preparation of the data"),
         ({"holding": False}, "loss or model"),
         ({"holding": True}, "loss or model"),
     ],
