@@ -213,8 +213,8 @@ def renamed(control: TrainingRecord, others: Sequence[ReplacedRun], *, first: Tr
             continue
         names = sorted(frozenset().union(*held))
         if (name := next((one for one in names if moved == [one in lot for lot in held]), None)) is not None:
-            words = f"record {other.replaced} of the data has the index {name} in watch.lot"
-            return f"{words}: pass to watch.lot the indices in the given data"
+            words = f"record {other.replaced} of the data has the index {name} in the lots"
+            return f"{words}: name records (in a loop, by watch.lot) by their indices in the given data"
     return ""
 
 

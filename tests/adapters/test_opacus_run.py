@@ -283,7 +283,7 @@ def train_a_head(model, optimizer, loader, engine, head):
 def test_a_head_that_another_optimizer_trains_on_the_data_is_found_and_one_on_public_data_is_not():
     found = training(build_with_a_head, train_a_head).watch()
     assert "state without noise" in {one.name for one in found.failed}
-    assert "Linear 1.weight ends with different values" in result(found, "state without noise").witness
+    assert "Linear 1.weight end with different values" in result(found, "state without noise").witness
 
     def train_public(model, optimizer, loader, engine, head):
         list(steps(model, optimizer, loader))

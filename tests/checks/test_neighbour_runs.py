@@ -67,7 +67,7 @@ def test_a_record_with_another_index_is_named_and_one_whose_gradient_vanished_in
     assert len(holding) > 1
     assert renamed(first, [vanished], first=first) == ""
     wrong = replace(other, replaced=next(one for one in range(RECORDS) if one not in first.releases[holding[0]].ids))
-    assert f"has the index {REPLACED} in watch.lot" in renamed(first, [wrong], first=first)
+    assert f"has the index {REPLACED} in the lots" in renamed(first, [wrong], first=first)
 
 
 def test_rows_of_other_records_must_not_move():
