@@ -7,7 +7,7 @@ On other records all that is a function of noised sums ends as it did: what ends
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -311,15 +311,18 @@ class TrainingOnData(ABC):
             return (*moved, unlooked) if self.all_seen else moved
         known = [one for one in moved if one.by_data]
         names -= {one.name for one in known}
-        if not names:
-            return tuple(known)
-        how = "ends with different values on different records, although all noised sums were equal"
-        remedy = self._remedy(first)
+        return (*known, *(self._ending_otherwise(first, names, course, seed) if names else ()))
+
+    def _ending_otherwise(
+        self, first: Played, names: Collection[str], course: tuple[str, str], seed: int
+    ) -> list[Movement]:
+        """The numbers of these names, with the cause that was seen in the first run, or in its ``course``."""
+        forced, remedy = [one.released for one in first.record.releases], self._remedy(first)
         certain = not remedy and self._repeats(first, forced, seed)
-        how, why = how + remedy, {one.name: (one.cause, one.mend) for one in moved if one.cause}
+        how = f"ends with different values on different records, although all noised sums were equal{remedy}"
+        why = {one.name: (one.cause, one.mend) for one in first.record.moved or () if one.cause}
         found = [(one, *why.get(one, course)) for one in sorted(names)]
-        made = [Movement(name=one, how=how, by_data=certain, cause=cause, mend=mend) for one, cause, mend in found]
-        return (*known, *made)
+        return [Movement(name=one, how=how, by_data=certain, cause=cause, mend=mend) for one, cause, mend in found]
 
     def _remedy(self, first: Played) -> str:
         """How a check can decide that a stated epsilon leaves open, as it may pay for more than the history; empty if

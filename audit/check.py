@@ -879,7 +879,7 @@ EFFECTIVE = Check(
     MOVE,
     NOISE,
     hook=("noised step",),
-    cause="one record (or client) changes the release by more than the clip norm, or the noise is smaller than stated, "
+    cause="one record or client changes the release by more than the clip norm, or the noise is smaller than stated, "
     "for example divided by their number",
     mend="clip all numbers of one together, and scale the noise and the clip norm by the same factor",
     seen="the release has a noise multiplier of {}",

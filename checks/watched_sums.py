@@ -98,7 +98,7 @@ def marks_of(rows: Tensor, kept: Tensor) -> Tensor:
 
 @lru_cache(maxsize=1)
 def _directions(dim: int) -> Tensor:
-    return torch.randn(dim, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return torch.from_numpy(np.random.default_rng(0).standard_normal((dim, 3)))
 
 
 def _close(total: Tensor, expected: Tensor, clip_norm: float, slack: float = _SLACK) -> bool:
