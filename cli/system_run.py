@@ -2,9 +2,10 @@
 
 import hashlib
 import json
+import shlex
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,7 +44,8 @@ def carry_out_watch(target: str, *, seed: int, as_json: bool, html: Path | None 
         text = json.dumps({"target": target, "checks": checks, "exit_code": gate.exit_code}, indent=1)
         print_lines(*text.split("\n"))
     else:
-        print_lines(*results.lines(), *_reported(results), f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
+        shown = [*_claimed(system), *results.lines(), *_reported(results)]
+        print_lines(*shown, f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
     if html is not None:
         lines = [*results.lines(), *_reported(results)]
         shown: dict[str, Any] = {"checks": _outcomes(results), "lines": lines, "stated_by": _BY_SYSTEM}
@@ -71,8 +73,13 @@ def judge_watched(results: Watched) -> Outcome:
 
 def carry_out_replicas(target: str, system: Runner, given: Mapping[str, Any]) -> int:
     """Judge the claim of a system by replicas, print the finding, and return the exit code."""
-    (_ignored if given["json"] else print_lines)("watch  one run with its checks, and its repeats on other records")
-    seen = with_config_errors(target, lambda: watch(system, seed=given["seed"]))
+    lines = [*_claimed(system), "watch  one run with its checks, and its repeats on other records"]
+    (_ignored if given["json"] else print_lines)(*lines)
+    try:
+        seen = with_config_errors(target, lambda: watch(system, seed=given["seed"]))
+    except KeyboardInterrupt as error:
+        way_on = f"before any run that is kept; start again with: {_command(target, given)}"
+        fail(f"{word(error)} {way_on}", code=exit_code(error))
     if reason := "a check failed" if seen.failed else with_config_errors(target, lambda: why_not_planted(system)):
         return _carry_out(target, system, given, seen, f"no runs: {reason}", None)
     with ExitStack() as held:
@@ -123,14 +130,15 @@ def _carry_out(
 class _KeptAudit:
     """The plan of an audit whose runs are kept in the file ``path``.
 
-    ``seconds``: wall time of one run; ``spend``: notes that the verdict was given, which costs its part of
-    ``total_alpha``.
+    ``seconds``: wall time of one run; ``command``: continues an audit that was stopped; ``spend``: notes that the
+    verdict was given, which costs its part of ``total_alpha``.
     """
 
     plan: ReplicaPlan
     path: Path
     runs: KeptProjections
     seconds: float
+    command: str
     total_alpha: float
     spend: Callable[[], None]
 
@@ -155,12 +163,15 @@ class _KeptAudit:
         options: dict[str, Any] = {"runs": given["trials"], "accept_weak": given["accept_weak"]}
         plan = plan_replicas(system, alpha=share, seed=given["seed"], **options)
         found: dict[str, Any] = {"total_alpha": given["alpha"], "spend": partial(spend, verdicts, look)}
+        found["command"] = _command(target, given)
         return cls(plan=plan, path=path, runs=runs, seconds=first.seconds, **found)
 
     @property
     def way_on(self) -> str:
-        """How to go on after the audit was stopped."""
-        return f"Finished runs are kept in {self.path.parent}; repeat the command to continue"
+        """What was done when the audit was stopped, and how to go on."""
+        total = 2 * self.plan.runs
+        done = f"{total - len(self.runs.missing(self.plan.runs))} of at most {total} runs are done"
+        return f"{done} and kept in {self.path.parent}; go on with: {self.command}"
 
     def lines(self, jobs: int) -> list[str]:
         """Return lines about the time and the place of the runs."""
@@ -228,3 +239,19 @@ def _source_digest(target: str) -> str:
 
 def _reported(seen: Watched) -> list[str]:
     return [f"report {seen.reported}"] if seen.reported else []
+
+
+def _claimed(system: Runner) -> list[str]:
+    """The claim that is judged; nothing where none can be stated, as of a training that adds no noise."""
+    with suppress(Exception):
+        return [f"claim  {system.claim.describe()}"]
+    return []
+
+
+def _command(target: str, given: Mapping[str, Any]) -> str:
+    """The command that makes the same audit."""
+    usual = {"seed": 0, "trials": None, "alpha": 0.05, "jobs": None, "keep": None}
+    words = ["fedassay", "audit", target]
+    for name, default in usual.items():
+        words += [f"--{name}", str(given[name])] if given[name] != default else []
+    return shlex.join(words + ["--accept-weak"] * bool(given["accept_weak"]))

@@ -395,7 +395,7 @@ def test_a_step_that_lets_nan_through_limits_the_finding_of_replicas_and_refutes
 
             return PlayBack(Step(call=call, layout=LAYOUT, clip_norm=1.0, noise_multiplier=1.0), seed)
 
-    limit = "the claim holds for records that cannot send such values"
+    limit = "the claim holds for records that cannot cause such values"
     assert limit in watch(Clipped()).limit
     found = audit_replicas(Clipped(), plan=plan)
     assert (found.verdict.value, limit in found.line(), limit in found.limit) == ("NOT_REFUTED", True, True)

@@ -176,7 +176,7 @@ def test_what_lets_nan_or_infinity_through_keeps_its_claim_for_those_who_cannot_
         found = check_claim(task, plan, protection, claim)
         assert all(one.passed for one in found if one.name == EXTREME)
         assert [one.passed for one in found if one.name == FINITE] == [None] * limited
-        assert limit_of(found).endswith(f"the claim holds for {whom} that cannot send such values") is limited
+        assert limit_of(found).endswith(f"the claim holds for {whom} that cannot cause such values") is limited
 
 
 @pytest.mark.simulations

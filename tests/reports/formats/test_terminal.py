@@ -87,7 +87,7 @@ def test_the_line_of_a_claim_says_for_whom_alone_it_holds(run_maker, make_claim)
     row = AUDIT | {"claim_id": claim.claim_id, "route": "eps_low", "verdict": "NOT_REFUTED", "reason": "at alpha 0.05"}
     run_maker.row(**row, limit=limit, defense="dp_fedavg", value=0.5, ceiling=4.9)
     (line,) = claim_lines(run_maker.write())
-    words = "NaN makes the release no number: the claim holds for clients that cannot send such values"
+    words = "NaN makes the release no number: the claim holds for clients that cannot cause such values"
     assert line.endswith(f"NOT REFUTED; {words}")
 
 
