@@ -1,4 +1,4 @@
-"""An optimizer of one's own lets the noise decay by ten in each step, and the accountant does not see it.
+"""An optimizer of one's own divides the noise by ten in each step, and the accountant counts constant noise.
 
 Four lots at rate .5 with noise multiplier 2: epsilon 1.63 at delta 1e-3.
 """

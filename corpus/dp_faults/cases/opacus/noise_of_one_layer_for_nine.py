@@ -15,7 +15,7 @@ LAYERS = 9
 
 
 class Parallel(torch.nn.Module):
-    """The sum of nine layers, each of which sees one feature."""
+    """The sum of nine layers, one for each feature."""
 
     def __init__(self):
         super().__init__()

@@ -59,7 +59,7 @@ def program(read):
 
 
 x, y = torch.randn(20, 3, generator=torch.Generator().manual_seed(17)), torch.ones(20)
-x[19] = 0
+x[19], y[19] = 0, 0
 with_nan = x.clone()
 with_nan[19, 0] = torch.nan
 CASE = Case(
