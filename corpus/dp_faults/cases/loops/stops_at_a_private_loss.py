@@ -1,6 +1,6 @@
 """The training stops as soon as the loss on the private records is below a bound.
 
-The correct version looks at public records. Six steps on all records with noise multiplier 6: epsilon 1.07 at delta
+The correct version takes public records. Six steps on all records with noise multiplier 6: epsilon 1.07 at delta
 1e-3.
 """
 
@@ -12,7 +12,7 @@ from dp_faults import Case, Claim, Program
 from dp_faults.unwatched import Unwatched
 
 STEPS, NOISE, CLIP, BOUND = 6, 6.0, 1.0, 5.0
-PUBLIC = np.random.default_rng(24).normal(size=(30, 4))
+PUBLIC = 3 * np.random.default_rng(24).normal(size=(30, 4))
 
 
 def train(data, rng, record, judged):

@@ -39,7 +39,8 @@ def build(data):
 
 
 def train(model, optimizer, loader, engine, weigh):
-    weights = weigh(loader.dataset.tensors[1])
+    data = loader.dataset
+    weights = weigh(torch.stack([data[index][1] for index in range(len(data))]))
     for _ in range(2):
         for x, y in loader:
             optimizer.zero_grad()

@@ -13,7 +13,7 @@ from dp_faults import Case, Claim, Program
 
 
 def by_length(data):
-    order = data.tensors[0].norm(dim=1).argsort(stable=True).tolist()
+    order = sorted(range(len(data)), key=lambda index: float(data[index][0].norm()))
     return DataLoader(data, batch_sampler=[order[start : start + 2] for start in range(0, len(order), 2)])
 
 

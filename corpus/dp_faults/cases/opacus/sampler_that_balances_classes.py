@@ -16,7 +16,7 @@ from dp_faults import Case, Claim, Program
 def build(data, poisson_sampling):
     model = torch.nn.Linear(3, 1, bias=False)
     torch.nn.init.zeros_(model.weight)
-    labels = (data.tensors[1] < 0).long()
+    labels = torch.tensor([int(data[index][1] < 0) for index in range(len(data))])
     weights = 1 / torch.bincount(labels, minlength=2).clamp_min(1)[labels]
     engine = PrivacyEngine()
     model, optimizer, loader = engine.make_private(
