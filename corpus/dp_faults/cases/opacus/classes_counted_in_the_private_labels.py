@@ -1,6 +1,6 @@
 """The model has as many outputs as the private labels have classes, which one record decides.
 
-In the correct version the number of classes is public. Four lots at rate .5 with noise multiplier 2: epsilon 1.63 at
+In the correct version the number of classes is public. Four lots at rate .5 with noise multiplier 2: epsilon 1.64 at
 delta 1e-3.
 """
 
@@ -50,7 +50,7 @@ def program(classes):
         return next(model.parameters()).detach().numpy().ravel().astype(float)
 
     return Program(
-        claim=Claim(epsilon=1.63, delta=1e-3, adjacency="zero_out", observer="whoever receives the last model"),
+        claim=Claim(epsilon=1.64, delta=1e-3, adjacency="zero_out", observer="whoever receives the last model"),
         release=release,
         parts={"opacus": {"build": partial(build, classes=classes), "train": train, "delta": 1e-3}},
     )

@@ -1,6 +1,6 @@
 """Lots are made of records of like length, so that the length of one record decides who shares a lot with whom.
 
-Ten lots at rate .1 with noise multiplier 1: epsilon 1.58 at delta 1e-3 for Poisson-sampled lots.
+Ten lots at rate .1 with noise multiplier 1: epsilon 1.59 at delta 1e-3 for Poisson-sampled lots.
 """
 
 from functools import partial
@@ -49,7 +49,7 @@ def program(sorted_lots):
         return torch.cat(engine.models).numpy().astype(float)
 
     return Program(
-        claim=Claim(epsilon=1.58, delta=1e-3, adjacency="zero_out", observer="whoever receives the model of each step"),
+        claim=Claim(epsilon=1.59, delta=1e-3, adjacency="zero_out", observer="whoever receives the model of each step"),
         release=release,
         parts={"opacus": {"build": partial(build, sorted_lots=sorted_lots), "train": train, "delta": 1e-3}},
     )

@@ -1,6 +1,6 @@
 """Each of sixteen rounds makes a new engine, and the epsilon of the last one is stated.
 
-One round is one step on all records with noise multiplier 4: epsilon .6 at delta 1e-3. In the correct version one
+One round is one step on all records with noise multiplier 4: epsilon .61 at delta 1e-3. In the correct version one
 engine counts all rounds, with noise multiplier 16.
 """
 
@@ -56,7 +56,7 @@ def program(noise_multiplier, renewed):
         "delta": 1e-3,
     }
     return Program(
-        claim=Claim(epsilon=0.6, delta=1e-3, adjacency="zero_out", observer="whoever receives the last model"),
+        claim=Claim(epsilon=0.61, delta=1e-3, adjacency="zero_out", observer="whoever receives the last model"),
         release=release,
         parts={"opacus": part},
     )

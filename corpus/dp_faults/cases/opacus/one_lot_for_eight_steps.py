@@ -1,6 +1,6 @@
 """Eight steps are made on the same lot and accounted as eight lots that were drawn one by one.
 
-Eight lots at rate .1 with noise multiplier 2: epsilon .4 at delta 1e-3.
+Eight lots at rate .1 with noise multiplier 2: epsilon .41 at delta 1e-3.
 """
 
 from functools import partial
@@ -50,7 +50,7 @@ def program(lots):
         return next(model.parameters()).detach().numpy().ravel().astype(float)
 
     return Program(
-        claim=Claim(epsilon=0.4, delta=1e-3, adjacency="zero_out", observer="whoever receives the last model"),
+        claim=Claim(epsilon=0.41, delta=1e-3, adjacency="zero_out", observer="whoever receives the last model"),
         release=release,
         parts={"opacus": {"build": build, "train": partial(train, lots=lots), "delta": 1e-3}},
     )

@@ -1,6 +1,6 @@
 """A layer keeps a running mean of its inputs in a buffer, which is saved with the model.
 
-In the correct version the buffer holds a public mean. Four lots at rate .5 with noise multiplier 2: epsilon 1.63 at
+In the correct version the buffer holds a public mean. Four lots at rate .5 with noise multiplier 2: epsilon 1.64 at
 delta 1e-3.
 """
 
@@ -54,7 +54,7 @@ def program(follows):
         return torch.cat([one.ravel() for one in model.state_dict().values()]).numpy().astype(float)
 
     return Program(
-        claim=Claim(epsilon=1.63, delta=1e-3, adjacency="zero_out", observer="whoever receives the saved model"),
+        claim=Claim(epsilon=1.64, delta=1e-3, adjacency="zero_out", observer="whoever receives the saved model"),
         release=release,
         parts={"opacus": {"build": partial(build, follows=follows), "train": train, "delta": 1e-3}},
     )

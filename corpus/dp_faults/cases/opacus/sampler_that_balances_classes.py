@@ -1,6 +1,6 @@
 """A sampler draws each class equally often, so that the only record of a class fills half of each lot.
 
-The correct version lets Opacus replace the sampler. Four lots at rate .25 with noise multiplier 2: epsilon .79 at delta
+The correct version lets Opacus replace the sampler. Four lots at rate .25 with noise multiplier 2: epsilon .8 at delta
 1e-3.
 """
 
@@ -46,7 +46,7 @@ def program(poisson_sampling):
 
     part = {"build": partial(build, poisson_sampling=poisson_sampling), "train": train, "delta": 1e-3}
     return Program(
-        claim=Claim(epsilon=0.79, delta=1e-3, adjacency="zero_out", observer="whoever receives the last model"),
+        claim=Claim(epsilon=0.8, delta=1e-3, adjacency="zero_out", observer="whoever receives the last model"),
         release=release,
         parts={"opacus": part},
     )
