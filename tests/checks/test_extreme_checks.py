@@ -224,7 +224,7 @@ def test_noise_of_any_law_on_rows_outside_the_radius_is_found_and_on_clamped_one
     assert extreme(Laplace(clamped=True), claim).passed
     found = extreme(Laplace(clamped=False), claim)
     assert found.passed is False
-    assert "times as large as usual" in found.words
+    assert "times that of a usual run" in found.words
 
 
 def test_the_rows_hold_what_their_words_name():
