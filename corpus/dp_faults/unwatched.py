@@ -13,6 +13,9 @@ class Unwatched:
     def lot(self, indices: Any, rows: Any) -> None:
         """Take the gradients ``(n, d)`` of the records of these indices, before they are clipped."""
 
-    def release(self, total: Any, noised: Any) -> Any:
-        """Return the noised sum ``(d,)`` with which the training goes on."""
+    def release(self, total: Any, noised: Any, **of_step: Any) -> Any:
+        """Return the noised sum ``(d,)`` with which the training goes on.
+
+        ``of_step``: the stated ``noise_multiplier`` or ``clip_norm`` of this step, where steps differ.
+        """
         return noised

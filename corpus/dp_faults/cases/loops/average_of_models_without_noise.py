@@ -24,7 +24,7 @@ def of_plain(before, total, noised):
 
 def train(data, rng, record, shadow):
     weights, average, averages = np.zeros(3), np.zeros(3), []
-    record.model({"weights": weights})
+    record.model({"weights": weights, "average": average})
     for _ in range(STEPS):
         lot = np.flatnonzero(rng.random(len(data)) < RATE)
         x, y = data[lot, :3], data[lot, 3]

@@ -32,14 +32,15 @@ def train(data, rng, record, noise_multiplier):
         rows = (x @ weights - y)[:, None] * x
         record.lot(np.arange(len(data)), rows)
         total = np.minimum(1, CLIP / np.maximum(np.linalg.norm(rows, axis=1), 1e-12)) @ rows
-        sums.append(record.release(total, total + noise_multiplier(step) * CLIP * rng.normal(size=3)))
+        noised = total + noise_multiplier(step) * CLIP * rng.normal(size=3)
+        sums.append(record.release(total, noised, noise_multiplier=SCHEDULE[step]))
         weights -= 0.02 * sums[-1] / 20
     return np.array(sums)
 
 
 def program(noise_multiplier):
     loop = partial(train, noise_multiplier=noise_multiplier)
-    stated = {"noise_multiplier": SCHEDULE, "clip_norm": CLIP, "rate": 1.0, "steps": STEPS}
+    stated = {"noise_multiplier": SCHEDULE[0], "clip_norm": CLIP, "rate": 1.0, "steps": STEPS}
     return Program(
         claim=Claim(epsilon=1.34, delta=1e-3, adjacency="add_remove", observer="whoever receives all noised sums"),
         release=lambda data, rng: loop(data, rng, Unwatched()),

@@ -24,7 +24,7 @@ def train(data, rng, record, noise_of_count):
         record.lot(np.arange(len(data)), rows)
         lengths = np.linalg.norm(rows, axis=1)
         total = np.minimum(1, norm / np.maximum(lengths, 1e-12)) @ rows
-        noised = record.release(total, total + NOISE * norm * rng.normal(size=3))
+        noised = record.release(total, total + NOISE * norm * rng.normal(size=3), clip_norm=norm)
         weights -= 0.02 * noised / 20
         share = ((lengths > norm).sum() + noise_of_count * rng.normal()) / 20
         seen.append([*weights, norm])
@@ -34,7 +34,7 @@ def train(data, rng, record, noise_of_count):
 
 def program(noise_of_count):
     loop = partial(train, noise_of_count=noise_of_count)
-    stated = {"noise_multiplier": (1 / NOISE**2 + 1 / 5**2) ** -0.5, "clip_norm": 1.0, "rate": 1.0, "steps": STEPS}
+    stated = {"noise_multiplier": NOISE, "clip_norm": 1.0, "rate": 1.0, "steps": STEPS}
     return Program(
         claim=Claim(
             epsilon=1.84,
