@@ -123,40 +123,101 @@ def run(
 ) -> None:
     """Run a suite and write its report."""
     with reported_errors():
-        from ..api import _reported
-        from ..suites.config.suite_file import load_suite, named_changes, weak_change
-        from ..suites.execution.clusters import chosen_backend
-        from ..suites.execution.run import carry_out, launch
-        from ..suites.planning.budget import budget_seconds, in_budget
-        from ..suites.planning.estimate import estimate, learnt
-        from ..suites.planning.plan_text import headline, weak_attacks
-        from ..suites.results.environment import Cost
-        from .progress import progress
-
-        options = named_changes(seeds=seeds, device=device, **weak_change(accept_weak))
-        spec, source = load_suite(
-            suite, preset=preset, overrides=tuple(set_ or ()), options=options, only=tuple(only or ())
+        _carry_out(
+            suite,
+            tuple(defense or ()),
+            seed=seed,
+            seeds=seeds,
+            workers={"name": backend, "address": address, "jobs": jobs},
+            device=device,
+            preset=preset,
+            only=tuple(only or ()),
+            changes=tuple(set_ or ()),
+            output=output,
+            budget=budget,
+            accept_weak=accept_weak,
         )
-        command, times = shlex.join(["fedassay", *_without_output(sys.argv[1:])]), learnt()
-        cost = Cost(since=0.0)  # The whole process counts as cost of this run, from the start of Python.
-        parts, until = tuple(defense or ()), math.inf
+
+
+def _carry_out(
+    suite: str | dict[str, Any],
+    parts: tuple[str, ...] = (),
+    *,
+    seed: int = 0,
+    seeds: int | None = None,
+    workers: dict[str, Any],
+    device: str | None,
+    preset: str | None = None,
+    only: tuple[str, ...] = (),
+    changes: tuple[str, ...],
+    output: Path | None,
+    budget: str | None = None,
+    accept_weak: bool = False,
+) -> NoReturn:
+    """Run a suite, print what ``fedassay run`` prints, and end with the run's exit code."""
+    from ..api import _reported
+    from ..suites.config.suite_file import load_suite, named_changes, weak_change
+    from ..suites.execution.clusters import chosen_backend
+    from ..suites.execution.run import carry_out, launch
+    from ..suites.planning.budget import budget_seconds, in_budget
+    from ..suites.planning.estimate import estimate, learnt
+    from ..suites.planning.plan_text import headline, weak_attacks
+    from ..suites.results.environment import Cost
+    from .progress import progress
+
+    options = named_changes(seeds=seeds, device=device, **weak_change(accept_weak))
+    spec, source = load_suite(suite, preset=preset, overrides=changes, options=options, only=only)
+    command, times = shlex.join(["fedassay", *_without_output(sys.argv[1:])]), learnt()
+    cost = Cost(since=0.0)  # The whole process counts as cost of this run, from the start of Python.
+    until = math.inf
+    if budget is not None:
+        budget_seconds(budget)  # Refused before a cluster is started.
+    with chosen_backend(**workers) as backend:
         if budget is not None:
-            budget_seconds(budget)  # Refused before a cluster is started.
-        with chosen_backend(backend, address=address, jobs=jobs) as workers:
-            if budget is not None:
-                fitted = in_budget(spec, source, budget, times, workers=workers.at_once, seed=seed, extra=parts)
-                spec, until = fitted.spec, fitted.until
-                print_lines(f"budget {fitted.words}")
-            begun = launch(spec, source, seed=seed, extra=parts, folder=output, command=command, cost=cost, until=until)
-            print_lines(f"plan   {headline(begun.plan)}")
-            if budget is None:  # The line of the budget states the time that was expected.
-                print_lines(f"time   {estimate(begun.plan, times)}")
-            if weak := weak_attacks(begun.plan):
-                print_lines(f"weak   {weak}")
-            with resumable(begun.store.folder):
-                gate = carry_out(begun, progress(), workers)
+            fitted = in_budget(spec, source, budget, times, workers=backend.at_once, seed=seed, extra=parts)
+            spec, until = fitted.spec, fitted.until
+            print_lines(f"budget {fitted.words}")
+        begun = launch(spec, source, seed=seed, extra=parts, folder=output, command=command, cost=cost, until=until)
+        print_lines(f"plan   {headline(begun.plan)}")
+        if budget is None:  # The line of the budget states the time that was expected.
+            print_lines(f"time   {estimate(begun.plan, times)}")
+        if weak := weak_attacks(begun.plan):
+            print_lines(f"weak   {weak}")
         with resumable(begun.store.folder):
-            _close(_reported(begun, gate, True))
+            gate = carry_out(begun, progress(), backend)
+    with resumable(begun.store.folder):
+        _close(_reported(begun, gate, True))
+
+
+@app.command()
+def attack(
+    recording: Annotated[Path, typer.Argument(help="The folder of a recording (fedassay.Recorder).")],
+    model: Annotated[
+        str, typer.Option(help="The trained model: file.py:function of (shape, classes), or a name of the catalogue.")
+    ],
+    data: Annotated[
+        str, typer.Option(help="Data set or file whose training rows the truth names; its test rows are public.")
+    ],
+    attacks: Annotated[
+        list[str] | None, typer.Option("--attack", help="An attack to run; by default all that fit. Repeatable.")
+    ] = None,
+    column: Annotated[str | None, typer.Option(help="Sensitive column of attribute attacks: a name or number.")] = None,
+    set_: Changes = None,
+    jobs: Jobs = None,
+    device: Device = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The run's folder; by default a new one below runs/.")
+    ] = None,
+) -> None:
+    """Attack what one observer received in a recorded training, and write the report."""
+    with reported_errors():
+        from ..suites.config.recorded import recorded_suite
+
+        named = int(column) if column is not None and column.isdecimal() else column
+        suite, lines = recorded_suite(recording, model=model, data=data, attacks=attacks or (), column=named)
+        print_lines(*(f"note   {line}" for line in lines))
+        workers = {"name": "local", "jobs": jobs}
+        _carry_out(suite, workers=workers, device=device, changes=tuple(set_ or ()), output=output)
 
 
 @app.command()

@@ -50,6 +50,7 @@ from .catalogue import (
     tables_with_parts,
 )
 from .compatibility import DEFAULT_SHADOWS, check_audit, check_federations, too_few
+from .recorded import recorded_task
 from .source import ConfigError, Source
 from .suite_file import line_of, listed_part, with_data_files
 from .tables.key_types import WithData
@@ -313,6 +314,8 @@ def task_of(spec: FederationSpec, seed: int, own_model: int = True) -> Task:
         own_model: whether the settings name the federation's own model, for which a preparation may give an initial
             one.
     """
+    if spec.recording is not None:
+        return recorded_task(spec, seed)
     if (pipeline := pipeline_of(spec, seed)) is not None:
         pipeline = replace(pipeline, own_model=bool(own_model))
         return pipeline.task(pipeline.draw(pipeline.records).data)

@@ -137,8 +137,9 @@ class _Planner:
             used = set_up(self.suite, "federations", name, partial(audit_task_of, spec, audit, seed), key)
             check_executor(spec, used.network, place)
         for entry in self.suite.attacks:
-            # Attacks on shadow federations score every sample, and choose no candidates.
-            if name in entry.federations and entry.shadows is None:
+            # Attacks on shadow federations score every sample, and choose no candidates. Of a recording without a truth
+            # no sample is known.
+            if name in entry.federations and entry.shadows is None and len(task.outsider_labels):
                 place = self.suite.source.where(("attacks", entry.label, "count"))
                 check_candidates(entry.attack, task, seed, f"{place}: attack {entry.label} on federation {name}")
 
