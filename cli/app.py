@@ -202,6 +202,12 @@ def attack(
         list[str] | None, typer.Option("--attack", help="An attack to run; by default all that fit. Repeatable.")
     ] = None,
     column: Annotated[str | None, typer.Option(help="Sensitive column of attribute attacks: a name or number.")] = None,
+    mean_std: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            "--normalise", help="Mean and standard deviation by which clients scale images.", metavar="MEAN STD"
+        ),
+    ] = None,
     set_: Changes = None,
     jobs: Jobs = None,
     device: Device = None,
@@ -214,7 +220,9 @@ def attack(
         from ..suites.config.recorded import recorded_suite
 
         named = int(column) if column is not None and column.isdecimal() else column
-        suite, lines = recorded_suite(recording, model=model, data=data, attacks=attacks or (), column=named)
+        scaled = None if mean_std is None else {"mean": mean_std[0], "std": mean_std[1]}
+        facts: dict[str, Any] = {"model": model, "data": data, "attacks": attacks or (), "normalise": scaled}
+        suite, lines = recorded_suite(recording, column=named, **facts)
         print_lines(*(f"note   {line}" for line in lines))
         workers = {"name": "local", "jobs": jobs}
         _carry_out(suite, workers=workers, device=device, changes=tuple(set_ or ()), output=output)

@@ -34,7 +34,7 @@ Sends = Literal["models", "updates", "gradients"]
 OBSERVERS = (UPLOADS, AGGREGATE, GLOBAL_MODELS)
 Tensors = Mapping[str, Any] | Sequence[Any]
 Flat = NDArray[np.float32]
-_NAME = re.compile(r"[A-Za-z0-9_\-]{1,64}")
+_NAME = re.compile(r"[A-Za-z0-9_\-][A-Za-z0-9_.\-]{0,63}")
 
 
 class Recorder:
@@ -73,8 +73,8 @@ class Recorder:
             raise ValueError("model must have at least one tensor, got none")
         trained = [name for name, _ in model.named_parameters()] if isinstance(model, nn.Module) else list(tensors)
         self._shapes = {name: tuple(np.shape(value)) for name, value in tensors.items()}
-        # Gradients exist for parameters alone, not for statistics of batch norms.
-        self._sent = trained if sends == "gradients" else list(tensors)
+        # Statistics of batch norms have no gradient, and updates often leave them out.
+        self._sent = list(tensors) if sends == "models" else trained
         self._facts: dict[str, Any] = {
             "schema": SCHEMA,
             "observer": observer,
@@ -157,7 +157,7 @@ class Recorder:
             given = dict(zip(names, given, strict=True))
         if lacking := [name for name in names if name not in given]:
             raise ValueError(f"{what} lacks the tensor {lacking[0]}")
-        # Buffers may come with gradients; they are no part of them.
+        # Buffers may come with gradients and updates, and are not kept.
         if unknown := [name for name in given if name not in self._shapes]:
             raise ValueError(f"{what} holds {unknown[0]!r}, which is no tensor of the model ({', '.join(names)})")
         parts = []
@@ -247,9 +247,9 @@ class Recording:
             raise ValueError(f"{place} holds no round: call Recorder.round once per round of the training")
         held = _truth(place / TRUTH)
         names = tuple(facts["clients"]) or tuple(sorted(held))
-        if held and (odd := sorted(set(names) ^ set(held))):
+        if held and (lacking := sorted(set(names) - set(held))):
             raise ValueError(
-                f"{place / TRUTH} must name the rows of every client of the recording, but {odd[0]} differs"
+                f"{place / TRUTH} must name the rows of every client of the recording, but lacks {lacking[0]}"
             )
         content = json.dumps([facts[SUM], *(held[name].tolist() for name in names if held)])
         return cls(
@@ -400,7 +400,9 @@ def _file(number: int) -> str:
 
 def _check_name(client: object) -> str:
     if not isinstance(client, str) or not _NAME.fullmatch(client):
-        raise ValueError(f"a client's name must be 1 to 64 letters, digits, _ or -, got {client!r}")
+        raise ValueError(
+            f"a client's name must be 1 to 64 letters, digits, _, - and dots that are not first, got {client!r}"
+        )
     return client
 
 

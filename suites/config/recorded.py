@@ -6,7 +6,6 @@ training rows are then non-members, and the test rows are what an adversary has.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -44,19 +43,13 @@ def recording_of(spec: FederationSpec) -> Recording:
     than the settings were made for, or that contradicts them.
     """
     assert spec.recording is not None
-    found = _read(str(Path(spec.folder, spec.recording.path)), spec.recording.sha256)
+    path = Path(spec.folder, spec.recording.path)
+    if (found := Recording.read(path)).digest != spec.recording.sha256:
+        raise ValueError(f"recording {path} has another content than this suite names: its sha256 is {found.digest}")
     facts = {"clients": len(found.clients), "rounds": len(found.sums), "algorithm": found.algorithm}
     for key, value in facts.items():
         if getattr(spec, key) != value:
             raise ValueError(f"{key} must be that of the recording, {value!r}, got {getattr(spec, key)!r}")
-    return found
-
-
-@lru_cache(maxsize=4)
-def _read(path: str, digest: str) -> Recording:
-    found = Recording.read(path)
-    if found.digest != digest:
-        raise ValueError(f"recording {path} has another content than this suite names: sha256 is {found.digest}")
     return found
 
 
@@ -143,6 +136,8 @@ def recorded_suite(
         task = recorded_task(spec, 0)
     names = list(attacks) or _fitting(recording, task, column)
     chosen = {name.replace(":", "_").replace(".", "_"): _attack(name, recording, task, column) for name in names}
+    if column is not None and not any("column" in table for table in chosen.values()):
+        raise ConfigError(f"column {column!r} was given, but none of the attacks infers a column: {', '.join(names)}")
     lines = [*_facts(recording, task), *([] if column is not None else [_NO_COLUMN])]
     suite = {
         "name": "recording",
