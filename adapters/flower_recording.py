@@ -58,7 +58,7 @@ class _Taken:
                     str(name): one for part in reply.content.metric_records.values() for name, one in part.items()
                 }
                 arrays = _tensors(only_arrays(reply.content)[1])
-                self._keep(str(reply.metadata.src_node_id), arrays, numbers.pop(self.examples, 0), numbers)
+                self._keep(str(reply.metadata.src_node_id), arrays, numbers.pop(self.examples, None), numbers)
 
     def results(self, results: Any) -> None:
         """Keep the results of the older interface."""
@@ -66,8 +66,11 @@ class _Taken:
             self._keep(str(proxy.cid), _tensors(as_record(result.parameters)), result.num_examples, result.metrics)
 
     def _keep(self, client: str, arrays: Tensors, samples: Any, metrics: Mapping[str, Any]) -> None:
+        if samples is None:
+            raise ValueError(f"client {client} must state its number of samples as the metric {self.examples!r}")
+        self.samples[client] = int(samples)
         if self.recorder.takes_messages:
-            self.messages[client], self.samples[client] = arrays, int(samples)
+            self.messages[client] = arrays
             self.metrics[client] = {name: float(one) for name, one in metrics.items() if isinstance(one, int | float)}
 
     def aggregated(self, arrays: Any | None) -> None:

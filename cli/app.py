@@ -6,6 +6,7 @@ Each command imports what it needs when it runs, so that ``--help`` and ``list``
 import math
 import shlex
 import sys
+import tomllib
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -123,40 +124,33 @@ def run(
 ) -> None:
     """Run a suite and write its report."""
     with reported_errors():
-        _carry_out(
-            suite,
-            tuple(defense or ()),
-            seed=seed,
-            seeds=seeds,
-            workers={"name": backend, "address": address, "jobs": jobs},
-            device=device,
-            preset=preset,
-            only=tuple(only or ()),
-            changes=tuple(set_ or ()),
-            output=output,
-            budget=budget,
-            accept_weak=accept_weak,
-        )
+        from ..suites.config.suite_file import named_changes, weak_change
+
+        loaded = {
+            "preset": preset,
+            "overrides": tuple(set_ or ()),
+            "options": named_changes(seeds=seeds, device=device, **weak_change(accept_weak)),
+            "only": tuple(only or ()),
+        }
+        workers = {"name": backend, "address": address, "jobs": jobs}
+        _carry_out(suite, loaded, workers, output, seed=seed, parts=tuple(defense or ()), budget=budget)
 
 
 def _carry_out(
     suite: str | dict[str, Any],
-    parts: tuple[str, ...] = (),
+    loaded: dict[str, Any],
+    workers: dict[str, Any],
+    output: Path | None,
     *,
     seed: int = 0,
-    seeds: int | None = None,
-    workers: dict[str, Any],
-    device: str | None,
-    preset: str | None = None,
-    only: tuple[str, ...] = (),
-    changes: tuple[str, ...],
-    output: Path | None,
+    parts: tuple[str, ...] = (),
     budget: str | None = None,
-    accept_weak: bool = False,
 ) -> NoReturn:
-    """Run a suite, print what ``fedassay run`` prints, and end with the run's exit code."""
+    """Run a suite, print what ``fedassay run`` prints, and end with the run's exit code. ``loaded``: arguments of
+    ``load_suite``; ``workers``: of ``chosen_backend``.
+    """
     from ..api import _reported
-    from ..suites.config.suite_file import load_suite, named_changes, weak_change
+    from ..suites.config.suite_file import load_suite
     from ..suites.execution.clusters import chosen_backend
     from ..suites.execution.run import carry_out, launch
     from ..suites.planning.budget import budget_seconds, in_budget
@@ -165,8 +159,7 @@ def _carry_out(
     from ..suites.results.environment import Cost
     from .progress import progress
 
-    options = named_changes(seeds=seeds, device=device, **weak_change(accept_weak))
-    spec, source = load_suite(suite, preset=preset, overrides=changes, options=options, only=only)
+    spec, source = load_suite(suite, **loaded)
     command, times = shlex.join(["fedassay", *_without_output(sys.argv[1:])]), learnt()
     cost = Cost(since=0.0)  # The whole process counts as cost of this run, from the start of Python.
     until = math.inf
@@ -196,7 +189,11 @@ def attack(
         str, typer.Option(help="The trained model: file.py:function of (shape, classes), or a name of the catalogue.")
     ],
     data: Annotated[
-        str, typer.Option(help="Data set or file whose training rows the truth names; its test rows are public.")
+        str,
+        typer.Option(
+            help="Data set whose training rows the truth names, and whose test rows are public: a name, a file, or a "
+            "table in TOML of its part and options."
+        ),
     ],
     attacks: Annotated[
         list[str] | None, typer.Option("--attack", help="An attack to run; by default all that fit. Repeatable.")
@@ -218,14 +215,20 @@ def attack(
     """Attack what one observer received in a recorded training, and write the report."""
     with reported_errors():
         from ..suites.config.recorded import recorded_suite
+        from ..suites.config.source import ConfigError
+        from ..suites.config.suite_file import named_changes
 
         named = int(column) if column is not None and column.isdecimal() else column
         scaled = None if mean_std is None else {"mean": mean_std[0], "std": mean_std[1]}
-        facts: dict[str, Any] = {"model": model, "data": data, "attacks": attacks or (), "normalise": scaled}
+        try:
+            table = tomllib.loads(f"data = {data}")["data"] if data.startswith("{") else data
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"--data {data} is no table in TOML: {error}") from None
+        facts: dict[str, Any] = {"model": model, "data": table, "attacks": attacks or (), "normalise": scaled}
         suite, lines = recorded_suite(recording, column=named, **facts)
         print_lines(*(f"note   {line}" for line in lines))
-        workers = {"name": "local", "jobs": jobs}
-        _carry_out(suite, workers=workers, device=device, changes=tuple(set_ or ()), output=output)
+        loaded = {"overrides": tuple(set_ or ()), "options": named_changes(device=device)}
+        _carry_out(suite, loaded, {"name": "local", "jobs": jobs}, output)
 
 
 @app.command()

@@ -5,6 +5,7 @@ which rows of a data set each client held. No attack gets the truth, and a recor
 """
 
 import hashlib
+import io
 import json
 import math
 import re
@@ -21,8 +22,8 @@ from torch import Tensor, nn
 
 from ..audit.observer import AGGREGATE, GLOBAL_MODELS, UPLOADS, Observer
 from ..audit.output_file import SUM, is_changed, parsed_json, with_checksum, write_atomically
-from ..audit.parts import Spec
-from .algorithms import FedSGD, algorithm_from
+from ..audit.parts import Spec, name_and_options
+from .algorithms import KNOWN_ALGORITHMS, FedSGD, algorithm_from
 from .data.files.readers import arrays_of
 from .layout import Layout
 from .message import Message
@@ -112,7 +113,8 @@ class Recorder:
             before: the model that clients received: tensors by name, or in the order of the model's tensors.
             messages: what each client sent, by the client's name; must be empty unless the observer receives uploads.
             after: the server's model after the round.
-            samples: how many samples each message was computed from, by client; needed for each message.
+            samples: how many samples each message was computed from, by client: those who took part in the round.
+                Without messages it may be left out; all clients then count as taking part.
             metrics: further numbers that came with the messages, by client; no attack uses them.
 
         Raises:
@@ -125,7 +127,7 @@ class Recorder:
                 f"round {number} must have messages if the observer receives uploads, and none if not; the observer is "
                 f"{self._facts['observer']}, got {len(messages)} messages"
             )
-        counts = {client: (samples or {}).get(client) for client in messages}
+        counts = {client: (samples or {}).get(client) for client in messages or samples or {}}
         for client, count in counts.items():
             _check_name(client)
             if not isinstance(count, int | np.integer) or count < 1:
@@ -133,7 +135,7 @@ class Recorder:
         arrays: dict[str, NDArray[Any]] = {
             "before": self._flat(f"before of round {number}", before, everything),
             "after": self._flat(f"after of round {number}", after, everything),
-            "clients": np.array(list(messages), dtype=np.str_),
+            "clients": np.array(list(counts), dtype=np.str_),
             "samples": np.array([int(count or 0) for count in counts.values()], dtype=np.int64),
             "metrics": np.array(json.dumps({client: dict(found) for client, found in (metrics or {}).items()})),
         }
@@ -142,12 +144,12 @@ class Recorder:
                 self._flat(f"message of {one} in round {number}", sent, self._sent) for one, sent in messages.items()
             ]
             arrays["messages"] = np.stack(rows)
-        path = self.folder / _file(number)
-        with path.open("xb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+        content = io.BytesIO()
+        np.savez(content, **arrays)  # type: ignore[arg-type]
+        write_atomically(self.folder / _file(number), content.getvalue())
         known = self._facts["clients"]
-        self._facts["clients"] = [*known, *(client for client in messages if client not in known)]
-        self._facts["rounds"].append(hashlib.sha256(path.read_bytes()).hexdigest())
+        self._facts["clients"] = [*known, *(client for client in counts if client not in known)]
+        self._facts["rounds"].append(hashlib.sha256(content.getvalue()).hexdigest())
         self._write_header()
 
     def _flat(self, what: str, given: Tensors, names: list[str]) -> Flat:
@@ -196,7 +198,8 @@ def record_rows(folder: str | Path, client: str, rows: Iterable[int]) -> None:
 class RecordedRound:
     """One round of a recording, each model and message as one flat vector.
 
-    ``messages``: (n, d), one row per client in ``clients``; ``samples``: (n,).
+    ``messages``: (n, d), one row per client in ``clients``, None for an observer without messages; ``samples``: (n,).
+    Without messages ``clients`` may be empty: it is not known who took part.
     """
 
     before: Tensor
@@ -279,7 +282,7 @@ class Recording:
         found, sizes = arrays_of(path, lambda name: True), [self._size(self.shapes), self._size(self.sent)]
         clients = tuple(map(str, self._array(found, "clients", path, 1)))
         wanted: dict[str, tuple[int, ...]] = {"before": (sizes[0],), "after": (sizes[0],), "samples": (len(clients),)}
-        wanted |= {"messages": (len(clients), sizes[1])} if clients else {}
+        wanted |= {"messages": (len(clients), sizes[1])} if self.observer == UPLOADS else {}
         for name, shape in wanted.items():
             array = self._array(found, name, path, len(shape))
             if array.shape != shape or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
@@ -358,15 +361,17 @@ class Recording:
         for turn, one in enumerate(self.rounds()):
             before, after = (self._vector(flat, self.shapes, plan.layout) for flat in (one.before, one.after))
             order = sorted(range(len(one.clients)), key=lambda row: number[one.clients[row]])
-            senders = tuple(number[one.clients[row]] for row in order)
+            came = senders = tuple(number[one.clients[row]] for row in order)
             values = before.new_zeros(0, plan.layout.dim)
             if one.messages is not None:
                 sent = self._vector(one.messages[order], self.sent, plan.layout)
                 values = {"models": sent - before, "updates": sent, "gradients": -sent}[self.sends]
+            else:
+                senders = ()
             present = torch.ones(1, len(senders), dtype=torch.bool)
             reports = Message(values=values.unsqueeze(0), present=present, senders=senders)
             cohort = torch.zeros(1, plan.clients, dtype=torch.bool)
-            cohort[0, list(senders) or slice(None)] = True
+            cohort[0, list(came) or slice(None)] = True
             yield RoundEvent(
                 round=turn,
                 broadcast=before.unsqueeze(0),
@@ -416,6 +421,14 @@ def _check_facts(facts: Mapping[str, Any], where: str) -> None:
         raise ValueError(f"{where}: observer must be one of {', '.join(known)}, got {facts['observer']!r}")
     if facts["sends"] not in get_args(Sends):
         raise ValueError(f"{where}: sends must be one of {', '.join(get_args(Sends))}, got {facts['sends']!r}")
+    shapes = facts["tensors"].values()
+    if not all(isinstance(shape, list) and all(type(one) is int and one >= 0 for one in shape) for shape in shapes):
+        raise ValueError(f"{where}: tensors must hold a shape of whole numbers for each name")
+    if not set(facts["sent"]) <= set(facts["tensors"]):
+        raise ValueError(f"{where}: sent must name tensors of the model, got {facts['sent']!r:.80}")
+    # A recording is data, and must not name code that would be imported.
+    if (name := name_and_options("algorithm", facts["algorithm"])[0]) not in KNOWN_ALGORITHMS:
+        raise ValueError(f"{where}: algorithm must be one of {', '.join(KNOWN_ALGORITHMS)}, got {name!r}")
     algorithm = algorithm_from(facts["algorithm"])
     if isinstance(algorithm, FedSGD) != (facts["sends"] == "gradients"):
         raise ValueError(

@@ -25,6 +25,7 @@ from .covered import (
     did_words,
     outside_attacks,
     percent,
+    revealed_words,
     succeeded,
     successes,
     successes_words,
@@ -594,6 +595,8 @@ def headline(folder: RunFolder) -> str:
     claims achieved.
     """
     rows = claims_under_test(folder)
+    if not rows and _recorded(folder) and folder.gate is not None:
+        return revealed_words(folder)
     outside = successes_words(folder, [row.defense for row in rows])
     return "; ".join(filter(None, (_found_words(folder, rows), outside)))
 
@@ -689,7 +692,7 @@ def system_tested(folder: RunFolder) -> str:
     if not (recorded := _recorded(folder)):
         return "a simulated federation, not a deployed system"
     more = "" if recorded == len(folder.federations) else ", and simulated federations"
-    return f"messages that one observer of a training received, as they were recorded{more}"
+    return f"messages recorded from a training{more}"
 
 
 def _recorded(folder: RunFolder) -> int:

@@ -4,6 +4,7 @@ The clients are those of the recording, and their rows, where the truth names th
 training rows are then non-members, and the test rows are what an adversary has.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from ...audit.wording import counted
 from ...fl.algorithms import LocalTraining, algorithm_from
 from ...fl.data.datasets import load_dataset
 from ...fl.models.layers import normalisation_from
+from ...fl.objective import CLASSIFICATION
 from ...fl.partitions import partition_from
 from ...fl.plan import Plan
 from ...fl.recording import Recording
@@ -27,7 +29,7 @@ from ...fl.sampling import Full
 from ...fl.streams import Streams
 from ...fl.task import Task, build_task, network_of
 from .catalogue import build
-from .source import ConfigError, config_errors
+from .source import config_errors
 from .tables.suite import FederationSpec
 
 FEDERATION = DEFENSE = "recorded"
@@ -95,7 +97,7 @@ def recorded_task(spec: FederationSpec, seed: int) -> Task:
             normalisation=normalisation,
             rows=recording.truth,
             # How a deployment's samples came to its clients is not known: a non-member must have a member's label.
-            exchangeable="label" if dataset.task == "classification" else "all",
+            exchangeable="label" if dataset.task == CLASSIFICATION else "all",
         )
     recording.unused(task.network.layout)
     return task
@@ -119,26 +121,28 @@ def recorded_suite(
     """
     with config_errors():
         recording = Recording.read(folder)
+        if not recording.clients:
+            raise ValueError(
+                f"{folder} names no clients (record_rows), so that nothing can be inferred from its models"
+            )
         table: dict[str, Any] = {
             "dataset": data,
             "model": model,
             "clients": len(recording.clients),
             "rounds": len(recording.sums),
+            "cohort": recording.cohort,
             "algorithm": recording.algorithm,
             "recording": {"path": str(folder), "sha256": recording.digest},
+            **({"normalise": dict(normalise)} if normalise else {}),
         }
-        if not recording.clients:
-            raise ConfigError(
-                f"{folder} holds models alone and names no rows of clients (record_rows), so nothing can be inferred"
+        task = recorded_task(FederationSpec.model_validate(table).reading(str(Path.cwd()), {}), 0)
+        names = list(attacks) or _fitting(recording, task, column)
+        chosen = {re.sub(r"\W", "_", name)[:40]: _attack(name, recording, task, column) for name in names}
+        if column is not None and not any("column" in one for one in chosen.values()):
+            raise ValueError(
+                f"column {column!r} was given, but none of the attacks infers a column: {', '.join(names)}"
             )
-        table |= {"cohort": recording.cohort} | ({"normalise": dict(normalise)} if normalise else {})
-        spec = FederationSpec.model_validate(table).reading(str(Path.cwd()), {})
-        task = recorded_task(spec, 0)
-    names = list(attacks) or _fitting(recording, task, column)
-    chosen = {name.replace(":", "_").replace(".", "_"): _attack(name, recording, task, column) for name in names}
-    if column is not None and not any("column" in table for table in chosen.values()):
-        raise ConfigError(f"column {column!r} was given, but none of the attacks infers a column: {', '.join(names)}")
-    lines = [*_facts(recording, task), *([] if column is not None else [_NO_COLUMN])]
+        lines = [*_facts(recording, task), *([] if column is not None else [_NO_COLUMN])]
     suite = {
         "name": "recording",
         "description": "".join(f"{line[0].upper()}{line[1:]}. " for line in lines).rstrip(),
@@ -166,13 +170,15 @@ def _facts(recording: Recording, task: Task) -> list[str]:
             f"gradient: minus the update / ({algorithm.local_steps} * learning rate {algorithm.learning_rate:g}), that "
             f"of {step}, if each used all samples of the client and plain gradient descent"
         )
+    if any(not one.clients for one in recording.rounds()):
+        lines.append("not recorded: who took part in a round; every client is taken to have done so")
     if unused := recording.unused(task.network.layout):
         lines.append(f"not looked at: {', '.join(unused)}, which the model does not train")
     if metrics := sorted({name for one in recording.rounds() for found in one.metrics.values() for name in found}):
         lines.append(f"not looked at: numbers that came with the messages, {', '.join(metrics)}")
     if recording.truth is None:
         lines.append("not scored: the recording names no rows of its clients (record_rows)")
-    elif recording.observer == UPLOADS:
+    elif recording.observer == UPLOADS and task.network.objective.name == CLASSIFICATION:
         lines.append(_recomputed(recording, task))
     return lines
 
@@ -194,9 +200,9 @@ def _recomputed(recording: Recording, task: Task) -> str:
     event = next(recording.events(plan))
     for client, sent in list(zip(event.reports.senders or (), event.reports.values[0], strict=True))[:_RECOMPUTED]:
         images, labels = task.images[task.parts[client]], task.labels[task.parts[client]]
-        given = soft(labels, task.network, images) if task.network.objective.classifies else labels
+        given = images[None], soft(labels, task.network, images)[None]
         try:
-            own = simulated_updates(task.network, plan, client, event.broadcast[0], images[None], given[None])[0]
+            own = simulated_updates(task.network, plan, client, event.broadcast[0], *given)[0]
         except Undefined as error:
             return f"not recomputed: {error}"
         apart.append(float((sent - own.detach()).norm() / own.detach().norm().clamp_min(1e-30)))

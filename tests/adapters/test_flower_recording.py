@@ -48,10 +48,17 @@ def test_what_arrives_is_recorded_before_the_server_clips_and_adds_noise(tmp_pat
     assert not torch.allclose(wrapped.after, first.after, atol=0.01)
 
 
-def test_an_observer_of_models_gets_no_message(tmp_path):
+def test_an_observer_of_models_gets_no_message_and_knows_who_took_part(tmp_path):
     first, _ = run(newer, newer.quiet, tmp_path, observer="global_models")
     assert first.messages is None
-    assert first.clients == ()
+    assert len(first.clients) == newer.CLIENTS
+
+
+def test_a_client_that_states_no_number_of_samples_is_named(tmp_path):
+    recorder = Recorder(tmp_path, SHAPES, algorithm=FEDAVG)
+    app = App(newer.server(lambda: record(newer.quiet(), recorder, examples="images"), rounds=1), newer.client())
+    with pytest.raises(ValueError, match=r"client \d+ must state its number of samples as the metric 'images'"):
+        app.run()
 
 
 def apps_on_digits(folder, make_strategy):

@@ -132,7 +132,7 @@ def test_messages_are_those_that_the_observer_receives(tmp_path):
     for client, rows in (("b", [4]), ("a", [0, 1])):
         record_rows(tmp_path, client, rows)
     found = Recording.read(tmp_path)
-    assert (found.clients, found.sizes) == (("a", "b"), (2, 1))
+    assert (found.clients, found.sizes, found.cohort) == (("a", "b"), (2, 1), "full")
     (event,) = found.events(plan(layout(), (2, 1), rounds=1))
     assert event.reports.values.shape == (1, 0, layout().dim)
     assert set(event.aggregate.flatten().tolist()) == {1.0}
@@ -207,6 +207,9 @@ DAMAGES = {
         "differs from its checksum",
     ),
     "wrong fact": (lambda f: rewritten(f, clients="a"), "clients is missing or has a wrong type"),
+    "wrong shape": (lambda f: rewritten(f, tensors={"a": [1.5]}), "must hold a shape of whole numbers"),
+    "wrong tensor": (lambda f: rewritten(f, sent=["a"]), "sent must name tensors of the model"),
+    "code": (lambda f: rewritten(f, algorithm={"part": "os:system"}), "algorithm must be one of fedsgd, fedavg"),
     "missing round": (lambda f: (f / "round000001.npz").unlink(), "round000001.npz is missing"),
     "cut off": (
         lambda f: (f / "round000001.npz").write_bytes((f / "round000001.npz").read_bytes()[:-9]),
@@ -249,3 +252,14 @@ def test_the_cohort_is_that_of_the_rounds(tmp_path):
     first, second, _ = Recording.read(tmp_path).events(plan(layout(), (4, 4, 4), rounds=3))
     assert first.cohort.tolist() == [[True, True, False]]
     assert second.reports.senders == tuple(second.lots) == (1, 2)
+
+
+def test_who_took_part_can_be_known_without_messages(tmp_path):
+    recorder = Recorder(tmp_path, net(), algorithm=FEDAVG, observer="aggregate")
+    for names in ("ab", "bc"):
+        recorder.round(tensors(0), {}, tensors(1), samples=dict.fromkeys(names, 4))
+    found = Recording.read(tmp_path)
+    assert (found.clients, found.sizes, found.cohort) == (("a", "b", "c"), (4, 4, 4), {"fixed_size": 2})
+    _, second = found.events(plan(layout(), (4, 4, 4)))
+    assert second.cohort.tolist() == [[False, True, True]]
+    assert second.reports.senders == ()
