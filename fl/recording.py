@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..audit.observer import AGGREGATE, GLOBAL_MODELS, UPLOADS, Observer
-from ..audit.output_file import SUM, is_changed, parsed_json, with_checksum, write_atomically
+from ..audit.output_file import SUM, check_inside, is_changed, parsed_json, with_checksum, write_atomically
 from ..audit.parts import Spec, name_and_options
 from .algorithms import KNOWN_ALGORITHMS, FedSGD, algorithm_from
 from .data.files.readers import arrays_of
@@ -90,7 +90,6 @@ class Recorder:
         held = [one.name for one in self.folder.iterdir()] if self.folder.is_dir() else []
         if [name for name in held if name != TRUTH]:
             raise ValueError(f"{self.folder} is not empty, and a recording is never written over: name another folder")
-        self.folder.mkdir(parents=True, exist_ok=True)
         self._write_header()
 
     @property
@@ -146,7 +145,7 @@ class Recorder:
             arrays["messages"] = np.stack(rows)
         content = io.BytesIO()
         np.savez(content, **arrays)  # type: ignore[arg-type]
-        write_atomically(self.folder / _file(number), content.getvalue())
+        _write(self.folder, _file(number), content.getvalue())
         known = self._facts["clients"]
         self._facts["clients"] = [*known, *(client for client in counts if client not in known)]
         self._facts["rounds"].append(hashlib.sha256(content.getvalue()).hexdigest())
@@ -175,7 +174,7 @@ class Recorder:
         return cast(Flat, torch.cat(parts).numpy())
 
     def _write_header(self) -> None:
-        write_atomically(self.folder / HEADER, json.dumps(with_checksum(self._facts), indent=1).encode())
+        _write(self.folder, HEADER, json.dumps(with_checksum(self._facts), indent=1).encode())
 
 
 def record_rows(folder: str | Path, client: str, rows: Iterable[int]) -> None:
@@ -187,11 +186,11 @@ def record_rows(folder: str | Path, client: str, rows: Iterable[int]) -> None:
     held = [int(row) for row in rows]
     if not held or min(held) < 0 or len(set(held)) < len(held):
         raise ValueError(f"rows of client {client} must be different indices >= 0, at least one, got {held!r:.80}")
-    path = Path(folder) / TRUTH / f"{_check_name(client)}.json"
-    if path.exists() and _json(path).get("rows") != held:
+    name = f"{TRUTH}/{_check_name(client)}.json"
+    if (path := Path(folder) / name).exists() and _json(path).get("rows") != held:
         raise ValueError(f"{path} holds other rows of client {client}: record another training into another folder")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(with_checksum({"schema": SCHEMA, "client": client, "rows": held})).encode())
+    content = with_checksum({"schema": SCHEMA, "client": client, "rows": held})
+    _write(Path(folder), name, json.dumps(content).encode())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -397,6 +396,12 @@ class Recording:
 def nothing_or(array: Any) -> str:
     """Return the words of an error message for an array, or for none."""
     return "none" if array is None else f"one of shape {array.shape}"
+
+
+def _write(folder: Path, name: str, content: bytes) -> None:
+    check_inside(folder / name, folder)
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / name, content)
 
 
 def _file(number: int) -> str:

@@ -263,3 +263,12 @@ def test_who_took_part_can_be_known_without_messages(tmp_path):
     _, second = found.events(plan(layout(), (4, 4, 4)))
     assert second.cohort.tolist() == [[False, True, True]]
     assert second.reports.senders == ()
+
+
+def test_nothing_is_written_through_a_link_out_of_the_folder(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "truth").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="is a link that leads out of the folder"):
+        record_rows(tmp_path / "r", "a", [0])
+    assert not list((tmp_path / "elsewhere").iterdir())
