@@ -235,6 +235,50 @@ def run(
     return _reported(begun, gate, report)
 
 
+def attack_recording(
+    recording: str | Path,
+    *,
+    model: Any,
+    data: Any = "digits",
+    attacks: Iterable[str] = (),
+    column: int | str | None = None,
+    normalise: Mapping[str, Any] | None = None,
+    show: Callable[[str], object] = lambda line: None,
+    **options: Any,
+) -> Run:
+    """Attack what one observer received in a real training, from the folder of a ``Recorder``, and write the report.
+
+    Args:
+        recording: its folder.
+        model: the trained model, as in a suite: ``mine.py:model`` names a function ``(shape, classes)`` that returns
+            the module; a name of the catalogue, or a table of its ``part`` and options.
+        data: a data set, as in a suite, of which the truth names the clients' training rows. The other training rows
+            are non-members, and the test rows are what the adversary has.
+        attacks: names of attacks (``fedassay list attacks``); by default those that fit what was recorded.
+        column: the sensitive column of attribute attacks, by number or name; without it they are left out.
+        normalise: ``{"mean": ..., "std": ...}`` if the clients scaled their images before the model.
+        show: receives lines on what is attacked and what no attack looks at.
+        options: further arguments of ``run``, such as ``folder``, ``jobs``, and ``overrides`` of the suite that is
+            made (``"attacks.inversion.iterations=100"``).
+
+    Raises:
+        ConfigError: as ``run``; a recording that cannot be read, or model or data that do not fit it.
+
+    Example:
+        ```
+        fedassay.attack_recording("recording", model="mine.py:model", data="records.npz", folder="runs/attack")
+        ```
+    """
+    from .suites.config.recorded import recorded_suite
+
+    chosen = [attacks] if isinstance(attacks, str) else list(attacks)
+    facts = {"model": model, "data": data, "attacks": chosen, "column": column, "normalise": normalise}
+    suite, lines = recorded_suite(recording, **facts)
+    for line in lines:
+        show(line)
+    return run(suite, **options)
+
+
 def _warned(begun: "Launch") -> "Launch":
     """The run itself, after a warning of attacks that it cannot tell from guessing."""
     from .suites.planning.plan_text import weak_attacks

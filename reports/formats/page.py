@@ -32,6 +32,7 @@ from ..tables.answers import (
     controls_sentence,
     enough_runs,
     headline,
+    system_tested,
     what_was_tested,
 )
 from ..tables.first_screen import Tested
@@ -64,6 +65,7 @@ def html(folder: RunFolder) -> str:
             pictures={one.row.defense: three_pictures(folder, one.row.defense) for one in answered},
             reached={one.row.defense: first_screen.reached(folder, one.row.defense) for one in answered},
             controls_words=controls_sentence(claims),
+            system=system_tested(folder),
             audited_size=audited_size(folder) if folder.gate is not None else "",
             verdict_line=summary.verdict_line(folder),
             exit_words=summary.exit_words(folder),

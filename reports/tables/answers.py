@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -27,6 +27,7 @@ from .covered import (
     did_words,
     outside_attacks,
     percent,
+    revealed_words,
     succeeded,
     successes,
     successes_words,
@@ -632,6 +633,8 @@ def headline(folder: RunFolder) -> str:
     claims achieved.
     """
     rows = claims_under_test(folder)
+    if not rows and _recorded(folder) and folder.gate is not None:
+        return revealed_words(folder)
     outside = successes_words(folder, [row.defense for row in rows])
     return "; ".join(filter(None, (_found_words(folder, rows), outside)))
 
@@ -713,14 +716,26 @@ def what_was_tested(folder: RunFolder) -> list[str]:
             trained[name, str(table.get("dataset", "")), str(table.get("model", ""))] = None
     said = [_trained(folder, *one) for one in sorted(trained)]
     tested = "Tested" if folder.gate is not None else "To be tested"
-    about = (
-        f"{tested} in simulated federations, not in a running system: the defenses of the suite "
-        f"“{folder.manifest.suite.get('name', '')}”"
-    )
+    about = f"{tested}: {system_tested(folder)}; the defenses of the suite “{folder.manifest.suite.get('name', '')}”"
     audited = dict.fromkeys(row.audited_on for row in claim_rows(folder) if row.audited_on)
     extra = [f"Their claims were {words}." for words in audited]
+    if _recorded(folder):
+        extra.append(str(folder.manifest.suite.get("description", "")))
     sized = _audit_size(folder) if folder.gate is not None else f" So far: {cells(folder)}."
     return [f"{about} ({'; '.join(said)}).{sized}" if said else f"{about}.{sized}", *extra]
+
+
+def system_tested(folder: RunFolder) -> str:
+    """Return whether federations were simulated, or what one observer received in a real training was attacked."""
+    if not (recorded := _recorded(folder)):
+        return "a simulated federation, not a deployed system"
+    more = "" if recorded == len(folder.federations) else ", and simulated federations"
+    return f"messages recorded from a training{more}"
+
+
+def _recorded(folder: RunFolder) -> int:
+    """The number of federations whose messages were recorded."""
+    return sum(isinstance(table.get("recording"), Mapping) for _, table in folder.federations.values())
 
 
 def audited_size(folder: RunFolder) -> str:
