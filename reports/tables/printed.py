@@ -247,8 +247,8 @@ _SPREAD_NOTE = (
     "{metric} of the final model: of classes, on the test images of each class{pixels}; of clients, on the samples "
     "with which each client trains. The auditor measures the values of clients from the clients' private data: "
     "they are not released, and no claim covers them. Worst clients: mean over the 10 % of the clients with the lowest "
-    "values, rounded up (q-FFL, Li et al. 2020). Std: standard deviation over all classes or clients, each with equal weight. "
-    "Means over seeds{intervals}."
+    "values, rounded up (q-FFL, Li et al. 2020). Std: standard deviation over all classes or clients, each with equal "
+    "weight. Means over seeds{intervals}."
 )
 _TRAFFIC_NOTE = (
     "Payload without transport overhead, means over seeds; 1 kB is 1,000 bytes. A client's report counts in the "
